@@ -1,0 +1,50 @@
+// The command line: `gpunbd serve|devices|check`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/options.hpp"
+
+namespace gpunbd::config {
+
+// Flags that may stand beside --config, and win over what the file says.
+struct Overrides {
+    std::optional<std::uint32_t> threads;
+    std::optional<std::uint64_t> chunk_size;
+    std::optional<std::uint32_t> slots;
+    std::optional<std::string> log_level;
+    std::optional<LogFormat> log_format;
+    bool trace = false;
+
+    // Also lets `pinned` grow to what the chunks need. To be called after each load of the file.
+    void apply_to(Options& options) const;
+};
+struct ServeCommand {
+    std::optional<std::string> config_file;  // --config: then `options` holds nothing of exports
+    Options options;                         // from the other flags, `overrides` applied
+    Overrides overrides;                     // for what is loaded from `config_file`
+    std::optional<std::string> run;          // --run 'COMMAND': then no listener is opened
+};
+struct DevicesCommand {
+    bool calibrate = false;
+};
+struct CheckCommand {
+    std::string file;
+};
+
+// Exactly one of the commands is set, or `exit_code` is: then `message`, newline included, has been
+// made for standard output (exit_code 0: --help, --version) or standard error (2: wrong usage).
+struct CommandLine {
+    std::optional<ServeCommand> serve;
+    std::optional<DevicesCommand> devices;
+    std::optional<CheckCommand> check;
+    std::optional<int> exit_code;
+    std::string message;
+};
+
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+}  // namespace gpunbd::config

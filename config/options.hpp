@@ -1,0 +1,110 @@
+// Everything a person can set, typed and checked: what YAML and the command line become.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpunbd::config {
+
+inline constexpr std::uint64_t KiB = 1024;
+inline constexpr std::uint64_t MiB = 1024 * KiB;
+inline constexpr std::uint64_t GiB = 1024 * MiB;
+
+// A size in bytes, or a share of the devices' usable memory in percent ("100%").
+struct Size {
+    std::uint64_t bytes = 0;
+    std::uint32_t percent = 0;  // 1..100; 0: `bytes` counts
+    bool operator==(const Size&) const = default;
+};
+
+struct TcpListener {
+    std::string address;  // numeric IPv4 or IPv6
+    std::uint16_t port = 10809;
+    bool operator==(const TcpListener&) const = default;
+};
+
+struct UnixListener {
+    std::string path;
+    std::uint32_t mode = 0600;
+    std::string owner;  // "user", "user:group" or empty: leave as created
+    bool operator==(const UnixListener&) const = default;
+};
+
+// What a device keeps back for its other users, and how its data path is tuned.
+struct DeviceOptions {
+    std::string id;                         // "host", "cuda:0"
+    std::optional<std::uint64_t> reserve;   // bytes never taken; unset: the device's own default
+    std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
+    bool operator==(const DeviceOptions&) const = default;
+};
+
+enum class LayoutKind { linear, stripe };
+enum class Provision { thin, full };
+
+struct ExportOptions {
+    std::string name;
+    std::string description;
+    Size size{.percent = 100};
+    std::vector<std::string> devices;  // ids in order; "auto" has been left to the server
+    LayoutKind layout = LayoutKind::linear;
+    std::uint64_t stripe_size = 0;  // bytes, a multiple of page_size; 0: one page
+    Provision provision = Provision::thin;
+    std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
+    bool read_only = false;
+    bool operator==(const ExportOptions&) const = default;
+};
+
+// The pinned pipeline of a device that the CPU cannot address.
+struct PipelineOptions {
+    std::optional<std::uint64_t>
+        chunk_size;                   // bytes, a power of two, 64 KiB to 16 MiB; unset: calibrated
+    std::uint32_t slots = 2;          // chunks of one transfer in flight, 1 to 8
+    std::uint64_t pinned = 16 * MiB;  // bytes per worker, device and direction, power of two
+    bool operator==(const PipelineOptions&) const = default;
+};
+
+struct Limits {
+    std::uint32_t connections = 4096;
+    std::chrono::seconds handshake{10};
+    std::chrono::seconds drain{10};                     // grace after SIGTERM
+    std::uint64_t in_flight_per_connection = 64 * MiB;  // bytes
+    std::uint64_t in_flight = 1 * GiB;                  // bytes, over all connections
+    bool operator==(const Limits&) const = default;
+};
+
+enum class LogFormat { text, json };
+struct LogOptions {
+    std::string level = "info";  // trace, debug, info, warn, error
+    LogFormat format = LogFormat::text;
+    bool operator==(const LogOptions&) const = default;
+};
+
+struct Options {
+    std::vector<TcpListener> tcp;
+    std::vector<UnixListener> unix_sockets;
+    std::vector<DeviceOptions> devices;
+    std::vector<ExportOptions> exports;
+    PipelineOptions pipeline;
+    std::uint32_t threads = 0;  // workers; 0: one per core
+    Limits limits;
+    LogOptions log;
+    bool trace = false;  // keep latency histograms; SIGUSR1 prints them
+    bool operator==(const Options&) const = default;
+};
+
+// One thing wrong, where, and what would be right. `line` and `column` count from 1; 0: no place.
+struct Problem {
+    std::string file;
+    int line = 0;
+    int column = 0;
+    std::string key;   // "exports[1].page_size"
+    std::string what;  // "2000 is not a power of two; use for example 2M"
+
+    // "file:line:column: key: what", less what is missing.
+    std::string text() const;
+};
+
+}  // namespace gpunbd::config

@@ -1,0 +1,304 @@
+#include "config/rules.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <vector>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+
+namespace gpunbd::config::rules {
+namespace {
+
+template <class T>
+struct Word {
+    std::string_view text;
+    T value;
+};
+constexpr std::array<Word<LayoutKind>, 2> layouts{
+    {{"linear", LayoutKind::linear}, {"stripe", LayoutKind::stripe}}};
+constexpr std::array<Word<Provision>, 2> provisions{
+    {{"thin", Provision::thin}, {"full", Provision::full}}};
+constexpr std::array<Word<LogFormat>, 2> log_formats{
+    {{"text", LogFormat::text}, {"json", LogFormat::json}}};
+constexpr std::array<Word<int>, 5> log_levels{
+    {{"trace", 0}, {"debug", 1}, {"info", 2}, {"warn", 3}, {"error", 4}}};
+
+template <class Words>
+std::string list_of(const Words& words) {
+    std::string out;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+        out += words[i].text;
+    }
+    return out;
+}
+
+template <class T, std::size_t N>
+Checked<T> choice(std::string_view text, const std::array<Word<T>, N>& words) {
+    for (const Word<T>& word : words) {
+        if (word.text == text) return word.value;
+    }
+    return Wrong{fmt::format("{} is none of {}", in_quotes(text), list_of(words))};
+}
+
+template <class T, std::size_t N>
+std::string_view text_in(T value, const std::array<Word<T>, N>& words) {
+    for (const Word<T>& word : words) {
+        if (word.value == value) return word.text;
+    }
+    return {};
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+std::string human(std::uint64_t bytes) { return format_size({.bytes = bytes}); }
+
+// Bytes of the address in network order, or nothing.
+std::optional<std::string> address_bytes(const std::string& text) {
+    if (in_addr v4{}; inet_pton(AF_INET, text.c_str(), &v4) == 1) {
+        return std::string(reinterpret_cast<const char*>(&v4), sizeof v4);
+    }
+    if (in6_addr v6{}; inet_pton(AF_INET6, text.c_str(), &v6) == 1) {
+        return std::string(reinterpret_cast<const char*>(&v6), sizeof v6);
+    }
+    return std::nullopt;
+}
+
+Checked<std::string> utf8_text(std::string_view text, std::string_view what,
+                               bool line_breaks_allowed) {
+    if (text.size() > longest_text) {
+        return Wrong{
+            fmt::format("the {} has {} bytes; NBD allows {}", what, text.size(), longest_text)};
+    }
+    if (find_invalid_utf8(text) != std::string_view::npos) {
+        return Wrong{fmt::format("{} is not UTF-8, which NBD asks for", in_quotes(text))};
+    }
+    for (char c : text) {
+        if (is_control(c) && !(line_breaks_allowed && (c == '\n' || c == '\t'))) {
+            return Wrong{
+                fmt::format("{} holds a control character; use printable text", in_quotes(text))};
+        }
+    }
+    return std::string(text);
+}
+
+}  // namespace
+
+Checked<std::uint64_t> integer(std::string_view text, IntegerRange range) {
+    const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+    const bool negative =
+        text.size() > 1 && text[0] == '-' && std::all_of(text.begin() + 1, text.end(), is_digit);
+    if ((!digits && !negative) || (digits && text.size() > 1 && text[0] == '0')) {
+        return Wrong{fmt::format("{} is not a whole number; write one from {} to {}, in decimal",
+                                 in_quotes(text), range.least, range.most)};
+    }
+    std::uint64_t value = 0;
+    const auto error = std::from_chars(text.data(), text.data() + text.size(), value).ec;
+    if (negative || error != std::errc() || value < range.least || value > range.most) {
+        return Wrong{fmt::format("{} is out of range; write a whole number from {} to {}",
+                                 in_quotes(text), range.least, range.most)};
+    }
+    return value;
+}
+
+Checked<std::uint64_t> bytes(std::string_view text, ByteRange range) {
+    auto parsed = parse_size(text);
+    if (auto* wrong = std::get_if<std::string>(&parsed)) return Wrong{std::move(*wrong)};
+    const Size size = std::get<Size>(parsed);
+    if (size.percent > 0) {
+        return Wrong{
+            fmt::format("{} is a share, which only the size of an export can be; write "
+                        "bytes, for example 64M",
+                        in_quotes(text))};
+    }
+    if (size.bytes < range.least || size.bytes > range.most) {
+        return Wrong{fmt::format("{} is out of range; write {} to {}", in_quotes(text),
+                                 human(range.least), human(range.most))};
+    }
+    if (range.power_of_two && !std::has_single_bit(size.bytes)) {
+        // Both bounds are powers of two, so the next lower one is in range.
+        return Wrong{fmt::format("{} is not a power of two; use for example {}", in_quotes(text),
+                                 human(std::bit_floor(size.bytes)))};
+    }
+    return size.bytes;
+}
+
+Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range) {
+    std::string_view number = text;
+    if (!number.empty() && number.back() == 's') number.remove_suffix(1);
+    const auto checked = integer(number, range);
+    if (const auto* value = std::get_if<std::uint64_t>(&checked)) {
+        return std::chrono::seconds(static_cast<std::int64_t>(*value));
+    }
+    return Wrong{
+        fmt::format("{} is not a time; write whole seconds from {} to {}, for example 10 "
+                    "or 10s",
+                    in_quotes(text), range.least, range.most)};
+}
+
+Checked<bool> boolean(std::string_view text) {
+    if (text == "true" || text == "True" || text == "TRUE") return true;
+    if (text == "false" || text == "False" || text == "FALSE") return false;
+    return Wrong{fmt::format("{} is neither true nor false", in_quotes(text))};
+}
+
+Checked<Size> export_size(std::string_view text) {
+    auto parsed = parse_size(text);
+    if (auto* wrong = std::get_if<std::string>(&parsed)) return Wrong{std::move(*wrong)};
+    const Size size = std::get<Size>(parsed);
+    if (size.percent > 0) return size;
+    if (size.bytes == 0) {
+        return Wrong{fmt::format("{} leaves nothing to export; write for example 8G or 50%",
+                                 in_quotes(text))};
+    }
+    if (size.bytes > largest_export) {
+        return Wrong{fmt::format("{} is out of range; an export has at most {}", in_quotes(text),
+                                 human(largest_export))};
+    }
+    if (size.bytes % sector != 0) {
+        const std::uint64_t down = size.bytes / sector * sector;
+        return Wrong{fmt::format("{} is not a multiple of 512 bytes; use for example {}",
+                                 in_quotes(text), human(down > 0 ? down : sector))};
+    }
+    return size;
+}
+
+Checked<std::string> address(std::string_view text) {
+    std::string out(text);
+    // inet_pton() would stop at a NUL byte.
+    if (text.find('\0') == std::string_view::npos && address_bytes(out)) return out;
+    return Wrong{
+        fmt::format("{} is not a numeric IPv4 or IPv6 address; write for example "
+                    "127.0.0.1, ::1, or 0.0.0.0 for every interface",
+                    in_quotes(text))};
+}
+
+Checked<std::string> device_id(std::string_view text) {
+    if (text == "host") return std::string(text);
+    constexpr std::string_view prefix = "cuda:";
+    if (text.substr(0, prefix.size()) == prefix) {
+        const std::string_view number = text.substr(prefix.size());
+        const bool digits = !number.empty() && number.size() <= 3 &&
+                            std::all_of(number.begin(), number.end(), is_digit);
+        if (digits && (number.size() == 1 || number[0] != '0')) return std::string(text);
+    }
+    return Wrong{
+        fmt::format("{} is not a device; write host, or cuda:N with the GPU's number, for "
+                    "example cuda:0 ('gpunbd devices' lists them)",
+                    in_quotes(text))};
+}
+
+Checked<std::string> unix_path(std::string_view text) {
+    if (text.empty()) return Wrong{"the path is empty; write for example /run/gpunbd.sock"};
+    if (text.size() > longest_unix_path) {
+        return Wrong{fmt::format("{} has {} bytes; a Unix socket's path has at most {}",
+                                 in_quotes(text), text.size(), longest_unix_path)};
+    }
+    if (std::any_of(text.begin(), text.end(), is_control)) {
+        return Wrong{
+            fmt::format("{} holds a control character; write for example "
+                        "/run/gpunbd.sock",
+                        in_quotes(text))};
+    }
+    return std::string(text);
+}
+
+Checked<std::uint32_t> file_mode(std::string_view text) {
+    std::string_view octal = text;
+    if (octal.substr(0, 2) == "0o") octal.remove_prefix(2);
+    std::uint32_t mode = 0;
+    const auto [end, error] = std::from_chars(octal.data(), octal.data() + octal.size(), mode, 8);
+    if (error != std::errc() || end != octal.data() + octal.size() || mode > 0777) {
+        return Wrong{
+            fmt::format("{} is not a mode; write octal digits from 0000 to 0777, for "
+                        "example 0660",
+                        in_quotes(text))};
+    }
+    return mode;
+}
+
+Checked<std::string> owner(std::string_view text) {
+    if (text.empty()) return std::string();
+    const std::size_t colon = text.find(':');
+    const std::string_view user = text.substr(0, colon);
+    const std::string_view group =
+        colon == std::string_view::npos ? std::string_view("group") : text.substr(colon + 1);
+    const auto is_name = [](std::string_view name) {
+        return !name.empty() && name[0] != '-' &&
+               std::none_of(name.begin(), name.end(),
+                            [](char c) { return c == ':' || c == ' ' || is_control(c); });
+    };
+    if (is_name(user) && is_name(group)) return std::string(text);
+    return Wrong{fmt::format("{} is not an owner; write user or user:group, for example root:disk",
+                             in_quotes(text))};
+}
+
+Checked<std::string> export_name(std::string_view text) { return utf8_text(text, "name", false); }
+Checked<std::string> description(std::string_view text) {
+    return utf8_text(text, "description", true);
+}
+
+Checked<std::string> log_level(std::string_view text) {
+    auto checked = choice(text, log_levels);
+    if (auto* wrong = std::get_if<Wrong>(&checked)) return std::move(*wrong);
+    return std::string(text);
+}
+Checked<LayoutKind> layout(std::string_view text) { return choice(text, layouts); }
+Checked<Provision> provision(std::string_view text) { return choice(text, provisions); }
+Checked<LogFormat> log_format(std::string_view text) { return choice(text, log_formats); }
+
+std::string_view text_of(LayoutKind layout) { return text_in(layout, layouts); }
+std::string_view text_of(Provision provision) { return text_in(provision, provisions); }
+std::string_view text_of(LogFormat format) { return text_in(format, log_formats); }
+
+std::string tcp_identity(const TcpListener& listener) {
+    return address_bytes(listener.address).value_or(listener.address) + ':' +
+           std::to_string(listener.port);
+}
+
+std::optional<std::string> stripe_misfit(const ExportOptions& exported,
+                                         std::string_view layout_name,
+                                         std::string_view page_size_name) {
+    if (exported.stripe_size == 0) return std::nullopt;
+    if (exported.layout != LayoutKind::stripe) {
+        return fmt::format("{} has no effect with {} linear; use {} stripe, or leave it out",
+                           human(exported.stripe_size), layout_name, layout_name);
+    }
+    if (exported.stripe_size % exported.page_size == 0) return std::nullopt;
+    const std::uint64_t up = (exported.stripe_size / exported.page_size + 1) * exported.page_size;
+    return fmt::format("{} is not a multiple of {} ({}); use for example {}",
+                       human(exported.stripe_size), page_size_name, human(exported.page_size),
+                       human(up));
+}
+
+std::uint64_t least_pinned(const PipelineOptions& pipeline) {
+    if (!pipeline.chunk_size) return 0;
+    return std::bit_ceil(2 * pipeline.slots * *pipeline.chunk_size);
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    constexpr std::size_t longest = 64;  // keys are short: nothing longer is near one
+    if (a.size() > longest || b.size() > longest) return longest;
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
+            diagonal = row[j];
+            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+        }
+    }
+    return row[b.size()];
+}
+
+}  // namespace gpunbd::config::rules

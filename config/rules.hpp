@@ -1,0 +1,108 @@
+// What each value may be, for YAML and the command line alike: text goes in, and out comes the
+// value, or what is wrong with the text and what would be right.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "config/options.hpp"
+
+namespace gpunbd::config::rules {
+
+struct Wrong {
+    std::string what;
+};
+template <class T>
+using Checked = std::variant<T, Wrong>;
+
+inline constexpr std::uint64_t sector = 512;  // bytes; sizes are multiples
+inline constexpr std::uint64_t largest_export = std::uint64_t{1} << 62;  // offsets stay signed
+inline constexpr std::size_t longest_text = 4096;      // bytes: NBD's string limit
+inline constexpr std::size_t longest_unix_path = 107;  // bytes: sun_path less its NUL
+inline constexpr std::size_t most_exports = 4096;
+inline constexpr std::size_t most_listeners = 64;           // of each kind
+inline constexpr std::size_t most_devices = 64;             // of an export, or listed
+inline constexpr std::uint64_t largest_request = 32 * MiB;  // payload of one request
+
+struct IntegerRange {
+    std::uint64_t least;
+    std::uint64_t most;
+};
+struct ByteRange {
+    std::uint64_t least;
+    std::uint64_t most;
+    bool power_of_two = false;
+};
+
+inline constexpr IntegerRange port{1, 65535};
+inline constexpr IntegerRange threads{0, 1024};
+inline constexpr IntegerRange slots{1, 8};
+inline constexpr IntegerRange connections{1, 1'000'000};
+inline constexpr IntegerRange handshake{1, 3600};  // seconds
+inline constexpr IntegerRange drain{0, 3600};      // seconds
+inline constexpr ByteRange page_size{64 * KiB, 64 * MiB, true};
+inline constexpr ByteRange stripe_size{64 * KiB, 1024 * GiB};
+inline constexpr ByteRange chunk_size{64 * KiB, 16 * MiB, true};
+inline constexpr ByteRange pinned{1 * MiB, 1 * GiB, true};
+inline constexpr ByteRange reserve{0, largest_export};
+inline constexpr ByteRange capacity{64 * KiB, largest_export};
+inline constexpr ByteRange in_flight{largest_request, 1024 * GiB};
+
+Checked<std::uint64_t> integer(std::string_view text, IntegerRange range);
+Checked<std::uint64_t> bytes(std::string_view text, ByteRange range);
+Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range);  // "10", "10s"
+Checked<bool> boolean(std::string_view text);
+Checked<Size> export_size(std::string_view text);
+
+Checked<std::string> address(std::string_view text);  // numeric IPv4 or IPv6
+Checked<std::string> device_id(std::string_view text);
+Checked<std::string> unix_path(std::string_view text);
+Checked<std::uint32_t> file_mode(std::string_view text);
+Checked<std::string> owner(std::string_view text);
+Checked<std::string> export_name(std::string_view text);
+Checked<std::string> description(std::string_view text);
+Checked<std::string> log_level(std::string_view text);
+Checked<LayoutKind> layout(std::string_view text);
+Checked<Provision> provision(std::string_view text);
+Checked<LogFormat> log_format(std::string_view text);
+
+std::string_view text_of(LayoutKind layout);
+std::string_view text_of(Provision provision);
+std::string_view text_of(LogFormat format);
+
+// Equal for two spellings of the same address and port.
+std::string tcp_identity(const TcpListener& listener);
+
+// What is wrong with a stripe size beside the settings it depends on, under the names that these
+// have where they were made ("page_size", "--page-size").
+std::optional<std::string> stripe_misfit(const ExportOptions& exported,
+                                         std::string_view layout_name,
+                                         std::string_view page_size_name);
+// The least `pinned` with which `slots` chunks are in flight for one transfer while another one
+// finds as much: 0 where the chunk size is calibrated.
+std::uint64_t least_pinned(const PipelineOptions& pipeline);
+
+// How many insertions, removals and replacements of one byte turn one text into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The known word that was probably meant; empty where none is near.
+template <class Words>
+std::string_view nearest(std::string_view text, const Words& words) {
+    std::string_view best;
+    std::size_t least = text.size() > 4 ? 3 : 2;  // below this it counts as near
+    for (std::string_view word : words) {
+        const std::size_t distance = edit_distance(text, word);
+        if (distance < least) {
+            least = distance;
+            best = word;
+        }
+    }
+    return best;
+}
+
+}  // namespace gpunbd::config::rules

@@ -1,0 +1,133 @@
+#include "config/size.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "config/quote.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+struct Unit {
+    char letter;
+    unsigned shift;
+};
+constexpr std::array<Unit, 4> units{{{'t', 40}, {'g', 30}, {'m', 20}, {'k', 10}}};
+// 2^-40 has 40 decimal places, so a longer fraction never comes out as whole bytes.
+constexpr std::size_t max_fraction_digits = 40;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// The fraction ".digits" times 2^shift, where that is whole: decimal doubling, so nothing rounds.
+std::optional<std::uint64_t> scale_fraction(std::string_view digits, unsigned shift) {
+    while (!digits.empty() && digits.back() == '0') digits.remove_suffix(1);
+    if (digits.size() > max_fraction_digits) return std::nullopt;
+    std::string fraction(digits);
+    std::uint64_t whole = 0;
+    for (unsigned bit = 0; bit < shift; ++bit) {
+        int carry = 0;
+        for (auto digit = fraction.rbegin(); digit != fraction.rend(); ++digit) {
+            const int doubled = (*digit - '0') * 2 + carry;
+            *digit = static_cast<char>('0' + doubled % 10);
+            carry = doubled / 10;
+        }
+        whole = whole * 2 + static_cast<std::uint64_t>(carry);
+    }
+    if (fraction.find_first_not_of('0') != std::string::npos) return std::nullopt;
+    return whole;
+}
+
+// The power of two that the letters after a number stand for, or what is wrong with them.
+std::variant<unsigned, std::string> unit_shift(std::string_view text, std::string_view number,
+                                               std::string_view suffix) {
+    std::string unit;
+    for (char c : suffix) unit += lower(c);
+    if (unit.empty() || unit == "b") return 0U;
+    for (const Unit& known : units) {
+        if (unit[0] != known.letter) continue;
+        if (unit.size() == 1 || unit.substr(1) == "ib") return known.shift;
+        if (unit.substr(1) == "b") {
+            const char letter = static_cast<char>(known.letter - 'a' + 'A');
+            return fmt::format("{} has a decimal unit, and sizes are binary; write {}{} or {}{}iB",
+                               in_quotes(text), number, letter, number, letter);
+        }
+    }
+    return fmt::format(
+        "{} is not a size: unknown unit {}; write a number with K, M, G or T, for example 8G",
+        in_quotes(text), in_quotes(suffix));
+}
+
+std::variant<Size, std::string> parse_percent(std::string_view text) {
+    const std::string_view digits = text.substr(0, text.size() - 1);
+    std::uint32_t percent = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), percent);
+    const bool whole = error == std::errc() && end == digits.data() + digits.size();
+    if (!whole || percent < 1 || percent > 100) {
+        return fmt::format("{} is not a share; write a whole percentage from 1% to 100%",
+                           in_quotes(text));
+    }
+    return Size{.percent = percent};
+}
+
+}  // namespace
+
+std::variant<Size, std::string> parse_size(std::string_view text) {
+    if (text.empty()) return std::string("the size is empty; write for example 8G or 50%");
+    if (text[0] == '-') {
+        return fmt::format("{} is negative; write for example 8G or 50%", in_quotes(text));
+    }
+    if (text.back() == '%') return parse_percent(text);
+
+    std::size_t at = 0;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    const std::string_view integer = text.substr(0, at);
+    std::string_view fraction;
+    bool well_formed = !integer.empty();
+    if (at < text.size() && text[at] == '.') {
+        const std::size_t start = ++at;
+        while (at < text.size() && is_digit(text[at])) ++at;
+        fraction = text.substr(start, at - start);
+        well_formed = well_formed && !fraction.empty();
+    }
+    if (!well_formed) {
+        return fmt::format("{} is not a size; write for example 8G, 1.5GiB, 4096 or 50%",
+                           in_quotes(text));
+    }
+
+    const auto unit = unit_shift(text, text.substr(0, at), text.substr(at));
+    if (const auto* wrong = std::get_if<std::string>(&unit)) return *wrong;
+    const unsigned shift = std::get<unsigned>(unit);
+
+    const auto part = scale_fraction(fraction, shift);
+    if (!part) {
+        return fmt::format("{} is not a whole number of bytes; use a smaller unit",
+                           in_quotes(text));
+    }
+    std::uint64_t value = 0;
+    const auto error = std::from_chars(integer.data(), integer.data() + integer.size(), value).ec;
+    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    // `part` is below 2^shift, so only the shift of the whole number can overflow.
+    if (error != std::errc() || value > (most >> shift)) {
+        return fmt::format("{} is too large; a size is less than 16777216T", in_quotes(text));
+    }
+    return Size{.bytes = (value << shift) + *part};
+}
+
+std::string format_size(Size size) {
+    if (size.percent > 0) return fmt::format("{}%", size.percent);
+    for (const Unit& unit : units) {
+        const std::uint64_t whole = size.bytes >> unit.shift;
+        if (whole > 0 && whole << unit.shift == size.bytes) {
+            return fmt::format("{}{}", whole, static_cast<char>(unit.letter - 'a' + 'A'));
+        }
+    }
+    return fmt::format("{}", size.bytes);
+}
+
+}  // namespace gpunbd::config

@@ -1,0 +1,153 @@
+#include "config/yaml_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "config/quote.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+std::string kind_of(const YamlNode& node) {
+    switch (node.kind) {
+        case YamlNode::Kind::null:
+            return "nothing";
+        case YamlNode::Kind::scalar:
+            return "the text " + in_quotes(node.text);
+        case YamlNode::Kind::sequence:
+            return "a list";
+        case YamlNode::Kind::map:
+            return "a mapping";
+    }
+    return {};
+}
+
+std::string expected(std::string_view wanted, const YamlNode& node) {
+    return fmt::format("expected {}, found {}", wanted, kind_of(node));
+}
+
+std::string list_of(std::initializer_list<std::string_view> words) {
+    std::string out;
+    for (std::string_view word : words) {
+        if (!out.empty()) out += ", ";
+        out += word;
+    }
+    return out;
+}
+
+}  // namespace
+
+void Report::add(Place place, std::string key, std::string what) {
+    if (full()) return;
+    problems_.push_back({file_, place.line, place.column, std::move(key), std::move(what)});
+}
+
+std::vector<Problem> Report::take() {
+    std::stable_sort(problems_.begin(), problems_.end(), [](const Problem& a, const Problem& b) {
+        return std::tie(a.line, a.column) < std::tie(b.line, b.column);
+    });
+    if (full()) problems_.push_back({file_, 0, 0, "", "too many problems; the rest is not shown"});
+    return std::move(problems_);
+}
+
+std::optional<std::string_view> read_scalar(Report& report, const YamlValue& value, Scalar form) {
+    const YamlNode& node = *value.node;
+    if (node.kind != YamlNode::Kind::scalar) {
+        const bool null = node.kind == YamlNode::Kind::null;
+        report.add(value.place(), value.path,
+                   null ? "has no value; give it one, or leave the key out"
+                        : expected("a single value", node));
+        return std::nullopt;
+    }
+    if (form == Scalar::plain && !node.plain) {
+        report.add(value.place(), value.path,
+                   fmt::format("{} is quoted or tagged, so it is text; write it bare",
+                               in_quotes(node.text)));
+        return std::nullopt;
+    }
+    return node.text;
+}
+
+std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t most) {
+    std::vector<YamlValue> items;
+    const YamlNode& node = *value.node;
+    if (node.kind != YamlNode::Kind::sequence) {
+        report.add(value.place(), value.path,
+                   expected("a list", node) + "; write [a, b], or lines that start with '- '");
+        return items;
+    }
+    if (node.items.size() > most) {
+        report.add(value.place(), value.path,
+                   fmt::format("has {} items; at most {} are allowed", node.items.size(), most));
+        return items;
+    }
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+        items.push_back({node.items[i], fmt::format("{}[{}]", value.path, i)});
+    }
+    return items;
+}
+
+YamlMap::YamlMap(Report& report, const YamlValue& value,
+                 std::initializer_list<std::string_view> known)
+    : report_(&report), place_(value.place()), path_(value.path) {
+    const YamlNode& node = *value.node;
+    if (node.kind != YamlNode::Kind::map) {
+        report.add(place_, path_,
+                   expected("a mapping", node) + fmt::format("; its keys are {}", list_of(known)));
+        return;
+    }
+    is_map_ = true;
+    std::vector<std::pair<std::string_view, Place>> seen;
+    for (const YamlNode::Entry& entry : node.entries) {
+        if (report.full()) return;
+        if (entry.key->kind != YamlNode::Kind::scalar) {
+            report.add(entry.key->place, path_, expected("a key", *entry.key));
+            continue;
+        }
+        const std::string_view key = entry.key->text;
+        const auto* match = std::find(known.begin(), known.end(), key);
+        if (match == known.end()) {
+            const std::string_view meant = rules::nearest(key, known);
+            const std::string remedy = meant.empty()
+                                           ? fmt::format("known here are {}", list_of(known))
+                                           : fmt::format("did you mean {}?", meant);
+            const std::string shown = in_quotes(key);  // clipped and escaped: it can be anything
+            report.add(entry.key->place, path_of(shown.substr(1, shown.size() - 2)),
+                       fmt::format("unknown key; {}", remedy));
+            continue;
+        }
+        const auto twin = std::find_if(seen.begin(), seen.end(), [key](const auto& known_key) {
+            return known_key.first == key;
+        });
+        if (twin != seen.end()) {
+            report.add(
+                entry.key->place, path_of(key),
+                fmt::format("is given twice, first in line {}; keep one", twin->second.line));
+            continue;
+        }
+        seen.emplace_back(key, entry.key->place);
+        values_.emplace_back(key, entry.value);
+    }
+}
+
+std::string YamlMap::path_of(std::string_view key) const {
+    return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+std::optional<YamlValue> YamlMap::find(std::string_view key) const {
+    for (const auto& [name, node] : values_) {
+        if (name == key) return YamlValue{node, path_of(key)};
+    }
+    return std::nullopt;
+}
+
+void YamlMap::require(std::string_view key, Outcome outcome, std::string_view example) const {
+    if (is_map_ && outcome == Outcome::absent) {
+        report_->add(place_, path_of(key),
+                     fmt::format("is missing; write for example {}", example));
+    }
+}
+
+}  // namespace gpunbd::config

@@ -1,0 +1,209 @@
+#include "config/yaml_tree.hpp"
+
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "config/quote.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+constexpr std::size_t deepest_nesting = 16;  // the configuration itself needs 5
+
+struct Refused {
+    Place place;
+    std::string what;
+};
+
+int starts_character(char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80 ? 1 : 0; }
+
+// Where the byte at `offset` of `text` is.
+Place place_of_offset(std::string_view text, std::size_t offset) {
+    const std::string_view before = text.substr(0, offset);
+    const std::size_t line_break = before.rfind('\n');
+    const std::string_view line =
+        line_break == std::string_view::npos ? before : before.substr(line_break + 1);
+    const auto characters = std::count_if(line.begin(), line.end(), starts_character);
+    return {static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1,
+            static_cast<int>(characters) + 1};
+}
+
+// What yaml-cpp would take for something else: it guesses at other encodings, and ends the file at
+// the byte 0x04, so that what follows would be dropped without a word.
+std::optional<Refused> find_odd_byte(std::string_view text) {
+    const std::size_t invalid = find_invalid_utf8(text);
+    for (std::size_t i = 0; i < std::min(invalid, text.size()); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const bool line_end = byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
+        if ((byte < 0x20 && byte != '\t' && byte != '\n' && !line_end) || byte == 0x7f) {
+            return Refused{place_of_offset(text, i),
+                           fmt::format("the byte 0x{:02x} is not allowed in YAML text", byte)};
+        }
+    }
+    if (invalid == std::string_view::npos) return std::nullopt;
+    return Refused{place_of_offset(text, invalid),
+                   fmt::format("the byte 0x{:02x} is not UTF-8; save the file as UTF-8",
+                               static_cast<unsigned char>(text[invalid]))};
+}
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+    TreeBuilder(std::string_view text, YamlTree& tree) : tree_(tree) {
+        for (std::size_t start = 0; start <= text.size();) {
+            const std::size_t end = std::min(text.find('\n', start), text.size());
+            lines_.push_back(text.substr(start, end - start));
+            start = end + 1;
+        }
+    }
+
+    // yaml-cpp counts from 0, and columns in bytes.
+    Place place(const YAML::Mark& mark) {
+        if (mark.line < 0 || mark.column < 0) return {};
+        if (static_cast<std::size_t>(mark.line) >= lines_.size()) {
+            return {mark.line + 1, mark.column + 1};
+        }
+        // Marks move little, so counting goes on from the last one: a line can be the whole file.
+        if (mark.line != counted_line_) counted_bytes_ = counted_characters_ = 0;
+        counted_line_ = mark.line;
+        const std::string_view line = lines_[static_cast<std::size_t>(mark.line)];
+        const std::size_t bytes = std::min(static_cast<std::size_t>(mark.column), line.size());
+        while (counted_bytes_ < bytes)
+            counted_characters_ += starts_character(line[counted_bytes_++]);
+        while (counted_bytes_ > bytes)
+            counted_characters_ -= starts_character(line[--counted_bytes_]);
+        return {mark.line + 1, counted_characters_ + 1};
+    }
+
+    void OnDocumentStart(const YAML::Mark& mark) override {
+        if (tree_.root != nullptr) {
+            throw Refused{place(mark), "a second document starts here; a file holds one"};
+        }
+    }
+    void OnDocumentEnd() override {}
+
+    void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+        YamlNode& node = make(YamlNode::Kind::null, mark, anchor);
+        // The mark of a missing value is that of whatever comes next: what lacks it is better.
+        if (!open_.empty()) {
+            node.place = key_ != nullptr ? key_->place : open_.back()->place;
+        }
+        attach(node);
+    }
+
+    void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+        const auto found = anchors_.find(anchor);
+        if (found == anchors_.end()) throw Refused{place(mark), "the alias has no anchor"};
+        if (std::find(open_.begin(), open_.end(), found->second) != open_.end()) {
+            throw Refused{place(mark), "the alias stands inside of what it refers to"};
+        }
+        attach(*found->second);
+    }
+
+    void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  const std::string& value) override {
+        YamlNode& node = make(YamlNode::Kind::scalar, mark, anchor);
+        node.text = value;
+        node.plain = tag == "?";
+        attach(node);
+    }
+
+    void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,
+                         YAML::EmitterStyle::value /*style*/) override {
+        open(make(YamlNode::Kind::sequence, mark, anchor), mark);
+    }
+    void OnSequenceEnd() override { close(); }
+
+    void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,
+                    YAML::EmitterStyle::value /*style*/) override {
+        open(make(YamlNode::Kind::map, mark, anchor), mark);
+    }
+    void OnMapEnd() override { close(); }
+
+ private:
+    YamlNode& make(YamlNode::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
+        YamlNode& node = tree_.nodes.emplace_back();
+        node.kind = kind;
+        node.place = place(mark);
+        if (anchor != YAML::NullAnchor) anchors_[anchor] = &node;
+        return node;
+    }
+
+    void open(YamlNode& node, const YAML::Mark& mark) {
+        if (open_.size() == deepest_nesting) {
+            throw Refused{place(mark), fmt::format("nested more than {} deep", deepest_nesting)};
+        }
+        open_.push_back(&node);
+        keys_.push_back(key_);
+        key_ = nullptr;
+    }
+
+    void close() {
+        YamlNode* node = open_.back();
+        open_.pop_back();
+        key_ = keys_.back();
+        keys_.pop_back();
+        attach(*node);
+    }
+
+    // A node is complete, and goes where the events stand: item, key, value or root.
+    void attach(YamlNode& node) {
+        if (open_.empty()) {
+            tree_.root = &node;
+        } else if (YamlNode& parent = *open_.back(); parent.kind == YamlNode::Kind::sequence) {
+            parent.items.push_back(&node);
+        } else if (key_ == nullptr) {
+            key_ = &node;
+        } else {
+            parent.entries.push_back({key_, &node});
+            key_ = nullptr;
+        }
+    }
+
+    YamlTree& tree_;
+    std::vector<std::string_view> lines_;
+    int counted_line_ = 0;
+    std::size_t counted_bytes_ = 0;
+    int counted_characters_ = 0;
+    std::map<YAML::anchor_t, YamlNode*> anchors_;
+    std::vector<YamlNode*> open_;        // sequences and maps that have not ended
+    std::vector<const YamlNode*> keys_;  // for each of them, the key it will be the value of
+    const YamlNode* key_ = nullptr;      // the key that waits for its value
+};
+
+}  // namespace
+
+std::variant<YamlTree, Problem> parse_yaml(const std::string& text, const std::string& name) {
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    std::string_view body = text;
+    if (body.substr(0, byte_order_mark.size()) == byte_order_mark) {
+        body.remove_prefix(byte_order_mark.size());
+    }
+    const auto refuse = [&name](const Refused& refused) {
+        return Problem{name, refused.place.line, refused.place.column, "", refused.what};
+    };
+    if (const auto odd = find_odd_byte(body)) return refuse(*odd);
+
+    YamlTree tree;
+    TreeBuilder builder(body, tree);
+    try {
+        std::istringstream stream{std::string(body)};
+        YAML::Parser parser(stream);
+        while (parser.HandleNextDocument(builder)) {
+        }
+    } catch (const Refused& refused) {
+        return refuse(refused);
+    } catch (const YAML::Exception& error) {
+        return refuse({builder.place(error.mark), "YAML syntax: " + error.msg});
+    }
+    return tree;
+}
+
+}  // namespace gpunbd::config

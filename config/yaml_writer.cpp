@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "config/quote.hpp"
+#include "config/rules.hpp"
+#include "config/size.hpp"
+#include "config/yaml_file.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+class Writer {
+ public:
+    template <class... Args>
+    void line(fmt::format_string<Args...> format, Args&&... args) {
+        fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+        out_ += '\n';
+    }
+    std::string take() { return std::move(out_); }
+
+ private:
+    std::string out_;
+};
+
+std::string bytes(std::uint64_t value) { return format_size({.bytes = value}); }
+
+void write_listeners(Writer& out, const Options& options) {
+    out.line("listeners:");
+    out.line("  tcp:{}", options.tcp.empty() ? " []" : "");
+    for (const TcpListener& tcp : options.tcp) {
+        out.line("    - {{address: {}, port: {}}}", yaml_quoted(tcp.address), tcp.port);
+    }
+    out.line("  unix:{}", options.unix_sockets.empty() ? " []" : "");
+    for (const UnixListener& socket : options.unix_sockets) {
+        out.line("    - {{path: {}, mode: {:04o}, owner: {}}}", yaml_quoted(socket.path),
+                 socket.mode, yaml_quoted(socket.owner));
+    }
+}
+
+void write_devices(Writer& out, const Options& options) {
+    out.line("devices:{}", options.devices.empty() ? " []  # each with its own defaults" : "");
+    for (const DeviceOptions& device : options.devices) {
+        out.line("  - id: {}", device.id);
+        if (device.reserve) out.line("    reserve: {}", bytes(*device.reserve));
+        if (device.capacity) out.line("    capacity: {}", bytes(*device.capacity));
+    }
+}
+
+void write_exports(Writer& out, const Options& options) {
+    out.line("exports:{}", options.exports.empty() ? " []" : "");
+    for (const ExportOptions& exported : options.exports) {
+        std::string devices;
+        for (const std::string& id : exported.devices) {
+            devices += fmt::format("{}{}", devices.empty() ? "" : ", ", id);
+        }
+        out.line("  - name: {}", yaml_quoted(exported.name));
+        out.line("    description: {}", yaml_quoted(exported.description));
+        out.line("    size: {}", format_size(exported.size));
+        out.line("    devices: [{}]{}", devices, devices.empty() ? "  # chosen at start" : "");
+        out.line("    layout: {}", rules::text_of(exported.layout));
+        if (exported.stripe_size > 0) out.line("    stripe_size: {}", bytes(exported.stripe_size));
+        out.line("    provision: {}", rules::text_of(exported.provision));
+        out.line("    page_size: {}", bytes(exported.page_size));
+        out.line("    read_only: {}", exported.read_only);
+    }
+}
+
+}  // namespace
+
+std::string to_yaml(const Options& options) {
+    Writer out;
+    write_listeners(out, options);
+    write_devices(out, options);
+    write_exports(out, options);
+    out.line("pipeline:");
+    if (options.pipeline.chunk_size) {
+        out.line("  chunk_size: {}", bytes(*options.pipeline.chunk_size));
+    } else {
+        out.line("  # chunk_size: calibrated at start");
+    }
+    out.line("  slots: {}", options.pipeline.slots);
+    out.line("  pinned: {}", bytes(options.pipeline.pinned));
+    out.line("threads: {}{}", options.threads, options.threads == 0 ? "  # one per core" : "");
+    out.line("limits:");
+    out.line("  connections: {}", options.limits.connections);
+    out.line("  handshake: {}s", options.limits.handshake.count());
+    out.line("  drain: {}s", options.limits.drain.count());
+    out.line("  in_flight_per_connection: {}", bytes(options.limits.in_flight_per_connection));
+    out.line("  in_flight: {}", bytes(options.limits.in_flight));
+    out.line("log:");
+    out.line("  level: {}", options.log.level);
+    out.line("  format: {}", rules::text_of(options.log.format));
+    out.line("trace: {}", options.trace);
+    return out.take();
+}
+
+}  // namespace gpunbd::config

@@ -1,0 +1,41 @@
+// What the protocol needs to know of an export, and who answers questions about exports.
+// Kept apart from storage so that a handshake is tested with plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/constants.hpp"
+
+namespace gpunbd::protocol {
+
+struct ExportInfo {
+    std::string name = {};         // canonical; at most max_string bytes of UTF-8, no NUL
+    std::string description = {};  // likewise
+    std::uint64_t size = 0;        // bytes
+    bool read_only = false;
+    std::uint32_t minimum_block = 1;              // bytes, a power of two up to 64 KiB
+    std::uint32_t preferred_block = 4096;         // bytes, a power of two >= minimum_block and 512
+    std::uint32_t maximum_payload = max_payload;  // bytes, a multiple of minimum_block
+
+    // The transmission flags of this export ("Transmission flags"); SEND_DF only where structured
+    // replies were negotiated.
+    std::uint16_t transmission_flags(bool structured) const;
+
+    // Whether a client that never heard of block sizes keeps to them anyway; where not, they are
+    // told unasked ("Block size constraints").
+    bool default_block_sizes() const;
+};
+
+// The exports as the negotiation sees them. The empty name asks for the default export.
+class Catalogue {
+ public:
+    virtual ~Catalogue() = default;
+    virtual std::vector<ExportInfo> list() const = 0;
+    virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
+};
+
+}  // namespace gpunbd::protocol

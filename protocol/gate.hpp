@@ -1,0 +1,49 @@
+// The one gate: a request either becomes a command that cannot be invalid, or an error. Nothing
+// behind it checks again.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "protocol/negotiation.hpp"
+#include "protocol/request.hpp"
+
+namespace gpunbd::protocol {
+
+// In range, aligned, permitted, with only the flags that its type knows. A length of 0 is possible
+// except for BLOCK_STATUS; offset and length are 0 for DISC and FLUSH. A READ or WRITE is no longer
+// than the export's maximum payload; the others carry no data and have only the export's size as
+// their limit. FUA is not told: nothing is answered here before it is complete.
+struct Command {
+    CommandType type = CommandType::disc;
+    std::uint64_t cookie = 0;
+    std::uint64_t offset = 0;  // bytes
+    std::uint32_t length = 0;  // bytes
+    bool no_hole = false;
+    bool fast_zero = false;
+    bool one_extent = false;
+    bool one_chunk = false;  // DF
+};
+
+// `discard` bytes of payload follow the header and must be consumed all the same.
+struct Refusal {
+    Error error = Error::einval;
+    std::uint64_t cookie = 0;
+    std::uint32_t discard = 0;  // bytes
+    bool as_chunk = false;      // answer with an ERROR chunk (READ, BLOCK_STATUS when structured)
+};
+
+// The connection cannot go on: the payload that follows is absurdly long, so that neither consuming
+// nor skipping it is sane.
+struct Hangup {
+    const char* reason = "";
+};
+
+using Admission = std::variant<Command, Refusal, Hangup>;
+
+// DISC is always admitted, having no reply that could refuse it. ESHUTDOWN, and ENOTSUP for a
+// zeroing that would not be fast, depend on more than the request: they are the session's and
+// storage's.
+Admission admit(const Request& request, const Agreement& agreement);
+
+}  // namespace gpunbd::protocol

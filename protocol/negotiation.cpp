@@ -1,0 +1,250 @@
+#include "protocol/negotiation.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "protocol/bytes.hpp"
+#include "protocol/meta_context.hpp"
+#include "protocol/option_data.hpp"
+#include "protocol/option_reply.hpp"
+#include "protocol/text.hpp"
+
+namespace gpunbd::protocol {
+namespace {
+
+constexpr std::size_t export_name_padding = 124;  // bytes, unless NO_ZEROES
+
+// LIST is the one option whose reply the client can make us repeat for a mere 16 bytes.
+constexpr std::size_t max_waiting_output = 1 << 20;  // bytes
+
+// Of those that fixed newstyle answers with replies.
+bool supported(OptionType option) {
+    switch (option) {
+        case OptionType::list:
+        case OptionType::info:
+        case OptionType::go:
+        case OptionType::structured_reply:
+        case OptionType::list_meta_context:
+        case OptionType::set_meta_context:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+Negotiation::Negotiation(const Catalogue& catalogue) : catalogue_(&catalogue) {}
+
+std::vector<std::byte> Negotiation::greeting() const {
+    std::vector<std::byte> out;
+    append_be(out, init_magic);
+    append_be(out, option_magic);
+    append_be(out, static_cast<std::uint16_t>(flag_fixed_newstyle | flag_no_zeroes));
+    return out;
+}
+
+Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_t& used) {
+    used = 0;
+    while (next_ == Next::receive && used < bytes.size()) used += take(bytes.subspan(used));
+    return next_;
+}
+
+std::vector<std::byte> Negotiation::take_output() { return std::exchange(output_, {}); }
+
+void Negotiation::shut_down() { shut_down_ = true; }
+
+const Agreement& Negotiation::agreement() const { return agreement_; }
+
+const std::string& Negotiation::reason() const { return reason_; }
+
+std::size_t Negotiation::take(std::span<const std::byte> bytes) {
+    std::size_t taken = 0;
+    switch (stage_) {
+        case Stage::client_flags:
+            taken = gather(bytes, client_flags_size);
+            if (header_filled_ == client_flags_size) on_client_flags();
+            break;
+        case Stage::option_header:
+            taken = gather(bytes, option_header_size);
+            if (header_filled_ == option_header_size) on_option_header();
+            break;
+        case Stage::option_data:
+            taken = std::min<std::size_t>(bytes.size(), option_length_ - data_.size());
+            data_.insert(data_.end(), bytes.begin(),
+                         bytes.begin() + static_cast<std::ptrdiff_t>(taken));
+            if (data_.size() == option_length_) on_option();
+            break;
+        case Stage::drained_data:
+            taken = std::min<std::size_t>(bytes.size(), option_length_ - drained_);
+            drained_ += static_cast<std::uint32_t>(taken);
+            if (drained_ == option_length_) on_option();
+            break;
+    }
+    return taken;
+}
+
+std::size_t Negotiation::gather(std::span<const std::byte> bytes, std::size_t wanted) {
+    const std::size_t taken = std::min(bytes.size(), wanted - header_filled_);
+    std::copy_n(bytes.begin(), taken,
+                header_.begin() + static_cast<std::ptrdiff_t>(header_filled_));
+    header_filled_ += taken;
+    return taken;
+}
+
+void Negotiation::on_client_flags() {
+    const auto flags = load_be<std::uint32_t>(header_.data());
+    constexpr std::uint32_t known = flag_fixed_newstyle | flag_no_zeroes;
+    if ((flags & ~known) != 0) return close("unknown client flags");
+    fixed_newstyle_ = (flags & flag_fixed_newstyle) != 0;
+    no_zeroes_ = (flags & flag_no_zeroes) != 0;
+    header_filled_ = 0;
+    stage_ = Stage::option_header;
+}
+
+void Negotiation::on_option_header() {
+    if (load_be<std::uint64_t>(header_.data()) != option_magic) return close("bad option magic");
+    option_ = load_be<std::uint32_t>(header_.data() + 8);
+    option_length_ = load_be<std::uint32_t>(header_.data() + 12);
+    header_filled_ = 0;
+    data_.clear();
+    drained_ = 0;
+
+    const bool export_name = static_cast<OptionType>(option_) == OptionType::export_name;
+    if (++options_ > max_options) return close("too many options");
+    if (!fixed_newstyle_ && !export_name)
+        return close("an option other than EXPORT_NAME without fixed newstyle");
+    if (export_name && option_length_ > max_string) return close("EXPORT_NAME: name too long");
+    if (option_length_ > max_drained_option) return close("option data absurdly long");
+
+    if (option_length_ > max_option_data) {
+        stage_ = Stage::drained_data;
+    } else if (option_length_ > 0) {
+        data_.reserve(option_length_);
+        stage_ = Stage::option_data;
+    } else {
+        on_option();
+    }
+}
+
+void Negotiation::on_option() {
+    stage_ = Stage::option_header;
+    const auto option = static_cast<OptionType>(option_);
+
+    if (option == OptionType::abort) {
+        OptionReplies(output_, option_).ack();
+        return close({});
+    }
+    if (option == OptionType::export_name) return on_export_name();
+    // The set is replaced even where the option fails, for whatever reason.
+    if (option == OptionType::set_meta_context) context_export_.reset();
+    if (shut_down_) return refuse(OptionReply::err_shutdown, "the server is shutting down");
+
+    if (!supported(option)) return refuse(OptionReply::err_unsup, "unsupported option");
+    if (drained_ > 0) return refuse(OptionReply::err_too_big, "option data too long");
+
+    switch (option) {
+        case OptionType::list:
+            return on_list();
+        case OptionType::info:
+            return on_info(false);
+        case OptionType::go:
+            return on_info(true);
+        case OptionType::structured_reply:
+            return on_structured_reply();
+        case OptionType::list_meta_context:
+            return on_list_meta_context();
+        case OptionType::set_meta_context:
+            return on_set_meta_context();
+        default:
+            return;
+    }
+}
+
+void Negotiation::on_export_name() {
+    if (shut_down_) return close("EXPORT_NAME: the server is shutting down");
+    const auto name = decode_export_name(data_);
+    if (!name) return close("EXPORT_NAME: not a valid name");
+    const auto info = catalogue_->find(*name);
+    if (!info) return close("EXPORT_NAME: unknown export " + for_log(*name));
+
+    append_be(output_, info->size);
+    append_be(output_, info->transmission_flags(agreement_.structured_replies));
+    if (!no_zeroes_) output_.resize(output_.size() + export_name_padding);
+    enter_transmission(*info, *name);
+}
+
+void Negotiation::on_list() {
+    if (!data_.empty()) return refuse(OptionReply::err_invalid, "LIST takes no data");
+    if (output_.size() > max_waiting_output)
+        return refuse(OptionReply::err_too_big, "too many replies are waiting");
+    OptionReplies replies(output_, option_);
+    for (const ExportInfo& info : catalogue_->list()) replies.server(info);
+    replies.ack();
+}
+
+void Negotiation::on_info(bool go) {
+    const auto request = decode_info_request(data_);
+    if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
+    const auto info = catalogue_->find(request->export_name);
+    if (!info) return refuse(OptionReply::err_unknown, "unknown export");
+
+    OptionReplies replies(output_, option_);
+    replies.info_export(*info, agreement_.structured_replies);
+    if (request->name) replies.info_name(*info);
+    if (request->description) replies.info_description(*info);
+    if (request->block_size || !info->default_block_sizes()) replies.info_block_size(*info);
+    replies.ack();
+    if (go) enter_transmission(*info, request->export_name);
+}
+
+void Negotiation::on_structured_reply() {
+    if (!data_.empty()) return refuse(OptionReply::err_invalid, "STRUCTURED_REPLY takes no data");
+    agreement_.structured_replies = true;
+    OptionReplies(output_, option_).ack();
+}
+
+void Negotiation::on_list_meta_context() {
+    const auto query = decode_meta_query(data_);
+    if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
+    if (!catalogue_->find(query->export_name))
+        return refuse(OptionReply::err_unknown, "unknown export");
+
+    OptionReplies replies(output_, option_);
+    if (!query->any || query->base_all || query->allocation)
+        replies.meta_context(base_allocation_id, base_allocation_name);
+    replies.ack();
+}
+
+void Negotiation::on_set_meta_context() {
+    if (!agreement_.structured_replies)
+        return refuse(OptionReply::err_invalid, "SET_META_CONTEXT needs structured replies");
+    const auto query = decode_meta_query(data_);
+    if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
+    if (!catalogue_->find(query->export_name))
+        return refuse(OptionReply::err_unknown, "unknown export");
+
+    OptionReplies replies(output_, option_);
+    if (query->allocation) {
+        context_export_ = query->export_name;
+        replies.meta_context(base_allocation_id, base_allocation_name);
+    }
+    replies.ack();
+}
+
+void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {
+    agreement_.export_info = info;
+    agreement_.base_allocation = context_export_ == asked_name;
+    next_ = Next::transmit;
+}
+
+void Negotiation::refuse(OptionReply error, std::string_view message) {
+    OptionReplies(output_, option_).error(error, message);
+}
+
+void Negotiation::close(std::string reason) {
+    reason_ = std::move(reason);
+    next_ = Next::close;
+}
+
+}  // namespace gpunbd::protocol

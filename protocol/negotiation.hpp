@@ -1,0 +1,105 @@
+// Fixed newstyle negotiation, sans-I/O: it is fed bytes, and it asks for what is to be done next.
+// One value that holds all that was agreed, so that STARTTLS can one day throw it away.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocol/export_info.hpp"
+
+namespace gpunbd::protocol {
+
+// What the two sides agreed, for the transmission phase.
+struct Agreement {
+    bool structured_replies = false;
+    bool base_allocation = false;  // context id 0 is base:allocation for this export
+    ExportInfo export_info = {};
+};
+
+class Negotiation {
+ public:
+    // `catalogue` outlives the negotiation. Copying one copies its whole state.
+    explicit Negotiation(const Catalogue& catalogue);
+
+    enum class Next {
+        receive,   // send output(), then feed more bytes
+        transmit,  // send output(), then the transmission phase starts with agreement()
+        close,     // send output() as far as it goes, then close
+    };
+
+    // The bytes to send before anything is received.
+    std::vector<std::byte> greeting() const;
+
+    // Takes bytes as they come, in pieces of any length. `used` tells how many belonged to the
+    // negotiation: all of them while Next::receive is the answer; after Next::transmit the rest is
+    // the first request; after Next::close the rest is of no interest. Once it has answered
+    // Next::transmit or Next::close it takes no more and repeats that answer.
+    Next feed(std::span<const std::byte> bytes, std::size_t& used);
+
+    // What is to be sent now; emptied by the caller taking it. To be taken after every feed: past
+    // a limit of what waits to be sent, LIST is refused with ERR_TOO_BIG.
+    std::vector<std::byte> take_output();
+
+    // Answer ERR_SHUTDOWN to everything but ABORT from now on; EXPORT_NAME, which knows no error,
+    // closes.
+    void shut_down();
+
+    // Complete after Next::transmit only.
+    const Agreement& agreement() const;
+
+    // One line for the log on why the connection is being closed; empty for a plain ABORT. Safe to
+    // print: no byte of the client's that is not printable ASCII.
+    const std::string& reason() const;
+
+ private:
+    enum class Stage { client_flags, option_header, option_data, drained_data };
+
+    static constexpr std::size_t client_flags_size = 4;
+    static constexpr std::size_t option_header_size = 16;
+
+    std::size_t take(std::span<const std::byte> bytes);
+    std::size_t gather(std::span<const std::byte> bytes, std::size_t wanted);
+    void on_client_flags();
+    void on_option_header();
+    void on_option();
+
+    void on_export_name();
+    void on_list();
+    void on_info(bool go);
+    void on_structured_reply();
+    void on_list_meta_context();
+    void on_set_meta_context();
+
+    void enter_transmission(const ExportInfo& info, std::string_view asked_name);
+    void refuse(OptionReply error, std::string_view message);
+    void close(std::string reason);
+
+    const Catalogue* catalogue_;
+    Stage stage_ = Stage::client_flags;
+    Next next_ = Next::receive;
+    bool fixed_newstyle_ = false;
+    bool no_zeroes_ = false;
+    bool shut_down_ = false;
+
+    std::array<std::byte, option_header_size> header_{};
+    std::size_t header_filled_ = 0;  // bytes
+    std::uint32_t options_ = 0;      // seen so far
+    std::uint32_t option_ = 0;       // the type of the one being received
+    std::uint32_t option_length_ = 0;
+    std::uint32_t drained_ = 0;
+    std::vector<std::byte> data_;
+
+    // The name that SET_META_CONTEXT chose base:allocation for; contexts hold for that name alone.
+    std::optional<std::string> context_export_;
+    std::vector<std::byte> output_;
+    Agreement agreement_;
+    std::string reason_;
+};
+
+}  // namespace gpunbd::protocol

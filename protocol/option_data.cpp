@@ -1,0 +1,105 @@
+#include "protocol/option_data.hpp"
+
+#include <concepts>
+#include <cstdint>
+
+#include "protocol/bytes.hpp"
+#include "protocol/constants.hpp"
+#include "protocol/meta_context.hpp"
+#include "protocol/text.hpp"
+
+namespace gpunbd::protocol {
+namespace {
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+    return {static_cast<const char*>(static_cast<const void*>(bytes.data())), bytes.size()};
+}
+
+// Takes from the front of an option's data; a length is compared with what is left, never added to
+// anything, so that no number of the client's can overflow.
+class Cursor {
+ public:
+    explicit Cursor(std::span<const std::byte> data) : rest_(data) {}
+
+    template <std::unsigned_integral T>
+    std::optional<T> number() {
+        if (rest_.size() < sizeof(T)) return std::nullopt;
+        const T value = load_be<T>(rest_.data());
+        rest_ = rest_.subspan(sizeof(T));
+        return value;
+    }
+
+    // A length of 32 bits, then as many bytes of text.
+    std::optional<std::string_view> string() {
+        const auto length = number<std::uint32_t>();
+        if (!length || *length > rest_.size()) return std::nullopt;
+        const std::string_view text = as_text(rest_.first(*length));
+        if (!valid_string(text)) return std::nullopt;
+        rest_ = rest_.subspan(*length);
+        return text;
+    }
+
+    bool empty() const { return rest_.empty(); }
+
+ private:
+    std::span<const std::byte> rest_;
+};
+
+}  // namespace
+
+std::optional<InfoRequest> decode_info_request(std::span<const std::byte> data) {
+    Cursor cursor(data);
+    const auto name = cursor.string();
+    if (!name) return std::nullopt;
+    const auto count = cursor.number<std::uint16_t>();
+    if (!count) return std::nullopt;
+
+    InfoRequest request{.export_name = *name};
+    for (unsigned i = 0; i < *count; ++i) {
+        const auto info = cursor.number<std::uint16_t>();
+        if (!info) return std::nullopt;
+        switch (static_cast<InfoType>(*info)) {
+            case InfoType::name:
+                request.name = true;
+                break;
+            case InfoType::description:
+                request.description = true;
+                break;
+            case InfoType::block_size:
+                request.block_size = true;
+                break;
+            case InfoType::export_:
+                break;
+            default:
+                break;
+        }
+    }
+    if (!cursor.empty()) return std::nullopt;
+    return request;
+}
+
+std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data) {
+    Cursor cursor(data);
+    const auto name = cursor.string();
+    if (!name) return std::nullopt;
+    const auto count = cursor.number<std::uint32_t>();
+    if (!count) return std::nullopt;
+
+    MetaQuery query{.export_name = *name, .any = *count != 0};
+    for (std::uint32_t i = 0; i < *count; ++i) {
+        const auto text = cursor.string();
+        if (!text) return std::nullopt;
+        query.base_all |= *text == base_wildcard;
+        query.allocation |= *text == base_allocation_name;
+    }
+    if (!cursor.empty()) return std::nullopt;
+    return query;
+}
+
+std::optional<std::string_view> decode_export_name(std::span<const std::byte> data) {
+    const std::string_view name = as_text(data);
+    if (!valid_string(name)) return std::nullopt;
+    return name;
+}
+
+}  // namespace gpunbd::protocol

@@ -1,0 +1,33 @@
+// The data of the options that carry any, decoded whole before anything is answered, so that a
+// malformed option changes nothing ("Option types").
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace gpunbd::protocol {
+
+// INFO and GO. Views point into the option's data.
+struct InfoRequest {
+    std::string_view export_name;
+    bool name = false;
+    bool description = false;
+    bool block_size = false;
+};
+
+// LIST_META_CONTEXT and SET_META_CONTEXT, reduced to what the one context we have needs.
+struct MetaQuery {
+    std::string_view export_name;
+    bool any = false;         // at least one query was sent
+    bool base_all = false;    // "base:", a wildcard where contexts are listed
+    bool allocation = false;  // "base:allocation"
+};
+
+// Nothing where a length does not fit the data, bytes are left over, or a string is not one.
+std::optional<InfoRequest> decode_info_request(std::span<const std::byte> data);
+std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data);
+std::optional<std::string_view> decode_export_name(std::span<const std::byte> data);
+
+}  // namespace gpunbd::protocol

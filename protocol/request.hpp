@@ -1,0 +1,29 @@
+// One request header off the wire, as a value in host byte order ("Request message").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "protocol/constants.hpp"
+
+namespace gpunbd::protocol {
+
+struct Request {
+    std::uint16_t flags = 0;
+    std::uint16_t type = 0;  // not yet known to be a CommandType
+    std::uint64_t cookie = 0;
+    std::uint64_t offset = 0;  // bytes
+    std::uint32_t length = 0;  // bytes
+
+    bool operator==(const Request&) const = default;
+};
+
+// Exactly 28 bytes; nothing where the magic is wrong (the connection must be dropped).
+std::optional<Request> decode_request(std::span<const std::byte, request_size> bytes);
+
+// The inverse, for clients and tests.
+void encode_request(const Request& request, std::span<std::byte, request_size> out);
+
+}  // namespace gpunbd::protocol

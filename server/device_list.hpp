@@ -1,0 +1,9 @@
+// `gpunbd devices`.
+#pragma once
+
+namespace gpunbd::server {
+
+// Prints the host and every GPU to standard output; the process's exit code.
+int list_devices(bool calibrate);
+
+}  // namespace gpunbd::server

@@ -1,0 +1,47 @@
+// A listening socket: accepts for as long as it lives, and survives every error of accept().
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "config/options.hpp"
+
+namespace gpunbd::server {
+
+class Listener {
+ public:
+    // Takes the file descriptor of an accepted connection, and owns it from then on.
+    using OnAccept = std::function<void(int fd)>;
+
+    // Each throws std::runtime_error with one clear line where the address cannot be had.
+    static std::unique_ptr<Listener> tcp(boost::asio::io_context& io,
+                                         const config::TcpListener& options);
+    static std::unique_ptr<Listener> unix_socket(boost::asio::io_context& io,
+                                                 const config::UnixListener& options);
+    // A socket that listens already, from systemd or its like.
+    static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, int fd);
+
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+    void start(OnAccept on_accept);
+    void stop() noexcept;
+    const std::string& where() const { return where_; }
+
+ private:
+    Listener(boost::asio::io_context& io, int fd, std::string where, std::string unlink_path);
+    boost::asio::awaitable<void> accept(std::shared_ptr<OnAccept> on_accept);
+
+    boost::asio::posix::stream_descriptor socket_;
+    std::string where_;
+    std::string unlink_path_;
+};
+
+}  // namespace gpunbd::server

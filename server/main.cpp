@@ -1,0 +1,65 @@
+// gpunbd: exports memory of GPUs as NBD block devices.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "config/command_line.hpp"
+#include "config/yaml_file.hpp"
+#include "server/device_list.hpp"
+#include "server/log.hpp"
+#include "server/server.hpp"
+
+namespace {
+
+using namespace gpunbd;
+
+// Exit codes, as in gpunbd(8).
+constexpr int exit_failure = 1;
+constexpr int exit_usage = 2;
+
+// The options of a file; every problem of it goes to standard error.
+std::optional<config::Options> load(const std::string& path) {
+    config::Loaded loaded = config::load_file(path);
+    for (const auto& problem : loaded.problems) fmt::print(stderr, "{}\n", problem.text());
+    if (!loaded.problems.empty()) return std::nullopt;
+    return std::move(loaded.options);
+}
+
+int serve(const config::ServeCommand& command) {
+    config::Options options = command.options;
+    if (command.config_file) {
+        auto loaded = load(*command.config_file);
+        if (!loaded) return exit_usage;
+        options = std::move(*loaded);
+        command.overrides.apply_to(options);
+    }
+    server::start_log(options.log);
+    try {
+        return server::Server(command, std::move(options)).run();
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
+        return exit_failure;
+    }
+}
+
+int check(const config::CheckCommand& command) {
+    const auto options = load(command.file);
+    if (!options) return exit_usage;
+    fmt::print("{}", config::to_yaml(*options));
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const config::CommandLine line = config::parse_command_line(argc, argv);
+    if (line.exit_code) {
+        fmt::print(*line.exit_code == 0 ? stdout : stderr, "{}", line.message);
+        return *line.exit_code;
+    }
+    if (line.serve) return serve(*line.serve);
+    if (line.check) return check(*line.check);
+    return server::list_devices(line.devices->calibrate);
+}

@@ -1,0 +1,87 @@
+#include "server/outbox.hpp"
+
+#include <algorithm>
+
+#include "server/operation.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t most_sent = 1024;  // items that have gone and are still kept
+}  // namespace
+
+Outbox::Item& Outbox::add(const Operation* sender) {
+    if (holder_ != nullptr && holder_ != sender) return behind_.emplace_back();
+    if (first_ == items_.size() || first_ == most_sent) {
+        items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+    }
+    return items_.emplace_back();
+}
+
+bool Outbox::hold(Operation& holder) {
+    if (holder_ == nullptr || holder_ == &holder) {
+        holder_ = &holder;
+        return true;
+    }
+    if (std::find(refused_.begin(), refused_.end(), &holder) == refused_.end()) {
+        refused_.push_back(&holder);
+    }
+    return false;
+}
+
+void Outbox::let_go(const Operation& holder) {
+    if (holder_ != &holder) return;
+    holder_ = nullptr;
+    items_.insert(items_.end(), behind_.begin(), behind_.end());
+    behind_.clear();
+    while (holder_ == nullptr && !refused_.empty()) {
+        Operation& next = *refused_.front();
+        refused_.erase(refused_.begin());
+        next.resume();
+    }
+}
+
+std::size_t Outbox::gather(std::span<iovec> out) const {
+    std::size_t count = 0;
+    std::size_t skip = sent_of_first_;
+    const auto add_piece = [&](const std::byte* data, std::size_t length) {
+        if (skip >= length) {
+            skip -= length;
+            return;
+        }
+        // sendmsg() does not write through it.
+        out[count++] = {.iov_base = const_cast<std::byte*>(data) + skip, .iov_len = length - skip};
+        skip = 0;
+    };
+    for (std::size_t i = first_; i != items_.size() && count + 2 <= out.size(); ++i) {
+        add_piece(items_[i].header.data(), items_[i].header_length);
+        add_piece(items_[i].payload, items_[i].payload_length);
+    }
+    return count;
+}
+
+void Outbox::sent(std::size_t bytes) {
+    sent_of_first_ += bytes;
+    while (first_ != items_.size()) {
+        const Item& item = items_[first_];
+        const std::size_t length = item.header_length + item.payload_length;
+        if (sent_of_first_ < length) return;
+        sent_of_first_ -= length;
+        ++first_;
+        // The item may move or go as soon as its operation adds another.
+        if (Operation* operation = item.operation; operation != nullptr) operation->sent();
+    }
+}
+
+void Outbox::clear() {
+    items_.clear();
+    behind_.clear();
+    first_ = 0;
+    sent_of_first_ = 0;
+    holder_ = nullptr;
+    refused_.clear();
+}
+
+}  // namespace gpunbd::server

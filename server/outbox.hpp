@@ -1,0 +1,56 @@
+// What a connection has yet to send: reply headers with the payload that follows each, in order, and
+// who is to be told when they have gone. Payload is lent, never copied.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "protocol/reply.hpp"
+
+namespace gpunbd::server {
+
+class Operation;
+
+class Outbox {
+ public:
+    // A reply header of `header_length` bytes in `header`, then `payload`. Where `operation` is not
+    // null its sent() is called once the last byte has gone.
+    struct Item {
+        protocol::ReplyHeader header;
+        std::uint8_t header_length = 0;
+        std::size_t payload_length = 0;  // bytes
+        const std::byte* payload = nullptr;
+        Operation* operation = nullptr;
+    };
+
+    // The item to fill in. `sender` is who sends: while another operation holds the stream, the item
+    // waits behind it.
+    Item& add(const Operation* sender);
+    // Nothing but the holder's items is sent until it lets go: a simple reply to a READ is one header
+    // and then all of its data. false: another holds the stream, and `holder` is resumed later.
+    bool hold(Operation& holder);
+    // Does nothing if `holder` does not hold. Then resumes those who were refused.
+    void let_go(const Operation& holder);
+
+    bool empty() const { return first_ == items_.size() && behind_.empty(); }
+    bool nothing_to_send() const { return first_ == items_.size(); }
+    // Describes the next bytes to send; returns the number of pieces.
+    std::size_t gather(std::span<iovec> out) const;
+    // So many of them have gone. Operations whose item is complete are told; they may add items.
+    void sent(std::size_t bytes);
+    // Forgets everything, telling nobody.
+    void clear();
+
+ private:
+    std::vector<Item> items_;   // [first_, end) are to be sent; grows to the queue depth, then stays
+    std::size_t first_ = 0;
+    std::size_t sent_of_first_ = 0;  // bytes
+    std::vector<Item> behind_;
+    const Operation* holder_ = nullptr;
+    std::vector<Operation*> refused_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,148 @@
+#include "server/read_operation.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "server/session.hpp"
+#include "server/wire_error.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t zeroes_length = 256 * 1024;  // bytes
+constexpr std::array<std::byte, zeroes_length> zeroes{};
+
+}  // namespace
+
+void ReadOperation::start(Session& session, const protocol::Command& command) {
+    attach(session, command);
+    structured_ = session.agreement().structured_replies;
+    header_sent_ = answered_ = false;
+    lent_ = 0;
+    if (command.length == 0) {
+        protocol::ReplyHeader header;
+        session.send_header(header, structured_
+                                        ? protocol::encode_done_chunk(header, command.cookie)
+                                        : protocol::encode_simple_reply(
+                                              header, protocol::Error::none, command.cookie));
+        session.finish(*this);
+        return;
+    }
+    transfer_.begin(session.volume(), session.lanes(), session.staging(), *this, command.offset,
+                    command.length);
+    send_ready();
+    finish_if_over();
+}
+
+void ReadOperation::resume() {
+    send_ready();
+    finish_if_over();
+}
+
+void ReadOperation::transfer_moved(storage::Transfer&) {
+    send_ready();
+    session_->flush_soon();
+    finish_if_over();
+}
+
+void ReadOperation::send_ready() {
+    if (abandoned_ || answered_) return;
+    Outbox& outbox = session_->outbox();
+    if (!structured_ && !header_sent_ && !transfer_.whole_ready()) {
+        // It will take several turns, and must have the stream to itself for all of them.
+        if (transfer_.ready() && !outbox.hold(*this)) return;
+    }
+    for (storage::ReadTransfer::Piece piece; transfer_.next(piece);) {
+        ++lent_;
+        answered_ = transfer_.all_taken();
+        if (piece.data != nullptr) {
+            send_data(piece);
+        } else {
+            send_hole(piece);
+        }
+        if (answered_) outbox.let_go(*this);
+    }
+    if (transfer_.status() != storage::Status::ok && !answered_ && lent_ == 0) fail();
+}
+
+void ReadOperation::send_data(const storage::ReadTransfer::Piece& piece) {
+    if (!structured_) send_header_once();
+    Outbox::Item& item = session_->outbox().add(this);
+    item.header_length = 0;
+    if (structured_) {
+        item.header_length = static_cast<std::uint8_t>(protocol::encode_data_chunk(
+            item.header, command_.cookie, piece.offset, piece.length, answered_));
+    }
+    item.payload = piece.data;
+    item.payload_length = piece.length;
+    item.operation = this;
+}
+
+void ReadOperation::send_hole(const storage::ReadTransfer::Piece& piece) {
+    if (structured_) {
+        Outbox::Item& item = session_->outbox().add(this);
+        item.header_length = static_cast<std::uint8_t>(protocol::encode_hole_chunk(
+            item.header, command_.cookie, piece.offset, piece.length, answered_));
+        item.payload = nullptr;
+        item.payload_length = 0;
+        item.operation = this;
+        return;
+    }
+    send_header_once();
+    for (std::size_t left = piece.length; left != 0;) {
+        const std::size_t part = std::min(left, zeroes_length);
+        left -= part;
+        Outbox::Item& item = session_->outbox().add(this);
+        item.header_length = 0;
+        item.payload = zeroes.data();
+        item.payload_length = part;
+        item.operation = left == 0 ? this : nullptr;
+    }
+}
+
+// A simple reply: nothing else may be sent between its header and the end of its data.
+void ReadOperation::send_header_once() {
+    if (header_sent_) return;
+    header_sent_ = true;
+    Outbox::Item& item = session_->outbox().add(this);
+    item.header_length = static_cast<std::uint8_t>(
+        protocol::encode_simple_reply(item.header, protocol::Error::none, command_.cookie));
+    item.payload = nullptr;
+    item.payload_length = 0;
+    item.operation = nullptr;
+}
+
+void ReadOperation::fail() {
+    answered_ = true;
+    transfer_.abandon();
+    if (header_sent_) {
+        session_->hang_up("a READ failed after the header of its simple reply had been sent");
+        return;
+    }
+    protocol::ReplyHeader header;
+    const protocol::Error error = wire_error(transfer_.status());
+    session_->send_header(
+        header, structured_ ? protocol::encode_error_chunk(header, command_.cookie, error)
+                            : protocol::encode_simple_reply(header, error, command_.cookie));
+}
+
+void ReadOperation::sent() {
+    --lent_;
+    transfer_.give_back();
+    send_ready();
+    finish_if_over();
+}
+
+void ReadOperation::abandon() {
+    abandoned_ = true;
+    lent_ = 0;
+    transfer_.abandon();
+    finish_if_over();
+}
+
+void ReadOperation::finish_if_over() {
+    if ((answered_ || abandoned_) && lent_ == 0 && transfer_.idle()) session_->finish(*this);
+}
+
+}  // namespace gpunbd::server

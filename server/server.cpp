@@ -1,0 +1,220 @@
+#include "server/server.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <stdexcept>
+
+#include "config/yaml_file.hpp"
+#include "server/export_factory.hpp"
+#include "server/socket_activation.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto drain_poll = std::chrono::milliseconds(20);
+
+std::uint32_t worker_count(const config::Options& options) {
+    return options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+}
+
+storage::LaneOptions lane_options(const config::PipelineOptions& pipeline) {
+    storage::LaneOptions lanes;
+    if (pipeline.chunk_size) lanes.chunk_size = static_cast<std::uint32_t>(*pipeline.chunk_size);
+    lanes.slots = pipeline.slots;
+    lanes.pinned = pipeline.pinned;
+    return lanes;
+}
+
+}  // namespace
+
+Server::Server(const config::ServeCommand& command, config::Options options)
+    : command_(command),
+      options_(std::move(options)),
+      devices_(options_.devices),
+      limits_{.handshake = options_.limits.handshake,
+              .in_flight = options_.limits.in_flight_per_connection,
+              .farewell = options_.limits.drain},
+      io_(1),
+      signals_(io_),
+      drain_timer_(io_) {}
+
+Server::~Server() {
+    for (const auto& worker : workers_) worker->stop();
+    for (std::thread& thread : threads_) {
+        if (thread.joinable()) thread.join();
+    }
+}
+
+int Server::run() {
+    ::signal(SIGPIPE, SIG_IGN);
+    signals_.add(SIGTERM);
+    signals_.add(SIGINT);
+    signals_.add(SIGHUP);
+    if (command_.run) {
+        captive_.emplace();
+        signals_.add(SIGCHLD);
+    }
+    make_first_exports();
+    start_workers();
+    open_listeners();
+    wait_for_signal();
+    for (const auto& listener : listeners_) {
+        listener->start([this](int fd) { accepted(fd); });
+    }
+    if (captive_) captive_->start(*command_.run, options_.exports.front().name);
+    io_.run();
+    return exit_code_;
+}
+
+void Server::make_first_exports() {
+    MadeExports made = make_exports(options_.exports, devices_, {});
+    if (!made.problems.empty()) {
+        for (std::size_t i = 0; i + 1 < made.problems.size(); ++i) {
+            spdlog::error("{}", made.problems[i]);
+        }
+        throw std::runtime_error(made.problems.back());
+    }
+    exports_.replace(std::move(made.exports));
+}
+
+void Server::open_listeners() {
+    const std::vector<int> inherited = take_inherited_sockets();
+    if (captive_) {
+        config::UnixListener own;
+        own.path = captive_->socket_path();
+        listeners_.push_back(Listener::unix_socket(io_, own));
+    } else if (!inherited.empty()) {
+        for (const int fd : inherited) listeners_.push_back(Listener::inherited(io_, fd));
+    } else {
+        for (const auto& tcp : options_.tcp) listeners_.push_back(Listener::tcp(io_, tcp));
+        for (const auto& path : options_.unix_sockets) {
+            listeners_.push_back(Listener::unix_socket(io_, path));
+        }
+    }
+}
+
+void Server::start_workers() {
+    const std::uint32_t count = worker_count(options_);
+    limits_.in_flight = std::min(limits_.in_flight, options_.limits.in_flight);
+    // Signals are for the main thread.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (std::uint32_t i = 0; i != count; ++i) {
+        workers_.push_back(std::make_unique<Worker>(lane_options(options_.pipeline)));
+        threads_.emplace_back([worker = workers_.back().get()] { worker->run(); });
+        ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Server::accepted(int fd) {
+    std::uint32_t connections = 0;
+    Worker* least = workers_.front().get();
+    for (const auto& worker : workers_) {
+        connections += worker->connections;
+        if (worker->connections < least->connections) least = worker.get();
+    }
+    if (connections >= options_.limits.connections) {
+        spdlog::warn("refused a connection: {} are open, the limit", connections);
+        ::close(fd);
+        return;
+    }
+    ++least->connections;
+    asio::post(least->io(), [this, least, fd] {
+        Socket socket(least->io());
+        // The protocol is only used to make new sockets; this one is there already.
+        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
+        Session::start(
+            std::make_shared<Session>(*least, std::move(socket), exports_, limits_));
+    });
+}
+
+void Server::wait_for_signal() {
+    signals_.async_wait([this](boost::system::error_code error, int signal) {
+        if (error) return;
+        on_signal(signal);
+        wait_for_signal();
+    });
+}
+
+void Server::on_signal(int signal) {
+    if (signal == SIGCHLD) {
+        if (captive_ && captive_->ended(exit_code_)) begin_drain();
+    } else if (signal == SIGHUP) {
+        reload();
+    } else if (draining_) {
+        drain_until_ = std::chrono::steady_clock::now();  // told twice: at once
+    } else {
+        if (captive_) captive_->terminate();
+        begin_drain();
+    }
+}
+
+void Server::reload() {
+    if (!command_.config_file) {
+        spdlog::warn("SIGHUP: there is no configuration file to load again");
+        return;
+    }
+    config::Loaded loaded = config::load_file(*command_.config_file);
+    if (!loaded.problems.empty()) {
+        for (const auto& problem : loaded.problems) spdlog::error("{}", problem.text());
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        return;
+    }
+    devices_.set_options(loaded.options.devices);
+    const auto current = exports_.snapshot();
+    MadeExports made = make_exports(loaded.options.exports, devices_, *current);
+    if (!made.problems.empty()) {
+        for (const std::string& problem : made.problems) spdlog::error("{}", problem);
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        devices_.set_options(options_.devices);
+        return;
+    }
+    exports_.replace(std::move(made.exports));
+    options_.exports = loaded.options.exports;
+    options_.devices = loaded.options.devices;
+    spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
+}
+
+void Server::begin_drain() {
+    if (draining_) return;
+    draining_ = true;
+    spdlog::info("stopping: answering what is in flight");
+    for (const auto& listener : listeners_) listener->stop();
+    for (const auto& worker : workers_) {
+        asio::post(worker->io(), [target = worker.get()] { target->drain_sessions(); });
+    }
+    drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
+    drained_or_wait();
+}
+
+void Server::drained_or_wait() {
+    const bool over = std::all_of(workers_.begin(), workers_.end(),
+                                  [](const auto& worker) { return worker->connections == 0; });
+    if (over) {
+        signals_.cancel();
+        io_.stop();
+        return;
+    }
+    if (std::chrono::steady_clock::now() >= drain_until_) {
+        for (const auto& worker : workers_) {
+            asio::post(worker->io(), [target = worker.get()] { target->cut_sessions(); });
+        }
+    }
+    drain_timer_.expires_after(drain_poll);
+    drain_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) drained_or_wait();
+    });
+}
+
+}  // namespace gpunbd::server

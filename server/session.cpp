@@ -1,0 +1,442 @@
+#include "server/session.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cstring>
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
+
+// Payload of large writes is received straight into lent memory; behind it, room for the next header
+// and only a little of the payload that follows it, which would be copied twice.
+constexpr std::uint32_t large_write = 16 * 1024;  // bytes
+constexpr std::size_t small_gulp = 4 * 1024;      // bytes
+constexpr std::size_t most_lent = 8;              // pieces of a write received into at once
+constexpr std::size_t most_sent = 512;            // pieces sent at once; IOV_MAX is 1024
+constexpr int rounds_per_turn = 8;                // gulps before other connections get their turn
+constexpr std::uint64_t request_cost = 512;       // bytes in flight that any request counts for
+
+}  // namespace
+
+Session::Session(Worker& worker, Socket socket, const ExportRegistry& exports,
+                 const SessionLimits& limits)
+    : worker_(worker),
+      stream_(std::move(socket)),
+      exports_(exports),
+      limits_(limits),
+      resume_(worker.io(), asio::steady_timer::time_point::max()),
+      deadline_(worker.io()) {}
+
+void Session::start(std::shared_ptr<Session> session) {
+    Worker& worker = session->worker_;
+    worker.enter(session);
+    asio::co_spawn(worker.io(), run(std::move(session)), asio::detached);  // run() handles errors
+}
+
+asio::awaitable<void> Session::run(std::shared_ptr<Session> session) {
+    Session& self = *session;
+    try {
+        if (co_await self.negotiate()) co_await self.serve();
+        co_await self.settle();
+    } catch (const std::exception& error) {
+        spdlog::error("{}: export '{}': {}", self.stream_.peer(), self.agreement_.export_info.name,
+                      error.what());
+        self.reason_ = error.what();
+    }
+    self.cut(self.reason_);
+    while (self.operations_ != nullptr) co_await self.pause();
+    self.deadline_.cancel();
+    const double seconds = std::chrono::duration<double>(Clock::now() - self.started_).count();
+    spdlog::info("{}: closed{}{}: export '{}', {} requests, {} bytes read, {} written, {:.1f} s",
+                 self.stream_.peer(), self.reason_.empty() ? "" : ": ", self.reason_,
+                 self.agreement_.export_info.name, self.counts_.requests, self.counts_.read,
+                 self.counts_.written, seconds);
+    self.worker_.leave(session);
+}
+
+// --- negotiating
+
+asio::awaitable<bool> Session::negotiate() {
+    deadline_.expires_after(limits_.handshake);
+    deadline_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+        if (const auto self = weak.lock(); self && !error && self->state_ == State::negotiating) {
+            self->cut("the handshake took too long");
+        }
+    });
+    negotiation_.emplace(exports_);
+    if (!co_await send_all(negotiation_->greeting())) co_return false;
+    std::array<std::byte, 4096> buffer;
+    for (;;) {
+        if (const auto [error] = co_await stream_.wait_readable(as_result); error) co_return false;
+        iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
+        const Stream::Result got = stream_.receive({&piece, 1});
+        if (got.would_block) continue;
+        if (got.ended) {
+            if (reason_.empty()) reason_ = "the client hung up during the handshake";
+            co_return false;
+        }
+        std::size_t used = 0;
+        const auto next = negotiation_->feed(std::span(buffer).first(got.bytes), used);
+        if (!co_await send_all(negotiation_->take_output())) co_return false;
+        if (next == protocol::Negotiation::Next::receive) continue;
+        if (next == protocol::Negotiation::Next::close) {
+            reason_ = negotiation_->reason();
+            co_return false;
+        }
+        agreement_ = negotiation_->agreement();
+        negotiation_.reset();
+        export_ = exports_.open(agreement_.export_info.name);
+        if (!export_ || export_->info.size != agreement_.export_info.size) {
+            reason_ = "the export went away during the handshake";
+            co_return false;
+        }
+        if (state_ != State::negotiating) co_return false;
+        for (storage::Device* device : volume().devices()) lanes().open(*device);
+        // Requests that came along with the last option.
+        first_ = &worker_.gulps().take();
+        const std::span<std::byte> room = first_->room(got.bytes - used);
+        std::memcpy(room.data(), buffer.data() + used, got.bytes - used);
+        first_->received(got.bytes - used);
+        break;
+    }
+    state_ = State::serving;
+    spdlog::info("{}: serving export '{}'{}{}", stream_.peer(), agreement_.export_info.name,
+                 agreement_.structured_replies ? ", structured replies" : "",
+                 agreement_.base_allocation ? ", base:allocation" : "");
+    co_return true;
+}
+
+asio::awaitable<bool> Session::send_all(std::vector<std::byte> bytes) {
+    iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
+    while (piece.iov_len != 0) {
+        const Stream::Result done = stream_.send({&piece, 1});
+        if (done.ended) co_return false;
+        if (done.would_block) {
+            if (const auto [error] = co_await stream_.wait_writable(as_result); error) {
+                co_return false;
+            }
+        }
+        piece.iov_base = static_cast<std::byte*>(piece.iov_base) + done.bytes;
+        piece.iov_len -= done.bytes;
+    }
+    co_return true;
+}
+
+// --- serving
+
+asio::awaitable<void> Session::serve() {
+    Gulp* gulp = first_;
+    first_ = nullptr;
+    for (int rounds = 0; !reading_is_over();) {
+        if (gulp == nullptr) {
+            const auto [error] = co_await stream_.wait_readable(as_result);
+            if (error || reading_is_over()) break;
+            gulp = &worker_.gulps().take();
+            std::memcpy(gulp->room(rest_length_).data(), rest_.data(), rest_length_);
+            gulp->received(rest_length_);
+            rounds = 0;
+        }
+        resumed_ = false;
+        Received received = Received::blocked;
+        if (consume(*gulp)) received = receive(*gulp);
+        if (received == Received::all_asked || received == Received::less) consume(*gulp);
+        flush();
+        if (received == Received::ended || reading_is_over()) break;
+        if (received == Received::blocked) {
+            co_await pause();
+        } else if (received == Received::all_asked || gulp->bytes().size() > rest_.size()) {
+            // There is more to take; but copies that wait, and other clients, come first.
+            if (++rounds == rounds_per_turn || lanes().busy()) {
+                rounds = 0;
+                co_await asio::post(worker_.io(), asio::use_awaitable);
+            }
+        } else {
+            rest_length_ = gulp->bytes().size();
+            std::memcpy(rest_.data(), gulp->bytes().data(), rest_length_);
+            gulp->consume(rest_length_);
+            worker_.gulps().give_back(*gulp);
+            gulp = nullptr;
+        }
+    }
+    if (gulp != nullptr) {
+        gulp->consume(gulp->bytes().size());
+        worker_.gulps().give_back(*gulp);
+    }
+}
+
+Session::Received Session::receive(Gulp& gulp) {
+    std::array<iovec, most_lent + 1> pieces;
+    std::size_t count = 0;
+    std::size_t lent = 0;
+    const bool into_write = writing_ != nullptr && !writing_->discards();
+    if (into_write) {
+        count = writing_->lend(std::span(pieces).first(most_lent));
+        for (std::size_t i = 0; i != count; ++i) lent += pieces[i].iov_len;
+        if (lent == 0) return Received::blocked;
+    }
+    std::size_t asked = lent;
+    if (!into_write || lent == writing_->missing()) {
+        const std::span<std::byte> room =
+            gulp.room(last_write_ >= large_write ? small_gulp : Gulp::capacity);
+        pieces[count++] = {.iov_base = room.data(), .iov_len = room.size()};
+        asked += room.size();
+    }
+    const Stream::Result got = stream_.receive(std::span(pieces).first(count));
+    if (got.would_block) return Received::less;
+    if (got.ended) {
+        if (got.error != 0) cut(fmt::format("receiving failed: {}", std::strerror(got.error)));
+        if (reason_.empty()) reason_ = "the client hung up";
+        return Received::ended;
+    }
+    const std::size_t direct = std::min(got.bytes, lent);
+    if (direct != 0) {
+        writing_->received(direct);
+        write_received();
+    }
+    gulp.received(got.bytes - direct);
+    return got.bytes == asked ? Received::all_asked : Received::less;
+}
+
+bool Session::consume(Gulp& gulp) {
+    while (!reading_is_over()) {
+        const std::span<const std::byte> bytes = gulp.bytes();
+        if (writing_ != nullptr) {
+            if (bytes.empty()) return true;
+            const std::size_t used = writing_->take(bytes);
+            gulp.consume(used);
+            write_received();
+            if (used == 0) return false;
+        } else if (discard_ != 0) {
+            if (bytes.empty()) return true;
+            const std::size_t used = std::min<std::size_t>(bytes.size(), discard_);
+            gulp.consume(used);
+            discard_ -= static_cast<std::uint32_t>(used);
+        } else {
+            if (bytes.size() < protocol::request_size) return true;
+            if (over_limit()) return false;
+            const auto request = protocol::decode_request(bytes.first<protocol::request_size>());
+            gulp.consume(protocol::request_size);
+            if (!request) {
+                hang_up("a request without its magic number");
+                return false;
+            }
+            begin(*request);
+        }
+    }
+    return false;
+}
+
+void Session::write_received() {
+    if (writing_->missing() != 0) return;
+    WriteOperation& complete = *writing_;
+    writing_ = nullptr;
+    complete.payload_complete();
+}
+
+void Session::begin(const protocol::Request& request) {
+    ++counts_.requests;
+    const protocol::Admission admission = protocol::admit(request, agreement_);
+    if (const auto* command = std::get_if<protocol::Command>(&admission)) {
+        if (state_ == State::draining && command->type != protocol::CommandType::disc) {
+            refuse({.error = protocol::Error::eshutdown,
+                    .cookie = command->cookie,
+                    .discard = command->type == protocol::CommandType::write ? command->length : 0,
+                    .as_chunk = agreement_.structured_replies});
+        } else {
+            execute(*command);
+        }
+    } else if (const auto* refusal = std::get_if<protocol::Refusal>(&admission)) {
+        refuse(*refusal);
+    } else {
+        hang_up(std::get<protocol::Hangup>(admission).reason);
+    }
+}
+
+void Session::execute(const protocol::Command& command) {
+    protocol::ReplyHeader header;
+    switch (command.type) {
+        case protocol::CommandType::read:
+            counts_.read += command.length;
+            enlist(worker_.reads(), command).start(*this, command);
+            return;
+        case protocol::CommandType::write:
+            counts_.written += command.length;
+            last_write_ = command.length;
+            writing_ = &enlist(worker_.writes(), command);
+            writing_->start(*this, command);
+            write_received();  // it may be empty
+            return;
+        case protocol::CommandType::trim:
+        case protocol::CommandType::write_zeroes:
+            if (command.fast_zero && command.no_hole) {  // every page would have to be written
+                refuse({.error = protocol::Error::enotsup, .cookie = command.cookie});
+                return;
+            }
+            enlist(worker_.zeroes(), command).start(*this, command);
+            return;
+        case protocol::CommandType::block_status:
+            enlist(worker_.statuses(), command).start(*this, command);
+            return;
+        case protocol::CommandType::flush:  // every answered write is in device memory already
+        case protocol::CommandType::cache:  // and all of it is cache
+            send_header(header, protocol::encode_simple_reply(header, protocol::Error::none,
+                                                              command.cookie));
+            return;
+        case protocol::CommandType::disc: end_of_requests_ = true; return;
+    }
+}
+
+void Session::refuse(const protocol::Refusal& refusal) {
+    spdlog::debug("{}: refused a request: error {}", stream_.peer(),
+                  static_cast<std::uint32_t>(refusal.error));
+    discard_ = refusal.discard;
+    protocol::ReplyHeader header;
+    send_header(header, refusal.as_chunk
+                            ? protocol::encode_error_chunk(header, refusal.cookie, refusal.error)
+                            : protocol::encode_simple_reply(header, refusal.error, refusal.cookie));
+}
+
+void Session::send_header(const protocol::ReplyHeader& header, std::size_t length) {
+    Outbox::Item& item = outbox_.add(nullptr);
+    item.header = header;
+    item.header_length = static_cast<std::uint8_t>(length);
+    item.payload = nullptr;
+    item.payload_length = 0;
+    item.operation = nullptr;
+}
+
+void Session::flush_soon() {
+    if (flush_queued_) return;
+    flush_queued_ = true;
+    worker_.flush_after_turn(*this);
+}
+
+void Session::flush() {
+    flush_queued_ = false;
+    if (state_ == State::closed) return;
+    if (!waiting_to_send_ && !outbox_.nothing_to_send()) {
+        lanes().fence();  // an answer tells that the payload of its write is in device memory
+        std::array<iovec, most_sent> pieces;
+        while (!outbox_.nothing_to_send()) {
+            const Stream::Result done = stream_.send({pieces.data(), outbox_.gather(pieces)});
+            if (done.ended) {
+                cut(done.error == EPIPE || done.error == ECONNRESET
+                        ? "the client hung up"
+                        : fmt::format("sending failed: {}", std::strerror(done.error)));
+                return;
+            }
+            if (done.would_block) {
+                waiting_to_send_ = true;
+                stream_.wait_writable([self = shared_from_this()](boost::system::error_code error) {
+                    self->waiting_to_send_ = false;
+                    if (!error) self->flush();
+                });
+                break;
+            }
+            outbox_.sent(done.bytes);
+        }
+    }
+    if (hang_up_ != nullptr) cut(hang_up_);
+    if (end_of_requests_) resume_receiving();
+}
+
+// --- operations
+
+void Session::link(Operation& operation, const protocol::Command& command) {
+    operation.previous_ = nullptr;
+    operation.next_ = operations_;
+    if (operations_ != nullptr) operations_->previous_ = &operation;
+    operations_ = &operation;
+    in_flight_ += command.length + request_cost;
+}
+
+void Session::unlink(Operation& operation) {
+    const bool was_over = over_limit();
+    in_flight_ -= operation.command().length + request_cost;
+    if (operation.previous_ != nullptr) {
+        operation.previous_->next_ = operation.next_;
+    } else {
+        operations_ = operation.next_;
+    }
+    if (operation.next_ != nullptr) operation.next_->previous_ = operation.previous_;
+    if (was_over || operations_ == nullptr) resume_receiving();
+    if (state_ == State::draining && operations_ == nullptr) stream_.stop_receiving();
+}
+
+void Session::resume_receiving() {
+    resumed_ = true;
+    if (paused_) resume_.cancel();
+}
+
+asio::awaitable<void> Session::pause() {
+    if (!resumed_) {
+        paused_ = true;
+        co_await resume_.async_wait(as_result);
+        paused_ = false;
+    }
+    resumed_ = false;
+}
+
+// --- draining and closed
+
+void Session::drain() {
+    if (state_ == State::negotiating && negotiation_) negotiation_->shut_down();
+    if (state_ != State::serving) return;
+    state_ = State::draining;
+    reason_ = "the server is stopping";
+    if (operations_ == nullptr) stream_.stop_receiving();
+}
+
+asio::awaitable<void> Session::settle() {
+    if (state_ == State::closed) co_return;
+    end_of_requests_ = true;
+    if (writing_ != nullptr) {  // the rest of its payload will never come
+        WriteOperation& broken = *writing_;
+        writing_ = nullptr;
+        broken.abandon();
+    }
+    deadline_.expires_after(limits_.farewell);
+    deadline_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+        if (const auto self = weak.lock(); self && !error) {
+            self->cut("the client did not take its last answers");
+        }
+    });
+    for (;;) {
+        flush();
+        if (state_ == State::closed || (operations_ == nullptr && outbox_.empty())) break;
+        co_await pause();
+    }
+}
+
+void Session::hang_up(const char* reason) {
+    hang_up_ = reason;
+    end_of_requests_ = true;
+}
+
+void Session::cut(const std::string& reason) {
+    if (state_ == State::closed) return;
+    state_ = State::closed;
+    reason_ = reason;
+    writing_ = nullptr;
+    outbox_.clear();
+    stream_.close();
+    for (Operation* operation = operations_; operation != nullptr;) {
+        Operation* const next = operation->next_;
+        operation->abandon();
+        operation = next;
+    }
+    resume_receiving();
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,141 @@
+// A session: one connection, from its handshake to its end. It only moves down:
+// negotiating -> serving -> draining -> closed.
+#pragma once
+
+#include <array>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "protocol/negotiation.hpp"
+#include "server/export_registry.hpp"
+#include "server/outbox.hpp"
+#include "server/stream.hpp"
+#include "server/worker.hpp"
+
+namespace gpunbd::server {
+
+struct SessionLimits {
+    std::chrono::seconds handshake{10};
+    std::uint64_t in_flight = 64 << 20;  // bytes that this connection may have under way
+    std::chrono::seconds farewell{10};   // for answers still to be sent once nothing more is read
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+    Session(Worker& worker, Socket socket, const ExportRegistry& exports,
+            const SessionLimits& limits);
+
+    // Starts on the worker's thread and keeps the session alive until it is closed.
+    static void start(std::shared_ptr<Session> session);
+
+    // Answers what is in flight, refuses what is new, then closes.
+    void drain();
+    // Closes now. Operations finish as soon as their copies have ended.
+    void cut(const std::string& reason);
+
+    // For operations.
+    const protocol::Agreement& agreement() const { return agreement_; }
+    storage::Volume& volume() { return *export_->volume; }
+    storage::Lanes& lanes() { return worker_.lanes(); }
+    storage::StagingAccount& staging() { return staging_; }
+    Outbox& outbox() { return outbox_; }
+    // Queues a reply that has no payload.
+    void send_header(const protocol::ReplyHeader& header, std::size_t length);
+    // The operation's answer is in the outbox, or it is not wanted any more: back to the pool.
+    void finish(ReadOperation& operation) { retire(operation, worker_.reads()); }
+    void finish(WriteOperation& operation) { retire(operation, worker_.writes()); }
+    void finish(ZeroOperation& operation) { retire(operation, worker_.zeroes()); }
+    void finish(StatusOperation& operation) { retire(operation, worker_.statuses()); }
+    // Once the turn of the lanes is over, flush().
+    void flush_soon();
+    // A write has room again, or bytes in flight have become fewer.
+    void resume_receiving();
+    // The connection cannot be saved: cut() at the next safe point.
+    void hang_up(const char* reason);
+
+    // Sends what is in the outbox as far as the socket takes it.
+    void flush();
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    enum class State : std::uint8_t { negotiating, serving, draining, closed };
+
+    static boost::asio::awaitable<void> run(std::shared_ptr<Session> session);
+    boost::asio::awaitable<bool> negotiate();
+    boost::asio::awaitable<bool> send_all(std::vector<std::byte> bytes);
+    boost::asio::awaitable<void> serve();
+    boost::asio::awaitable<void> settle();
+    boost::asio::awaitable<void> pause();
+
+    // One system call's worth of bytes; false: the connection has ended.
+    enum class Received : std::uint8_t { all_asked, less, blocked, ended };
+    Received receive(Gulp& gulp);
+    // Takes what is in the gulp as far as it goes; false: it is blocked, or no more is to be read.
+    bool consume(Gulp& gulp);
+    void begin(const protocol::Request& request);
+    void execute(const protocol::Command& command);
+    void refuse(const protocol::Refusal& refusal);
+    void write_received();
+
+    template <typename T>
+    T& enlist(Pool<T>& pool, const protocol::Command& command) {
+        T& operation = pool.take();
+        link(operation, command);
+        return operation;
+    }
+    template <typename T>
+    void retire(T& operation, Pool<T>& pool) {
+        unlink(operation);
+        pool.give_back(operation);
+    }
+    void link(Operation& operation, const protocol::Command& command);
+    void unlink(Operation& operation);
+    bool over_limit() const { return in_flight_ > limits_.in_flight; }
+    bool reading_is_over() const { return end_of_requests_ || state_ == State::closed; }
+
+    Worker& worker_;
+    Stream stream_;
+    const ExportRegistry& exports_;
+    const SessionLimits limits_;
+    State state_ = State::negotiating;
+    std::string reason_;  // why it ended
+
+    std::optional<protocol::Negotiation> negotiation_;
+    protocol::Agreement agreement_;
+    std::shared_ptr<const Export> export_;
+
+    Outbox outbox_;
+    bool waiting_to_send_ = false;
+    bool flush_queued_ = false;
+    const char* hang_up_ = nullptr;
+
+    Gulp* first_ = nullptr;  // what came along with the last option
+    // Received bytes that are less than a request, kept while the session has no gulp.
+    std::array<std::byte, protocol::request_size> rest_;
+    std::size_t rest_length_ = 0;
+    WriteOperation* writing_ = nullptr;   // whose payload is being received
+    std::uint32_t discard_ = 0;           // payload bytes of a refused request
+    std::uint32_t last_write_ = 0;        // bytes: tells how much to receive at once
+    bool end_of_requests_ = false;
+
+    Operation* operations_ = nullptr;     // live ones
+    std::uint64_t in_flight_ = 0;         // bytes
+    storage::StagingAccount staging_;
+    boost::asio::steady_timer resume_;    // cancelled to end pause()
+    bool paused_ = false;
+    bool resumed_ = false;
+    boost::asio::steady_timer deadline_;
+
+    struct {
+        std::uint64_t requests = 0;
+        std::uint64_t read = 0;     // bytes
+        std::uint64_t written = 0;  // bytes
+    } counts_;
+    Clock::time_point started_ = Clock::now();
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,18 @@
+// The one table of errors, storage to wire. ENOMEM is never used ("Error values").
+#pragma once
+
+#include "protocol/constants.hpp"
+#include "storage/status.hpp"
+
+namespace gpunbd::server {
+
+constexpr protocol::Error wire_error(storage::Status status) {
+    switch (status) {
+        case storage::Status::ok: return protocol::Error::none;
+        case storage::Status::no_space: return protocol::Error::enospc;
+        case storage::Status::io_error: return protocol::Error::eio;
+    }
+    return protocol::Error::eio;
+}
+
+}  // namespace gpunbd::server

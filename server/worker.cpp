@@ -1,0 +1,56 @@
+#include "server/worker.hpp"
+
+#include "server/session.hpp"
+
+namespace gpunbd::server {
+
+Worker::Worker(const storage::LaneOptions& options)
+    : io_(1), work_(boost::asio::make_work_guard(io_)), lanes_(options) {}
+
+Worker::~Worker() = default;
+
+// While copies are queued or in flight the lanes are polled between turns of the event loop; with
+// none, the worker blocks in the event loop and costs nothing.
+void Worker::run() {
+    while (!io_.stopped()) {
+        if (lanes_.busy()) {
+            io_.poll();
+        } else {
+            io_.run_one();
+            if (!lanes_.busy()) continue;
+            io_.poll();  // gathers what other clients want into the same submission
+        }
+        lanes_.turn();
+        flushing_.swap(to_flush_);
+        for (const auto& session : flushing_) session->flush();
+        flushing_.clear();
+    }
+}
+
+void Worker::stop() {
+    work_.reset();
+    io_.stop();
+}
+
+void Worker::enter(std::shared_ptr<Session> session) { sessions_.insert(std::move(session)); }
+
+void Worker::leave(const std::shared_ptr<Session>& session) {
+    sessions_.erase(session);
+    --connections;
+}
+
+void Worker::drain_sessions() {
+    const auto sessions = sessions_;
+    for (const auto& session : sessions) session->drain();
+}
+
+void Worker::cut_sessions() {
+    const auto sessions = sessions_;
+    for (const auto& session : sessions) session->cut("the grace period is over");
+}
+
+void Worker::flush_after_turn(Session& session) {
+    to_flush_.push_back(session.shared_from_this());
+}
+
+}  // namespace gpunbd::server

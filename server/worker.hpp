@@ -1,0 +1,69 @@
+// A worker: one thread, one io_context, its lanes and its pools. A connection lives on one worker for
+// its whole life, so that nothing on a request's way takes a lock or changes threads.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "server/gulp.hpp"
+#include "server/pool.hpp"
+#include "server/read_operation.hpp"
+#include "server/status_operation.hpp"
+#include "server/write_operation.hpp"
+#include "server/zero_operation.hpp"
+#include "storage/lanes.hpp"
+
+namespace gpunbd::server {
+
+class Session;
+
+class Worker {
+ public:
+    explicit Worker(const storage::LaneOptions& options);
+    ~Worker();
+
+    boost::asio::io_context& io() { return io_; }
+    // Runs until stop(); called once, on the worker's own thread.
+    void run();
+    void stop();
+
+    // What follows is for the worker's thread alone.
+    storage::Lanes& lanes() { return lanes_; }
+    Pool<Gulp>& gulps() { return gulps_; }
+    Pool<ReadOperation>& reads() { return reads_; }
+    Pool<WriteOperation>& writes() { return writes_; }
+    Pool<ZeroOperation>& zeroes() { return zeroes_; }
+    Pool<StatusOperation>& statuses() { return statuses_; }
+
+    void enter(std::shared_ptr<Session> session);
+    void leave(const std::shared_ptr<Session>& session);
+    void drain_sessions();
+    void cut_sessions();
+
+    // The session has answers that were made during a turn of the lanes.
+    void flush_after_turn(Session& session);
+
+    // Connections that live here or are on their way; any thread.
+    std::atomic<std::uint32_t> connections{0};
+
+ private:
+    boost::asio::io_context io_;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+    storage::Lanes lanes_;
+    Pool<Gulp> gulps_;
+    Pool<ReadOperation> reads_;
+    Pool<WriteOperation> writes_;
+    Pool<ZeroOperation> zeroes_;
+    Pool<StatusOperation> statuses_;
+    std::set<std::shared_ptr<Session>> sessions_;
+    std::vector<std::shared_ptr<Session>> to_flush_;
+    std::vector<std::shared_ptr<Session>> flushing_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,122 @@
+// A lane: one worker's own way to one device. It queues copies during a turn of the worker's event
+// loop, submits them together at the turn's end, and tells their ends by polling.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "storage/staging_arena.hpp"
+#include "storage/status.hpp"
+
+namespace gpunbd::storage {
+
+struct Slab;
+struct Copy;
+
+class CopyOwner {
+ public:
+    // Called from Lane::turn() on the lane's thread.
+    virtual void copy_done(Copy& copy) = 0;
+
+ protected:
+    ~CopyOwner() = default;
+};
+
+// One contiguous piece between staging memory and device memory. It belongs to the lane from
+// enqueue() until copy_done(), whatever becomes of the client.
+struct Copy {
+    enum class Kind : std::uint8_t { read, write, zero };  // as seen by the client
+    Kind kind = Kind::read;
+    Status status = Status::ok;     // set before copy_done()
+    std::uint32_t length = 0;       // bytes
+    std::uint64_t address = 0;      // in the device's address space
+    std::byte* cpu = nullptr;       // the same place in the CPU's, or null
+    std::byte* staging = nullptr;   // null for Kind::zero
+    CopyOwner* owner = nullptr;
+    Copy* next = nullptr;           // the lane's
+};
+
+// A first-in-first-out list of copies through Copy::next.
+class CopyQueue {
+ public:
+    bool empty() const { return head_ == nullptr; }
+    Copy* front() const { return head_; }
+    void push(Copy& copy) {
+        copy.next = nullptr;
+        (head_ == nullptr ? head_ : tail_->next) = &copy;
+        tail_ = &copy;
+    }
+    Copy* pop() {
+        Copy* copy = head_;
+        if (copy != nullptr) head_ = copy->next;
+        return copy;
+    }
+
+ private:
+    Copy* head_ = nullptr;
+    Copy* tail_ = nullptr;
+};
+
+// The knobs of the pinned pipeline.
+struct LaneOptions {
+    std::uint32_t chunk_size = 1 << 20;  // bytes, a power of two: the longest copy
+    std::uint32_t slots = 2;             // chunks of one transfer in flight
+    std::size_t pinned = 16 << 20;       // bytes of staging memory per direction, a power of two
+};
+
+class Lane {
+ public:
+    explicit Lane(const LaneOptions& options) : options_(options) {}
+    virtual ~Lane() = default;
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    const LaneOptions& options() const { return options_; }
+    // Separate memory for reads and writes: neither can starve the other.
+    StagingArena& read_staging() { return read_staging_; }
+    StagingArena& write_staging() { return write_staging_; }
+
+    // May payload of this length be received straight into the slab's mapping (writes), or sent
+    // straight from it (reads)? Where not, it passes through staging memory.
+    virtual bool receives_into(const Slab& slab, std::uint32_t length) const = 0;
+    virtual bool sends_from(const Slab& slab, std::uint32_t length) const = 0;
+
+    void enqueue(Copy& copy) {
+        queued_.push(copy);
+        ++unfinished_;
+    }
+
+    // Submits what is queued, tells the copies that have ended, and wakes those who wait for
+    // staging memory.
+    void turn() {
+        if (unfinished_ != 0) progress(queued_);
+        read_staging_.wake();
+        write_staging_.wake();
+    }
+    // Must turn() be called again soon?
+    bool busy() const {
+        return unfinished_ != 0 || read_staging_.can_wake() || write_staging_.can_wake();
+    }
+    // After this returns, stores into mappings made by this thread are visible to the device.
+    virtual void fence() {}
+
+ protected:
+    // Takes copies off `queued`, starts them, and finishes those that have ended. Does not block.
+    virtual void progress(CopyQueue& queued) = 0;
+    void finish(Copy& copy, Status status) {
+        --unfinished_;
+        copy.status = status;
+        copy.owner->copy_done(copy);
+    }
+    std::uint32_t unfinished() const { return unfinished_; }
+
+    LaneOptions options_;
+    StagingArena read_staging_;
+    StagingArena write_staging_;
+
+ private:
+    CopyQueue queued_;
+    std::uint32_t unfinished_ = 0;
+};
+
+}  // namespace gpunbd::storage

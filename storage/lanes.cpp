@@ -1,0 +1,13 @@
+#include "storage/lanes.hpp"
+
+namespace gpunbd::storage {
+
+void Lanes::open(Device& device) {
+    if (by_number_.size() <= device.number()) by_number_.resize(device.number() + 1);
+    std::unique_ptr<Lane>& lane = by_number_[device.number()];
+    if (lane) return;
+    lane = device.open_lane(options_);
+    open_.push_back(lane.get());
+}
+
+}  // namespace gpunbd::storage

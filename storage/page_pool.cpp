@@ -1,0 +1,171 @@
+#include "storage/page_pool.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint32_t word_bits = 64;
+
+void set(std::vector<std::uint64_t>& map, std::uint32_t bit) {
+    map[bit / word_bits] |= std::uint64_t{1} << (bit % word_bits);
+}
+void reset(std::vector<std::uint64_t>& map, std::uint32_t bit) {
+    map[bit / word_bits] &= ~(std::uint64_t{1} << (bit % word_bits));
+}
+
+// The first set bit in [from, to), or `to`.
+std::uint32_t first_set(const std::vector<std::uint64_t>& map, std::uint32_t from,
+                        std::uint32_t to) {
+    for (std::uint32_t bit = from; bit < to;) {
+        const std::uint64_t word = map[bit / word_bits] >> (bit % word_bits);
+        if (word != 0) {
+            return std::min(to, bit + static_cast<std::uint32_t>(std::countr_zero(word)));
+        }
+        bit = (bit / word_bits + 1) * word_bits;
+    }
+    return to;
+}
+
+}  // namespace
+
+PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
+                   Provision provision)
+    : device_(device), page_size_(page_size), pages_(pages), provision_(provision) {
+    const std::uint64_t wanted = std::max<std::uint64_t>(pages, 1);
+    const std::uint64_t pages_per_slab =
+        std::min(std::max<std::uint64_t>(preferred_slab / page_size, 1), std::bit_ceil(wanted));
+    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(pages_per_slab));
+    slab_mask_ = static_cast<PageIndex>(pages_per_slab - 1);
+    // Pages that were unmapped while somebody still holds them are neither mapped nor free: as many
+    // again must be able to exist beside them.
+    const std::uint64_t slabs = 2 * ((wanted + pages_per_slab - 1) / pages_per_slab) + 1;
+    slab_count_ = static_cast<std::uint32_t>(slabs);
+    const auto total = static_cast<std::size_t>(slabs * pages_per_slab);
+    slabs_ = std::make_unique<Slab[]>(slab_count_);
+    references_ = std::make_unique<std::atomic<std::uint32_t>[]>(total);
+    pages_in_slab_.assign(slab_count_, 0);
+    free_in_slab_.assign(slab_count_, 0);
+    free_.assign(total / word_bits + 1, 0);
+    clear_.assign(total / word_bits + 1, 0);
+    has_free_.assign(slab_count_ / word_bits + 1, 0);
+}
+
+PagePool::~PagePool() {
+    for (std::uint32_t i = 0; i < slab_count_; ++i) {
+        if (slabs_[i].bytes != 0) device_.release(slabs_[i]);
+    }
+}
+
+Status PagePool::fill() {
+    std::unique_lock lock(mutex_);
+    while (allocated_pages_ < pages_) {
+        if (const Status status = add_slab(lock); status != Status::ok) return status;
+    }
+    return Status::ok;
+}
+
+// Called and left with the lock held; the device is asked without it, so that pages can be freed
+// meanwhile.
+Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
+    // No more than the export needs: it may have all that the device has.
+    const std::uint64_t missing =
+        pages_ > allocated_pages_ ? pages_ - allocated_pages_ : std::max<std::uint64_t>(pages_, 1);
+    const auto pages =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(missing, std::uint64_t{slab_mask_} + 1));
+    lock.unlock();
+    Slab slab;
+    const Status status = device_.allocate(pages * page_size_, provision_, slab);
+    lock.lock();
+    if (status != Status::ok) return status;
+    std::uint32_t number = 0;
+    while (number < slab_count_ && slabs_[number].bytes != 0) ++number;
+    if (number == slab_count_) {
+        lock.unlock();
+        device_.release(slab);
+        lock.lock();
+        return Status::no_space;
+    }
+    slabs_[number] = slab;
+    pages_in_slab_[number] = free_in_slab_[number] = pages;
+    for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
+        set(free_, page);
+        set(clear_, page);
+    }
+    set(has_free_, number);
+    allocated_pages_ += pages;
+    ++empty_slabs_;
+    return Status::ok;
+}
+
+Status PagePool::take(PageIndex& page) {
+    std::unique_lock lock(mutex_);
+    std::uint32_t number = first_set(has_free_, 0, slab_count_);
+    while (number == slab_count_) {
+        if (const Status status = add_slab(lock); status != Status::ok) return status;
+        number = first_set(has_free_, 0, slab_count_);
+    }
+    const PageIndex begin = number << slab_shift_;
+    const PageIndex end = begin + slab_mask_ + 1;
+    page = first_set(clear_, begin, end);
+    const bool is_clear = page != end;
+    if (!is_clear) page = first_set(free_, begin, end);
+    reset(free_, page);
+    reset(clear_, page);
+    if (free_in_slab_[number] == pages_in_slab_[number]) --empty_slabs_;
+    if (--free_in_slab_[number] == 0) reset(has_free_, number);
+    lock.unlock();
+    // Release: who pins through a stale entry must then see that the entry has changed.
+    references_[page].store(1, std::memory_order_release);
+    if (!is_clear) {
+        const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
+        if (status != Status::ok) {
+            unpin(page);
+            return status;
+        }
+    }
+    return Status::ok;
+}
+
+void PagePool::free(PageIndex page) {
+    const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
+    Slab dropped;
+    {
+        const std::lock_guard lock(mutex_);
+        const std::uint32_t number = page >> slab_shift_;
+        set(free_, page);
+        if (is_clear) set(clear_, page);
+        set(has_free_, number);
+        if (++free_in_slab_[number] == pages_in_slab_[number]) {
+            ++empty_slabs_;
+            drop_if_empty(number, dropped);
+        }
+    }
+    if (dropped.bytes != 0) device_.release(dropped);
+}
+
+// One empty slab is kept, so that a page that comes and goes does not allocate each time.
+void PagePool::drop_if_empty(std::uint32_t slab_number, Slab& dropped) {
+    if (provision_ == Provision::full || empty_slabs_ < 2) return;
+    dropped = slabs_[slab_number];
+    slabs_[slab_number] = Slab{};
+    free_in_slab_[slab_number] = 0;
+    for (PageIndex page = slab_number << slab_shift_, end = page + slab_mask_ + 1; page != end;
+         ++page) {
+        reset(free_, page);
+        reset(clear_, page);
+    }
+    reset(has_free_, slab_number);
+    allocated_pages_ -= pages_in_slab_[slab_number];
+    pages_in_slab_[slab_number] = 0;
+    --empty_slabs_;
+}
+
+std::uint64_t PagePool::allocated_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return allocated_pages_ * page_size_;
+}
+
+}  // namespace gpunbd::storage

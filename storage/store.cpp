@@ -1,0 +1,92 @@
+#include "storage/store.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#else
+#include <atomic>
+#endif
+
+namespace gpunbd::storage {
+
+#if defined(__x86_64__)
+
+namespace {
+
+// Bytes from `at` to the next multiple of 64, at most `length`.
+std::size_t to_alignment(const std::byte* at, std::size_t length) {
+    const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(at) & 63;
+    return ahead < length ? ahead : length;
+}
+
+}  // namespace
+
+void store_streaming(std::byte* to, const std::byte* from, std::size_t length) {
+    const std::size_t head = to_alignment(to, length);
+    std::memcpy(to, from, head);
+    std::size_t at = head;
+    for (; length - at >= 64; at += 64) {
+        const auto* source = reinterpret_cast<const __m128i*>(from + at);
+        auto* target = reinterpret_cast<__m128i*>(to + at);
+        const __m128i a = _mm_loadu_si128(source);
+        const __m128i b = _mm_loadu_si128(source + 1);
+        const __m128i c = _mm_loadu_si128(source + 2);
+        const __m128i d = _mm_loadu_si128(source + 3);
+        _mm_stream_si128(target, a);
+        _mm_stream_si128(target + 1, b);
+        _mm_stream_si128(target + 2, c);
+        _mm_stream_si128(target + 3, d);
+    }
+    std::memcpy(to + at, from + at, length - at);
+}
+
+// A load from write-combined memory fetches one line of 64 bytes into a fill buffer; the four
+// streaming loads of that line then cost one bus read. The edges are read as whole aligned lines
+// too, as far as the source's page of memory reaches: a line never crosses a page.
+__attribute__((target("sse4.1"))) void load_streaming(std::byte* to, const std::byte* from,
+                                                      std::size_t length) {
+    const auto line = [](const std::byte* at, __m128i* out) __attribute__((target("sse4.1"))) {
+        auto* source = reinterpret_cast<__m128i*>(const_cast<std::byte*>(at));
+        out[0] = _mm_stream_load_si128(source);
+        out[1] = _mm_stream_load_si128(source + 1);
+        out[2] = _mm_stream_load_si128(source + 2);
+        out[3] = _mm_stream_load_si128(source + 3);
+    };
+    alignas(64) __m128i buffer[4];
+    std::size_t at = to_alignment(from, length);
+    if (at != 0) {
+        const std::size_t before = reinterpret_cast<std::uintptr_t>(from) & 63;
+        line(from - before, buffer);
+        std::memcpy(to, reinterpret_cast<const std::byte*>(buffer) + before, at);
+    }
+    for (; length - at >= 64; at += 64) {
+        line(from + at, buffer);
+        auto* target = reinterpret_cast<__m128i*>(to + at);
+        _mm_storeu_si128(target, buffer[0]);
+        _mm_storeu_si128(target + 1, buffer[1]);
+        _mm_storeu_si128(target + 2, buffer[2]);
+        _mm_storeu_si128(target + 3, buffer[3]);
+    }
+    if (at != length) {
+        line(from + at, buffer);
+        std::memcpy(to + at, buffer, length - at);
+    }
+}
+
+void store_fence() { _mm_sfence(); }
+
+#else
+
+void store_streaming(std::byte* to, const std::byte* from, std::size_t length) {
+    std::memcpy(to, from, length);
+}
+void load_streaming(std::byte* to, const std::byte* from, std::size_t length) {
+    std::memcpy(to, from, length);
+}
+void store_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+#endif
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,84 @@
+#include "storage/transfer.hpp"
+
+#include <algorithm>
+
+namespace gpunbd::storage {
+
+void Transfer::start(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
+                     std::uint64_t offset, std::uint32_t length) {
+    volume_ = &volume;
+    lanes_ = &lanes;
+    account_ = &account;
+    owner_ = &owner;
+    position_ = offset;
+    end_ = offset + length;
+    issued_ = returned_ = staged_ = 0;
+    status_ = Status::ok;
+    waiting_at_ = nullptr;
+}
+
+std::uint32_t Transfer::next_length() const {
+    const std::uint64_t page_left = volume_->page_size() - volume_->offset_in_page(position_);
+    return static_cast<std::uint32_t>(std::min(page_left, end_ - position_));
+}
+
+void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
+    const std::uint64_t in_page = volume_->offset_in_page(chunk.offset);
+    std::byte* const mapping = chunk.page.cpu();
+    chunk.copy.kind = kind;
+    chunk.copy.status = Status::ok;
+    chunk.copy.length = chunk.length;
+    chunk.copy.address = chunk.page.address() + in_page;
+    chunk.copy.cpu = mapping == nullptr ? nullptr : mapping + in_page;
+    chunk.copy.staging = staging;
+    chunk.copy.owner = this;
+}
+
+bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Lane& lane, StagingArena& arena,
+                     std::size_t& held) {
+    chunk.length = std::min(chunk.length, lane.options().chunk_size);
+    std::byte* const memory =
+        staged_ < lane.options().slots ? arena.take(chunk.length, held) : nullptr;
+    if (memory == nullptr) {
+        // With chunks of its own in flight, their return brings it back here.
+        if (staged_ == 0) {
+            waiting_at_ = &arena;
+            arena.wait(*this);
+        }
+        return false;
+    }
+    chunk.memory = memory;
+    chunk.staged = true;
+    ++staged_;
+    prepare_copy(chunk, kind, memory);
+    return true;
+}
+
+void Transfer::issue(const Chunk& chunk) {
+    position_ += chunk.length;
+    ++issued_;
+    // What it waited for may have come by another way.
+    stop_waiting();
+}
+
+void Transfer::copy_done(Copy& copy) {
+    const auto moved = std::find_if(chunks_.begin(), chunks_.end(),
+                                    [&](const Chunk& chunk) { return &chunk.copy == &copy; });
+    moved->state = Chunk::State::ready;
+    if (copy.status != Status::ok && status_ == Status::ok) status_ = copy.status;
+    chunk_moved(*moved);
+    owner_->transfer_moved(*this);
+}
+
+void Transfer::stop_waiting() {
+    if (waiting_at_ != nullptr) waiting_at_->stop_waiting(*this);
+    waiting_at_ = nullptr;
+}
+
+void Transfer::staging_available() {
+    waiting_at_ = nullptr;
+    advance();
+    if (waiting_at_ == nullptr) owner_->transfer_moved(*this);
+}
+
+}  // namespace gpunbd::storage

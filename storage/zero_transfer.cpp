@@ -1,0 +1,53 @@
+#include "storage/zero_transfer.hpp"
+
+namespace gpunbd::storage {
+
+void ZeroTransfer::begin(Volume& volume, Lanes& lanes, StagingAccount& account,
+                         TransferOwner& owner, std::uint64_t offset, std::uint32_t length,
+                         bool keep_pages) {
+    start(volume, lanes, account, owner, offset, length);
+    keep_pages_ = keep_pages;
+    advance();
+}
+
+void ZeroTransfer::advance() {
+    while (position_ != end_ && !window_full()) {
+        if (status_ != Status::ok) {
+            position_ = end_;
+            return;
+        }
+        const std::uint64_t page = volume_->page_of(position_);
+        const std::uint32_t length = next_length();
+        // The volume may end within its last page; what lies behind is nobody's.
+        const bool whole = volume_->offset_in_page(position_) == 0 &&
+                           (length == volume_->page_size() ||
+                            position_ + length == volume_->size());
+        const bool was_mapped = volume_->mapped(page);
+        Chunk& next = chunk(issued_);
+        if (whole && !keep_pages_) {
+            volume_->unmap(page);
+        } else if (keep_pages_ && !was_mapped) {
+            status_ = volume_->map(page, next.page);  // comes as zeroes
+            next.page.reset();
+        } else if (was_mapped) {
+            next.page = volume_->find(page);
+        }
+        if (!next.page.hole()) {
+            next.offset = position_;
+            next.length = length;
+            next.state = Chunk::State::moving;
+            prepare_copy(next, Copy::Kind::zero, nullptr);
+            lanes_->to(next.page.device()).enqueue(next.copy);
+            ++issued_;
+        }
+        position_ += length;
+    }
+}
+
+void ZeroTransfer::chunk_moved(Chunk& moved) {
+    moved.page.reset();
+    while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready) ++returned_;
+    advance();
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,714 @@
+#!/usr/bin/env python3
+"""Compares gpunbd with other NBD servers, in turn, in one run, and prints Markdown.
+
+Every cell (operation, size, queue depth, connections) is measured on each server, one after the
+other, and again from the first, for as many rounds as asked for; what is reported are medians.
+`compare.py --help` lists the options; RESULTS.md says how its figures were made.
+"""
+
+import argparse
+import ctypes
+import datetime
+import fnmatch
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "release"
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+START_LIMIT = 60  # seconds until a server must listen: CUDA takes its time with large memory
+LABELS = {"iops": "IOPS", "mbps": "MB/s", "p50_us": "p50", "p99_us": "p99",
+          "server_cpu_us_per_io": "server CPU", "client_cpu_us_per_io": "client CPU"}
+METRICS = tuple(LABELS)
+
+
+class BenchError(Exception):
+    """What ends the comparison, in words for people."""
+
+
+# --- cells -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    op: str  # read, write, rw
+    size: int
+    qd: int
+    connections: int = 1  # of each direction
+
+    @property
+    def name(self):
+        shape = f"{self.connections}+{self.connections}" if self.op == "rw" else self.connections
+        times = f"x{shape}" if self.op == "rw" or self.connections > 1 else ""
+        return f"{size_text(self.size)}-{self.op}-qd{self.qd}{times}"
+
+    def arguments(self):
+        connections = self.connections * (2 if self.op == "rw" else 1)
+        return ["--op", self.op, "--size", str(self.size), "--qd", str(self.qd),
+                "--connections", str(connections)]
+
+
+def size_text(size):
+    for unit, letter in ((GIB, "G"), (MIB, "M"), (KIB, "k")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{letter}"
+    return str(size)
+
+
+def parse_size(text):
+    match = re.fullmatch(r"(\d+)([kmgt]?)(?:ib)?", text.lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 256M or 1G")
+    return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
+
+
+def both(size, qd, connections=1):
+    return [Cell("read", size, qd, connections), Cell("write", size, qd, connections)]
+
+
+CORE = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(128 * KIB, 16),
+        *both(MIB, 8), *both(MIB, 8, 4)]
+GPU = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(4 * KIB, 32, 8),
+       *both(128 * KIB, 8), *both(128 * KIB, 16), *both(MIB, 8), *both(MIB, 8, 4),
+       *both(MIB, 8, 8), *both(MIB, 8, 12), Cell("rw", 4 * KIB, 32, 8), Cell("rw", MIB, 8, 8)]
+SEVERAL_GPUS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
+SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
+         for step in range(14)]
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP}
+
+
+def choose_cells(texts):
+    """Sets, or patterns of cells' names: core; 4k-*; 1M-read-qd8x4; or any such name at all."""
+    chosen = []
+    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS))
+    for text in texts:
+        if text in SETS:
+            found = SETS[text]
+        else:
+            found = [cell for cell in known if fnmatch.fnmatchcase(cell.name, text)]
+            match = re.fullmatch(r"(\w+)-(read|write|rw)-qd(\d+)(?:x(\d+)(?:\+\d+)?)?", text)
+            if not found and match:
+                found = [Cell(match[2], parse_size(match[1]), int(match[3]), int(match[4] or 1))]
+        if not found:
+            raise BenchError(f"no cell is called {text!r}: give {', '.join(SETS)}, or a name or "
+                             "pattern such as 4k-read-qd32x4 or '1M-*'")
+        chosen += found
+    return list(dict.fromkeys(chosen))
+
+
+# --- what must be reached ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """`metric` of a server that matches `subject` against `reference` in the same cell, or, where
+    that is None, the bare number."""
+    cells: str
+    subject: str
+    reference: str | None
+    metric: str
+    limit: float
+    most: bool = False  # the figure may be at most `limit`; else at least
+    plus: float = 0  # added to that share of the reference
+    either: bool = False  # one met among those of the same cell is enough
+
+    def text(self):
+        sign = "<=" if self.most else ">="
+        words = f"{LABELS[self.metric]} {sign} "
+        if self.reference is None:
+            words += f"{self.limit:,g}" if self.limit < 1e5 else f"{self.limit:,.0f}"
+        else:
+            words += f"{self.limit:.3g}x" + (f" + {self.plus:g} us" if self.plus else "")
+        return words + (" (or)" if self.either else "")
+
+
+HOST, CUDA, STRIPE = "gpunbd:host", "gpunbd:cuda:?", "gpunbd:cuda:?,*"
+CPU = "server_cpu_us_per_io"
+BARS = [
+    Bar("4k-*-qd32", HOST, "nbdkit", "iops", 1.5),
+    Bar("4k-*-qd32", HOST, "nbdkit", CPU, 1 / 3, most=True),
+    Bar("4k-*-qd32x4", HOST, "nbdkit", "iops", 1.5),
+    Bar("4k-*-qd32x4", HOST, "nbdkit", CPU, 1 / 3, most=True),
+    Bar("4k-*-qd1", HOST, "nbdkit", "iops", 1.0),
+    Bar("128k-*-qd16", HOST, "nbdkit", "mbps", 1.0),
+    Bar("128k-*-qd16", HOST, "nbdkit", CPU, 0.8, most=True),
+    Bar("1M-*-qd8", HOST, "nbdkit", "mbps", 1.0),
+    Bar("1M-*-qd8", HOST, "nbdkit", CPU, 0.8, most=True),
+    Bar("1M-*-qd8x4", HOST, "nbdkit", "mbps", 1.0),
+    Bar("1M-*-qd8x4", HOST, "nbdkit", CPU, 0.8, most=True),
+    Bar("4k-write-qd1", CUDA, HOST, "p50_us", 1.1, most=True),
+    Bar("4k-read-qd1", CUDA, HOST, "p50_us", 1.0, most=True, plus=8),
+    Bar("4k-*-qd1", CUDA, None, "iops", 75_000),
+    Bar("4k-read-qd32", CUDA, HOST, "iops", 0.7),
+    Bar("4k-write-qd32", CUDA, HOST, "iops", 0.9),
+    Bar("4k-*-qd32x4", CUDA, None, "iops", 1_000_000),
+    Bar("4k-*-qd32x8", CUDA, HOST, "iops", 0.8),
+    Bar("4k-*-qd32x8", CUDA, "nbdkit", "iops", 1.5),
+    Bar("128k-*-qd8", CUDA, HOST, "mbps", 0.9),
+    Bar("128k-*-qd16", CUDA, None, "mbps", 8_000),
+    Bar("1M-*-qd8", CUDA, HOST, "mbps", 0.9),
+    Bar("1M-*-qd8", CUDA, None, "mbps", 9_500),
+    Bar("1M-*-qd8x4", CUDA, HOST, "mbps", 0.8),
+    Bar("1M-*-qd8x4", CUDA, "nbdkit", "mbps", 1.0),
+    Bar("1M-*-qd8x4", CUDA, None, "mbps", 25_000),
+    Bar("1M-*-qd8x8", CUDA, None, "mbps", 30_000, either=True),
+    Bar("1M-*-qd8x8", CUDA, "sockets", "mbps", 0.95, either=True),
+    Bar("1M-*-qd8x12", CUDA, None, "mbps", 30_000, either=True),
+    Bar("1M-*-qd8x12", CUDA, "sockets", "mbps", 0.95, either=True),
+    Bar("*x16", STRIPE, CUDA, "mbps", 1.0),
+]
+OTHERS = ("nbdkit", "qemu-nbd", "sockets")
+RW_BAR = 0.7  # of a direction beside the other, against the same direction alone
+
+
+# --- servers -----------------------------------------------------------------------------------
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def version_of(program):
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30)
+    line = ((done.stdout or done.stderr).strip().splitlines() or [""])[0]
+    if done.returncode != 0 or not line:
+        return f"{os.path.basename(program)} of unknown version"
+    return os.path.basename(line) if line.startswith("/") else line
+
+
+class Server:
+    """A server program in the foreground; subclasses say how it is called."""
+
+    export = ""
+
+    def __init__(self, name, program):
+        self.name = name
+        self.program = program
+        self.process = None
+        self.uri = None
+
+    def command(self, transport, endpoint, size, folder):
+        raise NotImplementedError
+
+    def start(self, transport, size, folder):
+        for attempt in range(3):
+            slug = re.sub(r"\W", "-", self.name) + f"-{attempt}"
+            self.log = folder / f"{slug}.log"
+            endpoint = str(folder / f"{slug}.sock") if transport == "unix" else free_port()
+            command = [str(part) for part in self.command(transport, endpoint, size, folder)]
+            with open(self.log, "wb") as log:
+                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
+                                                stderr=log, start_new_session=True,
+                                                preexec_fn=die_with_parent)
+            if self.wait_until_it_listens(transport, endpoint):
+                where = (f"nbd+unix:///{self.export}?socket={endpoint}" if transport == "unix"
+                         else f"nbd://127.0.0.1:{endpoint}/{self.export}")
+                self.uri = where
+                return
+            # The port may have been taken between choosing and binding it: once more.
+            if transport == "unix" or "in use" not in self.log_tail():
+                break
+        raise BenchError(f"{self.name} did not start: {shlex.join(command)}\n{self.log_tail()}")
+
+    def wait_until_it_listens(self, transport, endpoint):
+        limit = time.monotonic() + START_LIMIT
+        while time.monotonic() < limit and self.process.poll() is None:
+            family = socket.AF_UNIX if transport == "unix" else socket.AF_INET
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                try:
+                    probe.connect(endpoint if transport == "unix" else ("127.0.0.1", endpoint))
+                    return self.process.poll() is None
+                except OSError:
+                    time.sleep(0.05)
+        return False
+
+    def log_tail(self):
+        lines = self.log.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join("  | " + line for line in lines) or "  (it wrote nothing)"
+
+    def check_alive(self, during):
+        status = self.process.poll()
+        if status is not None:
+            how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            raise BenchError(f"{self.name} ended {how} during {during}\n{self.log_tail()}")
+
+    def stop(self):
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        self.process = None
+
+
+class Gpunbd(Server):
+    export = "bench"
+
+    def __init__(self, name, program, devices, extra):
+        super().__init__(name, program)
+        self.devices = devices
+        self.extra = extra
+
+    def command(self, transport, endpoint, size, folder):
+        command = [self.program, "serve", "--name", self.export, "--size", size]
+        for device in self.devices:
+            command += ["--device", device]
+        if len(self.devices) > 1:
+            command += ["--layout", "stripe"]
+        if transport == "unix":
+            command += ["-U", endpoint]
+        else:
+            command += ["-b", "127.0.0.1", "-p", endpoint]
+        return command + self.extra
+
+
+class Nbdkit(Server):
+    def command(self, transport, endpoint, size, folder):
+        where = ["-U", endpoint] if transport == "unix" else ["-i", "127.0.0.1", "-p", endpoint]
+        return [self.program, "-f", *where, "memory", f"size={size}"]
+
+
+class QemuNbd(Server):
+    def __init__(self, name, program, tmpfs):
+        super().__init__(name, program)
+        self.image = tmpfs / "qemu-nbd.raw"
+
+    def command(self, transport, endpoint, size, folder):
+        with open(self.image, "wb") as image:
+            image.truncate(size)
+        where = ["-k", endpoint] if transport == "unix" else ["-b", "127.0.0.1", "-p", endpoint]
+        return [self.program, "-f", "raw", "--cache=writeback", "-t", "-e", "64", *where,
+                self.image]
+
+    def stop(self):
+        super().stop()
+        self.image.unlink(missing_ok=True)
+
+
+class Sockets:
+    """No server: socket_ceiling brings its own peer."""
+
+    name = "sockets"
+
+    def __init__(self, program):
+        self.program = program
+
+    def start(self, transport, size, folder):
+        pass
+
+    def check_alive(self, during):
+        pass
+
+    def stop(self):
+        pass
+
+
+def wanted(name, filters):
+    return not filters or any(name == f or name.split(":")[0] == f or fnmatch.fnmatchcase(name, f)
+                              for f in filters)
+
+
+def choose_servers(options, tmpfs):
+    servers, versions, left_out = [], {}, []
+
+    def add(server, program):
+        servers.append(server)
+        if program:
+            versions.setdefault(server.name.split(":")[0], version_of(program))
+
+    for text in options.gpunbd or [str(BUILD / "gpunbd")]:
+        label, path = re.fullmatch(r"(?:([\w.-]+)=)?(.+)", text).groups()
+        for devices in options.device or ["host"]:
+            name = f"{label or 'gpunbd'}:{devices}"
+            if not wanted(name, options.servers):
+                continue
+            if shutil.which(path):
+                add(Gpunbd(name, path, devices.split(","), shlex.split(options.gpunbd_args)), path)
+            else:
+                left_out.append(f"{name} is left out: there is no {shown_path(path)}")
+    for name in ("nbdkit", "qemu-nbd"):
+        path = shutil.which(name)
+        if not wanted(name, options.servers):
+            continue
+        if path is None:
+            left_out.append(f"{name} is left out: it is not installed")
+        elif name == "nbdkit":
+            add(Nbdkit(name, path), path)
+        elif tmpfs is None or shutil.disk_usage(tmpfs).free < options.span * 1.05:
+            left_out.append(f"{name} is left out: /dev/shm has no room for {options.span} bytes")
+        else:
+            add(QemuNbd(name, path, tmpfs), path)
+    if options.socket_ceiling:
+        servers.append(Sockets(options.ceiling_program))
+    return servers, versions, left_out
+
+
+# --- measuring ---------------------------------------------------------------------------------
+
+
+def shown_path(path):
+    """Relative to the project where it is within."""
+    path = os.path.abspath(path)
+    return os.path.relpath(path, ROOT) if path.startswith(f"{ROOT}/") else path
+
+
+def run_json(command, server, during, limit):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        server.check_alive(during)
+        raise BenchError(f"{server.name} hangs in {during}: nothing after {limit:.0f} s") from None
+    server.check_alive(during)
+    if done.returncode != 0:
+        raise BenchError(f"{server.name} failed in {during}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def prefill(server, options):
+    if isinstance(server, Sockets):
+        return
+    run_json([options.nbdload, "--uri", server.uri, "--span", str(options.span), "--prefill",
+              "--warmup", "0", "--seconds", "0.05"], server, "the prefill", 600)
+
+
+def measure(server, cell, transport, options):
+    times = ["--seconds", str(options.seconds), "--warmup", str(options.warmup)]
+    if isinstance(server, Sockets):
+        command = [server.program, "--transport", transport, *cell.arguments(), *times]
+    else:
+        command = [options.nbdload, "--uri", server.uri, *cell.arguments(), *times,
+                   "--span", str(options.span), "--pattern", options.pattern,
+                   "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
+    during = f"{cell.name} over {transport}"
+    return run_json(command, server, during, options.seconds + options.warmup + 90)
+
+
+def median_of(rounds):
+    def median(values):
+        return statistics.median(values) if values and None not in values else None
+
+    out = {metric: median([each[metric] for each in rounds]) for metric in METRICS}
+    for direction in ("read", "write"):
+        if all(direction in each for each in rounds):
+            out[direction] = {metric: median([each[direction][metric] for each in rounds])
+                              for metric in ("iops", "mbps", "p50_us", "p99_us")}
+    rates = [each["iops"] for each in rounds]
+    out["spread"] = (max(rates) - min(rates)) / out["iops"] if out["iops"] else None
+    return out
+
+
+@dataclass
+class Comparison:
+    header: dict
+    results: list = field(default_factory=list)
+
+    def find(self, transport, cell, server):
+        for result in self.results:
+            if (result["transport"], result["cell"], result["server"]) == (transport, cell, server):
+                return result["median"]
+        return None
+
+    def save(self, path):
+        if path is None:
+            return
+        text = json.dumps({"header": self.header, "results": self.results,
+                           "ratios": ratios(self), "bars": bars(self)}, indent=1)
+        Path(f"{path}.part").write_text(text + "\n")
+        os.replace(f"{path}.part", path)
+
+
+def compare(comparison, servers, cells, options, folder):
+    total = len(cells) * len(servers) * len(options.transports) * options.rounds
+    seconds = total * (options.seconds + options.warmup + 0.1)
+    note(f"{total} runs, about {seconds / 60:.1f} minutes")
+    for transport in options.transports:
+        try:
+            for server in servers:
+                server.start(transport, options.span, folder)
+                prefill(server, options)
+            for cell in cells:
+                rounds = {server.name: [] for server in servers}
+                for _ in range(options.rounds):
+                    for server in servers:
+                        rounds[server.name].append(measure(server, cell, transport, options))
+                for server in servers:
+                    comparison.results.append({
+                        "transport": transport, "cell": cell.name, "server": server.name,
+                        "op": cell.op, "size": cell.size, "qd": cell.qd,
+                        "connections": cell.connections,
+                        "median": median_of(rounds[server.name]), "rounds": rounds[server.name]})
+                comparison.save(options.json)
+                note(f"{transport} {cell.name}: " + ", ".join(
+                    f"{name} {statistics.median(r['iops'] for r in each):,.0f} IOPS"
+                    for name, each in rounds.items()))
+        finally:
+            for server in servers:
+                server.stop()
+
+
+# --- reporting ---------------------------------------------------------------------------------
+
+
+def note(text):
+    print(f"compare: {text}", file=sys.stderr, flush=True)
+
+
+def quotient(above, below):
+    return above / below if above is not None and below else None
+
+
+def ratios(comparison):
+    """Each gpunbd against every other program, and against the gpunbd servers named before it."""
+    cells = {}
+    for result in comparison.results:
+        cells.setdefault((result["transport"], result["cell"]), []).append(result)
+    out = []
+    for (transport, cell), results in cells.items():
+        for place, result in enumerate(results):
+            if result["server"] in OTHERS:
+                continue
+            for against, other in enumerate(results):
+                if against < place or other["server"] in OTHERS:
+                    out.append({"transport": transport, "cell": cell, "server": result["server"],
+                                "against": other["server"],
+                                **{metric: quotient(result["median"][metric],
+                                                    other["median"][metric])
+                                   for metric in ("iops", "p50_us", "p99_us", CPU)}})
+    return out
+
+
+def bars(comparison):
+    """Every bar that these results can be held against: what it asks, the figure, whether met."""
+    out = []
+    for result in comparison.results:
+        for bar in BARS:
+            if not (fnmatch.fnmatchcase(result["cell"], bar.cells)
+                    and fnmatch.fnmatchcase(result["server"], bar.subject)):
+                continue
+            value = result["median"][bar.metric]
+            reference, against = 1.0, None
+            if bar.reference is not None:
+                others = [r for r in comparison.results if r["transport"] == result["transport"]
+                          and r["cell"] == result["cell"]
+                          and fnmatch.fnmatchcase(r["server"], bar.reference)]
+                if not others:
+                    continue
+                against, reference = others[0]["server"], others[0]["median"][bar.metric]
+            if value is None or not reference:
+                continue
+            limit = bar.limit * reference + bar.plus
+            out.append({"transport": result["transport"], "cell": result["cell"],
+                        "server": result["server"], "against": against, "bar": bar.text(),
+                        "is": value / reference if against else value,
+                        "met": value <= limit if bar.most else value >= limit})
+        if result["op"] != "rw" or not result["server"].startswith("gpunbd"):
+            continue
+        for direction in ("read", "write"):
+            alone_cell = Cell(direction, result["size"], result["qd"], result["connections"]).name
+            alone = comparison.find(result["transport"], alone_cell, result["server"])
+            both_ways = result["median"].get(direction)
+            if alone and both_ways and alone["mbps"]:
+                share = both_ways["mbps"] / alone["mbps"]
+                out.append({"transport": result["transport"], "cell": result["cell"],
+                            "server": result["server"], "against": alone_cell,
+                            "bar": f"{direction} >= {RW_BAR:g}x of alone", "is": share,
+                            "met": share >= RW_BAR})
+    return out
+
+
+def table(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "|".join("---" if i < 2 else "---:" for i in range(len(head))) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def number(value, digits=0, suffix=""):
+    return "-" if value is None else f"{value:,.{digits}f}{suffix}"
+
+
+def markdown(comparison):
+    header = comparison.header
+    for key in ("date", "command", "commit", "cpu", "cores", "kernel", "gpu", "servers",
+                "measured"):
+        if header.get(key):
+            yield f"- {key}: {header[key]}"
+    for line in header["left_out"]:
+        yield f"- {line}"
+    for transport in dict.fromkeys(r["transport"] for r in comparison.results):
+        rows = []
+        for result in (r for r in comparison.results if r["transport"] == transport):
+            m = result["median"]
+            rows.append([result["cell"], result["server"], number(m["iops"]), number(m["mbps"]),
+                         number(m["p50_us"], 1), number(m["p99_us"], 1), number(m[CPU], 2),
+                         number(m["client_cpu_us_per_io"], 2),
+                         number(None if m["spread"] is None else 100 * m["spread"], 0, "%")])
+            if result["op"] == "rw":
+                for direction in ("read", "write"):
+                    d = m[direction]
+                    rows.append([f"  {direction} of it", result["server"], number(d["iops"]),
+                                 number(d["mbps"]), number(d["p50_us"], 1), number(d["p99_us"], 1),
+                                 "", "", ""])
+        yield ""
+        yield f"### {'Unix socket' if transport == 'unix' else 'TCP, loopback'}"
+        yield ""
+        yield from table(["cell", "server", "IOPS", "MB/s", "p50 us", "p99 us", "server CPU us/IO",
+                          "client CPU us/IO", "spread"], rows)
+    found = ratios(comparison)
+    if found:
+        yield ""
+        yield "### Ratios"
+        yield ""
+        yield from table(["cell", "server", "against", "over", "IOPS", "p50", "p99", "server CPU"],
+                         [[r["cell"], r["server"], r["against"], r["transport"],
+                           number(r["iops"], 2, "x"), number(r["p50_us"], 2, "x"),
+                           number(r["p99_us"], 2, "x"), number(r[CPU], 2, "x")] for r in found])
+    found = bars(comparison)
+    if found:
+        yield ""
+        yield f"### Bars: {sum(b['met'] for b in found)} of {len(found)} met"
+        yield ""
+        yield from table(["cell", "server", "against", "over", "bar", "is", "met"],
+                         [[b["cell"], b["server"], b["against"] or "", b["transport"], b["bar"],
+                           number(b["is"], 2, "x") if b["against"] else number(b["is"]),
+                           "yes" if b["met"] else "**no**"] for b in found])
+
+
+def output_of(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def hardware():
+    text = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.*)$", text, re.MULTILINE)
+    gpus = output_of(["nvidia-smi", "--format=csv,noheader", "--query-gpu=name,memory.total,"
+                      "pcie.link.gen.max,pcie.link.width.max,driver_version"]).splitlines()
+    described = []
+    for gpu in dict.fromkeys(gpus):
+        name, memory, gen, width, driver = (part.strip() for part in gpu.split(","))
+        described.append(f"{gpus.count(gpu)} x {name}, {memory}, PCIe gen {gen} x{width}, "
+                         f"driver {driver}")
+    return {"cpu": model[1] if model else platform.machine(),
+            "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+            "gpu": "; ".join(described) or "none"}
+
+
+def make_header(options, versions, left_out):
+    program = os.path.relpath(Path(__file__).resolve(), ROOT)
+    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            "command": "`" + shlex.join([program, *sys.argv[1:]]) + "`",
+            "commit": output_of(["git", "rev-parse", "--short", "HEAD"]), **hardware(),
+            "servers": ", ".join(versions.values()),
+            "measured": f"medians of {options.rounds} rounds in turn, {options.seconds:g} s each "
+                        f"after {options.warmup:g} s, {options.pattern} offsets within "
+                        f"{size_text(options.span)}",
+            "left_out": left_out}
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+
+    def words(text):
+        return [word for word in text.split(",") if word]
+
+    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep) or names "
+                        "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
+    parser.add_argument("--sweep", action="store_true", help="the cells that plot.py draws")
+    parser.add_argument("--rounds", type=int, help="5; a sweep: 3")
+    parser.add_argument("--seconds", type=float, help="of each measurement (2; a sweep: 0.5)")
+    parser.add_argument("--warmup", type=float, help="before each, seconds (0.5; a sweep: 0.2)")
+    parser.add_argument("--servers", type=words, default=[], help="only these: gpunbd, nbdkit, "
+                        "qemu-nbd, or names such as gpunbd:host")
+    parser.add_argument("--transports", type=words, default=["unix", "tcp"], help="(unix,tcp)")
+    parser.add_argument("--device", action="append", help="of gpunbd; again for one more server; "
+                        "cuda:0,cuda:1 is one striped export (host)")
+    parser.add_argument("--gpunbd", action="append", metavar="[LABEL=]PATH", help="again, with a "
+                        "label, to compare builds (build/release/gpunbd)")
+    parser.add_argument("--gpunbd-args", default="", help="more arguments of `gpunbd serve`")
+    parser.add_argument("--nbdload", default=str(BUILD / "nbdload"), help="(build/release/nbdload)")
+    parser.add_argument("--nbdload-args", default="", help="more of nbdload: --structured")
+    parser.add_argument("--socket-ceiling", action="store_true", help="also the sockets alone")
+    parser.add_argument("--span", type=parse_size, default=GIB, help="of each export (1G)")
+    parser.add_argument("--pattern", choices=("random", "sequential"), default="random")
+    parser.add_argument("--json", metavar="FILE", help="everything, each round included")
+    options = parser.parse_args()
+    options.rounds = options.rounds or (3 if options.sweep else 5)
+    options.seconds = options.seconds or (0.5 if options.sweep else 2.0)
+    if options.warmup is None:
+        options.warmup = 0.2 if options.sweep else 0.5
+    options.cells = ["sweep"] if options.sweep else options.cells or ["core"]
+    if not set(options.transports) <= {"unix", "tcp"} or not options.transports:
+        parser.error("--transports are unix and tcp")
+    if options.json and not os.access(os.path.dirname(os.path.abspath(options.json)), os.W_OK):
+        parser.error(f"--json: cannot write {options.json}")
+    options.ceiling_program = str(Path(options.nbdload).with_name("socket_ceiling"))
+    for program in [options.nbdload] + [options.ceiling_program] * options.socket_ceiling:
+        if not shutil.which(program):
+            parser.error(f"there is no {shown_path(program)}: build the project, or say --nbdload")
+    return options
+
+
+def main():
+    options = parse_options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    in_memory = Path("/dev/shm")
+    tmpfs = None
+    folder = Path(tempfile.mkdtemp(prefix="gpunbd-bench-"))
+    comparison = None
+    status = 0
+    try:
+        if os.access(in_memory, os.W_OK):
+            tmpfs = Path(tempfile.mkdtemp(prefix="gpunbd-bench-", dir=in_memory))
+        cells = choose_cells(options.cells)
+        servers, versions, left_out = choose_servers(options, tmpfs)
+        for line in left_out:
+            note(line)
+        if not servers:
+            raise BenchError("there is no server to measure")
+        comparison = Comparison(make_header(options, versions, left_out))
+        compare(comparison, servers, cells, options, folder)
+    except BenchError as error:
+        note(f"error: {error}")
+        status = 1
+    except KeyboardInterrupt:
+        note("interrupted; what was measured until then:")
+        status = 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if tmpfs is not None:
+            shutil.rmtree(tmpfs, ignore_errors=True)
+    if comparison is not None and comparison.results:
+        comparison.save(options.json)
+        print("\n".join(markdown(comparison)))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+// One connection under load: keeps `depth` requests in flight, sends all that are free as one
+// gathered message, takes many replies from one receive. Payload that arrives is dropped where the
+// kernel put it, payload that leaves comes from one constant buffer: the client must stay cheaper
+// than any server it measures. Nothing allocates between start() and the end of a run.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu_time.hpp"
+#include "histogram.hpp"
+#include "nbd_wire.hpp"
+#include "protocol/constants.hpp"
+
+namespace gpunbd::bench {
+
+enum class Phase : int { warm_up, measure, stop };
+
+// What a connection does during a run.
+struct Plan {
+    bool write = false;
+    bool random = true;
+    bool once = false;  // ends after one pass through [begin, end): the prefill
+    std::uint32_t size = 4096;
+    std::uint32_t depth = 1;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint64_t seed = 1;
+};
+
+struct Tally {
+    std::uint64_t operations = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t errors = 0;
+    Histogram latency;
+
+    void merge(const Tally& other) {
+        operations += other.operations;
+        bytes += other.bytes;
+        errors += other.errors;
+        latency.merge(other.latency);
+    }
+};
+
+// xorshift64*: cheap, and good enough to scatter offsets.
+class Random {
+ public:
+    explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15U + 1) {}
+    std::uint64_t next() {
+        state_ ^= state_ >> 12;
+        state_ ^= state_ << 25;
+        state_ ^= state_ >> 27;
+        return state_ * 0x2545f4914f6cdd1dU;
+    }
+    // Uniform in [0, bound), for a bound below 2^32.
+    std::uint64_t below(std::uint64_t bound) { return ((next() >> 32) * bound) >> 32; }
+
+ private:
+    std::uint64_t state_;
+};
+
+struct DriverOptions {
+    bool structured = false;
+    bool discard = false;  // TCP: let the kernel drop large read payload (MSG_TRUNC)
+    std::size_t receive_bytes = 256 * 1024;
+};
+
+class Driver {
+ public:
+    // The payload buffer is shared, constant, and as long as the longest write.
+    Driver(Socket socket, const DriverOptions& options, const unsigned char* payload)
+        : socket_(std::move(socket)),
+          options_(options),
+          payload_(payload),
+          buffer_(std::max(options.receive_bytes, std::size_t{16 * 1024})) {}
+
+    int fd() const { return socket_.fd(); }
+    bool sending() const { return iov_next_ < iov_count_; }
+    bool idle() const { return in_flight_ == 0 && !sending(); }
+    const Plan& plan() const { return plan_; }
+    const Tally& tally() const { return tally_; }
+    const std::string& first_error() const { return first_error_; }
+    // Grows with every receive: what the watchdog of a run looks at.
+    std::uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
+
+    void start(const Plan& plan) {
+        plan_ = plan;
+        random_ = Random(plan.seed);
+        blocks_ = (plan.end - plan.begin) / plan.size;
+        next_ = plan.begin;
+        exhausted_ = false;
+        max_batch_ = std::min(plan.depth, max_requests_per_send);
+        slots_.assign(plan.depth, Slot{});
+        free_.resize(plan.depth);
+        for (std::uint32_t i = 0; i < plan.depth; ++i) free_[i] = plan.depth - 1 - i;
+        headers_.resize(std::size_t{max_batch_} * protocol::request_size);
+        iov_.resize(std::size_t{max_batch_} * 2);
+        tally_ = Tally{};
+    }
+
+    // Sends until nothing is free or the socket is full. False: nothing is in flight any more.
+    bool pump(Phase phase) {
+        while (true) {
+            if (sending() && !flush()) return true;
+            if (phase == Phase::stop || !queue()) return in_flight_ > 0;
+        }
+    }
+
+    // One receive (flags: MSG_DONTWAIT or 0) and every reply in it.
+    void receive(int flags, const std::atomic<Phase>& phase) {
+        ssize_t got = 0;
+        if (options_.discard && skip_ >= discard_threshold) {
+            const auto wanted = std::min(skip_, std::uint64_t{buffer_.size()});
+            got = recv(fd(), buffer_.data(), static_cast<std::size_t>(wanted), flags | MSG_TRUNC);
+        } else {
+            auto room = buffer_.size() - filled_;
+            if (options_.discard && plan_.size >= discard_threshold && skip_ == 0)
+                room = std::min(room, std::size_t{64});
+            got = recv(fd(), buffer_.data() + filled_, room, flags);
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+        if (got < 0) fail_errno("recv");
+        if (got == 0) fail("the server closed the connection");
+        filled_ += static_cast<std::size_t>(got);
+        parse(now_ns(), phase.load(std::memory_order_relaxed) == Phase::measure);
+        beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+
+ private:
+    struct Slot {
+        std::uint64_t cookie = 0;  // 0: free
+        std::uint64_t sent_at = 0;
+        std::uint32_t length = 0;
+        std::uint64_t covered = 0;  // bytes of the read that chunks have told of
+        bool failed = false;
+    };
+
+    static constexpr std::uint32_t max_requests_per_send = 512;   // two iovecs each: IOV_MAX
+    static constexpr std::size_t write_bytes_per_send = 1 << 18;  // a later one is stamped later
+    static constexpr std::uint64_t discard_threshold = 64 * 1024;
+    static constexpr std::uint32_t max_error_chunk = 6 + 8 + protocol::max_string;
+
+    bool next_block(std::uint64_t& offset, std::uint32_t& length) {
+        length = plan_.size;
+        if (plan_.random) {
+            offset = plan_.begin + random_.below(blocks_) * plan_.size;
+            return true;
+        }
+        if (exhausted_) return false;
+        offset = next_;
+        length = static_cast<std::uint32_t>(std::min(std::uint64_t{plan_.size}, plan_.end - next_));
+        next_ += length;
+        if (next_ + (plan_.once ? 1 : plan_.size) > plan_.end) {
+            next_ = plan_.begin;
+            exhausted_ = plan_.once;
+        }
+        return true;
+    }
+
+    // Makes one message of the free slots.
+    bool queue() {
+        if (free_.empty() || exhausted_) return false;
+        const auto now = now_ns();
+        const auto type = plan_.write ? protocol::CommandType::write : protocol::CommandType::read;
+        std::uint32_t count = 0;
+        std::size_t bytes = 0;
+        std::uint64_t offset = 0;
+        std::uint32_t length = 0;
+        while (!free_.empty() && count < max_batch_ && bytes < write_bytes_per_send &&
+               next_block(offset, length)) {
+            const auto index = free_.back();
+            free_.pop_back();
+            auto& slot = slots_[index];
+            slot = {
+                .cookie = (++generation_ << 32) | (index + 1), .sent_at = now, .length = length};
+            auto* header = headers_.data() + std::size_t{count} * protocol::request_size;
+            encode_request(header, type, slot.cookie, offset, length);
+            if (plan_.write) {
+                iov_[2 * count] = {header, protocol::request_size};
+                iov_[2 * count + 1] = {const_cast<unsigned char*>(payload_), length};
+                bytes += length;
+            }
+            ++count;
+        }
+        if (count == 0) return false;
+        if (!plan_.write) iov_[0] = {headers_.data(), count * protocol::request_size};
+        iov_next_ = 0;
+        iov_count_ = plan_.write ? 2 * count : 1;
+        in_flight_ += count;
+        return true;
+    }
+
+    // True once the whole message is gone.
+    bool flush() {
+        msghdr message{};
+        message.msg_iov = iov_.data() + iov_next_;
+        message.msg_iovlen = iov_count_ - iov_next_;
+        const ssize_t sent = sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+        if (sent < 0) fail_errno("send");
+        auto left = static_cast<std::size_t>(sent);
+        while (sending() && left >= iov_[iov_next_].iov_len) left -= iov_[iov_next_++].iov_len;
+        if (!sending()) return true;
+        auto& rest = iov_[iov_next_];
+        rest = {static_cast<unsigned char*>(rest.iov_base) + left, rest.iov_len - left};
+        return false;
+    }
+
+    void parse(std::uint64_t now, bool measured) {
+        const unsigned char* at = buffer_.data();
+        const unsigned char* const end = at + filled_;
+        while (true) {
+            const auto left = static_cast<std::size_t>(end - at);
+            if (skip_ > 0) {
+                const auto taken = std::min(skip_, std::uint64_t{left});
+                at += taken;
+                skip_ -= taken;
+                if (skip_ > 0) break;
+                if (ends_after_skip_) finish(now, measured);
+                continue;
+            }
+            const auto used = parse_reply(at, left, now, measured);
+            if (used == 0) break;
+            at += used;
+        }
+        filled_ = static_cast<std::size_t>(end - at);
+        if (filled_ > 0) std::memmove(buffer_.data(), at, filled_);
+    }
+
+    // Bytes of the one reply header at the front, 0 where it is not whole yet.
+    std::size_t parse_reply(const unsigned char* at, std::size_t left, std::uint64_t now,
+                            bool measured) {
+        if (left < protocol::simple_reply_size) return 0;
+        const auto magic = load<std::uint32_t>(at);
+        if (magic == protocol::simple_reply_magic) {
+            find(load<std::uint64_t>(at + 8));
+            auto& slot = slots_[current_];
+            const auto error = load<std::uint32_t>(at + 4);
+            if (error != 0) note_error(slot, error, {});
+            if (error == 0 && !plan_.write) {
+                if (options_.structured) fail("a simple reply to a READ, structured ones agreed");
+                slot.covered = slot.length;
+                skip_ = slot.length;
+                ends_after_skip_ = true;
+            } else {
+                finish(now, measured);
+            }
+            return protocol::simple_reply_size;
+        }
+        if (magic != protocol::structured_reply_magic || !options_.structured)
+            fail("wrong magic in a reply");
+        return parse_chunk(at, left, now, measured);
+    }
+
+    std::size_t parse_chunk(const unsigned char* at, std::size_t left, std::uint64_t now,
+                            bool measured) {
+        constexpr auto header = protocol::chunk_header_size;
+        if (left < header) return 0;
+        const bool done = (load<std::uint16_t>(at + 4) & protocol::chunk_flag_done) != 0;
+        const auto type = protocol::ChunkType{load<std::uint16_t>(at + 6)};
+        const auto length = load<std::uint32_t>(at + 16);
+        find(load<std::uint64_t>(at + 8));
+        auto& slot = slots_[current_];
+        if (type == protocol::ChunkType::offset_data) {
+            if (length <= 8 || plan_.write) fail("an impossible chunk of data");
+            slot.covered += length - 8;
+            skip_ = length;
+            ends_after_skip_ = done;
+            return header;
+        }
+        if (type == protocol::ChunkType::offset_hole) {
+            if (length != 12 || plan_.write) fail("an impossible hole");
+        } else if (type == protocol::ChunkType::error ||
+                   type == protocol::ChunkType::error_offset) {
+            if (length < 6 || length > max_error_chunk) fail("an error chunk of absurd length");
+        } else if (type != protocol::ChunkType::none || length != 0) {
+            fail("a chunk of unknown type");
+        }
+        if (left < header + length) return 0;
+        const auto* body = at + header;
+        if (type == protocol::ChunkType::offset_hole) {
+            slot.covered += load<std::uint32_t>(body + 8);
+        } else if (type != protocol::ChunkType::none) {
+            const auto text = std::min(std::uint32_t{load<std::uint16_t>(body + 4)}, length - 6);
+            note_error(slot, load<std::uint32_t>(body),
+                       std::string(reinterpret_cast<const char*>(body + 6), text));
+        }
+        if (done) finish(now, measured);
+        return header + length;
+    }
+
+    void find(std::uint64_t cookie) {
+        const auto index = static_cast<std::uint32_t>(cookie) - 1;
+        if (index >= slots_.size() || slots_[index].cookie != cookie)
+            fail("a reply to a request that is not in flight");
+        current_ = index;
+    }
+
+    void note_error(Slot& slot, std::uint32_t error, const std::string& text) {
+        slot.failed = true;
+        if (first_error_.empty())
+            first_error_ = std::string(plan_.write ? "write" : "read") + " answered with error " +
+                           std::to_string(error) + (text.empty() ? "" : ": " + text);
+    }
+
+    void finish(std::uint64_t now, bool measured) {
+        auto& slot = slots_[current_];
+        ends_after_skip_ = false;
+        if (slot.failed) {
+            ++tally_.errors;  // wherever it happens: no error is to be missed
+        } else {
+            if (!plan_.write && slot.covered != slot.length)
+                fail("the chunks of a read do not cover it");
+            if (measured) {
+                ++tally_.operations;
+                tally_.bytes += slot.length;
+                tally_.latency.record(now - slot.sent_at);
+            }
+        }
+        slot.cookie = 0;
+        free_.push_back(current_);
+        --in_flight_;
+    }
+
+    Socket socket_;
+    DriverOptions options_;
+    const unsigned char* payload_;
+
+    Plan plan_;
+    Random random_{1};
+    std::uint64_t blocks_ = 0;
+    std::uint64_t next_ = 0;
+    bool exhausted_ = false;
+
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> free_;  // never grows past its first size
+    std::uint64_t generation_ = 0;
+    std::uint32_t in_flight_ = 0;
+
+    std::uint32_t max_batch_ = 1;
+    std::vector<unsigned char> headers_;
+    std::vector<iovec> iov_;
+    std::size_t iov_next_ = 0;
+    std::size_t iov_count_ = 0;
+
+    std::vector<unsigned char> buffer_;
+    std::size_t filled_ = 0;
+    std::uint64_t skip_ = 0;  // payload still to come for the current slot
+    bool ends_after_skip_ = false;
+    std::uint32_t current_ = 0;
+
+    Tally tally_;
+    std::string first_error_;
+    std::atomic<std::uint64_t> beats_{0};
+};
+
+}  // namespace gpunbd::bench

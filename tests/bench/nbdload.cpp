@@ -1,0 +1,184 @@
+// A lean, pipelined load generator for any NBD server.
+#include <getopt.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nbd_wire.hpp"
+#include "run_load.hpp"
+#include "verify.hpp"
+
+namespace {
+
+constexpr const char* usage = R"(usage: nbdload --uri URI [options]
+
+Keeps requests in flight to an NBD server and prints one line of JSON.
+
+  --uri URI            nbd://host[:port]/name or nbd+unix:///name?socket=path
+  --op OP              read, write, or rw: half the connections read, half write (read)
+  --size BYTES         of a request (4k)
+  --qd N               requests in flight per connection (32)
+  --connections N      (1)
+  --threads N          that share the connections (one per connection)
+  --pattern P          random or sequential (random)
+  --offset BYTES       where the used part of the export begins (0)
+  --span BYTES         how much of the export is used (all)
+  --prefill            write the whole span first, not measured
+  --warmup SECONDS     before the measured window (0.5)
+  --seconds SECONDS    the measured window (2)
+  --server-pid PID     also report this process's CPU time per request
+  --structured         ask for structured replies
+  --discard            TCP: have the kernel drop large read payload uncopied (MSG_TRUNC)
+  --sndbuf, --rcvbuf BYTES  the sockets' buffers (as the kernel sets them)
+  --seed N             of offsets and contents (1)
+  --timeout SECONDS    without any reply until the server counts as hung (30)
+  --verify             check contents instead of speed: write, read back and compare many sizes
+                       (--size: only that one; --seconds: repeat for so long)
+
+Latency runs from just before a request's send to its reply. Units are binary in sizes, 10^6 in
+"mbps". Exit status: 0; 1 an error reply, wrong contents or a lost connection; 2 wrong usage, or no
+connection to begin with.
+)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace gpunbd::bench;
+    LoadOptions options;
+    std::string uri;
+    bool verify = false;
+    bool size_given = false;
+    bool seconds_given = false;
+    const std::vector<option> names = {{"uri", required_argument, nullptr, 'u'},
+                                       {"op", required_argument, nullptr, 'o'},
+                                       {"size", required_argument, nullptr, 's'},
+                                       {"qd", required_argument, nullptr, 'q'},
+                                       {"connections", required_argument, nullptr, 'c'},
+                                       {"threads", required_argument, nullptr, 't'},
+                                       {"pattern", required_argument, nullptr, 'p'},
+                                       {"offset", required_argument, nullptr, 'O'},
+                                       {"span", required_argument, nullptr, 'S'},
+                                       {"prefill", no_argument, nullptr, 'f'},
+                                       {"warmup", required_argument, nullptr, 'w'},
+                                       {"seconds", required_argument, nullptr, 'd'},
+                                       {"server-pid", required_argument, nullptr, 'P'},
+                                       {"structured", no_argument, nullptr, 'x'},
+                                       {"discard", no_argument, nullptr, 'X'},
+                                       {"sndbuf", required_argument, nullptr, 'B'},
+                                       {"rcvbuf", required_argument, nullptr, 'R'},
+                                       {"seed", required_argument, nullptr, 'e'},
+                                       {"timeout", required_argument, nullptr, 'T'},
+                                       {"verify", no_argument, nullptr, 'v'},
+                                       {"help", no_argument, nullptr, 'h'},
+                                       {nullptr, 0, nullptr, 0}};
+    try {
+        int letter = 0;
+        while ((letter = getopt_long(argc, argv, "", names.data(), nullptr)) != -1) {
+            const std::string_view value = optarg == nullptr ? "" : optarg;
+            switch (letter) {
+                case 'u':
+                    uri = value;
+                    break;
+                case 'o':
+                    options.operation = parse_operation(value);
+                    break;
+                case 's':
+                    options.size = parse_bytes(value);
+                    size_given = true;
+                    break;
+                case 'q':
+                    options.depth = parse_count(value);
+                    break;
+                case 'c':
+                    options.connections = parse_count(value);
+                    break;
+                case 't':
+                    options.threads = parse_count(value);
+                    break;
+                case 'p':
+                    if (value != "random" && value != "sequential")
+                        fail("--pattern is random or sequential");
+                    options.random = value == "random";
+                    break;
+                case 'O':
+                    options.offset = parse_bytes(value);
+                    break;
+                case 'S':
+                    options.span = parse_bytes(value);
+                    break;
+                case 'f':
+                    options.prefill = true;
+                    break;
+                case 'w':
+                    options.window.warm_up = parse_seconds(value);
+                    break;
+                case 'd':
+                    options.window.measured = parse_seconds(value);
+                    seconds_given = true;
+                    break;
+                case 'P':
+                    options.window.server = static_cast<pid_t>(parse_count(value));
+                    break;
+                case 'x':
+                    options.driver.structured = true;
+                    break;
+                case 'X':
+                    options.driver.discard = true;
+                    break;
+                case 'B':
+                    options.send_buffer = parse_bytes(value);
+                    break;
+                case 'R':
+                    options.receive_buffer = parse_bytes(value);
+                    break;
+                case 'e':
+                    options.seed = parse_count(value);
+                    break;
+                case 'T':
+                    options.window.stall = static_cast<int>(parse_count(value));
+                    break;
+                case 'v':
+                    verify = true;
+                    break;
+                case 'h':
+                    std::fputs(usage, stdout);
+                    return 0;
+                default:
+                    std::fputs("Try nbdload --help.\n", stderr);
+                    return 2;
+            }
+        }
+        if (optind != argc || uri.empty()) {
+            std::fputs(usage, stderr);
+            return 2;
+        }
+        const auto address = parse_uri(uri);
+        if (options.driver.discard && address.is_unix) fail("--discard works over TCP only");
+        if (options.connections == 0) fail("--connections must be 1 or more");
+        if (options.window.measured == 0 && !verify) fail("--seconds must be above 0");
+        if (options.window.server && !process_cpu_ns(*options.window.server))
+            fail("--server-pid: there is no such process");
+        std::vector<Socket> sockets;
+        ExportInfo info;
+        for (std::uint64_t i = 0; i < options.connections; ++i) {
+            auto socket = connect_to(address);
+            set_timeout(socket.fd(), options.window.stall);
+            info = negotiate(socket.fd(), address.name, options.driver.structured);
+            set_timeout(socket.fd(), 0);
+            sockets.push_back(std::move(socket));
+        }
+        const auto* transport = address.is_unix ? "unix" : "tcp";
+        if (verify)
+            return run_verify(options, size_given ? options.size : 0,
+                              seconds_given ? options.window.measured : 0, info, std::move(sockets),
+                              "nbdload", transport);
+        return run_load(options, info, std::move(sockets), "nbdload", transport);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "nbdload: %s\n", error.what());
+        return 2;
+    }
+}

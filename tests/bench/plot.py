@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Draws what `compare.py --sweep --json FILE` measured: latency and bandwidth by size, to a PNG.
+
+The left column is the median latency at queue depth 1, the right one the bandwidth at depth 16
+(solid) and 1 (dashed); reads above, writes below. Uses gnuplot, or matplotlib where there is none.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+
+LATENCY = "median latency at QD 1, us"
+BANDWIDTH = "MB/s at QD 16 (solid) and QD 1 (dashed)"
+COLOURS = ["#0060ad", "#dd181f", "#2e8b57", "#e69f00", "#7b3294", "#555555", "#56b4e9", "#8c510a"]
+
+
+def size_text(size):
+    for unit, letter in ((1 << 20, "M"), (1 << 10, "K")):
+        if size >= unit:
+            return f"{size // unit}{letter}"
+    return str(size)
+
+
+def read_series(path):
+    """{(server, transport): {(op, qd): [(size, p50 in us, MB/s), ...]}}, sizes rising."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    series = {}
+    for result in document["results"]:
+        if result["op"] == "rw" or result["connections"] != 1 or result["qd"] not in (1, 16):
+            continue
+        curves = series.setdefault((result["server"], result["transport"]), {})
+        median = result["median"]
+        curves.setdefault((result["op"], result["qd"]), []).append(
+            (result["size"], median["p50_us"], median["mbps"]))
+    for curves in series.values():
+        for points in curves.values():
+            points.sort()
+    return document["header"], series
+
+
+def panels():
+    for op in ("read", "write"):
+        yield op, LATENCY, 1, ((1, "solid"),)
+        yield op, BANDWIDTH, 2, ((16, "solid"), (1, "dashed"))
+
+
+def labels_of(series):
+    transports = {transport for _, transport in series}
+    return {key: key[0] if len(transports) == 1 else f"{key[0]}, {key[1]}" for key in series}
+
+
+def title_of(header):
+    gpu = header.get("gpu", "none")
+    return f"{header['cpu']}, {header['cores']} cores" + ("" if gpu == "none" else f"; {gpu}")
+
+
+def quote(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+def gnuplot_script(header, series, output, terminal):
+    sizes = sorted({point[0] for curves in series.values() for points in curves.values()
+                    for point in points})
+    tics = ", ".join(f"'{size_text(size)}' {size}" for size in sizes[::2])
+    yield f"set terminal {terminal} size 1500,1000"
+    yield f"set output {quote(output)}"
+    # Names of CPUs and servers hold characters that enhanced text would take for markup.
+    yield f"set multiplot layout 2,2 title {quote(title_of(header))} noenhanced"
+    yield "set logscale xy"
+    yield "set grid"
+    yield f"set xtics ({tics})"
+    yield f"set xrange [{sizes[0] / 1.5}:{sizes[-1] * 1.5}]"
+    yield "set xlabel 'size of a request, bytes'"
+    names = labels_of(series)
+    for op, what, column, depths in panels():
+        yield f"set title '{op}'"
+        yield f"set ylabel '{what}'"
+        yield f"set key {'top left' if column == 1 else 'bottom right'} noenhanced"
+        plots, data = [], []
+        for index, (key, curves) in enumerate(series.items()):
+            for qd, dash in depths:
+                points = curves.get((op, qd))
+                if not points:
+                    continue
+                name = quote(names[key]) if dash == "solid" else "''"
+                title = f"title {name}" if dash == "solid" else "notitle"
+                plots.append(f"'-' using 1:2 with linespoints lw 2 pt 7 ps 0.7 "
+                             f"dt {1 if dash == 'solid' else 2} "
+                             f"lc rgb '{COLOURS[index % len(COLOURS)]}' {title}")
+                data += [f"{point[0]} {point[column]}" for point in points] + ["e"]
+        if plots:
+            yield "plot " + ", ".join(plots)
+            yield from data
+    yield "unset multiplot"
+
+
+def draw_by_gnuplot(header, series, output):
+    terminals = subprocess.run(["gnuplot", "-e", "set terminal"], input="", capture_output=True,
+                               text=True, check=False)
+    terminal = "pngcairo" if "pngcairo" in terminals.stdout + terminals.stderr else "png"
+    script = "\n".join(gnuplot_script(header, series, output, terminal)) + "\n"
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
+def draw_by_matplotlib(header, series, output):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(15, 10))
+    names = labels_of(series)
+    for axis, (op, what, column, depths) in zip(axes.flat, panels()):
+        for index, (key, curves) in enumerate(series.items()):
+            for qd, dash in depths:
+                points = curves.get((op, qd), [])
+                axis.plot([point[0] for point in points], [point[column] for point in points],
+                          marker="o", markersize=3, linestyle=dash,
+                          color=COLOURS[index % len(COLOURS)],
+                          label=names[key] if dash == "solid" else None)
+        axis.set(yscale="log", title=op, ylabel=what,
+                 xlabel="size of a request, bytes")
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(int(size))))
+        axis.grid(True, alpha=0.4)
+        axis.legend()
+    figure.suptitle(title_of(header))
+    figure.tight_layout()
+    figure.savefig(output, dpi=100)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("json", help="of compare.py --sweep --json")
+    parser.add_argument("output", help="the PNG to write")
+    parser.add_argument("--transport", choices=("unix", "tcp"), help="only this one (all)")
+    options = parser.parse_args()
+    header, series = read_series(options.json)
+    series = {key: curves for key, curves in series.items()
+              if options.transport in (None, key[1])}
+    sizes = {point[0] for curves in series.values() for points in curves.values()
+             for point in points}
+    if len(sizes) < 3:
+        sys.exit("plot: there is no sweep in this file: make one by compare.py --sweep --json FILE")
+    if shutil.which("gnuplot"):
+        draw_by_gnuplot(header, series, options.output)
+        return
+    try:
+        draw_by_matplotlib(header, series, options.output)
+    except ImportError:
+        sys.exit("plot: install gnuplot, or matplotlib for this Python")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+// What both programs of this folder take from their command line, and how they say what came out.
+#pragma once
+
+#include <cctype>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "driver.hpp"
+#include "load.hpp"
+#include "nbd_wire.hpp"
+
+namespace gpunbd::bench {
+
+enum class Operation { read, write, both };
+
+struct LoadOptions {
+    Operation operation = Operation::read;
+    std::uint64_t size = 4096;
+    std::uint64_t depth = 32;
+    std::uint64_t connections = 1;
+    std::uint64_t threads = 0;  // 0: one per connection
+    bool random = true;
+    std::uint64_t offset = 0;
+    std::uint64_t span = 0;  // 0: all of the export
+    bool prefill = false;
+    std::uint64_t seed = 1;
+    std::uint64_t send_buffer = 0;     // SO_SNDBUF; 0: the kernel's
+    std::uint64_t receive_buffer = 0;  // SO_RCVBUF; 0: the kernel's
+    DriverOptions driver;
+    Window window;
+};
+
+// 4096, 4k, 128K, 1M, 1MiB, 2G: binary units.
+inline std::uint64_t parse_bytes(std::string_view text) {
+    std::uint64_t value = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    std::string unit(rest, text.data() + text.size());
+    for (auto& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
+    constexpr std::string_view units = "kmgt";
+    std::size_t shift = 0;
+    if (unit.size() == 1 && units.find(unit[0]) != units.npos)
+        shift = 10 * (units.find(unit[0]) + 1);
+    if (error != std::errc{} || (!unit.empty() && shift == 0) ||
+        ((value << shift) >> shift) != value)
+        fail(std::string(text) + " is no size; write for example 4096, 4k or 1MiB");
+    return value << shift;
+}
+
+inline std::uint64_t parse_count(std::string_view text) {
+    std::uint64_t value = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || rest != text.data() + text.size())
+        fail(std::string(text) + " is no number");
+    return value;
+}
+
+inline double parse_seconds(std::string_view text) {
+    double value = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || rest != text.data() + text.size() || value < 0)
+        fail(std::string(text) + " is no number of seconds");
+    return value;
+}
+
+inline Operation parse_operation(std::string_view text) {
+    if (text == "read") return Operation::read;
+    if (text == "write") return Operation::write;
+    if (text == "rw") return Operation::both;
+    fail("--op is read, write or rw");
+}
+
+inline const char* name_of(Operation operation) {
+    return operation == Operation::read ? "read" : operation == Operation::write ? "write" : "rw";
+}
+
+// One object of JSON, on one line.
+class Json {
+ public:
+    Json& text(std::string_view key, std::string_view value) {
+        std::string quoted = "\"";
+        for (const char c : value) {
+            char escaped[8];
+            if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) {
+                std::snprintf(escaped, sizeof(escaped), "\\u%04x", static_cast<unsigned>(c));
+                quoted += escaped;
+            } else {
+                quoted += c;
+            }
+        }
+        return raw(key, quoted + "\"");
+    }
+    Json& number(std::string_view key, std::uint64_t value) {
+        return raw(key, std::to_string(value));
+    }
+    Json& number(std::string_view key, double value, int digits) {
+        char out[64];
+        std::snprintf(out, sizeof(out), "%.*f", digits, value);
+        return raw(key, out);
+    }
+    Json& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
+    Json& null(std::string_view key) { return raw(key, "null"); }
+    Json& object(std::string_view key, const Json& value) { return raw(key, value.line()); }
+    Json& raw(std::string_view key, const std::string& value) {
+        if (!body_.empty()) body_ += ", ";
+        body_.append("\"").append(key).append("\": ").append(value);
+        return *this;
+    }
+    std::string line() const { return "{" + body_ + "}"; }
+
+ private:
+    std::string body_;
+};
+
+inline void add_tally(Json& json, const Tally& tally, double seconds) {
+    const auto rate = [seconds](std::uint64_t count) {
+        return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+    };
+    const auto micro = [&tally](double share) { return tally.latency.percentile(share) / 1e3; };
+    json.number("iops", rate(tally.operations), 0)
+        .number("mbps", rate(tally.bytes) / 1e6, 1)
+        .number("p50_us", micro(0.5), 2)
+        .number("p90_us", micro(0.9), 2)
+        .number("p99_us", micro(0.99), 2)
+        .number("p999_us", micro(0.999), 2)
+        .number("operations", tally.operations)
+        .number("errors", tally.errors);
+}
+
+// Checks what was asked for against the export, prefills, measures, prints one line of JSON.
+// The exit status: 0, or 1 where a reply was an error or the run failed.
+inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vector<Socket> sockets,
+                    std::string_view tool, std::string_view transport) {
+    constexpr std::uint64_t prefill_size = 1 << 20;
+    constexpr std::uint64_t max_depth = 1 << 16;
+    if (options.size == 0 || options.size > info.max_payload)
+        fail("--size must be 1 to " + std::to_string(info.max_payload) + " bytes here");
+    if (options.depth == 0 || options.depth > max_depth) fail("--qd must be 1 to 65536");
+    if (options.operation == Operation::both && options.connections < 2)
+        fail("--op rw needs at least 2 connections: half of them read, half write");
+    if (options.size % info.min_block != 0 || options.offset % info.min_block != 0)
+        fail("--size and --offset must be multiples of the export's block of " +
+             std::to_string(info.min_block) + " bytes");
+    if (options.offset >= info.size) fail("--offset is past the end of the export");
+    const auto room = info.size - options.offset;
+    const auto span = options.span == 0 ? room : options.span;
+    if (span > room) fail("--span reaches past the end of the export");
+    const auto shares = options.random ? 1 : options.connections;
+    const auto blocks = span / options.size;
+    if (blocks < shares) fail("--span is too small for one request per connection");
+    if (options.random && (blocks >> 32) != 0) fail("--span holds more than 2^32 blocks");
+    if ((options.operation != Operation::read || options.prefill) &&
+        (info.flags & protocol::transmission_flag::read_only) != 0)
+        fail("the export is read-only");
+
+    // Not zero, not compressible, not a repeated block: no server can take a short cut.
+    std::vector<unsigned char> payload(std::max(options.size, prefill_size));
+    Random random(options.seed ^ 0x5eed);
+    for (std::size_t i = 0; i + 8 <= payload.size(); i += 8) store(&payload[i], random.next());
+
+    std::vector<DriverPtr> drivers;
+    for (auto& socket : sockets) {
+        const auto set = [&socket](int option, std::uint64_t bytes) {
+            const auto value = static_cast<int>(bytes);
+            if (bytes > 0) setsockopt(socket.fd(), SOL_SOCKET, option, &value, sizeof(value));
+        };
+        set(SO_SNDBUF, options.send_buffer);
+        set(SO_RCVBUF, options.receive_buffer);
+        drivers.push_back(
+            std::make_unique<Driver>(std::move(socket), options.driver, payload.data()));
+    }
+    const auto threads =
+        static_cast<std::size_t>(options.threads == 0 ? options.connections : options.threads);
+    const auto complain = [tool](const std::string& what) {
+        std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(tool.size()), tool.data(),
+                     what.c_str());
+    };
+
+    if (options.prefill) {
+        const auto chunk = std::min({prefill_size, std::uint64_t{info.max_payload}, span});
+        const auto each = (span / chunk / drivers.size()) * chunk;
+        for (std::size_t i = 0; i < drivers.size(); ++i) {
+            const auto begin = options.offset + i * each;
+            const auto end = i + 1 == drivers.size() ? options.offset + span : begin + each;
+            drivers[i]->start({.write = true,
+                               .random = false,
+                               .once = true,
+                               .size = static_cast<std::uint32_t>(chunk),
+                               .depth = begin == end ? 0U : 8U,
+                               .begin = begin,
+                               .end = end});
+        }
+        auto untimed = options.window;
+        untimed.measured = 0;
+        const auto filled = run_window(drivers, threads, untimed);
+        auto failure = filled.failure;
+        for (const auto& driver : drivers)
+            if (failure.empty()) failure = driver->first_error();
+        if (!failure.empty()) {
+            complain("prefill: " + failure);
+            return 1;
+        }
+    }
+
+    for (std::size_t i = 0; i < drivers.size(); ++i) {
+        const auto part = options.random ? span : blocks / shares * options.size;
+        const auto begin = options.offset + (options.random ? 0 : i * part);
+        drivers[i]->start({.write = options.operation == Operation::write ||
+                                    (options.operation == Operation::both && i % 2 == 1),
+                           .random = options.random,
+                           .size = static_cast<std::uint32_t>(options.size),
+                           .depth = static_cast<std::uint32_t>(options.depth),
+                           .begin = begin,
+                           .end = begin + part,
+                           .seed = options.seed * 1000 + i});
+    }
+    const auto result = run_window(drivers, threads, options.window);
+
+    std::string failure = result.failure;
+    Tally reads;
+    Tally writes;
+    for (const auto& driver : drivers) {
+        (driver->plan().write ? writes : reads).merge(driver->tally());
+        if (failure.empty()) failure = driver->first_error();
+        disconnect(driver->fd());
+    }
+    Tally all = reads;
+    all.merge(writes);
+
+    Json json;
+    json.text("tool", tool)
+        .text("transport", transport)
+        .text("op", name_of(options.operation))
+        .number("size", options.size)
+        .number("qd", options.depth)
+        .number("connections", options.connections)
+        .number("threads", std::uint64_t{std::min(threads, drivers.size())})
+        .text("pattern", options.random ? "random" : "sequential")
+        .number("span", span)
+        .flag("structured", options.driver.structured)
+        .number("seconds", result.seconds, 3);
+    add_tally(json, all, result.seconds);
+    const auto per_io = [&all](std::uint64_t nanoseconds) {
+        return static_cast<double>(nanoseconds) / 1e3 / static_cast<double>(all.operations);
+    };
+    if (result.server_cpu_ns && all.operations > 0)
+        json.number("server_cpu_us_per_io", per_io(*result.server_cpu_ns), 3)
+            .number("server_cores",
+                    static_cast<double>(*result.server_cpu_ns) / 1e9 / result.seconds, 3);
+    else
+        json.null("server_cpu_us_per_io").null("server_cores");
+    if (all.operations > 0)
+        json.number("client_cpu_us_per_io", per_io(result.client_cpu_ns), 3);
+    else
+        json.null("client_cpu_us_per_io");
+    const auto direction = [&json, &result](std::string_view key, const Tally& tally) {
+        Json part;
+        add_tally(part, tally, result.seconds);
+        json.object(key, part);
+    };
+    if (options.operation != Operation::write) direction("read", reads);
+    if (options.operation != Operation::read) direction("write", writes);
+    if (!failure.empty()) json.text("failure", failure);
+    std::puts(json.line().c_str());
+
+    if (failure.empty() && all.operations == 0) failure = "not one request was answered in time";
+    if (!failure.empty()) complain(failure);
+    return failure.empty() && all.errors == 0 ? 0 : 1;
+}
+
+}  // namespace gpunbd::bench

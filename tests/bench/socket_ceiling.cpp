@@ -1,0 +1,268 @@
+// What the sockets alone allow: nbdload's client against a peer that does no NBD. The peer is a
+// process of its own with a thread per connection; it takes messages of a request's shape by
+// counting bytes, and sends plain memory of a reply's shape.
+#include <getopt.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "nbd_wire.hpp"
+#include "run_load.hpp"
+
+namespace gpunbd::bench {
+namespace {
+
+constexpr const char* usage = R"(usage: socket_ceiling [options]
+
+Shows the limit of the sockets themselves, with the message shapes of NBD. Prints nbdload's JSON.
+
+  --transport T        unix or tcp (unix)
+  --op, --size, --qd, --connections, --threads, --warmup, --seconds, --discard,
+  --sndbuf, --rcvbuf, --timeout   as of nbdload
+)";
+
+// The raw peer's view of one connection: what it is sent, and what it sends for each message.
+struct Shape {
+    std::size_t taken = 0;  // bytes of a message
+    std::size_t given = 0;  // payload bytes after the 16 of a reply
+};
+
+constexpr std::size_t gulp = 256 * 1024;
+constexpr std::size_t most_replies = 512;  // per send; two iovecs each: IOV_MAX
+
+void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
+    std::size_t next = 0;
+    while (next < count) {
+        msghdr message{};
+        message.msg_iov = parts.data() + next;
+        message.msg_iovlen = count - next;
+        const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) return;
+        auto left = static_cast<std::size_t>(sent);
+        while (next < count && left >= parts[next].iov_len) left -= parts[next++].iov_len;
+        if (next < count)
+            parts[next] = {static_cast<unsigned char*>(parts[next].iov_base) + left,
+                           parts[next].iov_len - left};
+    }
+}
+
+// Ends when the client hangs up. The cookie is the one thing it looks at: the client matches by it.
+void serve_raw(int fd, Shape shape) {
+    std::vector<unsigned char> buffer(gulp);
+    std::vector<unsigned char> payload(std::max(shape.given, std::size_t{1}), 0x5a);
+    std::vector<unsigned char> headers(most_replies * protocol::simple_reply_size);
+    std::vector<iovec> parts(2 * most_replies);
+    unsigned char request[protocol::request_size];
+    std::size_t into = 0;  // bytes of the current message that have come
+    while (true) {
+        const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return;
+        std::size_t replies = 0;
+        std::size_t used = 0;
+        const auto flush = [&] {
+            const auto stride = shape.given > 0 ? std::size_t{2} : std::size_t{1};
+            for (std::size_t i = 0; i < replies; ++i) {
+                parts[stride * i] = {&headers[i * protocol::simple_reply_size],
+                                     protocol::simple_reply_size};
+                if (stride == 2) parts[2 * i + 1] = {payload.data(), shape.given};
+            }
+            if (replies > 0) send_gathered(fd, parts, stride * replies);
+            replies = 0;
+        };
+        const auto size = static_cast<std::size_t>(got);
+        while (used < size) {
+            if (into < sizeof(request)) {
+                const auto head = std::min(sizeof(request) - into, size - used);
+                std::memcpy(request + into, buffer.data() + used, head);
+                used += head;
+                into += head;
+            }
+            const auto body = std::min(shape.taken - into, size - used);
+            used += body;
+            into += body;
+            if (into < shape.taken) break;
+            into = 0;
+            auto* header = &headers[replies * protocol::simple_reply_size];
+            store(header, protocol::simple_reply_magic);
+            store(header + 4, std::uint32_t{0});
+            std::memcpy(header + 8, request + 8, 8);
+            if (++replies == most_replies) flush();
+        }
+        flush();
+    }
+}
+
+// DISC is 28 bytes: for a sink it is the start of a message that never gets whole.
+[[noreturn]] void serve(std::vector<Socket> sockets, const std::vector<Shape>& shapes) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < sockets.size(); ++i)
+            threads.emplace_back([&, i] { serve_raw(sockets[i].fd(), shapes[i]); });
+    }
+    std::_Exit(0);
+}
+
+std::pair<std::vector<Socket>, std::vector<Socket>> connect_pairs(bool is_unix,
+                                                                  std::uint64_t count) {
+    std::pair<std::vector<Socket>, std::vector<Socket>> ends;
+    Socket listener;
+    Address address;
+    if (!is_unix) {
+        listener = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t length = sizeof(name);
+        auto* generic = reinterpret_cast<sockaddr*>(&name);
+        if (bind(listener.fd(), generic, length) != 0 || listen(listener.fd(), 16) != 0 ||
+            getsockname(listener.fd(), generic, &length) != 0)
+            fail_errno("listen");
+        address.host = "127.0.0.1";
+        address.port = std::to_string(ntohs(name.sin_port));
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+        if (is_unix) {
+            int pair[2];
+            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+                fail_errno("socketpair");
+            ends.first.emplace_back(pair[0]);
+            ends.second.emplace_back(pair[1]);
+        } else {
+            ends.first.push_back(connect_to(address));
+            ends.second.emplace_back(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+            if (ends.second.back().fd() < 0) fail_errno("accept");
+            const int one = 1;
+            setsockopt(ends.second.back().fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        }
+    }
+    return ends;
+}
+
+int run(int argc, char** argv) {
+    LoadOptions options;
+    bool is_unix = true;
+    const std::vector<option> names = {{"transport", required_argument, nullptr, 'n'},
+                                       {"op", required_argument, nullptr, 'o'},
+                                       {"size", required_argument, nullptr, 's'},
+                                       {"qd", required_argument, nullptr, 'q'},
+                                       {"connections", required_argument, nullptr, 'c'},
+                                       {"threads", required_argument, nullptr, 't'},
+                                       {"warmup", required_argument, nullptr, 'w'},
+                                       {"seconds", required_argument, nullptr, 'd'},
+                                       {"discard", no_argument, nullptr, 'X'},
+                                       {"sndbuf", required_argument, nullptr, 'B'},
+                                       {"rcvbuf", required_argument, nullptr, 'R'},
+                                       {"timeout", required_argument, nullptr, 'T'},
+                                       {"help", no_argument, nullptr, 'h'},
+                                       {nullptr, 0, nullptr, 0}};
+    int letter = 0;
+    while ((letter = getopt_long(argc, argv, "", names.data(), nullptr)) != -1) {
+        const std::string_view value = optarg == nullptr ? "" : optarg;
+        switch (letter) {
+            case 'n':
+                if (value != "unix" && value != "tcp") fail("--transport is unix or tcp");
+                is_unix = value == "unix";
+                break;
+            case 'o':
+                options.operation = parse_operation(value);
+                break;
+            case 's':
+                options.size = parse_bytes(value);
+                break;
+            case 'q':
+                options.depth = parse_count(value);
+                break;
+            case 'c':
+                options.connections = parse_count(value);
+                break;
+            case 't':
+                options.threads = parse_count(value);
+                break;
+            case 'w':
+                options.window.warm_up = parse_seconds(value);
+                break;
+            case 'd':
+                options.window.measured = parse_seconds(value);
+                break;
+            case 'X':
+                options.driver.discard = true;
+                break;
+            case 'B':
+                options.send_buffer = parse_bytes(value);
+                break;
+            case 'R':
+                options.receive_buffer = parse_bytes(value);
+                break;
+            case 'T':
+                options.window.stall = static_cast<int>(parse_count(value));
+                break;
+            case 'h':
+                std::fputs(usage, stdout);
+                return 0;
+            default:
+                std::fputs("Try socket_ceiling --help.\n", stderr);
+                return 2;
+        }
+    }
+    if (optind != argc) fail("there are no arguments but options");
+    if (options.driver.discard && is_unix) fail("--discard works over TCP only");
+    if (options.connections == 0) fail("--connections must be 1 or more");
+    if (options.window.measured == 0) fail("--seconds must be above 0");
+    const ExportInfo info{.size = std::uint64_t{1} << 30, .flags = 0};
+    if (options.size == 0 || options.size > info.max_payload) fail("--size must be 1 to 32M");
+
+    std::vector<Shape> shapes;
+    for (std::uint64_t i = 0; i < options.connections; ++i) {
+        const bool write = options.operation == Operation::write ||
+                           (options.operation == Operation::both && i % 2 == 1);
+        const auto size = static_cast<std::size_t>(options.size);
+        shapes.push_back(
+            {.taken = protocol::request_size + (write ? size : 0), .given = write ? 0 : size});
+    }
+    auto [clients, servers] = connect_pairs(is_unix, options.connections);
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child < 0) fail_errno("fork");
+    if (child == 0) {
+        clients.clear();
+        serve(std::move(servers), shapes);
+    }
+    servers.clear();
+    options.window.server = child;
+    int status = 2;
+    try {
+        status =
+            run_load(options, info, std::move(clients), "socket_ceiling", is_unix ? "unix" : "tcp");
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "socket_ceiling: %s\n", error.what());
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return status;
+}
+
+}  // namespace
+}  // namespace gpunbd::bench
+
+int main(int argc, char** argv) {
+    try {
+        return gpunbd::bench::run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "socket_ceiling: %s\n", error.what());
+        return 2;
+    }
+}

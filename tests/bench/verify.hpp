@@ -1,0 +1,458 @@
+// Checks contents instead of speed: writes of every size, in any order and many at once, are read
+// back on another connection and compared byte for byte with a shadow copy in this process.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <semaphore>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "nbd_wire.hpp"
+#include "run_load.hpp"
+
+namespace gpunbd::bench {
+
+struct VerifyTotals {
+    std::uint64_t written = 0;  // bytes
+    std::uint64_t compared = 0;
+    std::uint64_t mismatches = 0;  // requests
+    std::uint64_t errors = 0;
+    std::string first_problem;
+
+    void problem(const std::string& what) {
+        if (first_problem.empty()) first_problem = what;
+    }
+};
+
+// One connection: a thread that sends and one that receives, so that a server which sends while it
+// does not read cannot block both.
+class Verifier {
+ public:
+    struct Job {
+        protocol::CommandType type = protocol::CommandType::read;
+        std::uint64_t offset = 0;
+        std::uint32_t length = 0;
+    };
+
+    Verifier(Socket socket, bool structured, unsigned char* shadow, std::uint64_t shadow_begin)
+        : socket_(std::move(socket)),
+          structured_(structured),
+          shadow_(shadow),
+          shadow_begin_(shadow_begin) {}
+
+    int fd() const { return socket_.fd(); }
+    const VerifyTotals& totals() const { return totals_; }
+
+    // Does all jobs, `depth` at a time. Throws where the connection cannot go on.
+    void run(const std::vector<Job>& jobs, std::size_t depth) {
+        std::uint32_t longest = 0;
+        for (const auto& job : jobs) longest = std::max(longest, job.length);
+        slots_.assign(depth, Slot{});
+        free_.clear();
+        for (std::size_t i = 0; i < depth; ++i) {
+            free_.push_back(i);
+            slots_[i].data.resize(longest);
+        }
+        available_ =
+            std::make_unique<std::counting_semaphore<>>(static_cast<std::ptrdiff_t>(depth));
+        stopped_ = false;
+        std::exception_ptr send_failure;
+        std::thread sender([&] {
+            try {
+                send_jobs(jobs);
+            } catch (...) {
+                send_failure = std::current_exception();
+                shutdown(fd(), SHUT_RDWR);
+            }
+        });
+        try {
+            for (std::size_t answered = 0; answered < jobs.size();)
+                if (receive_reply()) ++answered;
+        } catch (...) {
+            stopped_ = true;
+            shutdown(fd(), SHUT_RDWR);
+            available_->release();
+            sender.join();
+            if (send_failure) std::rethrow_exception(send_failure);
+            throw;
+        }
+        sender.join();
+        if (send_failure) std::rethrow_exception(send_failure);
+    }
+
+ private:
+    struct Slot {
+        std::uint64_t cookie = 0;  // 0: free
+        Job job;
+        std::uint64_t covered = 0;
+        bool failed = false;
+        std::vector<unsigned char> data;
+    };
+
+    unsigned char* shadow_at(std::uint64_t offset) const {
+        return shadow_ + (offset - shadow_begin_);
+    }
+
+    void send_jobs(const std::vector<Job>& jobs) {
+        for (const auto& job : jobs) {
+            available_->acquire();
+            if (stopped_) return;
+            unsigned char header[protocol::request_size];
+            {
+                const std::lock_guard lock(mutex_);
+                const auto index = free_.back();
+                free_.pop_back();
+                auto& slot = slots_[index];
+                slot.cookie = (++generation_ << 16) | (index + 1);
+                slot.job = job;
+                slot.covered = 0;
+                slot.failed = false;
+                encode_request(header, job.type, slot.cookie, job.offset, job.length);
+            }
+            send_all(fd(), header, sizeof(header));
+            if (job.type == protocol::CommandType::write)
+                send_all(fd(), shadow_at(job.offset), job.length);
+        }
+    }
+
+    // True once a request has been answered in full.
+    bool receive_reply() {
+        unsigned char header[protocol::chunk_header_size];
+        receive_all(fd(), header, protocol::simple_reply_size);
+        const auto magic = load<std::uint32_t>(header);
+        auto& slot = find(load<std::uint64_t>(header + 8));
+        const bool reading = slot.job.type == protocol::CommandType::read;
+        if (magic == protocol::simple_reply_magic) {
+            if (const auto error = load<std::uint32_t>(header + 4); error != 0) {
+                note_error(slot, error);
+            } else if (reading) {
+                if (structured_) fail("a simple reply to a READ, structured ones agreed");
+                receive_all(fd(), slot.data.data(), slot.job.length);
+                slot.covered = slot.job.length;
+            }
+            finish(slot);
+            return true;
+        }
+        if (magic != protocol::structured_reply_magic || !structured_)
+            fail("wrong magic in a reply");
+        receive_all(fd(), header + protocol::simple_reply_size, 4);
+        const bool done = (load<std::uint16_t>(header + 4) & protocol::chunk_flag_done) != 0;
+        const auto type = protocol::ChunkType{load<std::uint16_t>(header + 6)};
+        const auto length = load<std::uint32_t>(header + 16);
+        if (type == protocol::ChunkType::offset_data && reading && length > 8) {
+            auto* to = claim(slot, length - 8);
+            receive_all(fd(), to, length - 8);
+        } else if (type == protocol::ChunkType::offset_hole && reading && length == 12) {
+            // The hole's place comes first, as in a chunk of data; its length follows.
+            const auto offset = receive_offset(slot);
+            unsigned char bytes[4];
+            receive_all(fd(), bytes, sizeof(bytes));
+            const auto hole = load<std::uint32_t>(bytes);
+            std::memset(place(slot, offset, hole), 0, hole);
+        } else if (type == protocol::ChunkType::error ||
+                   type == protocol::ChunkType::error_offset) {
+            if (length < 6 || length > 6 + 8 + protocol::max_string)
+                fail("an error chunk of absurd length");
+            std::vector<unsigned char> body(length);
+            receive_all(fd(), body.data(), length);
+            note_error(slot, load<std::uint32_t>(body.data()));
+        } else if (type != protocol::ChunkType::none || length != 0) {
+            fail("an unexpected chunk");
+        }
+        if (done) finish(slot);
+        return done;
+    }
+
+    std::uint64_t receive_offset(const Slot& slot) {
+        unsigned char bytes[8];
+        receive_all(fd(), bytes, sizeof(bytes));
+        const auto offset = load<std::uint64_t>(bytes);
+        if (offset < slot.job.offset) fail("a chunk before the start of its read");
+        return offset - slot.job.offset;
+    }
+
+    unsigned char* place(Slot& slot, std::uint64_t within, std::uint32_t length) {
+        if (within > slot.job.length || length > slot.job.length - within)
+            fail("a chunk past the end of its read");
+        slot.covered += length;
+        return slot.data.data() + within;
+    }
+
+    unsigned char* claim(Slot& slot, std::uint32_t length) {
+        return place(slot, receive_offset(slot), length);
+    }
+
+    Slot& find(std::uint64_t cookie) {
+        const std::lock_guard lock(mutex_);
+        const auto index = static_cast<std::size_t>((cookie & 0xffff) - 1);
+        if (index >= slots_.size() || slots_[index].cookie != cookie)
+            fail("a reply to a request that is not in flight");
+        return slots_[index];
+    }
+
+    std::string at(const Job& job) const {
+        return std::string(job.type == protocol::CommandType::read    ? "read"
+                           : job.type == protocol::CommandType::write ? "write"
+                                                                      : "flush") +
+               " of " + std::to_string(job.length) + " bytes at " + std::to_string(job.offset);
+    }
+
+    void note_error(Slot& slot, std::uint32_t error) {
+        slot.failed = true;
+        totals_.problem(at(slot.job) + " answered with error " + std::to_string(error));
+    }
+
+    void finish(Slot& slot) {
+        const auto& job = slot.job;
+        if (slot.failed) {
+            ++totals_.errors;
+        } else if (job.type == protocol::CommandType::write) {
+            totals_.written += job.length;
+        } else if (job.type == protocol::CommandType::read) {
+            if (slot.covered != job.length) fail("the chunks of a read do not cover it");
+            totals_.compared += job.length;
+            const auto* want = shadow_at(job.offset);
+            if (std::memcmp(slot.data.data(), want, job.length) != 0) {
+                ++totals_.mismatches;
+                const auto first = static_cast<std::size_t>(
+                    std::mismatch(want, want + job.length, slot.data.data()).first - want);
+                totals_.problem(at(job) + ": byte " + std::to_string(job.offset + first) + " is " +
+                                std::to_string(slot.data[first]) + ", written was " +
+                                std::to_string(want[first]));
+            }
+        }
+        const std::lock_guard lock(mutex_);
+        slot.cookie = 0;
+        free_.push_back(static_cast<std::size_t>(&slot - slots_.data()));
+        available_->release();
+    }
+
+    Socket socket_;
+    bool structured_;
+    unsigned char* shadow_;
+    std::uint64_t shadow_begin_;
+    VerifyTotals totals_;
+
+    std::mutex mutex_;  // of the slots' cookies and the free list
+    std::vector<Slot> slots_;
+    std::vector<std::size_t> free_;
+    std::uint64_t generation_ = 0;
+    std::unique_ptr<std::counting_semaphore<>> available_;
+    std::atomic<bool> stopped_{false};
+};
+
+namespace detail {
+
+// The byte of a version of the contents depends on its offset, so that blocks that changed places
+// are found, and on the version, so that a write that got lost is.
+inline void fill_pattern(unsigned char* to, std::uint64_t offset, std::uint64_t length,
+                         std::uint64_t version) {
+    const auto word_at = [version](std::uint64_t index) {
+        auto word = (index + 1) * 0x9e3779b97f4a7c15U ^ version * 0xd1342543de82ef95U;
+        word = (word ^ (word >> 29)) * 0xbf58476d1ce4e5b9U;
+        return word ^ (word >> 32);
+    };
+    std::uint64_t i = 0;
+    while (i < length) {
+        const auto position = offset + i;
+        unsigned char word[8];
+        store(word, word_at(position / 8));
+        const auto skip = position % 8;
+        const auto count = std::min(8 - skip, length - i);
+        std::memcpy(to + i, word + skip, count);
+        i += count;
+    }
+}
+
+inline void shuffle(std::vector<Verifier::Job>& jobs, Random& random) {
+    for (std::size_t i = jobs.size(); i > 1; --i)
+        std::swap(jobs[i - 1], jobs[static_cast<std::size_t>(random.below(i))]);
+}
+
+inline void on_each(std::vector<std::unique_ptr<Verifier>>& verifiers,
+                    const std::function<void(std::size_t)>& work) {
+    std::mutex mutex;
+    std::exception_ptr failure;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < verifiers.size(); ++i)
+        threads.emplace_back([&, i] {
+            try {
+                work(i);
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                if (!failure) failure = std::current_exception();
+            }
+        });
+    for (auto& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace detail
+
+// Sizes are tried in turn; `only_size` picks one. `seconds`: starts again until so much time is
+// gone.
+inline int run_verify(const LoadOptions& options, std::uint64_t only_size, double seconds,
+                      const ExportInfo& info, std::vector<Socket> sockets, std::string_view tool,
+                      std::string_view transport) {
+    using Job = Verifier::Job;
+    constexpr std::uint64_t most_shadow = std::uint64_t{256} << 20;
+    constexpr std::uint64_t most_jobs = 2048;                          // per connection and pass
+    constexpr std::uint64_t most_in_flight = std::uint64_t{64} << 20;  // bytes per connection
+    if ((info.flags & protocol::transmission_flag::read_only) != 0) fail("the export is read-only");
+    if (options.offset % info.min_block != 0 || options.span % info.min_block != 0)
+        fail("--offset and --span must be multiples of the export's block");
+    if (options.offset >= info.size) fail("--offset is past the end of the export");
+    const auto room = info.size - options.offset;
+    if (options.span > room) fail("--span reaches past the end of the export");
+    if (options.depth == 0 || options.depth > 0xfffe) fail("--qd must be 1 to 65534");
+    const auto span = options.span == 0 ? std::min(room, most_shadow) : options.span;
+    const auto count = sockets.size();
+    const auto part = span / count / info.min_block * info.min_block;
+    if (part == 0) fail("--span is too small for so many connections");
+
+    std::vector<std::uint64_t> sizes = {1,     13,     512,         4095,    4096,    4097,
+                                        65536, 131075, 1024 * 1024, 4 << 20, 32 << 20};
+    if (only_size != 0) sizes = {only_size};
+    std::erase_if(sizes, [&](std::uint64_t size) {
+        return size > part || size > info.max_payload || size % info.min_block != 0;
+    });
+    if (sizes.empty()) fail("no size fits into the span and the export's limits");
+
+    std::vector<unsigned char> shadow(span);
+    std::vector<std::unique_ptr<Verifier>> verifiers;
+    for (auto& socket : sockets) {
+        set_timeout(socket.fd(), options.window.stall);
+        verifiers.push_back(std::make_unique<Verifier>(std::move(socket), options.driver.structured,
+                                                       shadow.data(), options.offset));
+    }
+    const bool flushes = (info.flags & protocol::transmission_flag::send_flush) != 0;
+    const auto begin_of = [&](std::size_t i) { return options.offset + i * part; };
+    const auto depth_for = [&](std::uint64_t size) {
+        return static_cast<std::size_t>(
+            std::clamp(most_in_flight / size, std::uint64_t{1}, options.depth));
+    };
+    // Every block of the size in the part, less the shift that makes offsets odd.
+    const auto blocks_of = [&](std::size_t i, std::uint64_t size, std::uint64_t shift,
+                               Random& random) {
+        std::vector<Job> jobs;
+        const auto blocks = (part - shift) / size;
+        const auto step = std::max(std::uint64_t{1}, blocks / most_jobs);
+        for (std::uint64_t block = 0; block < blocks; block += step)
+            jobs.push_back({.offset = begin_of(i) + shift + block * size,
+                            .length = static_cast<std::uint32_t>(size)});
+        detail::shuffle(jobs, random);
+        return jobs;
+    };
+    const auto write_all = [&](std::size_t i, std::vector<Job> jobs, std::uint64_t version) {
+        for (auto& job : jobs) {
+            job.type = protocol::CommandType::write;
+            detail::fill_pattern(shadow.data() + (job.offset - options.offset), job.offset,
+                                 job.length, version);
+        }
+        if (!jobs.empty()) verifiers[i]->run(jobs, depth_for(jobs.front().length));
+        if (flushes) verifiers[i]->run({{.type = protocol::CommandType::flush}}, 1);
+    };
+
+    std::uint64_t rounds = 0;
+    std::string failure;
+    const auto begin = now_ns();
+    const auto chunk = std::min({std::uint64_t{1} << 20, std::uint64_t{info.max_payload}, part}) /
+                       info.min_block * info.min_block;
+    try {
+        detail::on_each(verifiers, [&](std::size_t i) {
+            Random random(options.seed + i);
+            std::vector<Job> jobs;
+            for (std::uint64_t at = 0; at < part; at += chunk)
+                jobs.push_back({.offset = begin_of(i) + at,
+                                .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
+            detail::shuffle(jobs, random);
+            write_all(i, jobs, options.seed);
+        });
+        do {
+            for (const auto size : sizes) {
+                const auto version = options.seed + (++rounds);
+                // Half of the blocks are written while the other half is read.
+                detail::on_each(verifiers, [&](std::size_t i) {
+                    Random random(version * 1000 + i);
+                    const auto most = std::min({part - size, size, std::uint64_t{4096}});
+                    const auto shift = random.below(most + 1) / info.min_block * info.min_block;
+                    auto jobs = blocks_of(i, size, shift, random);
+                    for (std::size_t k = 0; k < jobs.size(); k += 2) {
+                        jobs[k].type = protocol::CommandType::write;
+                        detail::fill_pattern(shadow.data() + (jobs[k].offset - options.offset),
+                                             jobs[k].offset, jobs[k].length, version);
+                    }
+                    verifiers[i]->run(jobs, depth_for(size));
+                    if (flushes) verifiers[i]->run({{.type = protocol::CommandType::flush}}, 1);
+                });
+                detail::on_each(verifiers, [&](std::size_t i) {
+                    Random random(version * 2000 + i);
+                    const auto other = (i + 1) % count;
+                    verifiers[i]->run(blocks_of(other, size, 0, random), depth_for(size));
+                });
+            }
+            // Whatever no block above has touched must not have changed either.
+            detail::on_each(verifiers, [&](std::size_t i) {
+                std::vector<Job> jobs;
+                for (std::uint64_t at = 0; at < part; at += chunk)
+                    jobs.push_back(
+                        {.offset = begin_of((i + 1) % count) + at,
+                         .length = static_cast<std::uint32_t>(std::min(chunk, part - at))});
+                verifiers[i]->run(jobs, depth_for(chunk));
+            });
+        } while (static_cast<double>(now_ns() - begin) / 1e9 < seconds);
+    } catch (const std::exception& error) {
+        failure = error.what();
+    }
+
+    VerifyTotals all;
+    for (const auto& verifier : verifiers) {
+        const auto& totals = verifier->totals();
+        all.written += totals.written;
+        all.compared += totals.compared;
+        all.mismatches += totals.mismatches;
+        all.errors += totals.errors;
+        all.problem(totals.first_problem);
+        disconnect(verifier->fd());
+    }
+    all.problem(failure);
+
+    std::string list;
+    for (const auto size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
+    Json json;
+    json.text("tool", tool)
+        .text("transport", transport)
+        .text("op", "verify")
+        .number("span", span)
+        .number("connections", std::uint64_t{count})
+        .number("qd", options.depth)
+        .flag("structured", options.driver.structured)
+        .raw("sizes", "[" + list + "]")
+        .number("seconds", static_cast<double>(now_ns() - begin) / 1e9, 3)
+        .number("bytes_written", all.written)
+        .number("bytes_compared", all.compared)
+        .number("mismatches", all.mismatches)
+        .number("errors", all.errors);
+    if (!all.first_problem.empty()) json.text("failure", all.first_problem);
+    std::puts(json.line().c_str());
+    if (!all.first_problem.empty())
+        std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(tool.size()), tool.data(),
+                     all.first_problem.c_str());
+    return all.first_problem.empty() && failure.empty() && all.mismatches == 0 && all.errors == 0
+               ? 0
+               : 1;
+}
+
+}  // namespace gpunbd::bench

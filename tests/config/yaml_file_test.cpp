@@ -1,0 +1,552 @@
+#include "config/yaml_file.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "tests/config/helpers.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The problems of a text, one a line.
+std::string problems(const std::string& text) {
+    const Loaded loaded = load_text(text, "f");
+    if (!loaded.problems.empty()) CHECK(loaded.options == Options{});
+    return joined(loaded.problems);
+}
+
+struct Row {
+    const char* name;
+    const char* text;
+    const char* problems;
+};
+
+void check(const Row* rows, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        CAPTURE(rows[i].name);
+        CHECK(problems(rows[i].text) == rows[i].problems);
+    }
+}
+template <std::size_t N>
+void check(const Row (&rows)[N]) {
+    check(rows, N);
+}
+
+TEST_CASE("the smallest file has every default") {
+    const Loaded loaded = load_text("exports: [{}]", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    Options expected;
+    expected.tcp = {{"127.0.0.1", 10809}, {"::1", 10809}};
+    expected.exports = {ExportOptions{}};
+    CHECK(loaded.options == expected);
+    CHECK(loaded.options.exports[0].size == Size{.percent = 100});
+}
+
+TEST_CASE("the example is read, key by key") {
+    const Loaded loaded = load_file(GPUNBD_EXAMPLE);
+    REQUIRE(joined(loaded.problems) == "");
+    const Options& o = loaded.options;
+    CHECK(o.tcp == std::vector<TcpListener>{{"127.0.0.1", 10809}, {"::1", 10809}});
+    CHECK(o.unix_sockets == std::vector<UnixListener>{{"/run/gpunbd.sock", 0660, "root:disk"}});
+    REQUIRE(o.devices.size() == 2);
+    CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB});
+    CHECK(o.devices[1] == DeviceOptions{"host", std::nullopt, 8 * GiB});
+    REQUIRE(o.exports.size() == 3);
+    CHECK(o.exports[0].name == "scratch");
+    CHECK(o.exports[0].description == "Scratch space in GPU memory");
+    CHECK(o.exports[0].size == Size{.percent = 50});
+    CHECK(o.exports[0].devices == std::vector<std::string>{"cuda:0"});
+    CHECK(o.exports[1].layout == LayoutKind::stripe);
+    CHECK(o.exports[1].stripe_size == 4 * MiB);
+    CHECK(o.exports[1].provision == Provision::full);
+    CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "host"});
+    CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
+    CHECK(o.exports[2].read_only);
+    CHECK(o.pipeline == PipelineOptions{1 * MiB, 2, 16 * MiB});
+    CHECK(o.limits == Limits{});
+    CHECK(o.log == LogOptions{});
+    CHECK(o.threads == 0);
+    CHECK_FALSE(o.trace);
+}
+
+TEST_CASE("values in their several spellings") {
+    const Loaded loaded = load_text(R"(
+listeners:
+  tcp: [{address: '0.0.0.0', port: 1}, {address: "::", port: 65535}]
+  unix: [{path: a, mode: "0660"}, {path: b, mode: 0o640}, {path: c, mode: 600}, {path: d, owner: 0:0}]
+exports:
+  - &base {name: "5", size: "50%", devices: []}
+  - {name: 6, size: 1.5GiB, devices: [cuda:0, cuda:12, host], read_only: TRUE}
+  - name: |-
+      from a block
+    description: "two\nlines"
+limits: {handshake: 1, drain: 0s}
+log: {level: error, format: json}
+trace: true
+)",
+                                    "f");
+    REQUIRE(joined(loaded.problems) == "");
+    const Options& o = loaded.options;
+    CHECK(o.tcp == std::vector<TcpListener>{{"0.0.0.0", 1}, {"::", 65535}});
+    CHECK(o.unix_sockets ==
+          std::vector<UnixListener>{
+              {"a", 0660, ""}, {"b", 0640, ""}, {"c", 0600, ""}, {"d", 0600, "0:0"}});
+    CHECK(o.exports[0].name == "5");
+    CHECK(o.exports[1].name == "6");
+    CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "cuda:12", "host"});
+    CHECK(o.exports[1].read_only);
+    CHECK(o.exports[2].name == "from a block");
+    CHECK(o.exports[2].description == "two\nlines");
+    CHECK(o.limits.handshake == 1s);
+    CHECK(o.limits.drain == 0s);
+    CHECK(o.log == LogOptions{"error", LogFormat::json});
+    CHECK(o.trace);
+}
+
+TEST_CASE("anchors and aliases") {
+    const Loaded loaded =
+        load_text("exports: [{name: a, devices: &d [host, cuda:0]}, {name: b, devices: *d}]", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.exports[1].devices == std::vector<std::string>{"host", "cuda:0"});
+}
+
+TEST_CASE("listeners: absent, empty, and only Unix") {
+    CHECK(load_text("exports: [{}]", "f").options.tcp.size() == 2);
+    const Loaded none = load_text("exports: [{}]\nlisteners: {tcp: []}", "f");
+    CHECK(none.problems.empty());
+    CHECK(none.options.tcp.empty());
+    const Loaded unix_only = load_text("exports: [{}]\nlisteners: {unix: [{path: a}]}", "f");
+    CHECK(unix_only.problems.empty());
+    CHECK(unix_only.options.tcp.empty());
+    CHECK(unix_only.options.unix_sockets.size() == 1);
+}
+
+TEST_CASE("keys") {
+    const Row rows[] = {
+        {"near a known one", "exports: [{}]\nthread: 2\n",
+         "f:2:1: thread: unknown key; did you mean threads?\n"},
+        {"near a known one, below", "exports:\n  - name: a\n    pagesize: 2M\n",
+         "f:3:5: exports[0].pagesize: unknown key; did you mean page_size?\n"},
+        {"other spelling", "exports:\n  - read-only: true\n",
+         "f:2:5: exports[0].read-only: unknown key; did you mean read_only?\n"},
+        {"near none", "exports: [{}]\nlog: {colour: red}\n",
+         "f:2:7: log.colour: unknown key; known here are level, format\n"},
+        {"merge", "x: &x {name: a}\nexports: [{<<: *x}]\n",
+         "f:1:1: x: unknown key; known here are listeners, devices, exports, pipeline, threads, "
+         "limits, log, trace\n"
+         "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
+         "layout, stripe_size, provision, page_size, read_only\n"},
+        {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
+         "f:3:1: threads: is given twice, first in line 2; keep one\n"},
+        {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
+         "f:4:5: exports[0].size: is given twice, first in line 2; keep one\n"},
+        {"not text", "exports: [{}]\n[a]: 1\n", "f:2:1: expected a key, found a list\n"},
+        {"null", "exports: [{}]\nlog: {~: 1}\n", "f:2:6: log: expected a key, found nothing\n"},
+        {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
+         "f:2:1: a\\x1b: unknown key; known here are listeners, devices, exports, pipeline, "
+         "threads, limits, log, trace\n"},
+        {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
+         "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
+    };
+    check(rows);
+}
+
+TEST_CASE("types") {
+    const Row rows[] = {
+        {"root", "- a\n",
+         "f:1:1: expected a mapping, found a list; its keys are listeners, devices, exports, "
+         "pipeline, threads, limits, log, trace\n"},
+        {"root text", "gpunbd\n",
+         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, devices, "
+         "exports, pipeline, threads, limits, log, trace\n"},
+        {"no exports", "threads: 1\n",
+         "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
+        {"nothing", "",
+         "f:1:1: exports: is missing, the file is empty; write for example exports: [{name: vram, "
+         "size: 8G}]\n"},
+        {"a comment", "# nothing\n",
+         "f:1:1: exports: is missing, the file is empty; write for example exports: [{name: vram, "
+         "size: 8G}]\n"},
+        {"empty list", "threads: 1\nexports: []\n",
+         "f:2:10: exports: is empty; give at least one export\n"},
+        {"null list", "exports:\nthreads: 1\n",
+         "f:1:1: exports: expected a list, found nothing; write [a, b], or lines that start with "
+         "'- '\n"},
+        {"map for list", "exports:\n  name: a\n",
+         "f:2:3: exports: expected a list, found a mapping; write [a, b], or lines that start with "
+         "'- '\n"},
+        {"text for list", "exports: [{devices: cuda:0}]\n",
+         "f:1:21: exports[0].devices: expected a list, found the text 'cuda:0'; write [a, b], or "
+         "lines that start with '- '\n"},
+        {"text for mapping", "exports: [{}]\nlog: debug\n",
+         "f:2:6: log: expected a mapping, found the text 'debug'; its keys are level, format\n"},
+        {"null for mapping", "exports: [{}]\nlog:\n",
+         "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
+        {"null item", "exports:\n  - name: a\n  -\n",
+         "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
+         "size, devices, layout, stripe_size, provision, page_size, read_only\n"},
+        {"list for text", "exports:\n  - name: [a]\n",
+         "f:2:11: exports[0].name: expected a single value, found a list\n"},
+        {"null for text", "exports:\n  - name:\n    size: 1G\n",
+         "f:2:5: exports[0].name: has no value; give it one, or leave the key out\n"},
+        {"text for integer", "exports: [{}]\nthreads: many\n",
+         "f:2:10: threads: 'many' is not a whole number; write one from 0 to 1024, in decimal\n"},
+        {"quoted integer", "exports: [{}]\nthreads: \"2\"\n",
+         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it bare\n"},
+        {"tagged integer", "exports: [{}]\nthreads: !!str 2\n",
+         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it bare\n"},
+        {"octal integer", "exports: [{}]\nthreads: 010\n",
+         "f:2:10: threads: '010' is not a whole number; write one from 0 to 1024, in decimal\n"},
+        {"fraction", "exports: [{}]\nthreads: 1.5\n",
+         "f:2:10: threads: '1.5' is not a whole number; write one from 0 to 1024, in decimal\n"},
+        {"boolean", "exports: [{read_only: yes}]\n",
+         "f:1:23: exports[0].read_only: 'yes' is neither true nor false\n"},
+        {"boolean as a number", "exports: [{}]\ntrace: 1\n",
+         "f:2:8: trace: '1' is neither true nor false\n"},
+    };
+    check(rows);
+}
+
+TEST_CASE("ranges") {
+    const Row rows[] = {
+        {"threads", "exports: [{}]\nthreads: 1025\n",
+         "f:2:10: threads: '1025' is out of range; write a whole number from 0 to 1024\n"},
+        {"negative", "exports: [{}]\nthreads: -1\n",
+         "f:2:10: threads: '-1' is out of range; write a whole number from 0 to 1024\n"},
+        {"past 64 bits", "exports: [{}]\nthreads: 99999999999999999999\n",
+         "f:2:10: threads: '99999999999999999999' is out of range; write a whole number from 0 to "
+         "1024\n"},
+        {"port 0", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 0}]}\n",
+         "f:2:40: listeners.tcp[0].port: '0' is out of range; write a whole number from 1 to "
+         "65535\n"},
+        {"port", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 65536}]}\n",
+         "f:2:40: listeners.tcp[0].port: '65536' is out of range; write a whole number from 1 to "
+         "65535\n"},
+        {"mode", "exports: [{}]\nlisteners: {unix: [{path: a, mode: 0888}]}\n",
+         "f:2:36: listeners.unix[0].mode: '0888' is not a mode; write octal digits from 0000 to "
+         "0777, for example 0660\n"},
+        {"mode bits", "exports: [{}]\nlisteners: {unix: [{path: a, mode: 1777}]}\n",
+         "f:2:36: listeners.unix[0].mode: '1777' is not a mode; write octal digits from 0000 to "
+         "0777, for example 0660\n"},
+        {"page size", "exports: [{page_size: 2000}]\n",
+         "f:1:23: exports[0].page_size: '2000' is out of range; write 64K to 64M\n"},
+        {"page size, power", "exports: [{page_size: 3M}]\n",
+         "f:1:23: exports[0].page_size: '3M' is not a power of two; use for example 2M\n"},
+        {"page size, share", "exports: [{page_size: 10%}]\n",
+         "f:1:23: exports[0].page_size: '10%' is a share, which only the size of an export can be; "
+         "write bytes, for example 64M\n"},
+        {"size 0", "exports: [{size: 0}]\n",
+         "f:1:18: exports[0].size: '0' leaves nothing to export; write for example 8G or 50%\n"},
+        {"size, sectors", "exports: [{size: 1000}]\n",
+         "f:1:18: exports[0].size: '1000' is not a multiple of 512 bytes; use for example 512\n"},
+        {"size, unit", "exports: [{size: 8GB}]\n",
+         "f:1:18: exports[0].size: '8GB' has a decimal unit, and sizes are binary; write 8G or "
+         "8GiB\n"},
+        {"size, offsets", "exports: [{size: 4194305T}]\n",
+         "f:1:18: exports[0].size: '4194305T' is out of range; an export has at most 4194304T\n"},
+        {"chunk size", "exports: [{}]\npipeline: {chunk_size: 32M}\n",
+         "f:2:24: pipeline.chunk_size: '32M' is out of range; write 64K to 16M\n"},
+        {"chunk size, power", "exports: [{}]\npipeline: {chunk_size: 1000K}\n",
+         "f:2:24: pipeline.chunk_size: '1000K' is not a power of two; use for example 512K\n"},
+        {"slots", "exports: [{}]\npipeline: {slots: 9}\n",
+         "f:2:19: pipeline.slots: '9' is out of range; write a whole number from 1 to 8\n"},
+        {"pinned", "exports: [{}]\npipeline: {pinned: 24M}\n",
+         "f:2:20: pipeline.pinned: '24M' is not a power of two; use for example 16M\n"},
+        {"handshake", "exports: [{}]\nlimits: {handshake: 0}\n",
+         "f:2:21: limits.handshake: '0' is not a time; write whole seconds from 1 to 3600, for "
+         "example 10 or 10s\n"},
+        {"drain", "exports: [{}]\nlimits: {drain: 500ms}\n",
+         "f:2:17: limits.drain: '500ms' is not a time; write whole seconds from 0 to 3600, for "
+         "example 10 or 10s\n"},
+        {"connections", "exports: [{}]\nlimits: {connections: 0}\n",
+         "f:2:23: limits.connections: '0' is out of range; write a whole number from 1 to "
+         "1000000\n"},
+        {"in flight", "exports: [{}]\nlimits: {in_flight_per_connection: 1M}\n",
+         "f:2:36: limits.in_flight_per_connection: '1M' is out of range; write 32M to 1T\n"},
+        {"capacity", "exports: [{}]\ndevices: [{id: host, capacity: 0}]\n",
+         "f:2:32: devices[0].capacity: '0' is out of range; write 64K to 4194304T\n"},
+    };
+    check(rows);
+}
+
+TEST_CASE("words, addresses, ids and texts") {
+    const std::string long_path(108, 'p');
+    const std::string long_name(4097, 'n');
+    const Row rows[] = {
+        {"layout", "exports: [{layout: striped}]\n",
+         "f:1:20: exports[0].layout: 'striped' is none of linear or stripe\n"},
+        {"provision", "exports: [{provision: thick}]\n",
+         "f:1:23: exports[0].provision: 'thick' is none of thin or full\n"},
+        {"level", "exports: [{}]\nlog: {level: warning}\n",
+         "f:2:14: log.level: 'warning' is none of trace, debug, info, warn or error\n"},
+        {"format", "exports: [{}]\nlog: {format: xml}\n",
+         "f:2:15: log.format: 'xml' is none of text or json\n"},
+        {"address", "exports: [{}]\nlisteners: {tcp: [{address: localhost}]}\n",
+         "f:2:29: listeners.tcp[0].address: 'localhost' is not a numeric IPv4 or IPv6 address; "
+         "write for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"},
+        {"address with a NUL", "exports: [{}]\nlisteners: {tcp: [{address: \"::1\\0\"}]}\n",
+         "f:2:29: listeners.tcp[0].address: '::1\\x00' is not a numeric IPv4 or IPv6 address; "
+         "write for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"},
+        {"no address", "exports: [{}]\nlisteners: {tcp: [{port: 1}]}\n",
+         "f:2:19: listeners.tcp[0].address: is missing; write for example 127.0.0.1\n"},
+        {"no path", "exports: [{}]\nlisteners: {unix: [{mode: 0600}]}\n",
+         "f:2:20: listeners.unix[0].path: is missing; write for example /run/gpunbd.sock\n"},
+        {"empty path", "exports: [{}]\nlisteners: {unix: [{path: ''}]}\n",
+         "f:2:27: listeners.unix[0].path: the path is empty; write for example "
+         "/run/gpunbd.sock\n"},
+        {"NUL in path", "exports: [{}]\nlisteners: {unix: [{path: \"a\\0b\"}]}\n",
+         "f:2:27: listeners.unix[0].path: 'a\\x00b' holds a control character; write for example "
+         "/run/gpunbd.sock\n"},
+        {"owner", "exports: [{}]\nlisteners: {unix: [{path: a, owner: 'a:b:c'}]}\n",
+         "f:2:37: listeners.unix[0].owner: 'a:b:c' is not an owner; write user or user:group, for "
+         "example root:disk\n"},
+        {"device", "exports: [{devices: [gpu0]}]\n",
+         "f:1:22: exports[0].devices[0]: 'gpu0' is not a device; write host, or cuda:N with the "
+         "GPU's number, for example cuda:0 ('gpunbd devices' lists them)\n"},
+        {"device number", "exports: [{}]\ndevices: [{id: cuda:00}]\n",
+         "f:2:16: devices[0].id: 'cuda:00' is not a device; write host, or cuda:N with the GPU's "
+         "number, for example cuda:0 ('gpunbd devices' lists them)\n"},
+        {"no id", "exports: [{}]\ndevices: [{reserve: 1G}]\n",
+         "f:2:11: devices[0].id: is missing; write for example cuda:0\n"},
+        {"name", "exports: [{name: \"a\\tb\"}]\n",
+         "f:1:18: exports[0].name: 'a\\tb' holds a control character; use printable text\n"},
+    };
+    check(rows);
+    CHECK(problems("exports: [{}]\nlisteners: {unix: [{path: " + long_path + "}]}\n")
+              .find("f:2:27: listeners.unix[0].path: 'ppp") == 0);
+    CHECK(problems("exports: [{name: " + long_name + "}]\n") ==
+          "f:1:18: exports[0].name: the name has 4097 bytes; NBD allows 4096\n");
+}
+
+TEST_CASE("what does not go together") {
+    const Row rows[] = {
+        {"stripe size and page size",
+         "exports: [{layout: stripe, page_size: 4M, stripe_size: 6M}]\n",
+         "f:1:56: exports[0].stripe_size: 6M is not a multiple of page_size (4M); use for example "
+         "8M\n"},
+        {"stripe size and the default page size", "exports: [{layout: stripe, stripe_size: 1M}]\n",
+         "f:1:41: exports[0].stripe_size: 1M is not a multiple of page_size (2M); use for example "
+         "2M\n"},
+        {"stripe size and linear", "exports: [{stripe_size: 4M}]\n",
+         "f:1:25: exports[0].stripe_size: 4M has no effect with layout: linear; use layout: "
+         "stripe, "
+         "or leave it out\n"},
+        {"same name", "exports:\n  - name: a\n  - name: b\n  - name: a\n",
+         "f:4:11: exports[2].name: the name 'a' is already in line 2; give each once\n"},
+        {"same default name", "exports:\n  - size: 1G\n  - size: 2G\n",
+         "f:3:5: exports[1].name: the name '' (none given) is already in line 2; give each once\n"},
+        {"same alias", "exports: [&a {name: x}, *a]\n",
+         "f:1:21: exports[1].name: the name 'x' is already in line 1; give each once\n"},
+        {"same device", "exports: [{}]\ndevices:\n  - id: host\n  - id: cuda:0\n  - id: host\n",
+         "f:5:9: devices[2].id: 'host' is already in line 3; give each once\n"},
+        {"same device of an export", "exports: [{devices: [cuda:0, cuda:0]}]\n",
+         "f:1:30: exports[0].devices[1]: 'cuda:0' is already in line 1; give each once\n"},
+        {"same address, spelled differently",
+         "exports: [{}]\nlisteners:\n  tcp:\n    - {address: ::1}\n    - {address: '0:0::1', port: "
+         "10809}\n",
+         "f:5:7: listeners.tcp[1]: 0:0::1 port 10809 is already in line 4; give each once\n"},
+        {"same address, other port",
+         "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 1}, {address: ::1, port: 2}]}\n",
+         ""},
+        {"same path", "exports: [{}]\nlisteners: {unix: [{path: a}, {path: a}]}\n",
+         "f:2:38: listeners.unix[1].path: 'a' is already in line 2; give each once\n"},
+        {"chunks and pinned", "exports: [{}]\npipeline: {chunk_size: 8M, slots: 2, pinned: 16M}\n",
+         "f:2:46: pipeline.pinned: 16M is less than two transfers need, with 2 chunks of 8M each; "
+         "use at least 32M\n"},
+        {"in flight", "exports: [{}]\nlimits: {in_flight_per_connection: 64M, in_flight: 32M}\n",
+         "f:2:52: limits.in_flight: in_flight (32M) is less than in_flight_per_connection (64M); "
+         "let all connections have at least what one may have\n"},
+        {"in flight, default", "exports: [{}]\nlimits: {in_flight_per_connection: 2G}\n",
+         "f:2:36: limits.in_flight_per_connection: in_flight (1G) is less than "
+         "in_flight_per_connection (2G); let all connections have at least what one may have\n"},
+    };
+    check(rows);
+}
+
+TEST_CASE("pinned memory grows with the chunks where it is not given") {
+    const Loaded loaded = load_text("exports: [{}]\npipeline: {chunk_size: 16M, slots: 3}", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.pipeline.pinned == 128 * MiB);
+}
+
+TEST_CASE("what is not YAML is one problem with its place") {
+    const Row rows[] = {
+        {"open list", "exports: [{}]\ndevices: [\n",
+         "f:3:1: YAML syntax: end of sequence flow not found\n"},
+        {"indentation", "exports:\n  - name: a\n   size: 1G\n",
+         "f:3:4: YAML syntax: end of sequence not found\n"},
+        {"unknown alias", "exports: *a\n",
+         "f:1:10: YAML syntax: the referenced anchor is not defined\n"},
+        {"alias of itself", "exports: &a [*a]\n",
+         "f:1:14: the alias stands inside of what it refers to\n"},
+        {"two documents", "exports: [{}]\n---\nexports: [{}]\n",
+         "f:2:1: a second document starts here; a file holds one\n"},
+        {"not UTF-8", "exports: [{}]\n# \xc3\xa4 \xe4\n",
+         "f:2:5: the byte 0xe4 is not UTF-8; save the file as UTF-8\n"},
+        {"UTF-16", "\xff\xfe", "f:1:1: the byte 0xff is not UTF-8; save the file as UTF-8\n"},
+        {"a byte that ends the file for yaml-cpp", "exports: [{}]\n\x04threads: x\n",
+         "f:2:1: the byte 0x04 is not allowed in YAML text\n"},
+        {"carriage return alone", "exports: [{}]\rthreads: x",
+         "f:1:14: the byte 0x0d is not allowed in YAML text\n"},
+    };
+    check(rows);
+    CHECK(problems(std::string("a\0b", 3)) == "f:1:2: the byte 0x00 is not allowed in YAML text\n");
+    CHECK(problems(std::string(100'000, '[')).find("nested more than 16 deep") !=
+          std::string::npos);
+}
+
+TEST_CASE("line ends of other systems, and a byte order mark") {
+    CHECK(problems("\xef\xbb\xbf"
+                   "exports: [{}]\r\nthreads: 1\r\n") == "");
+    CHECK(problems("\xef\xbb\xbf"
+                   "exports: [{}]\r\nthreads: x\r\n")
+              .find("f:2:10: ") == 0);
+}
+
+TEST_CASE("all problems at once, in the order of the file, and nothing is applied") {
+    CHECK(problems(R"(threads: lots
+listeners:
+  tcp:
+    - {address: 127.0.0.1, port: 70000}
+    - {address: here}
+  unix: /run/x
+exports:
+  - name: a
+    size: 8GB
+    page_size: 3M
+    stripe_size: 5M
+  - name: a
+    devices: [host, tpu:0]
+    readonly: true
+limit: {}
+)") == "f:1:10: threads: 'lots' is not a whole number; write one from 0 to 1024, in decimal\n"
+       "f:4:34: listeners.tcp[0].port: '70000' is out of range; write a whole number from 1 to "
+       "65535\n"
+       "f:5:17: listeners.tcp[1].address: 'here' is not a numeric IPv4 or IPv6 address; write "
+       "for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"
+       "f:6:9: listeners.unix: expected a list, found the text '/run/x'; write [a, b], or lines "
+       "that start with '- '\n"
+       "f:9:11: exports[0].size: '8GB' has a decimal unit, and sizes are binary; write 8G or "
+       "8GiB\n"
+       "f:10:16: exports[0].page_size: '3M' is not a power of two; use for example 2M\n"
+       "f:12:11: exports[1].name: the name 'a' is already in line 8; give each once\n"
+       "f:13:21: exports[1].devices[1]: 'tpu:0' is not a device; write host, or cuda:N with the "
+       "GPU's number, for example cuda:0 ('gpunbd devices' lists them)\n"
+       "f:14:5: exports[1].readonly: unknown key; did you mean read_only?\n"
+       "f:15:1: limit: unknown key; did you mean limits?\n");
+}
+
+TEST_CASE("the number of problems, exports and devices is bounded") {
+    std::string text = "exports:\n";
+    for (int i = 0; i < 2000; ++i) text += "  - {name: a}\n";
+    const Loaded many = load_text(text, "f");
+    REQUIRE(many.problems.size() == 1001);
+    CHECK(many.problems.back().text() == "f: too many problems; the rest is not shown");
+
+    std::string devices = "exports: [{devices: [host";
+    for (int i = 0; i < 64; ++i) devices += ", cuda:" + std::to_string(i);
+    CHECK(problems(devices + "]}]") ==
+          "f:1:21: exports[0].devices: has 65 items; at most 64 are allowed\n");
+}
+
+TEST_CASE("a problem's text leaves out what is missing") {
+    CHECK(Problem{"f", 1, 2, "k", "w"}.text() == "f:1:2: k: w");
+    CHECK(Problem{"f", 1, 0, "k", "w"}.text() == "f:1: k: w");
+    CHECK(Problem{"f", 0, 2, "k", "w"}.text() == "f: k: w");
+    CHECK(Problem{"f", 1, 2, "", "w"}.text() == "f:1:2: w");
+    CHECK(Problem{"", 0, 0, "k", "w"}.text() == "k: w");
+    CHECK(Problem{"", 0, 0, "", "w"}.text() == "w");
+}
+
+TEST_CASE("files that cannot be read") {
+    char folder[] = "/tmp/gpunbd-config-test-XXXXXX";
+    REQUIRE(mkdtemp(folder) != nullptr);
+    const std::string path = std::string(folder) + "/file";
+    CHECK(joined(load_file(folder).problems) ==
+          std::string(folder) + ": cannot be read: Is a directory\n");
+    CHECK(joined(load_file(path).problems) ==
+          path + ": cannot be read: No such file or directory\n");
+    CHECK(joined(load_file("/dev/zero").problems) ==
+          "/dev/zero: is larger than 1 MiB, which no configuration needs\n");
+
+    const std::string good = "exports: [{}]\n#";
+    for (const std::size_t size : {std::size_t{1} << 20, (std::size_t{1} << 20) + 1}) {
+        std::ofstream(path) << good << std::string(size - good.size(), '#');
+        CAPTURE(size);
+        CHECK(load_file(path).problems.size() == (size == std::size_t{1} << 20 ? 0U : 1U));
+    }
+    unlink(path.c_str());
+    rmdir(folder);
+}
+
+// Any options that a file can give.
+Options random_options(std::mt19937_64& random) {
+    const auto pick = [&](std::uint64_t n) { return random() % n; };
+    const auto coin = [&] { return random() % 2 == 0; };
+    Options o;
+    for (std::uint64_t i = pick(3); i > 0; --i) {
+        o.tcp.push_back({coin() ? "10.0.0.1" : "fe80::1", static_cast<std::uint16_t>(i)});
+    }
+    for (std::uint64_t i = pick(3); i > 0; --i) {
+        o.unix_sockets.push_back({"/run/a \"b\\" + std::to_string(i),
+                                  static_cast<std::uint32_t>(pick(01000)),
+                                  coin() ? "root:1000" : ""});
+    }
+    for (std::uint64_t i = pick(3); i > 0; --i) {
+        DeviceOptions& device = o.devices.emplace_back();
+        device.id = "cuda:" + std::to_string(i);
+        if (coin()) device.reserve = pick(1 << 20);
+        if (coin()) device.capacity = 64 * KiB + pick(1 << 20);
+    }
+    const char* names[] = {"",  "a", "it's", "~",        "null", "true",
+                           "5", "#", "x: y", "\xc3\xa9", "- "};
+    for (std::uint64_t i = 0; i <= pick(std::size(names) - 1); ++i) {
+        ExportOptions& e = o.exports.emplace_back();
+        e.name = names[i];
+        e.description = coin() ? "" : "lines\n\tand \"quotes\" and \\ and " + e.name;
+        e.size = coin() ? Size{.percent = static_cast<std::uint32_t>(1 + pick(100))}
+                        : Size{.bytes = 512 * (1 + pick(std::uint64_t{1} << pick(50)))};
+        if (coin()) e.devices = {"host", "cuda:7"};
+        e.page_size = (64 * KiB) << pick(11);
+        if (coin()) e.layout = LayoutKind::stripe;
+        if (e.layout == LayoutKind::stripe && coin()) e.stripe_size = e.page_size * (1 + pick(9));
+        if (coin()) e.provision = Provision::full;
+        e.read_only = coin();
+    }
+    if (coin()) o.pipeline.chunk_size = (64 * KiB) << pick(9);
+    o.pipeline.slots = static_cast<std::uint32_t>(1 + pick(8));
+    o.pipeline.pinned = coin() ? 256 * MiB : 1 * GiB;
+    o.threads = static_cast<std::uint32_t>(pick(1025));
+    o.limits.connections = static_cast<std::uint32_t>(1 + pick(1'000'000));
+    o.limits.handshake = std::chrono::seconds(1 + pick(3600));
+    o.limits.drain = std::chrono::seconds(pick(3601));
+    o.limits.in_flight_per_connection = 32 * MiB + pick(1 * GiB);
+    o.limits.in_flight = o.limits.in_flight_per_connection + pick(1 * GiB);
+    const char* levels[] = {"trace", "debug", "info", "warn", "error"};
+    o.log.level = levels[pick(5)];
+    if (coin()) o.log.format = LogFormat::json;
+    o.trace = coin();
+    return o;
+}
+
+TEST_CASE("to_yaml gives what load_text reads as the same options") {
+    std::mt19937_64 random(7);
+    for (int i = 0; i < 500; ++i) {
+        const Options options = random_options(random);
+        const std::string yaml = to_yaml(options);
+        CAPTURE(yaml);
+        const Loaded loaded = load_text(yaml, "f");
+        REQUIRE(joined(loaded.problems) == "");
+        REQUIRE(loaded.options == options);
+        REQUIRE(to_yaml(loaded.options) == yaml);
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::config

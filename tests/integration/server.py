@@ -1,0 +1,269 @@
+"""The server under test: started with a socket directory and a log of its own, stopped, and judged.
+
+The program is $GPUNBD_PROGRAM (CTest sets it), else build/release/gpunbd. With GPUNBD_SERVE=nbdkit
+the tests run against nbdkit's memory plugin instead, which shows that the tests themselves are
+sound; what only gpunbd can do is skipped then.
+"""
+import ctypes
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get('GPUNBD_PROGRAM', os.path.join(ROOT, 'build/release/gpunbd'))
+STAND_IN = os.environ.get('GPUNBD_SERVE')
+SANITIZED = '-fsanitize' in os.environ.get('GPUNBD_CXX_FLAGS', '')
+SKIP = 77
+
+KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
+PAGE = 2 * MiB  # the default page of an export
+
+REPORTS = ('AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runtime error:',
+           'Assertion', 'terminate called')
+
+
+def skip(reason):
+    print(f'SKIPPED: {os.path.basename(sys.argv[0])}: {reason}')
+    sys.exit(SKIP)
+
+
+def need(*programs):
+    """Ends the test as skipped where a program is not installed."""
+    for program in programs:
+        if not shutil.which(program):
+            skip(f'{program} is not installed (./dev setup installs it)')
+
+
+def need_libnbd():
+    try:
+        import nbd
+    except ImportError:
+        skip('the Python module nbd is missing (python3-libnbd, for /usr/bin/python3)')
+    return nbd
+
+
+def need_gpunbd():
+    if STAND_IN:
+        skip(f'{STAND_IN} cannot do this')
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def free_port(address='127.0.0.1'):
+    family = socket.AF_INET6 if ':' in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, seconds=10, what='a condition'):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f'waited {seconds} s in vain for {what}')
+        time.sleep(0.01)
+
+
+class Server:
+    """A running server. `path` is its Unix socket, `port` its TCP port where one was asked for."""
+
+    def __init__(self, size='64M', name='', read_only=False, tcp=False, bind='127.0.0.1', unix=True,
+                 device='host', config=None, extra=(), environment=None):
+        self.directory = tempfile.mkdtemp(prefix='gpunbd-')
+        self.path = os.path.join(self.directory, 'socket')
+        self.config_path = os.path.join(self.directory, 'gpunbd.yaml')
+        self.log_path = os.path.join(self.directory, 'log')
+        self.bind = bind
+        self.port = free_port(bind) if tcp else None
+        self.name = name
+        unix = unix or config is not None
+        if config is not None:
+            self.configure(config)
+            command = [PROGRAM, 'serve', '--config', self.config_path]
+        elif STAND_IN == 'nbdkit':
+            command = ['nbdkit', '-f', *(['-U', self.path] if unix else ['-p', str(self.port), '-i', bind]),
+                       *(['-r'] if read_only else []), 'memory', f'size={size}']
+        else:
+            command = [PROGRAM, 'serve', '--device', device, '--size', size, '--name', name]
+            if unix:
+                command += ['-U', self.path]
+            if tcp:
+                command += ['-p', str(self.port), '-b', bind]
+            if read_only:
+                command += ['--readonly']
+        command += extra
+        self.command = command
+        with open(self.log_path, 'wb') as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            preexec_fn=die_with_parent,
+                                            env={**os.environ, **(environment or {})})
+        try:
+            wait_until(lambda: self.listening(unix), 30, f'{command} to listen')
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            print(self.log(), file=sys.stderr)
+            raise
+
+    def configure(self, text):
+        """Writes the configuration; {socket} and {directory} stand for this server's own."""
+        text = text.replace('{socket}', self.path).replace('{directory}', self.directory)
+        with open(self.config_path, 'w', encoding='utf-8') as file:
+            file.write(text)
+
+    def listening(self, unix):
+        if self.process.poll() is not None:
+            raise AssertionError(f'{self.command} ended with {self.process.returncode} before it served')
+        try:
+            if unix:
+                with socket.socket(socket.AF_UNIX) as probe:
+                    probe.connect(self.path)
+            if self.port:
+                socket.create_connection((self.bind, self.port)).close()
+            return True
+        except OSError:
+            return False
+
+    @property
+    def address(self):
+        """For wire.Wire."""
+        return (self.bind, self.port) if self.port else self.path
+
+    def uri(self, name=None):
+        name = self.name if name is None else name
+        if self.port:
+            host = f'[{self.bind}]' if ':' in self.bind else self.bind
+            return f'nbd://{host}:{self.port}/{name}'
+        return f'nbd+unix:///{name}?socket={self.path}'
+
+    def log(self):
+        with open(self.log_path, encoding='utf-8', errors='replace') as file:
+            return file.read()
+
+    def memory(self):
+        """Resident memory in bytes."""
+        with open(f'/proc/{self.process.pid}/status', encoding='ascii') as file:
+            for line in file:
+                if line.startswith('VmRSS:'):
+                    return int(line.split()[1]) * KiB
+        raise AssertionError('no VmRSS')
+
+    def descriptors(self):
+        return len(os.listdir(f'/proc/{self.process.pid}/fd'))
+
+    def stop(self, number=signal.SIGTERM, seconds=30, status=0):
+        """Ends the server and checks that it went well; returns how long that took."""
+        start = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f'the server still ran {seconds} s after signal {number}') from error
+        taken = time.monotonic() - start
+        text = self.log()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.log = lambda: text
+        for report in REPORTS:
+            assert report not in text, f'the server printed "{report}"'
+        assert self.process.returncode == status, f'the server ended with {self.process.returncode}'
+        return taken
+
+
+class Test(unittest.TestCase):
+    """A test whose servers are stopped and judged at its end; their logs are shown when it fails."""
+
+    def run(self, result=None):
+        self.servers = []
+        before = len(result.failures) + len(result.errors)
+        super().run(result)
+        if len(result.failures) + len(result.errors) > before:
+            for server in self.servers:
+                print(f'--- {" ".join(server.command)}\n{server.log()[-20000:]}---', file=sys.stderr)
+        return result
+
+    def serve(self, *args, **kwargs):
+        server = Server(*args, **kwargs)
+        self.servers.append(server)
+        self.addCleanup(self.finish, server)
+        return server
+
+    def shortDescription(self):
+        return None
+
+    @staticmethod
+    def finish(server):
+        if server.process.returncode is None:
+            server.stop()
+
+    def command(self, *command, status=0, seconds=300, environment=None, **kwargs):
+        """Runs a client program; its standard output. Another exit status than `status` fails."""
+        done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
+                              env={**os.environ, **(environment or {})}, check=False,
+                              preexec_fn=die_with_parent, **kwargs)
+        self.errors = done.stderr
+        if status is not None:
+            self.assertEqual(done.returncode, status,
+                             f'{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}')
+        self.status = done.returncode
+        return done.stdout
+
+    def directory(self):
+        path = tempfile.mkdtemp(prefix='gpunbd-')
+        self.addCleanup(shutil.rmtree, path, True)
+        return path
+
+
+def random_bytes(size, seed):
+    dice = random.Random(seed)
+    return b''.join(dice.randbytes(min(16 * MiB, size - start)) for start in range(0, size, 16 * MiB))
+
+
+def write_image(path, size, seed=1, data_every=4):
+    """An image with holes: a run of random bytes in every `data_every`th MiB, odd lengths."""
+    dice = random.Random(seed)
+    with open(path, 'wb') as file:
+        for start in range(0, size, data_every * MiB):
+            length = min(dice.randrange(1, MiB), size - start)
+            file.seek(start)
+            file.write(dice.randbytes(length))
+        file.truncate(size)
+
+
+def same_file(one, other):
+    with open(one, 'rb') as first, open(other, 'rb') as second:
+        while True:
+            a, b = first.read(MiB), second.read(MiB)
+            if a != b:
+                return False
+            if not a:
+                return True
+
+
+class Result(unittest.TextTestResult):
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f'SKIPPED: {test}: {reason}')
+
+
+class Runner(unittest.TextTestRunner):
+    def __init__(self, **options):
+        super().__init__(**{**options, 'resultclass': Result, 'stream': sys.stdout})
+
+
+def main():
+    """Runs the tests of the calling module: exit status 0, 1, or 77 where anything was skipped."""
+    result = unittest.main(exit=False, verbosity=2, testRunner=Runner).result
+    sys.exit(1 if not result.wasSuccessful() else SKIP if result.skipped else 0)

@@ -1,0 +1,150 @@
+"""Memory given back by TRIM and WRITE_ZEROES, what block status says of it, and that it is never shown to others."""
+import server
+import wire
+from server import KiB, MiB, PAGE
+
+SIZE = 256 * MiB
+DATA, HOLE = 0, 3
+
+
+class Allocation(server.Test):
+    def connect(self, one, name=''):
+        client = wire.connect(one.address, name)
+        self.addCleanup(client.close)
+        return client
+
+    def extents(self, client, offset=0, length=SIZE):
+        """Neighbours of one kind joined; the last extent cut to what was asked."""
+        joined, at = [], offset
+        while at < offset + length:
+            for size, state in client.status(at, offset + length - at)[1]:
+                size = min(size, offset + length - at)
+                if joined and joined[-1][1] == state:
+                    joined[-1] = (joined[-1][0] + size, state)
+                else:
+                    joined.append((size, state))
+                at += size
+        return joined
+
+    def test_block_status(self):
+        if server.STAND_IN:
+            self.skipTest("nbdkit's pages are not gpunbd's")
+        client = self.connect(self.serve(size=SIZE))
+        self.assertEqual(self.extents(client), [(SIZE, HOLE)])
+        client.write(5 * PAGE + 17, b'x')
+        client.write(7 * PAGE - 1, b'yz')
+        self.assertEqual(self.extents(client),
+                         [(5 * PAGE, HOLE), (3 * PAGE, DATA), (SIZE - 8 * PAGE, HOLE)])
+        # Asked from the midst of a page on.
+        self.assertEqual(self.extents(client, 6 * PAGE + 5, 3 * PAGE), [(2 * PAGE - 5, DATA), (PAGE + 5, HOLE)])
+        _, one = client.status(5 * PAGE, SIZE - 5 * PAGE, wire.REQ_ONE)
+        self.assertEqual(one, [(3 * PAGE, DATA)])
+
+    def test_trim_makes_holes(self):
+        if server.STAND_IN:
+            self.skipTest("nbdkit's pages are not gpunbd's")
+        client = self.connect(self.serve(size=SIZE))
+        for call in (client.trim, client.zero):
+            client.write(0, b'x' * 16 * PAGE)
+            self.assertEqual(self.extents(client)[0], (16 * PAGE, DATA))
+            # Only whole pages go; the edges read as zeroes.
+            call(2 * PAGE + 1, 4 * PAGE)
+            self.assertEqual(self.extents(client),
+                             [(3 * PAGE, DATA), (3 * PAGE, HOLE), (10 * PAGE, DATA), (SIZE - 16 * PAGE, HOLE)])
+            self.assertEqual(client.read(2 * PAGE - 10, 4 * PAGE + 30),
+                             b'x' * 11 + bytes(4 * PAGE) + b'x' * 19)
+            call(0, SIZE) if call == client.trim else [call(at, 128 * MiB) for at in (0, 128 * MiB)]
+            self.assertEqual(self.extents(client), [(SIZE, HOLE)])
+
+    def test_no_hole_keeps_pages(self):
+        if server.STAND_IN:
+            self.skipTest("nbdkit's pages are not gpunbd's")
+        client = self.connect(self.serve(size=SIZE))
+        client.zero(0, 4 * PAGE, wire.NO_HOLE)
+        self.assertEqual(self.extents(client)[0][:2], (4 * PAGE, DATA))
+        client.write(0, b'x' * 4 * PAGE)
+        client.zero(PAGE, PAGE, wire.NO_HOLE)
+        self.assertEqual(client.read(0, 4 * PAGE), b'x' * PAGE + bytes(PAGE) + b'x' * 2 * PAGE)
+
+    def test_zeroes_into_holes_take_nothing(self):
+        if server.STAND_IN:
+            self.skipTest("nbdkit's pages are not gpunbd's")
+        client = self.connect(self.serve(size=SIZE))
+        client.zero(PAGE // 2, 3 * PAGE)
+        client.trim(PAGE // 2, 3 * PAGE)
+        self.assertEqual(self.extents(client), [(SIZE, HOLE)])
+
+    def test_memory_goes_back_to_the_system(self):
+        if server.STAND_IN or server.SANITIZED:
+            self.skipTest('resident memory means something else there')
+        one = self.serve(size=SIZE)
+        client = self.connect(one)
+        client.write(0, b'x')
+        client.trim(0, SIZE)
+        before = one.memory()
+        for give_back in (lambda: client.trim(0, SIZE), lambda: client.zero(0, SIZE)):
+            for at in range(0, SIZE, 16 * MiB):
+                client.write(at, b'm' * 16 * MiB)
+            self.assertGreater(one.memory() - before, SIZE - 8 * MiB)
+            give_back()
+            server.wait_until(lambda: one.memory() - before < 24 * MiB, 5, 'the memory to be given back')
+
+    def test_trimmed_pages_read_zero_when_reused(self):
+        """Pages go round between places and clients; old contents never come along."""
+        client = self.connect(self.serve(size=SIZE))
+        for turn in range(6):
+            base = turn % 3 * 64 * MiB
+            client.write(base, bytes([turn + 1]) * 32 * MiB)
+            client.trim(base, 32 * MiB)
+            other = (turn + 1) % 3 * 64 * MiB
+            for at in range(0, 32 * MiB, PAGE):
+                client.write(other + at + 1000, b'.')  # takes a page, covers one byte of it
+            for at in range(0, 32 * MiB, PAGE):
+                page = client.read(other + at, PAGE)
+                self.assertEqual(page.count(0), PAGE - 1)
+                self.assertEqual(page[1000:1001], b'.')
+            client.trim(other, 32 * MiB)
+
+    def test_exports_do_not_see_each_other(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit has one export')
+        one = self.serve(config='''
+listeners: {unix: [{path: '{socket}'}]}
+devices: [{id: host, capacity: 192M}]
+exports:
+  - {name: secret, size: 128M, devices: [host]}
+  - {name: nosy, size: 128M, devices: [host]}
+''')
+        secret, nosy = self.connect(one, 'secret'), self.connect(one, 'nosy')
+        for turn in range(4):
+            for at in range(0, 128 * MiB, 16 * MiB):
+                secret.write(at, b'S' * 16 * MiB)
+            secret.trim(0, 128 * MiB)
+            for at in range(0, 128 * MiB, PAGE):
+                nosy.write(at + turn * 512 * KiB, b'n')
+            for at in range(0, 128 * MiB, 16 * MiB):
+                self.assertNotIn(b'S', nosy.read(at, 16 * MiB))
+            nosy.trim(0, 128 * MiB)
+            self.assertEqual(secret.read(0, 16 * MiB), bytes(16 * MiB))
+
+    def test_full_provision(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit has no such thing')
+        one = self.serve(config='''
+listeners: {unix: [{path: '{socket}'}]}
+exports: [{name: '', size: 256M, devices: [host], provision: full}]
+''')
+        client = self.connect(one)
+        if not server.SANITIZED:
+            self.assertGreater(one.memory(), 250 * MiB)
+        self.assertEqual(client.read(0, 32 * MiB), bytes(32 * MiB))
+        for at in range(0, SIZE, 16 * MiB):
+            client.write(at, b'f' * 16 * MiB)
+        client.trim(0, SIZE)
+        self.assertEqual(client.read(100 * MiB, 32 * MiB), bytes(32 * MiB))
+        client.write(5, b'again')
+        self.assertEqual(client.read(4, 7), b'\0again\0')
+
+
+if __name__ == '__main__':
+    server.main()

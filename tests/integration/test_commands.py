@@ -1,0 +1,114 @@
+"""The commands around serving: devices, check, help, and what is said about wrong usage."""
+import os
+
+import server
+
+server.need_gpunbd()
+
+
+class Commands(server.Test):
+    def gpunbd(self, *arguments, status=0):
+        return self.command(server.PROGRAM, *arguments, status=status)
+
+    def test_devices(self):
+        out = self.gpunbd('devices')
+        self.assertIn('host', out)
+        self.assertRegex(out, r'[0-9.]+ ?[KMGT]i?B?')
+
+    def test_help(self):
+        for command in ((), ('serve',), ('devices',), ('check',)):
+            out = self.gpunbd(*command, '--help')
+            self.assertIn('gpunbd', out)
+        out = self.gpunbd('serve', '--help')
+        for option in ('--config', '--size', '--device', '--layout', '--readonly', '--port', '--bind', '--unix',
+                       '--threads', '--run', '--name'):
+            self.assertIn(option, out)
+
+    def test_version(self):
+        self.assertRegex(self.gpunbd('--version'), r'[0-9]+\.[0-9]+\.[0-9]+')
+
+    def test_wrong_usage(self):
+        for arguments in ((), ('nonsense',), ('serve', '--nonsense'), ('serve', '--size', '64Q'), ('serve', '--size', '0'),
+                          ('serve', '--size', '-1'), ('serve', '--device', 'floppy'), ('serve', '--port', '70000'),
+                          ('serve', '--layout', 'zigzag'), ('check',), ('serve', '--device', 'host', '--size', '1000')):
+            with self.subTest(arguments=arguments):
+                out = self.gpunbd(*arguments, status=None)
+                self.assertNotEqual(self.status, 0)
+                self.assertGreater(self.status, 0)
+                self.assertTrue((out + self.errors).strip())
+        self.gpunbd('serve', '--device', 'host', '--size', '64Q', status=None)
+        self.assertIn('64Q', self.errors)
+
+    def check(self, text, status):
+        path = os.path.join(self.directory(), 'test.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text)
+        out = self.gpunbd('check', path, status=status)
+        return path, out
+
+    def test_check_good(self):
+        _, out = self.check("listeners: {tcp: [{address: '127.0.0.1', port: 10810}]}\n"
+                            'exports: [{name: x, size: 64M, devices: [host]}]\n', 0)
+        self.assertIn('x', out)
+        self.assertIn('64M', out)
+        # What it prints is a configuration, and the same one.
+        _, again = self.check(out, 0)
+        self.assertEqual(out, again)
+
+    def test_check_tells_every_problem(self):
+        path, out = self.check('''listeners: {unix: [{path: /tmp/x, mode: 9999}]}
+exports:
+  - {name: a, size: 64M, devices: [host]}
+  - {name: a, size: 64M, devices: [host]}
+  - {name: b, size: 64Q, devices: [host]}
+  - {name: c, size: 64M, devices: [floppy]}
+  - {name: d, size: 64M, devices: [host], page_size: 2000, colour: red}
+threads: many
+''', None)
+        self.assertGreater(self.status, 0)
+        told = out + self.errors
+        for line in (1, 4, 5, 6, 7, 8):
+            self.assertIn(f'{path}:{line}:', told)
+        for word in ('9999', '64Q', 'floppy', '2000', 'colour', 'many'):
+            self.assertIn(word, told)
+
+    def test_check_of_nothing(self):
+        self.gpunbd('check', '/nonexistent/gpunbd.yaml', status=None)
+        self.assertGreater(self.status, 0)
+        self.assertIn('/nonexistent/gpunbd.yaml', self.errors)
+
+    def test_example_is_good(self):
+        path = os.path.join(server.ROOT, 'config/gpunbd.example.yaml')
+        if not os.path.exists(path):
+            self.skipTest('there is no example')
+        self.gpunbd('check', path, status=None)
+        # On a machine without GPUs the example's devices may lack; its form must be right all the same.
+        for wrong in ('unknown key', 'not a', 'unexpected'):
+            self.assertNotIn(wrong, self.errors)
+
+    def test_serve_refuses_a_bad_file(self):
+        path = os.path.join(self.directory(), 'bad.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write('exports: [{name: x, size: 64Q, devices: [host]}]\n')
+        self.gpunbd('serve', '--config', path, status=None)
+        self.assertGreater(self.status, 0)
+        self.assertIn(f'{path}:1:', self.errors)
+
+    def test_more_than_there_is(self):
+        self.gpunbd('serve', '--device', 'host', '--size', '1000T', status=None)
+        self.assertGreater(self.status, 0)
+
+    def test_device_that_is_not_there(self):
+        self.gpunbd('serve', '--device', 'cuda:99', '--size', '1M', '-U', os.path.join(self.directory(), 's'), status=None)
+        self.assertGreater(self.status, 0)
+        self.assertIn('cuda:99', self.errors)
+
+    def test_port_in_use(self):
+        one = self.serve(tcp=True, unix=False)
+        self.gpunbd('serve', '--device', 'host', '--size', '64M', '-p', one.port, status=None)
+        self.assertGreater(self.status, 0)
+        self.assertIn(str(one.port), self.errors)
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,94 @@
+"""A device that runs out of memory: that write fails with ENOSPC, everything else goes on."""
+import server
+import wire
+from server import MiB
+
+server.need_gpunbd()
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+devices: [{id: host, capacity: 256M}]
+exports:
+  - {name: one, size: 192M, devices: [host]}
+  - {name: two, size: 192M, devices: [host]}
+'''
+STEP = 4 * MiB
+
+
+class FullDevice(server.Test):
+    def fill(self, client, byte, size=192 * MiB):
+        """Writes until the device is full; how much went in."""
+        for at in range(0, size, STEP):
+            try:
+                client.write(at, byte * STEP)
+            except wire.Failed as failed:
+                self.assertEqual(failed.args[0], wire.ENOSPC)
+                return at
+        return size
+
+    def test_full(self):
+        server_ = self.serve(config=CONFIG)
+        one, two = (wire.connect(server_.address, name) for name in ('one', 'two'))
+        self.assertEqual(self.fill(one, b'1'), 192 * MiB)
+        filled = self.fill(two, b'2')
+        self.assertTrue(0 < filled <= 64 * MiB, filled)
+        # Full again and again, and the connection lives; what is mapped can be written and read.
+        for _ in range(5):
+            with self.assertRaises(wire.Failed):
+                two.write(128 * MiB, b'x' * STEP)
+            two.write(0, b'3' * 1000)
+        self.assertEqual(two.read(0, 2000), b'3' * 1000 + b'2' * 1000)
+        self.assertEqual(two.read(128 * MiB, 1000), bytes(1000))
+        two.zero(128 * MiB, 32 * MiB)
+        with self.assertRaises(wire.Failed) as caught:
+            two.zero(100 * MiB, 92 * MiB, wire.NO_HOLE)
+        self.assertEqual(caught.exception.args[0], wire.ENOSPC)
+        for at in range(0, 192 * MiB, STEP):
+            self.assertEqual(one.read(at, STEP), b'1' * STEP)
+        # What one gives back, two can have.
+        one.trim(0, 192 * MiB)
+        for at in range(filled, 192 * MiB, STEP):
+            two.write(at, b'4' * STEP)
+        self.assertEqual(two.read(filled, STEP), b'4' * STEP)
+        self.assertEqual(one.read(0, STEP), bytes(STEP))
+        self.assertIn('space', server_.log().lower())
+
+    def test_part_of_a_write_fits(self):
+        """A large write that finds too little memory fails whole, and what it was to cover is old or new, never foreign."""
+        server_ = self.serve(config=CONFIG)
+        one, two = (wire.connect(server_.address, name) for name in ('one', 'two'))
+        self.fill(one, b'1')
+        with self.assertRaises(wire.Failed):
+            for at in range(0, 192 * MiB, 32 * MiB):
+                two.write(at, b'n' * 32 * MiB)
+        for at in range(0, 192 * MiB, 16 * MiB):
+            self.assertLessEqual(set(two.read(at, 16 * MiB)), {0, ord('n')})
+
+    def test_many_clients_at_the_edge(self):
+        server_ = self.serve(config=CONFIG)
+        clients = [wire.connect(server_.address, name) for name in ('one', 'two') * 4]
+        for turn in range(3):
+            cookies = []
+            for n, client in enumerate(clients):
+                for at in range(n // 2 * 48 * MiB, (n // 2 + 1) * 48 * MiB, 8 * MiB):
+                    client.request(wire.CMD_WRITE, at, 8 * MiB, 0, b'e' * 8 * MiB, cookie=at)
+                    cookies.append((client, at))
+            outcomes = []
+            for client, cookie in cookies:
+                # Answers may come in any order: take what comes.
+                magic = client.peek(4)
+                try:
+                    if magic == wire.struct.pack('>I', wire.SIMPLE_REPLY):
+                        outcomes.append(client.simple_reply()[0])
+                    else:
+                        _, kind, _, payload = client.chunk()
+                        outcomes.append(wire.struct.unpack('>I', payload[:4])[0] if kind & 0x8000 else 0)
+                except wire.Closed:
+                    self.fail('a connection was cut')
+            self.assertLessEqual(set(outcomes), {0, wire.ENOSPC})
+            self.assertIn(0, outcomes)
+            for client in clients[:2]:
+                client.trim(0, 192 * MiB)
+
+
+if __name__ == '__main__':
+    server.main()

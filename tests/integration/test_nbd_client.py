@@ -1,0 +1,40 @@
+"""The reference client: listing exports. (The kernel's own side of it is in tests/vm.)"""
+import os
+
+import server
+
+os.environ['PATH'] += ':/usr/sbin:/sbin'
+server.need('nbd-client')
+
+
+class NbdClient(server.Test):
+    def test_list(self):
+        one = self.serve(tcp=True, unix=False, name='' if server.STAND_IN else 'vram')
+        listed = self.command('nbd-client', '-l', '127.0.0.1', '-p', one.port)
+        self.assertIn('Negotiation: ..', listed)
+        if not server.STAND_IN:
+            self.assertIn('vram', listed.split())
+
+    def test_list_over_unix(self):
+        one = self.serve(name='' if server.STAND_IN else 'vram')
+        listed = self.command('nbd-client', '-l', '-u', one.path)
+        if not server.STAND_IN:
+            self.assertIn('vram', listed.split())
+
+    def test_list_several(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit has one export')
+        one = self.serve(config='''
+listeners: {unix: [{path: '{socket}'}]}
+exports:
+  - {name: one, size: 64M, devices: [host]}
+  - {name: two, size: 64M, devices: [host], description: 'the second'}
+  - {name: 'mit Umlaut \\u00fc', size: 64M, devices: [host]}
+'''.encode().decode('unicode_escape'))
+        listed = self.command('nbd-client', '-l', '-u', one.path)
+        for name in ('one', 'two', 'mit Umlaut \u00fc'):
+            self.assertIn(name, listed)
+
+
+if __name__ == '__main__':
+    server.main()

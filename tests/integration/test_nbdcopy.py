@@ -1,0 +1,69 @@
+"""Images through nbdcopy: to the server and back, server to server, many connections, as its child."""
+import os
+
+import server
+from server import MiB
+
+server.need('nbdcopy')
+SIZE = 256 * MiB
+
+
+class NbdCopy(server.Test):
+    def setUp(self):
+        self.files = self.directory()
+        self.image = os.path.join(self.files, 'image')
+        self.back = os.path.join(self.files, 'back')
+        server.write_image(self.image, SIZE)
+
+    def check(self, uri, *options):
+        self.command('nbdcopy', *options, uri, self.back)
+        self.assertTrue(server.same_file(self.image, self.back))
+        os.unlink(self.back)
+
+    def test_there_and_back(self):
+        for options in ((), ('--connections=1', '--requests=1'), ('--connections=8', '--threads=4', '--requests=64'),
+                        ('--request-size=4096', '--requests=32'), ('--request-size=33554432',), ('--synchronous',),
+                        ('--allocated',), ('--flush',)):
+            with self.subTest(options=options):
+                one = self.serve(size=SIZE)
+                self.command('nbdcopy', *options, self.image, one.uri())
+                self.check(one.uri(), *options)
+
+    def test_tcp(self):
+        one = self.serve(size=SIZE, tcp=True, unix=False)
+        self.command('nbdcopy', self.image, one.uri())
+        self.check(one.uri())
+
+    def test_server_to_server(self):
+        one, other = self.serve(size=SIZE), self.serve(size=SIZE)
+        self.command('nbdcopy', self.image, one.uri())
+        self.command('nbdcopy', '--connections=4', one.uri(), other.uri())
+        self.check(other.uri())
+
+    def test_over_old_data(self):
+        one = self.serve(size=SIZE)
+        old = os.path.join(self.files, 'old')
+        with open(old, 'wb') as file:
+            file.write(server.random_bytes(SIZE, 7))
+        self.command('nbdcopy', old, one.uri())
+        self.command('nbdcopy', self.image, one.uri())
+        self.check(one.uri())
+
+    def test_smaller_image(self):
+        one = self.serve(size=SIZE + 512)
+        self.command('nbdcopy', self.image, one.uri())
+        self.assertEqual(self.command('nbdinfo', '--size', one.uri()), f'{SIZE + 512}\n')
+
+    def test_as_child_of_nbdcopy(self):
+        if server.STAND_IN:
+            self.skipTest('this is about gpunbd itself')
+        child = [server.PROGRAM, 'serve', '--device', 'host', '--size', SIZE]
+        self.command('nbdcopy', '--', self.image, '[', *child, ']')
+        self.command('nbdcopy', '--', '[', *child, ']', 'null:')
+        other = self.serve(size=SIZE)
+        self.command('nbdcopy', self.image, other.uri())
+        self.command('nbdcopy', '--', other.uri(), '[', *child, ']')
+
+
+if __name__ == '__main__':
+    server.main()

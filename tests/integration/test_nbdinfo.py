@@ -1,0 +1,76 @@
+"""What nbdinfo sees: size, flags, list, map; as text and as JSON; over Unix and TCP."""
+import json
+
+import server
+from server import MiB, PAGE
+
+server.need('nbdinfo')
+
+
+class NbdInfo(server.Test):
+    def export(self, one, name='', **options):
+        told = json.loads(self.command('nbdinfo', '--json', *options.pop('arguments', ()), one.uri(name)))
+        self.assertEqual(told['protocol'], 'newstyle-fixed')
+        self.assertFalse(told['TLS'])
+        return told['exports'][0]
+
+    def test_size(self):
+        for size, expected in (('512', 512), ('64M', 64 * MiB), ('1000448', 1000448), ('3G', 3072 * MiB)):
+            with self.subTest(size=size):
+                one = self.serve(size=size)
+                self.assertEqual(self.command('nbdinfo', '--size', one.uri()), f'{expected}\n')
+
+    def test_flags(self):
+        export = self.export(self.serve())
+        self.assertEqual(export['export-size'], 64 * MiB)
+        self.assertIn('base:allocation', export['contexts'])
+        self.assertFalse(export['is_read_only'])
+        self.assertFalse(export['is_rotational'])
+        for can in ('cache', 'df', 'fast_zero', 'flush', 'fua', 'multi_conn', 'trim', 'zero'):
+            self.assertTrue(export[f'can_{can}'], can)
+
+    def test_block_sizes(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit tells other block sizes')
+        export = self.export(self.serve())
+        self.assertEqual(export['block_minimum'], 1)
+        self.assertEqual(export['block_maximum'], 32 * MiB)
+        preferred = export['block_preferred']
+        self.assertTrue(512 <= preferred <= 32 * MiB and preferred & (preferred - 1) == 0, preferred)
+
+    def test_read_only(self):
+        one = self.serve(read_only=True)
+        self.assertTrue(self.export(one)['is_read_only'])
+        self.command('nbdinfo', '--is', 'readonly', one.uri())
+        for change in ('write', 'trim', 'zero'):
+            self.command('nbdinfo', '--can', change, one.uri(), status=2)
+
+    def test_tcp(self):
+        one = self.serve(tcp=True, unix=False)
+        self.assertEqual(self.command('nbdinfo', '--size', one.uri()), f'{64 * MiB}\n')
+
+    def test_name(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit takes any name')
+        one = self.serve(name='vram')
+        self.assertEqual(self.command('nbdinfo', '--size', one.uri('vram')), f'{64 * MiB}\n')
+        self.command('nbdinfo', '--size', one.uri('other'), status=1)
+        told = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
+        self.assertEqual([export['export-name'] for export in told['exports']], ['vram'])
+
+    def test_map(self):
+        one = self.serve()
+        totals = json.loads(self.command('nbdinfo', '--map', '--json', one.uri()))
+        self.assertEqual([(part['offset'], part['length'], part['type']) for part in totals], [(0, 64 * MiB, 3)])
+        if server.STAND_IN:
+            return
+        import wire
+        with wire.connect(one.address) as client:
+            client.write(2 * PAGE + 5, b'x')
+        parts = json.loads(self.command('nbdinfo', '--map', '--json', one.uri()))
+        self.assertEqual([(part['offset'], part['length'], part['type']) for part in parts],
+                         [(0, 2 * PAGE, 3), (2 * PAGE, PAGE, 0), (3 * PAGE, 64 * MiB - 3 * PAGE, 3)])
+
+
+if __name__ == '__main__':
+    server.main()

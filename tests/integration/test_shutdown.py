@@ -1,0 +1,141 @@
+"""SIGTERM and SIGINT: no new clients, what is in flight is answered, new requests are refused, then the end."""
+import os
+import signal
+import struct
+import time
+
+import server
+import wire
+from server import MiB
+
+server.need_gpunbd()
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+exports: [{name: '', size: 64M, devices: [host]}]
+limits: {drain: 2}
+'''
+
+
+class Shutdown(server.Test):
+    def test_nobody_there(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.assertLess(self.serve().stop(number), 2)
+
+    def test_idle_clients(self):
+        """They are not waited for longer than the grace, if at all, and the end is a clean one."""
+        one = self.serve(config=CONFIG)
+        clients = [wire.connect(one.address) for _ in range(10)] + [wire.Wire(one.address) for _ in range(5)]
+        self.assertLess(one.stop(), 4)
+        for client in clients[:10]:
+            client.rest()
+
+    def test_socket_is_removed(self):
+        one = self.serve()
+        path = one.path
+        self.assertTrue(os.path.exists(path))
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(10)
+        self.assertFalse(os.path.exists(path))
+
+    def test_half_received_write(self):
+        """A client that never sends the rest does not keep the server."""
+        one = self.serve(config=CONFIG)
+        client = wire.connect(one.address)
+        client.request(wire.CMD_WRITE, 0, MiB, 0, b'h' * 1000)
+        time.sleep(0.1)
+        self.assertLess(one.stop(), 5)
+        client.close()
+
+    def test_write_that_is_finished_in_the_grace(self):
+        one = self.serve(config=CONFIG)
+        client = wire.connect(one.address, structured=False)
+        cookie = client.request(wire.CMD_WRITE, 0, MiB, 0, b'h' * 1000)
+        time.sleep(0.1)
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        client.send(b'h' * (MiB - 1000))
+        self.assertEqual(client.simple_reply(), (0, cookie))
+        self.assertLess(one.stop(), 4)
+
+    def test_replies_in_flight(self):
+        """A client that is still reading what it asked for gets all of it."""
+        one = self.serve(config=CONFIG)
+        client = wire.connect(one.address, structured=False)
+        client.write(0, b'f' * 32 * MiB)
+        cookie = client.request(wire.CMD_READ, 0, 32 * MiB)
+        self.assertEqual(client.simple_reply(), (0, cookie))
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        self.assertEqual(client.receive(32 * MiB), b'f' * 32 * MiB)
+        one.stop()
+
+    def test_new_requests_are_refused(self):
+        one = self.serve(config=CONFIG)
+        client = wire.connect(one.address, structured=False)
+        hold = client.request(wire.CMD_WRITE, 0, MiB, 0, b'h' * 1000)  # keeps the session busy
+        time.sleep(0.1)
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        late = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 99, 0, 4) + b'late'
+        client.send(b'h' * (MiB - 1000) + late)
+        self.assertEqual(client.simple_reply(), (0, hold))
+        try:
+            self.assertEqual(client.simple_reply(), (wire.ESHUTDOWN, 99))
+        except wire.Closed:
+            pass  # cut right after the last answer: as good
+        one.stop()
+
+    def test_new_clients_are_refused(self):
+        one = self.serve(config=CONFIG)
+        client = wire.connect(one.address)
+        client.request(wire.CMD_WRITE, 0, MiB, 0, b'h' * 1000)
+        time.sleep(0.1)
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        with self.assertRaises((OSError, wire.Closed)):
+            wire.connect(one.address, timeout=3)
+        one.stop()
+
+    def test_negotiating_clients(self):
+        one = self.serve(config=CONFIG)
+        client = wire.Wire(one.address)
+        client.greet()
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        with self.assertRaises((wire.Refused, wire.Closed)):
+            client.go()
+        self.assertLess(one.stop(), 5)
+
+    def test_second_signal(self):
+        """A second signal does not make it worse than the grace."""
+        one = self.serve(config=CONFIG)
+        client = wire.connect(one.address)
+        client.request(wire.CMD_WRITE, 0, MiB, 0, b'h' * 1000)
+        time.sleep(0.1)
+        one.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(5)
+        client.close()
+        self.assertIn(one.process.returncode, (0, -signal.SIGTERM, 128 + signal.SIGTERM))
+
+    def test_busy_clients(self):
+        """Every answer that came is true: what was acknowledged before the end had been taken."""
+        one = self.serve(config=CONFIG)
+        clients = [wire.connect(one.address, structured=False) for _ in range(4)]
+        for client in clients:
+            for n in range(20):
+                client.request(wire.CMD_WRITE, n * MiB, 65536, 0, b'b' * 65536)
+        one.process.send_signal(signal.SIGTERM)
+        for client in clients:
+            answers = client.rest()
+            self.assertEqual(len(answers) % 16, 0)
+            for at in range(0, len(answers), 16):
+                magic, error, _ = struct.unpack('>IIQ', answers[at:at + 16])
+                self.assertEqual(magic, wire.SIMPLE_REPLY)
+                self.assertIn(error, (0, wire.ESHUTDOWN))
+        self.assertLess(one.stop(), 5)
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,245 @@
+"""Requests with handmade bytes: errors, payloads that are consumed, replies that cover what was asked."""
+import struct
+
+import server
+import wire
+from server import MiB, PAGE
+
+SIZE = 64 * MiB
+
+
+class Transmission(server.Test):
+    def connect(self, one=None, **options):
+        client = wire.connect((one or self.serve(size=SIZE)).address, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def both(self, **options):
+        one = self.serve(size=SIZE, **options)
+        return [self.connect(one), self.connect(one, structured=False)]
+
+    def fails(self, number, call, *args):
+        with self.assertRaises(wire.Failed) as caught:
+            call(*args)
+        self.assertEqual(caught.exception.args[0], number)
+
+    def alive(self, client):
+        client.write(3, b'still here')
+        self.assertEqual(client.read(3, 10), b'still here')
+
+    def test_unknown_commands(self):
+        for client in self.both():
+            for command in (8, 9, 77, 0xFFFF):
+                self.fails(wire.EINVAL, client.do, command, 0, 0)
+            self.alive(client)
+
+    def test_unknown_flags(self):
+        for client in self.both():
+            for bit in range(5, 16):
+                with self.subTest(bit=bit):
+                    self.fails(wire.EINVAL, client.do, wire.CMD_WRITE, 0, 4, 1 << bit, b'data')
+                    self.fails(wire.EINVAL, client.read, 0, 4, 1 << bit)
+                    self.fails(wire.EINVAL, client.do, wire.CMD_FLUSH, 0, 0, 1 << bit)
+            self.alive(client)
+
+    def test_misplaced_flags(self):
+        for client in self.both():
+            for command, flags in ((wire.CMD_READ, wire.NO_HOLE | wire.FAST_ZERO | wire.REQ_ONE),
+                                   (wire.CMD_TRIM, wire.NO_HOLE | wire.DF | wire.FAST_ZERO | wire.REQ_ONE),
+                                   (wire.CMD_ZEROES, wire.DF | wire.REQ_ONE),
+                                   (wire.CMD_CACHE, wire.DF | wire.NO_HOLE),
+                                   (wire.CMD_FLUSH, wire.DF | wire.NO_HOLE | wire.REQ_ONE)):
+                for bit in (1 << n for n in range(5) if flags >> n & 1):
+                    length = 0 if command == wire.CMD_FLUSH else 4096
+                    with self.subTest(command=command, bit=bit):
+                        self.fails(wire.EINVAL, client.do, command, 0, length, bit)
+            self.alive(client)
+
+    def test_errors_of_reads_are_structured(self):
+        client = self.connect()
+        for offset, length in ((SIZE, 1), (SIZE - 1, 2), ((1 << 64) - 1, 1), ((1 << 64) - 4096, 8192)):
+            cookie = client.request(wire.CMD_READ, offset, length)
+            chunks = client.chunks(cookie)
+            self.assertTrue(chunks[-1][0] & 0x8000, chunks)
+            error, size = struct.unpack('>IH', chunks[-1][1][:6])
+            self.assertEqual(error, wire.EINVAL)
+            chunks[-1][1][6:6 + size].decode()
+        self.alive(client)
+
+    def test_past_the_end(self):
+        for client in self.both():
+            for offset, length in ((SIZE, 1), (SIZE - 1, 2), ((1 << 64) - 1, 1), ((1 << 64) - 100, 200), (SIZE - 5, 70000)):
+                self.fails(wire.ENOSPC, client.write, offset, b'x' * length)
+                self.fails(wire.ENOSPC, client.zero, offset, length)
+                self.fails(wire.EINVAL, client.trim, offset, length)
+                self.fails(wire.EINVAL, client.read, offset, length)
+            self.assertEqual(client.read(SIZE - 5, 5), bytes(5))
+            self.alive(client)
+
+    def test_refused_payload_is_consumed(self):
+        """Whatever is wrong with a write, its payload is not taken for a request."""
+        payload = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_DISC, 1, 0, 0) * 10000
+        for client in self.both():
+            self.fails(wire.ENOSPC, client.write, SIZE - 1, payload)
+            self.fails(wire.EINVAL, client.write, 0, payload, 1 << 9)
+            self.alive(client)
+        read_only = self.connect(self.serve(size=SIZE, read_only=True))
+        self.fails(wire.EPERM, read_only.write, 0, payload)
+        self.assertEqual(read_only.read(0, 10), bytes(10))
+
+    def test_read_only(self):
+        for client in self.both(read_only=True):
+            self.assertTrue(client.flags & wire.FLAG['read_only'])
+            self.fails(wire.EPERM, client.write, 0, b'x')
+            self.fails(wire.EPERM, client.trim, 0, 4096)
+            self.fails(wire.EPERM, client.zero, 0, 4096)
+            self.assertEqual(client.read(0, 1000), bytes(1000))
+
+    def test_oversized_payload(self):
+        """Beyond the maximum: refused with the payload consumed, or cut off; never obeyed."""
+        if server.STAND_IN:
+            self.skipTest('nbdkit takes 64 MiB')
+        for client in self.both():
+            try:
+                client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, 33 * MiB))
+                client.send(bytes(33 * MiB))
+                client.done(1)
+                self.fail('a write of 33 MiB was taken')
+            except wire.Failed as failed:
+                self.assertIn(failed.args[0], (wire.EINVAL, wire.EOVERFLOW, wire.ENOMEM))
+                self.alive(client)
+            except wire.Closed:
+                pass
+
+    def test_absurd_payload(self):
+        one = self.serve(size=SIZE)
+        for length in (0xFFFFFFFF, 1 << 31):
+            client = self.connect(one)
+            before = one.memory()
+            client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, length))
+            client.socket.settimeout(1)
+            try:
+                client.rest()
+            except TimeoutError:
+                pass
+            self.assertLess(one.memory() - before, 40 * MiB)
+        self.alive(self.connect(one))
+
+    def test_oversized_read(self):
+        for client in self.both():
+            self.assertEqual(client.read(MiB, 32 * MiB), bytes(32 * MiB))
+            try:
+                client.read(0, 33 * MiB)
+            except wire.Failed as failed:
+                self.assertIn(failed.args[0], (wire.EINVAL, wire.EOVERFLOW, wire.ENOMEM))
+            self.alive(client)
+
+    def test_bad_request_magic(self):
+        one = self.serve(size=SIZE)
+        for magic in (0, wire.SIMPLE_REPLY, 0x12560953, wire.REQUEST + 1):
+            client = self.connect(one)
+            client.request(wire.CMD_READ, 0, 512, magic=magic)
+            self.assertEqual(client.rest(), b'')
+        self.alive(self.connect(one))
+
+    def test_cookies_come_back(self):
+        for client in self.both():
+            for cookie in (0, 1, (1 << 64) - 1, 0x0123456789ABCDEF):
+                client.request(wire.CMD_READ, 0, 16, cookie=cookie)
+                client.read_answer(cookie, 0, 16)
+                client.request(wire.CMD_FLUSH, cookie=cookie)
+                client.done(cookie)
+            # The same cookie twice at once is the client's own business.
+            for _ in range(2):
+                client.request(wire.CMD_FLUSH, cookie=5)
+            for _ in range(2):
+                client.done(5)
+
+    def test_odd_offsets_and_lengths(self):
+        for client in self.both():
+            plain = bytearray(SIZE)
+            for n in range(300):
+                offset = (n * 7919 * 97) % (SIZE - 200000)
+                data = server.random_bytes(1 + n * 613 % 150000, n)
+                client.write(offset, data)
+                plain[offset:offset + len(data)] = data
+            for offset in range(0, SIZE, 8 * MiB):
+                self.assertEqual(client.read(offset, 8 * MiB), plain[offset:offset + 8 * MiB])
+            for offset, length in ((1, 1), (PAGE - 1, 2), (PAGE - 1, PAGE + 2), (12345, 6 * MiB + 7)):
+                self.assertEqual(client.read(offset, length), plain[offset:offset + length])
+            client.trim(0, SIZE)
+
+    def test_holes_are_told(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit reads holes as data')
+        client = self.connect()
+        client.write(PAGE, b'x' * PAGE)
+        chunks = client.chunks(client.request(wire.CMD_READ, 0, 4 * PAGE))
+        holes, data = 0, 0
+        for kind, payload in chunks:
+            if kind == wire.CHUNK_HOLE:
+                holes += struct.unpack('>QI', payload)[1]
+            elif kind == wire.CHUNK_DATA:
+                data += len(payload) - 8
+        self.assertEqual((holes, data), (3 * PAGE, PAGE))
+        for offset, length in ((0, 4 * PAGE), (PAGE - 1, 2), (2 * PAGE - 1, 2), (5, 3 * PAGE), (PAGE // 2, PAGE)):
+            plain = (bytes(PAGE) + b'x' * PAGE + bytes(2 * PAGE))[offset:offset + length]
+            self.assertEqual(client.read(offset, length), plain)
+
+    def test_do_not_fragment(self):
+        client = self.connect()
+        client.write(PAGE - 1000, b'y' * 2000)
+        for offset, length in ((PAGE - 32768, 65536), (PAGE - 1, 2), (0, 1), (8 * PAGE, 65536)):
+            chunks = [chunk for chunk in client.chunks(client.request(wire.CMD_READ, offset, length, wire.DF))
+                      if chunk[0] != wire.CHUNK_NONE]
+            self.assertEqual(len(chunks), 1)
+        try:
+            chunks = client.chunks(client.request(wire.CMD_READ, 0, 8 * PAGE, wire.DF))
+            if chunks[-1][0] & 0x8000:
+                self.assertEqual(struct.unpack('>I', chunks[-1][1][:4])[0], wire.EOVERFLOW)
+            else:
+                self.assertEqual(len([chunk for chunk in chunks if chunk[0] != wire.CHUNK_NONE]), 1)
+        except wire.Failed as failed:
+            self.assertEqual(failed.args[0], wire.EOVERFLOW)
+        self.alive(client)
+
+    def test_pipelined(self):
+        """Many requests without reading an answer, then all answers, in whatever order."""
+        client = self.connect()
+        for n in range(128):
+            client.request(wire.CMD_WRITE, n * 4096, 4096, 0, bytes([n % 251]) * 4096)
+        for _ in range(128):
+            if client.peek(4) == struct.pack('>I', wire.SIMPLE_REPLY):
+                self.assertEqual(client.simple_reply()[0], 0)
+            else:
+                self.assertEqual(client.chunk()[:2], (wire.DONE, wire.CHUNK_NONE))
+        for n in range(128):
+            self.assertEqual(client.read(n * 4096, 4096), bytes([n % 251]) * 4096)
+
+    def test_disconnect_finishes_what_is_in_flight(self):
+        if server.STAND_IN:
+            self.skipTest('nbdkit answers with ESHUTDOWN')
+        one = self.serve(size=SIZE)
+        client = self.connect(one, structured=False)
+        client.request(wire.CMD_WRITE, 0, 8 * MiB, 0, b'd' * 8 * MiB)
+        client.request(wire.CMD_DISC)
+        self.assertEqual(client.rest(), struct.pack('>IIQ', wire.SIMPLE_REPLY, 0, 1))
+        self.assertEqual(self.connect(one).read(0, 8 * MiB), b'd' * 8 * MiB)
+
+    def test_block_status(self):
+        client = self.connect()
+        for offset, length in ((0, SIZE), (1, SIZE - 1), (SIZE - 1, 1), (12345, 1), (0, 4096)):
+            _, extents = client.status(offset, length)
+            total = sum(size for size, _ in extents)
+            self.assertTrue(all(size > 0 for size, _ in extents))
+            self.assertGreaterEqual(total, min(length, 1))
+            _, one = client.status(offset, length, wire.REQ_ONE)
+            self.assertEqual(len(one), 1)
+            self.assertLessEqual(one[0][0], length)
+        self.fails(wire.EINVAL, client.status, SIZE, 1)
+        self.fails(wire.EINVAL, client.status, 0, SIZE + 1)
+        self.alive(client)
+
+
+if __name__ == '__main__':
+    server.main()

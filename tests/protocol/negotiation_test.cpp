@@ -1,0 +1,597 @@
+#include "protocol/negotiation.hpp"
+
+#include <doctest/doctest.h>
+
+#include "tests/protocol/handshake.hpp"
+
+namespace gpunbd::protocol::test {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::uint32_t ack = 1;
+constexpr std::uint32_t unsup = 0x80000001;
+constexpr std::uint32_t invalid = 0x80000003;
+constexpr std::uint32_t unknown = 0x80000006;
+constexpr std::uint32_t shutdown = 0x80000007;
+constexpr std::uint32_t too_big = 0x80000009;
+
+const PlainCatalogue exports;
+
+Bytes after_flags(std::initializer_list<Bytes> parts) {
+    return joined({fixed_flags(), joined(parts)});
+}
+
+// Of the last option sent; every earlier one must have been answered too.
+std::uint32_t last_answer(const Outcome& outcome) {
+    const auto all = answers(outcome.output);
+    REQUIRE_FALSE(all.empty());
+    return all.back().type;
+}
+
+TEST_CASE("the greeting") {
+    CHECK(to_hex(Negotiation(exports).greeting()) ==
+          squeezed("4e42444d41474943 49484156454f5054 0003"));
+}
+
+TEST_CASE("client flags") {
+    struct Row {
+        const char* flags;
+        Next next;
+    };
+    constexpr Row rows[] = {
+        {"00000000", Next::receive}, {"00000001", Next::receive}, {"00000002", Next::receive},
+        {"00000003", Next::receive}, {"00000004", Next::close},   {"00000007", Next::close},
+        {"00010000", Next::close},   {"80000003", Next::close},   {"ffffffff", Next::close},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.flags);
+        const Outcome outcome = run_all_ways(exports, hex(row.flags));
+        CHECK(outcome.next == row.next);
+        CHECK(outcome.output.empty());
+        CHECK(outcome.reason.empty() == (row.next == Next::receive));
+    }
+    CHECK(run(exports, hex("000000")).next == Next::receive);
+}
+
+// Whole answers as the wire has them.
+TEST_CASE("options and their answers, to the byte") {
+    struct Row {
+        const char* name;
+        Bytes input;
+        Next next;
+        const char* output;
+    };
+    const Row rows[] = {
+        {"ABORT", option(opt::abort), Next::close, "0003e889045565a9 00000002 00000001 00000000"},
+        {"LIST", option(opt::list), Next::receive,
+         "0003e889045565a9 00000003 00000002 0000000e 00000004 6469736b 61206469736b"
+         "0003e889045565a9 00000003 00000002 00000006 00000002 726f"
+         "0003e889045565a9 00000003 00000002 0000000a 00000006 636f61727365"
+         "0003e889045565a9 00000003 00000001 00000000"},
+        {"STRUCTURED_REPLY", option(opt::structured), Next::receive,
+         "0003e889045565a9 00000008 00000001 00000000"},
+        {"INFO", option(opt::info, info_data("disk")), Next::receive,
+         "0003e889045565a9 00000006 00000003 0000000c 0000 0000000010000000 0d6d"
+         "0003e889045565a9 00000006 00000001 00000000"},
+        {"INFO of a read-only export", option(opt::info, info_data("ro")), Next::receive,
+         "0003e889045565a9 00000006 00000003 0000000c 0000 0000000000001000 050f"
+         "0003e889045565a9 00000006 00000001 00000000"},
+        {"INFO of everything", option(opt::info, info_data("disk", {0, 1, 2, 3})), Next::receive,
+         "0003e889045565a9 00000006 00000003 0000000c 0000 0000000010000000 0d6d"
+         "0003e889045565a9 00000006 00000003 00000006 0001 6469736b"
+         "0003e889045565a9 00000006 00000003 00000008 0002 61206469736b"
+         "0003e889045565a9 00000006 00000003 0000000e 0003 00000001 00001000 02000000"
+         "0003e889045565a9 00000006 00000001 00000000"},
+        {"INFO, unknown and repeated requests",
+         option(opt::info, info_data("disk", {4, 0xffff, 1, 1, 1, 0, 0})), Next::receive,
+         "0003e889045565a9 00000006 00000003 0000000c 0000 0000000010000000 0d6d"
+         "0003e889045565a9 00000006 00000003 00000006 0001 6469736b"
+         "0003e889045565a9 00000006 00000001 00000000"},
+        {"INFO volunteers block sizes that are not the default",
+         option(opt::info, info_data("coarse")), Next::receive,
+         "0003e889045565a9 00000006 00000003 0000000c 0000 0000000000100000 0d6d"
+         "0003e889045565a9 00000006 00000003 0000000e 0003 00000200 00002000 00100000"
+         "0003e889045565a9 00000006 00000001 00000000"},
+        {"GO to the default export", option(opt::go, info_data("", {1})), Next::transmit,
+         "0003e889045565a9 00000007 00000003 0000000c 0000 0000000010000000 0d6d"
+         "0003e889045565a9 00000007 00000003 00000006 0001 6469736b"
+         "0003e889045565a9 00000007 00000001 00000000"},
+        {"SEND_DF with structured replies",
+         joined({option(opt::structured), option(opt::go, info_data("disk"))}), Next::transmit,
+         "0003e889045565a9 00000008 00000001 00000000"
+         "0003e889045565a9 00000007 00000003 0000000c 0000 0000000010000000 0ded"
+         "0003e889045565a9 00000007 00000001 00000000"},
+        {"EXPORT_NAME", option(opt::export_name, text_bytes("disk")), Next::transmit,
+         "0000000010000000 0d6d"},
+        {"EXPORT_NAME of the default", option(opt::export_name), Next::transmit,
+         "0000000010000000 0d6d"},
+        {"LIST_META_CONTEXT of all", option(opt::list_meta, meta_data("disk", {})), Next::receive,
+         "0003e889045565a9 00000009 00000004 00000013 00000000 626173653a616c6c6f636174696f6e"
+         "0003e889045565a9 00000009 00000001 00000000"},
+        {"SET_META_CONTEXT",
+         joined({option(opt::structured),
+                 option(opt::set_meta, meta_data("disk", {"base:allocation"}))}),
+         Next::receive,
+         "0003e889045565a9 00000008 00000001 00000000"
+         "0003e889045565a9 0000000a 00000004 00000013 00000000 626173653a616c6c6f636174696f6e"
+         "0003e889045565a9 0000000a 00000001 00000000"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Bytes input = after_flags({row.input});
+        const Outcome outcome = run_all_ways(exports, input);
+        CHECK(outcome.next == row.next);
+        CHECK(outcome.used == input.size());
+        CHECK(to_hex(outcome.output) == squeezed(row.output));
+        CHECK(outcome.reason.empty());
+    }
+}
+
+TEST_CASE("options that are refused, and the next one still understood") {
+    const Bytes name_4097 = text_bytes(std::string(max_string + 1, 'x'));
+    const Bytes long_data(max_option_data + 1);
+    struct Row {
+        const char* name;
+        std::uint32_t option;
+        Bytes data;
+        std::uint32_t error;
+    };
+    const Row rows[] = {
+        {"PEEK_EXPORT", opt::peek_export, {}, unsup},
+        {"STARTTLS", opt::starttls, {}, unsup},
+        {"EXTENDED_HEADERS", opt::extended, {}, unsup},
+        {"option 0", 0, {}, unsup},
+        {"option 12", 12, {}, unsup},
+        {"option 2^32 - 1", UINT32_MAX, {}, unsup},
+        {"unknown, with data", 77, hex("00010203"), unsup},
+        {"unknown, data that looks like an option", 77, option(opt::abort), unsup},
+        {"unknown, long", 77, long_data, unsup},
+        {"unknown, as long as is drained", 77, Bytes(max_drained_option), unsup},
+
+        {"LIST with data", opt::list, hex("00"), invalid},
+        {"LIST, long", opt::list, long_data, too_big},
+        {"STRUCTURED_REPLY with data", opt::structured, hex("00"), invalid},
+        {"STRUCTURED_REPLY, long", opt::structured, long_data, too_big},
+
+        {"INFO of an unknown export", opt::info, info_data("nowhere"), unknown},
+        {"INFO of a name in another case", opt::info, info_data("DISK"), unknown},
+        {"INFO of a prefix", opt::info, info_data("dis"), unknown},
+        {"INFO of the longest name", opt::info, info_data(std::string(max_string, 'x')), unknown},
+        {"INFO, no data", opt::info, {}, invalid},
+        {"INFO, one byte short of a length", opt::info, hex("000000"), invalid},
+        {"INFO, no count", opt::info, hex("00000000"), invalid},
+        {"INFO, half a count", opt::info, hex("00000000 00"), invalid},
+        {"INFO, name one longer than the data", opt::info, hex("00000003 6469 0000"), invalid},
+        {"INFO, name into the count", opt::info, hex("00000001 0000"), invalid},
+        {"INFO, name length 2^32 - 1", opt::info, hex("ffffffff 0000"), invalid},
+        {"INFO, name length 2^32 - 6", opt::info, hex("fffffffa 6469736b 0000"), invalid},
+        {"INFO, name length 2^31", opt::info, hex("80000000 6469736b 0000"), invalid},
+        {"INFO, a request missing", opt::info, hex("00000000 0001"), invalid},
+        {"INFO, half a request", opt::info, hex("00000000 0001 00"), invalid},
+        {"INFO, 65535 requests announced", opt::info, hex("00000000 ffff 0001"), invalid},
+        {"INFO, a byte left over", opt::info, hex("00000000 0000 00"), invalid},
+        {"INFO, a request left over", opt::info, hex("00000000 0001 0001 0001"), invalid},
+        {"INFO, name with NUL", opt::info, info_data("di\0sk"sv), invalid},
+        {"INFO, name not UTF-8", opt::info, info_data("disk\xff"), invalid},
+        {"INFO, name over 4096 bytes", opt::info,
+         joined({be32(max_string + 1), name_4097, be16(0)}), invalid},
+        {"INFO, long", opt::info, long_data, too_big},
+        {"INFO, as long as is kept", opt::info, Bytes(max_option_data), invalid},
+        {"GO to an unknown export", opt::go, info_data("nowhere"), unknown},
+        {"GO, malformed", opt::go, hex("ffffffff 0000"), invalid},
+        {"GO, long", opt::go, long_data, too_big},
+
+        {"LIST_META_CONTEXT, no data", opt::list_meta, {}, invalid},
+        {"LIST_META_CONTEXT, no count", opt::list_meta, wire_string("disk"), invalid},
+        {"LIST_META_CONTEXT, name overflow", opt::list_meta, hex("fffffffc 00000000"), invalid},
+        {"LIST_META_CONTEXT, query missing", opt::list_meta, hex("00000000 00000001"), invalid},
+        {"LIST_META_CONTEXT, 2^32 - 1 queries", opt::list_meta,
+         joined({hex("00000000 ffffffff"), wire_string("base:")}), invalid},
+        {"LIST_META_CONTEXT, query one too long", opt::list_meta,
+         hex("00000000 00000001 00000003 6162"), invalid},
+        {"LIST_META_CONTEXT, query overflow", opt::list_meta,
+         hex("00000000 00000001 ffffffff 6162"), invalid},
+        {"LIST_META_CONTEXT, query not UTF-8", opt::list_meta, meta_data("", {"base:\x80"}),
+         invalid},
+        {"LIST_META_CONTEXT, query over 4096 bytes", opt::list_meta,
+         meta_data("", {std::string(max_string + 1, 'x')}), invalid},
+        {"LIST_META_CONTEXT, a byte left over", opt::list_meta, hex("00000000 00000000 00"),
+         invalid},
+        {"LIST_META_CONTEXT of an unknown export", opt::list_meta, meta_data("nowhere", {}),
+         unknown},
+        {"LIST_META_CONTEXT, long", opt::list_meta, long_data, too_big},
+
+        {"SET_META_CONTEXT without structured replies", opt::set_meta,
+         meta_data("disk", {"base:allocation"}), invalid},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Bytes input = after_flags({option(row.option, row.data), option(opt::structured)});
+        const Outcome outcome = run_all_ways(exports, input);
+        CHECK(outcome.next == Next::receive);
+        const auto all = answers(outcome.output);
+        REQUIRE(all.size() == 2);
+        CHECK(all[0].option == row.option);
+        CHECK(all[0].type == row.error);
+        CHECK(all[0].data.size() <= 256);
+        CHECK(all[1].option == opt::structured);
+        CHECK(all[1].type == ack);
+    }
+}
+
+TEST_CASE("what closes the connection") {
+    const Bytes list = option(opt::list);
+    struct Row {
+        const char* name;
+        Bytes input;
+    };
+    const Row rows[] = {
+        {"no option magic", joined({fixed_flags(), hex("0003e889045565a9 00000003 00000000")})},
+        {"a request instead of an option",
+         joined({fixed_flags(), hex("25609513 0000 0000 0000000000000001 0000000000000000 "
+                                    "00001000")})},
+        {"option longer than is drained", after_flags({option_header(77, max_drained_option + 1)})},
+        {"a 4 GiB option", after_flags({option_header(opt::info, UINT32_MAX)})},
+        {"a 4 GiB ABORT", after_flags({option_header(opt::abort, UINT32_MAX)})},
+        {"EXPORT_NAME of an unknown export",
+         after_flags({option(opt::export_name, text_bytes("nowhere"))})},
+        {"EXPORT_NAME with NUL", after_flags({option(opt::export_name, hex("6400"))})},
+        {"EXPORT_NAME not UTF-8", after_flags({option(opt::export_name, hex("ff"))})},
+        {"EXPORT_NAME, longest, unknown",
+         after_flags({option(opt::export_name, text_bytes(std::string(max_string, 'x')))})},
+        {"EXPORT_NAME too long", after_flags({option_header(opt::export_name, max_string + 1)})},
+        {"EXPORT_NAME of 4 GiB", after_flags({option_header(opt::export_name, UINT32_MAX)})},
+        {"LIST without fixed newstyle", joined({hex("00000000"), list})},
+        {"LIST with NO_ZEROES alone", joined({hex("00000002"), list})},
+        {"ABORT without fixed newstyle", joined({hex("00000000"), option(opt::abort)})},
+        {"GO without fixed newstyle",
+         joined({hex("00000000"), option(opt::go, info_data("disk"))})},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Outcome outcome = run_all_ways(exports, joined({row.input, list}));
+        CHECK(outcome.next == Next::close);
+        CHECK(outcome.used <= row.input.size());
+        CHECK(outcome.output.empty());
+        CHECK_FALSE(outcome.reason.empty());
+        CHECK(outcome.reason.size() < 200);
+    }
+}
+
+TEST_CASE("ABORT ignores its data, long or short") {
+    for (const std::size_t length : {1U, 100U, max_option_data + 1, max_drained_option}) {
+        CAPTURE(length);
+        const Outcome outcome =
+            run_all_ways(exports, after_flags({option(opt::abort, Bytes(length))}));
+        CHECK(outcome.next == Next::close);
+        CHECK(last_answer(outcome) == ack);
+        CHECK(outcome.reason.empty());
+    }
+}
+
+TEST_CASE("EXPORT_NAME pads with zeroes unless told not to") {
+    struct Row {
+        const char* flags;
+        std::size_t padding;
+    };
+    for (const Row row :
+         {Row{"00000000", 124}, Row{"00000001", 124}, Row{"00000002", 0}, Row{"00000003", 0}}) {
+        CAPTURE(row.flags);
+        const Outcome outcome = run_all_ways(
+            exports, joined({hex(row.flags), option(opt::export_name, text_bytes("ro"))}));
+        CHECK(outcome.next == Next::transmit);
+        CHECK(to_hex(outcome.output) ==
+              to_hex(joined({hex("0000000000001000 050f"), Bytes(row.padding)})));
+        CHECK(outcome.agreement.export_info.name == "ro");
+        CHECK_FALSE(outcome.agreement.structured_replies);
+        CHECK_FALSE(outcome.agreement.base_allocation);
+    }
+}
+
+TEST_CASE("GO is never followed by zeroes") {
+    const Outcome outcome =
+        run_all_ways(exports, joined({hex("00000001"), option(opt::go, info_data("ro"))}));
+    CHECK(outcome.next == Next::transmit);
+    CHECK(last_answer(outcome) == ack);
+}
+
+TEST_CASE("bytes after the handshake are left for the transmission phase") {
+    const Bytes request = hex("25609513 0000 0000 0000000000000001 0000000000000000 00001000");
+    for (const Bytes& last : {option(opt::go, info_data("disk")), option(opt::export_name)}) {
+        const Bytes handshake = after_flags({option(opt::structured), last});
+        const Outcome outcome = run_all_ways(exports, joined({handshake, request}));
+        CHECK(outcome.next == Next::transmit);
+        CHECK(outcome.used == handshake.size());
+    }
+}
+
+TEST_CASE("once decided, nothing more is taken") {
+    struct Row {
+        Bytes input;
+        Next next;
+    };
+    const Row rows[] = {{hex("ffffffff"), Next::close},
+                        {after_flags({option(opt::abort)}), Next::close},
+                        {after_flags({option(opt::export_name)}), Next::transmit}};
+    for (const Row& row : rows) {
+        Negotiation negotiation(exports);
+        std::size_t used = 0;
+        REQUIRE(negotiation.feed(row.input, used) == row.next);
+        CHECK(used == row.input.size());
+        negotiation.take_output();
+        CHECK(negotiation.feed(option(opt::list), used) == row.next);
+        CHECK(used == 0);
+        CHECK(negotiation.take_output().empty());
+    }
+}
+
+TEST_CASE("feeding nothing changes nothing") {
+    Negotiation negotiation(exports);
+    std::size_t used = 1;
+    CHECK(negotiation.feed({}, used) == Next::receive);
+    CHECK(used == 0);
+    CHECK(negotiation.take_output().empty());
+}
+
+TEST_CASE("the client may vanish at any byte") {
+    const Bytes input = after_flags(
+        {option(opt::structured), option(77, hex("0102")), option(opt::list),
+         option(opt::set_meta, meta_data("disk", {"base:allocation", "x:y"})),
+         option(opt::info, info_data("disk", {1, 2, 3})), option(opt::go, info_data("disk", {3}))});
+    REQUIRE(run(exports, input).next == Next::transmit);
+    for (std::size_t length = 0; length < input.size(); ++length) {
+        CAPTURE(length);
+        const Bytes cut(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(length));
+        CHECK(run(exports, cut).next == Next::receive);
+    }
+}
+
+TEST_CASE("meta contexts: what a query finds") {
+    struct Row {
+        const char* name;
+        Bytes data;
+        bool listed;
+        bool set;
+    };
+    const Row rows[] = {
+        {"no query", meta_data("disk", {}), true, false},
+        {"the wildcard", meta_data("disk", {"base:"}), true, false},
+        {"the context", meta_data("disk", {"base:allocation"}), true, true},
+        {"the context twice", meta_data("disk", {"base:allocation", "base:allocation"}), true,
+         true},
+        {"the context among others",
+         meta_data("disk", {"qemu:dirty-bitmap:x", "base:allocation", "base:", "x-a:b"}), true,
+         true},
+        {"on the default export", meta_data("", {"base:allocation"}), true, true},
+        {"an unknown leaf", meta_data("disk", {"base:allocated"}), false, false},
+        {"a longer leaf", meta_data("disk", {"base:allocation2"}), false, false},
+        {"an unknown namespace", meta_data("disk", {"qemu:", "nbd-server:x"}), false, false},
+        {"no namespace", meta_data("disk", {"allocation"}), false, false},
+        {"another case", meta_data("disk", {"BASE:allocation"}), false, false},
+        {"an empty query", meta_data("disk", {""}), false, false},
+        {"the longest query", meta_data("disk", {std::string(max_string, 'x')}), false, false},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const auto listed =
+            answers(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})).output);
+        REQUIRE(listed.size() == (row.listed ? 2 : 1));
+        CHECK(listed.back().type == ack);
+
+        const auto set = answers(
+            run_all_ways(exports,
+                         after_flags({option(opt::structured), option(opt::set_meta, row.data)}))
+                .output);
+        REQUIRE(set.size() == (row.set ? 3 : 2));
+        CHECK(set.back().type == ack);
+    }
+}
+
+TEST_CASE("meta contexts: when the set holds in transmission") {
+    const Bytes structured = option(opt::structured);
+    const Bytes set = option(opt::set_meta, meta_data("disk", {"base:allocation"}));
+    const Bytes go = option(opt::go, info_data("disk"));
+    struct Row {
+        const char* name;
+        Bytes input;
+        bool agreed;
+    };
+    const Row rows[] = {
+        {"set, go", joined({structured, set, go}), true},
+        {"set, EXPORT_NAME",
+         joined({structured, set, option(opt::export_name, text_bytes("disk"))}), true},
+        {"the default export by its empty name",
+         joined({structured, option(opt::set_meta, meta_data("", {"base:allocation"})),
+                 option(opt::go, info_data(""))}),
+         true},
+        {"never set", joined({structured, go}), false},
+        {"only listed", joined({structured, option(opt::list_meta, meta_data("disk", {})), go}),
+         false},
+        {"set before structured replies", joined({set, structured, go}), false},
+        {"go to another export", joined({structured, set, option(opt::go, info_data("ro"))}),
+         false},
+        {"EXPORT_NAME of another export",
+         joined({structured, set, option(opt::export_name, text_bytes("ro"))}), false},
+        {"go by another name of the export",
+         joined({structured, set, option(opt::go, info_data(""))}), false},
+        {"a failed go between",
+         joined({structured, set, option(opt::go, info_data("nowhere")), go}), true},
+        {"the set listed after",
+         joined({structured, set, option(opt::list_meta, meta_data("ro", {})), go}), true},
+        {"replaced by nothing",
+         joined({structured, set, option(opt::set_meta, meta_data("disk", {})), go}), false},
+        {"replaced by a wildcard",
+         joined({structured, set, option(opt::set_meta, meta_data("disk", {"base:"})), go}), false},
+        {"replaced for another export",
+         joined({structured, set, option(opt::set_meta, meta_data("ro", {"base:allocation"})), go}),
+         false},
+        {"replaced by a malformed set",
+         joined({structured, set, option(opt::set_meta, hex("ffffffff")), go}), false},
+        {"replaced by a set cut after its match",
+         joined({structured, set,
+                 option(opt::set_meta,
+                        joined({wire_string("disk"), be32(2), wire_string("base:allocation")})),
+                 go}),
+         false},
+        {"replaced by a set for an unknown export",
+         joined({structured, set, option(opt::set_meta, meta_data("nowhere", {"base:allocation"})),
+                 go}),
+         false},
+        {"replaced by a set too long",
+         joined({structured, set, option(opt::set_meta, Bytes(max_option_data + 1)), go}), false},
+        {"set again after a failure",
+         joined({structured, option(opt::set_meta, hex("00")), set, go}), true},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Outcome outcome = run_all_ways(exports, after_flags({row.input}));
+        REQUIRE(outcome.next == Next::transmit);
+        CHECK(outcome.agreement.structured_replies);
+        CHECK(outcome.agreement.base_allocation == row.agreed);
+    }
+}
+
+TEST_CASE("what GO agrees") {
+    const Outcome outcome =
+        run_all_ways(exports, after_flags({option(opt::go, info_data("coarse", {3}))}));
+    REQUIRE(outcome.next == Next::transmit);
+    const ExportInfo& info = outcome.agreement.export_info;
+    CHECK(info.name == "coarse");
+    CHECK(info.size == 1 << 20);
+    CHECK(info.minimum_block == 512);
+    CHECK(info.maximum_payload == 1 << 20);
+    CHECK_FALSE(outcome.agreement.structured_replies);
+}
+
+TEST_CASE("a failed GO leaves the handshake open") {
+    const Outcome outcome = run_all_ways(
+        exports, after_flags({option(opt::go, info_data("nowhere")), option(opt::go, hex("")),
+                              option(opt::go, info_data("ro"))}));
+    CHECK(outcome.next == Next::transmit);
+    CHECK(outcome.agreement.export_info.name == "ro");
+}
+
+TEST_CASE("structured replies may be asked for twice") {
+    const Outcome outcome =
+        run_all_ways(exports, after_flags({option(opt::structured), option(opt::structured),
+                                           option(opt::go, info_data("disk"))}));
+    CHECK(outcome.next == Next::transmit);
+    CHECK(outcome.agreement.structured_replies);
+}
+
+TEST_CASE("while stopping, only ABORT is answered") {
+    for (const std::uint32_t type : {opt::list, opt::starttls, opt::info, opt::go, opt::structured,
+                                     opt::list_meta, opt::set_meta, opt::extended, 77U}) {
+        for (const Bytes& data : {Bytes{}, info_data("disk"), Bytes(max_option_data + 1)}) {
+            CAPTURE(type);
+            const Outcome outcome =
+                run_all_ways(exports, after_flags({option(type, data), option(opt::abort)}), true);
+            CHECK(outcome.next == Next::close);
+            const auto all = answers(outcome.output);
+            REQUIRE(all.size() == 2);
+            CHECK(all[0].type == shutdown);
+            CHECK(all[1].type == ack);
+        }
+    }
+    const Outcome outcome =
+        run_all_ways(exports, after_flags({option(opt::export_name, text_bytes("disk"))}), true);
+    CHECK(outcome.next == Next::close);
+    CHECK(outcome.output.empty());
+    CHECK_FALSE(outcome.reason.empty());
+}
+
+TEST_CASE("a stop in the middle of an option refuses that option") {
+    const Bytes input = after_flags({option(opt::go, info_data("disk"))});
+    for (std::size_t cut = 0; cut < input.size(); ++cut) {
+        CAPTURE(cut);
+        Negotiation negotiation(exports);
+        std::size_t used = 0;
+        REQUIRE(negotiation.feed(std::span(input).first(cut), used) == Next::receive);
+        negotiation.shut_down();
+        CHECK(negotiation.feed(std::span(input).subspan(cut), used) == Next::receive);
+        const auto all = answers(negotiation.take_output());
+        REQUIRE(all.size() == 1);
+        CHECK(all[0].type == shutdown);
+    }
+}
+
+TEST_CASE("the number of options is limited") {
+    Bytes input = fixed_flags();
+    for (std::uint32_t i = 0; i < max_options; ++i) input = joined({input, option(77)});
+    CHECK(run(exports, input).next == Next::receive);
+    CHECK(answers(run(exports, input).output).size() == max_options);
+
+    const Outcome one_more = run(exports, joined({input, option(opt::go, info_data("disk"))}));
+    CHECK(one_more.next == Next::close);
+    CHECK_FALSE(one_more.reason.empty());
+    CHECK(answers(one_more.output).size() == max_options);
+}
+
+TEST_CASE("the longest names and descriptions fit their replies") {
+    const std::string longest(max_string, 'n');
+    const PlainCatalogue catalogue(
+        {{.name = longest, .description = std::string(max_string, 'd'), .size = 1}});
+    const Outcome outcome = run_all_ways(
+        catalogue, after_flags({option(opt::list), option(opt::structured),
+                                option(opt::set_meta, meta_data(longest, {"base:allocation"})),
+                                option(opt::go, info_data(longest, {1, 2, 3}))}));
+    REQUIRE(outcome.next == Next::transmit);
+    CHECK(outcome.agreement.base_allocation);
+    const auto all = answers(outcome.output);
+    REQUIRE(all.size() == 10);
+    CHECK(all[0].data.size() == 4 + 2 * max_string);
+    CHECK(to_hex(std::span(all[0].data).first(4)) == "00001000");
+    CHECK(all[6].data.size() == 2 + max_string);
+    CHECK(all[7].data.size() == 2 + max_string);
+}
+
+TEST_CASE("a stream of LISTs cannot pile up replies without end") {
+    std::vector<ExportInfo> many(200);
+    for (ExportInfo& info : many) info.name = std::string(max_string, 'n');
+    const PlainCatalogue catalogue(many);
+    const std::size_t one_list = 200 * (24 + max_string) + 20;
+    Bytes input = fixed_flags();
+    for (std::uint32_t i = 0; i < max_options; ++i) input = joined({input, option(opt::list)});
+
+    Negotiation negotiation(catalogue);
+    std::size_t used = 0;
+    CHECK(negotiation.feed(input, used) == Next::receive);
+    CHECK(used == input.size());
+    const Bytes output = negotiation.take_output();
+    CHECK(output.size() < (1 << 20) + 2 * one_list);
+    CHECK(answers(output).back().type == too_big);
+}
+
+TEST_CASE("an empty catalogue") {
+    const PlainCatalogue none(std::vector<ExportInfo>{});
+    const Outcome outcome =
+        run_all_ways(none, after_flags({option(opt::list), option(opt::go, info_data("")),
+                                        option(opt::list_meta, meta_data("", {}))}));
+    const auto all = answers(outcome.output);
+    REQUIRE(all.size() == 3);
+    CHECK(all[0].type == ack);
+    CHECK(all[1].type == unknown);
+    CHECK(all[2].type == unknown);
+    CHECK(run(none, after_flags({option(opt::export_name)})).next == Next::close);
+}
+
+TEST_CASE("the reason names the export without its control characters") {
+    const Outcome outcome =
+        run(exports, after_flags({option(opt::export_name, text_bytes("a\nb"))}));
+    CHECK(outcome.reason == "EXPORT_NAME: unknown export \"a?b\"");
+}
+
+TEST_CASE("a negotiation is a value: a fresh one forgets everything") {
+    Negotiation negotiation(exports);
+    std::size_t used = 0;
+    negotiation.feed(after_flags({option(opt::structured), option_header(opt::go, 10)}), used);
+    negotiation = Negotiation(exports);
+    CHECK(negotiation.take_output().empty());
+    CHECK(negotiation.feed(after_flags({option(opt::go, info_data("disk"))}), used) ==
+          Next::transmit);
+    CHECK_FALSE(negotiation.agreement().structured_replies);
+}
+
+}  // namespace
+}  // namespace gpunbd::protocol::test

@@ -1,0 +1,105 @@
+#include "protocol/reply.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+
+#include "tests/protocol/bytes_of.hpp"
+
+namespace gpunbd::protocol::test {
+namespace {
+
+constexpr std::uint64_t cookie = 0x0102030405060708;
+constexpr std::uint64_t offset = 0x1112131415161718;
+
+struct Row {
+    const char* name;
+    std::function<std::size_t(ReplyHeader&)> encode;
+    const char* wire;
+};
+
+const Row rows[] = {
+    {"simple, success", [](auto& out) { return encode_simple_reply(out, Error::none, cookie); },
+     "67446698 00000000 0102030405060708"},
+    {"simple, error", [](auto& out) { return encode_simple_reply(out, Error::eshutdown, cookie); },
+     "67446698 0000006c 0102030405060708"},
+    {"data", [](auto& out) { return encode_data_chunk(out, cookie, offset, 1, false); },
+     "668e33ef 0000 0001 0102030405060708 00000009 1112131415161718"},
+    {"data, last, 32 MiB",
+     [](auto& out) { return encode_data_chunk(out, cookie, offset, max_payload, true); },
+     "668e33ef 0001 0001 0102030405060708 02000008 1112131415161718"},
+    {"data, the longest that fits",
+     [](auto& out) { return encode_data_chunk(out, cookie, offset, UINT32_MAX - 8, true); },
+     "668e33ef 0001 0001 0102030405060708 ffffffff 1112131415161718"},
+    {"hole", [](auto& out) { return encode_hole_chunk(out, cookie, offset, 0x2000, false); },
+     "668e33ef 0000 0002 0102030405060708 0000000c 1112131415161718 00002000"},
+    {"hole, last", [](auto& out) { return encode_hole_chunk(out, cookie, 0, UINT32_MAX, true); },
+     "668e33ef 0001 0002 0102030405060708 0000000c 0000000000000000 ffffffff"},
+    {"done", [](auto& out) { return encode_done_chunk(out, cookie); },
+     "668e33ef 0001 0000 0102030405060708 00000000"},
+    {"error", [](auto& out) { return encode_error_chunk(out, cookie, Error::eio); },
+     "668e33ef 0001 8001 0102030405060708 00000006 00000005 0000"},
+};
+
+TEST_CASE("reply headers are encoded, and nothing after them is touched") {
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const auto out = std::make_unique<ReplyHeader>();
+        out->fill(std::byte{0xa5});
+        const std::size_t size = row.encode(*out);
+        REQUIRE(size <= max_reply_header);
+        CHECK(to_hex(std::span(*out).first(size)) == squeezed(row.wire));
+        CHECK(to_hex(std::span(*out).subspan(size)) ==
+              to_hex(Bytes(max_reply_header - size, std::byte{0xa5})));
+    }
+}
+
+TEST_CASE("each error has its number on the wire") {
+    struct Value {
+        Error error;
+        const char* wire;
+    };
+    constexpr Value values[] = {
+        {Error::eperm, "00000001"},   {Error::eio, "00000005"},
+        {Error::enomem, "0000000c"},  {Error::einval, "00000016"},
+        {Error::enospc, "0000001c"},  {Error::eoverflow, "0000004b"},
+        {Error::enotsup, "0000005f"}, {Error::eshutdown, "0000006c"},
+    };
+    for (const Value& value : values) {
+        CAPTURE(value.wire);
+        ReplyHeader out;
+        CHECK(encode_simple_reply(out, value.error, 0) == simple_reply_size);
+        CHECK(to_hex(std::span(out).subspan(4, 4)) == value.wire);
+        CHECK(encode_error_chunk(out, 0, value.error) == chunk_header_size + 6);
+        CHECK(to_hex(std::span(out).subspan(chunk_header_size, 4)) == value.wire);
+    }
+}
+
+TEST_CASE("block status is appended") {
+    std::vector<std::byte> out = hex("abcd");
+    const Extent extents[] = {{4096, 0}, {UINT32_MAX, state_hole | state_zero}};
+    append_block_status(out, cookie, 7, extents);
+    CHECK(to_hex(out) == squeezed("abcd"
+                                  "668e33ef 0001 0005 0102030405060708 00000014 00000007"
+                                  "00001000 00000000 ffffffff 00000003"));
+}
+
+TEST_CASE("a block status chunk holds at most max_extents") {
+    struct Count {
+        std::size_t given;
+        std::size_t told;
+    };
+    for (const Count count :
+         {Count{max_extents - 1, max_extents - 1}, Count{max_extents, max_extents},
+          Count{max_extents + 1, max_extents}}) {
+        CAPTURE(count.given);
+        std::vector<std::byte> out;
+        append_block_status(out, cookie, 0, std::vector<Extent>(count.given, Extent{512, 0}));
+        CHECK(out.size() == chunk_header_size + 4 + 8 * count.told);
+        CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.told)));
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::protocol::test

@@ -1,0 +1,100 @@
+#include "memory_device.hpp"
+
+#include <sys/mman.h>
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "storage/host_device.hpp"
+
+namespace gpunbd::storage::test {
+
+namespace {
+
+constexpr std::uint64_t stored = 256 << 10;  // bytes; longer ranges are zeroed by remapping
+
+void zero(std::byte* at, std::uint64_t bytes) {
+    if (bytes <= stored) {
+        std::memset(at, 0, bytes);
+    } else {
+        REQUIRE(::madvise(at, bytes, MADV_DONTNEED) == 0);
+    }
+}
+
+}  // namespace
+
+MemoryDevice::MemoryDevice(std::uint32_t number, const Options& options)
+    : Device(number), discards_(options.discards), capacity_(options.capacity) {
+    info_.id = "memory:" + std::to_string(number);
+}
+
+MemoryDevice::~MemoryDevice() { CHECK(slabs_.empty()); }
+
+std::uint64_t MemoryDevice::available() const {
+    const std::lock_guard lock(mutex_);
+    return capacity_ > used_ ? capacity_ - used_ : 0;
+}
+
+Status MemoryDevice::allocate(std::uint64_t bytes, Provision provision, Slab& out) {
+    const std::lock_guard lock(mutex_);
+    CHECK(bytes != 0);
+    if (used_ + bytes > capacity_) return Status::no_space;
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    auto* const base = static_cast<std::byte*>(mapped);
+    used_ += bytes;
+    slabs_[base] = bytes;
+    out = {.cpu = base,
+           .address = reinterpret_cast<std::uintptr_t>(base),
+           .bytes = bytes,
+           .resident = provision == Provision::full};
+    return Status::ok;
+}
+
+void MemoryDevice::release(Slab& slab) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = slabs_.find(slab.cpu);
+    const bool known = found != slabs_.end() && found->second == slab.bytes;
+    CHECK(known);
+    if (!known) return;
+    ::munmap(slab.cpu, slab.bytes);
+    used_ -= slab.bytes;
+    slabs_.erase(found);
+    slab = Slab{};
+}
+
+Status MemoryDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
+    ++clears;
+    if (clears_fail) return Status::io_error;
+    zero(slab.cpu + offset, bytes);
+    return Status::ok;
+}
+
+bool MemoryDevice::discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
+    if (!discards_ || slab.resident) return false;
+    zero(slab.cpu + offset, bytes);
+    return true;
+}
+
+std::unique_ptr<Lane> MemoryDevice::open_lane(const LaneOptions& options) {
+    return open_host_device(number(), {})->open_lane(options);
+}
+
+std::uint64_t MemoryDevice::used() const {
+    const std::lock_guard lock(mutex_);
+    return used_;
+}
+
+std::uint64_t MemoryDevice::slabs() const {
+    const std::lock_guard lock(mutex_);
+    return slabs_.size();
+}
+
+void MemoryDevice::set_capacity(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    capacity_ = bytes;
+}
+
+}  // namespace gpunbd::storage::test

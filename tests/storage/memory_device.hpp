@@ -1,0 +1,50 @@
+// A device for tests: its capacity is exact, whatever else the machine does, and it notices a slab
+// that is released twice or in part. Memory of a released slab is gone: touching it is a crash.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "storage/device.hpp"
+
+namespace gpunbd::storage::test {
+
+class MemoryDevice final : public Device {
+ public:
+    struct Options {
+        std::uint64_t capacity = std::uint64_t{1} << 40;  // bytes
+        bool discards = true;
+    };
+
+    MemoryDevice(std::uint32_t number, const Options& options);
+    ~MemoryDevice() override;
+
+    const DeviceInfo& info() const override { return info_; }
+    std::uint64_t available() const override;
+    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
+    void release(Slab& slab) noexcept override;
+    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
+    bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
+    // The host device's: in place.
+    std::unique_ptr<Lane> open_lane(const LaneOptions& options) override;
+
+    std::uint64_t used() const;
+    std::uint64_t slabs() const;
+    void set_capacity(std::uint64_t bytes);
+
+    std::atomic<bool> clears_fail{false};
+    std::atomic<std::uint64_t> clears{0};
+
+ private:
+    DeviceInfo info_;
+    const bool discards_;
+    mutable std::mutex mutex_;
+    std::uint64_t capacity_;
+    std::uint64_t used_ = 0;
+    std::map<std::byte*, std::uint64_t> slabs_;  // address, bytes
+};
+
+}  // namespace gpunbd::storage::test

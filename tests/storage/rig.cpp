@@ -1,0 +1,283 @@
+#include "rig.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <variant>
+
+namespace gpunbd::storage::test {
+
+namespace {
+
+constexpr int most_turns = 100000;
+
+}  // namespace
+
+Rig::Rig(const RigOptions& with) : options(with) {
+    std::vector<Device*> all;
+    for (const char kind : options.devices) {
+        auto memory = std::make_unique<MemoryDevice>(
+            static_cast<std::uint32_t>(devices.size()),
+            MemoryDevice::Options{.capacity = options.capacity, .discards = options.discards});
+        memories.push_back(memory.get());
+        if (kind == 's') {
+            devices.push_back(make_faulty_device(std::move(memory), script));
+        } else {
+            devices.push_back(std::move(memory));
+        }
+        all.push_back(devices.back().get());
+    }
+    auto made = Volume::create({.size = options.size,
+                                .page_size = options.page_size,
+                                .stripe_size = options.stripe_size},
+                               all);
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    volume = std::get<std::unique_ptr<Volume>>(std::move(made));
+    lanes = open_lanes();
+    model.resize(options.size);
+    known.assign(options.size, true);
+}
+
+std::unique_ptr<Lanes> Rig::open_lanes() {
+    auto opened = std::make_unique<Lanes>(options.lanes);
+    for (const auto& device : devices) opened->open(*device);
+    return opened;
+}
+
+std::uint64_t Rig::pages() const { return (options.size - 1) / options.page_size + 1; }
+
+void Rig::check_idle(Lanes& of) {
+    for (const auto& device : devices) {
+        Lane& lane = of.to(*device);
+        CHECK(lane.read_staging().free_bytes() == lane.read_staging().largest());
+        CHECK(lane.write_staging().free_bytes() == lane.write_staging().largest());
+    }
+    CHECK_FALSE(of.busy());
+}
+
+void Rig::check_pages() {
+    for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
+    CHECK(volume->mapped_bytes() == 0);
+    for (MemoryDevice* const memory : memories) CHECK(memory->slabs() <= 1);
+    script.allocations_until_failure = FaultScript::never;
+    for (std::uint64_t page = 0; page != pages(); ++page) {
+        PageRef ref;
+        REQUIRE(volume->map(page, ref) == Status::ok);
+        const auto* const at = reinterpret_cast<const std::byte*>(ref.address());
+        REQUIRE(std::all_of(at, at + options.page_size,
+                            [](std::byte b) { return b == std::byte{0}; }));
+    }
+    // A page that somebody still held would need another in its place.
+    CHECK(volume->allocated_bytes() == pages() * options.page_size);
+    for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
+}
+
+WriteJob::WriteJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+                   std::uint32_t length, std::uint32_t seed)
+    : rig_(rig), offset_(offset), payload_(length) {
+    Random random(seed);
+    for (std::byte& each : payload_) each = static_cast<std::byte>(random.between(1, 255));
+    // Until it has ended, nobody knows.
+    for (std::uint64_t at = offset; at != offset + length; ++at) rig_.known[at] = false;
+    transfer_.begin(*rig.volume, lanes, account, *this, offset, length);
+}
+
+bool WriteJob::step(Random& random) {
+    // Once there was nothing to do, only a call of transfer_moved() may change that.
+    if (ended() || (blocked_ && !told())) return false;
+    blocked_ = false;
+    if (transfer_.status() != Status::ok && !abandoned_) {
+        iovec none{};
+        CHECK(transfer_.lend({&none, 1}) == 0);
+        CHECK(transfer_.fill(std::span(payload_).first(1)) == 0);
+        abandon();
+        return true;
+    }
+    if (transfer_.done()) {
+        finish();
+        return true;
+    }
+    if (abandoned_) {
+        blocked_ = true;
+        return false;
+    }
+    iovec lent[4];
+    const std::size_t count = transfer_.lend({lent, random.between(1, 4)});
+    std::size_t room = 0;
+    for (std::size_t i = 0; i != count; ++i) {
+        REQUIRE(lent[i].iov_len != 0);
+        room += lent[i].iov_len;
+    }
+    if (room == 0) {
+        CHECK(transfer_.fill(std::span(payload_).subspan(sent_)) == 0);
+        CHECK(transfer_.all_filled() == (sent_ == payload_.size()));
+        blocked_ = true;
+        return false;
+    }
+    REQUIRE(room <= payload_.size() - sent_);
+    // Most pieces are large, some are tiny, some end where the lent memory ends.
+    std::size_t part = random.one_in(3) ? room : 1 + random.below(static_cast<std::uint32_t>(room));
+    if (random.one_in(4)) part = std::min<std::size_t>(part, random.between(1, 100));
+    if (random.one_in(3)) {
+        const std::size_t filled = transfer_.fill(std::span(payload_).subspan(sent_, part));
+        REQUIRE(filled == part);
+    } else {
+        std::size_t at = sent_;
+        std::size_t left = part;
+        for (std::size_t i = 0; left != 0; ++i) {
+            const std::size_t piece = std::min(left, lent[i].iov_len);
+            std::memcpy(lent[i].iov_base, payload_.data() + at, piece);
+            at += piece;
+            left -= piece;
+        }
+        transfer_.filled(part);
+    }
+    sent_ += part;
+    return true;
+}
+
+void WriteJob::abandon() {
+    if (ended() || abandoned_) return;
+    abandoned_ = true;
+    blocked_ = false;
+    transfer_.abandon();
+    CHECK(transfer_.status() != Status::ok);
+}
+
+void WriteJob::finish() {
+    end(transfer_.status());
+    if (transfer_.status() != Status::ok) return;
+    CHECK(sent_ == payload_.size());
+    CHECK(transfer_.all_filled());
+    std::copy(payload_.begin(), payload_.end(),
+              rig_.model.begin() + static_cast<std::ptrdiff_t>(offset_));
+    for (std::size_t i = 0; i != payload_.size(); ++i) rig_.known[offset_ + i] = true;
+}
+
+ReadJob::ReadJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+                 std::uint32_t length)
+    : rig_(rig), at_(offset), end_(offset + length) {
+    transfer_.begin(*rig.volume, lanes, account, *this, offset, length);
+}
+
+bool ReadJob::step(Random& random) {
+    if (ended() || (blocked_ && lent_.empty() && !told())) return false;
+    blocked_ = false;
+    if (transfer_.status() != Status::ok && !abandoned_) {
+        ReadTransfer::Piece none;
+        CHECK_FALSE(transfer_.next(none));
+        abandon();
+        return true;
+    }
+    if (abandoned_) {
+        if (transfer_.idle()) {
+            end(transfer_.status() == Status::ok ? Status::io_error : transfer_.status());
+            return true;
+        }
+        blocked_ = true;
+        return false;
+    }
+    if (lent_.empty() && transfer_.all_taken()) {
+        CHECK(at_ == end_);
+        CHECK(transfer_.idle());
+        end(Status::ok);
+        return true;
+    }
+    if (lent_.empty() || random.one_in(2)) {
+        ReadTransfer::Piece piece;
+        if (transfer_.next(piece)) {
+            REQUIRE(piece.length != 0);
+            REQUIRE(piece.offset == at_);
+            REQUIRE(piece.length <= end_ - at_);
+            at_ += piece.length;
+            compare(piece);
+            lent_.push_back(piece);
+            return true;
+        }
+        if (lent_.empty()) {
+            blocked_ = true;
+            return false;
+        }
+    }
+    // Still what it was.
+    compare(lent_.front());
+    lent_.pop_front();
+    transfer_.give_back();
+    return true;
+}
+
+void ReadJob::abandon() {
+    if (ended() || abandoned_) return;
+    abandoned_ = true;
+    blocked_ = false;
+    lent_.clear();
+    transfer_.abandon();
+}
+
+void ReadJob::compare(const ReadTransfer::Piece& piece) const {
+    const std::byte* const expected = rig_.model.data() + piece.offset;
+    const auto known = rig_.known.begin() + static_cast<std::ptrdiff_t>(piece.offset);
+    if (piece.data != nullptr && std::memcmp(piece.data, expected, piece.length) == 0) return;
+    for (std::uint32_t i = 0; i != piece.length; ++i) {
+        if (!known[i]) continue;
+        const std::byte seen = piece.data == nullptr ? std::byte{0} : piece.data[i];
+        if (seen == expected[i]) continue;
+        const std::uint64_t wrong_at = piece.offset + i;
+        CAPTURE(wrong_at);
+        REQUIRE(seen == expected[i]);
+    }
+}
+
+ZeroJob::ZeroJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+                 std::uint32_t length, bool keep_pages)
+    : rig_(rig), offset_(offset), length_(length) {
+    const std::uint64_t size = rig.options.page_size;
+    for (std::uint64_t page = 0; page != rig.pages(); ++page) {
+        const std::uint64_t end = std::min((page + 1) * size, rig.options.size);
+        if (page * size >= offset && end <= offset + length) whole_.push_back(page);
+    }
+    for (std::uint64_t at = offset; at != offset + length; ++at) rig_.known[at] = false;
+    transfer_.begin(*rig.volume, lanes, account, *this, offset, length, keep_pages);
+}
+
+bool ZeroJob::step(Random&) {
+    if (ended() || !told()) return false;
+    if (!transfer_.done()) return false;
+    end(transfer_.status());
+    if (transfer_.status() != Status::ok) return true;
+    const auto first = rig_.model.begin() + static_cast<std::ptrdiff_t>(offset_);
+    std::fill(first, first + length_, std::byte{0});
+    for (std::uint64_t at = offset_; at != offset_ + length_; ++at) rig_.known[at] = true;
+    return true;
+}
+
+bool run(Lanes& lanes, const std::vector<Job*>& jobs, Random& random) {
+    for (int turns = 0; turns != most_turns; ++turns) {
+        bool moved = false;
+        for (std::size_t i = 0; i != jobs.size(); ++i) {
+            Job& job = *jobs[random.below(static_cast<std::uint32_t>(jobs.size()))];
+            moved = job.step(random) || moved;
+        }
+        if (random.one_in(4)) {
+            for (Job* const job : jobs) moved = job->step(random) || moved;
+        }
+        const bool busy = lanes.busy();
+        lanes.turn();
+        if (moved || busy) continue;
+        for (Job* const job : jobs) moved = job->step(random) || moved;
+        if (moved || lanes.busy()) continue;
+        return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->ended(); });
+    }
+    return false;
+}
+
+void settle(Lanes& lanes) {
+    for (int turns = 0; lanes.busy(); ++turns) {
+        REQUIRE(turns != most_turns);
+        lanes.turn();
+    }
+}
+
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,133 @@
+"""The kernel's own NBD client: a QEMU guest attaches /dev/nbd0, makes a file system on it and uses it.
+
+The guest is a kernel that `./dev setup` has unpacked, and an initramfs of busybox, nbd-client and
+e2fsprogs. Over TCP the server runs on the host; over a Unix socket in the guest.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../integration'))
+os.environ['PATH'] += ':/usr/sbin:/sbin'
+
+import server  # noqa: E402
+import wire  # noqa: E402
+from server import MiB  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CACHE = os.environ.get('GPUNBD_VM_CACHE') or os.path.join(
+    os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'gpunbd/kernel')
+SIZE = 256 * MiB
+
+server.need('qemu-system-x86_64', 'busybox', 'nbd-client', 'mkfs.ext4', 'e2fsck', 'cpio', 'modinfo')
+
+
+def kernel():
+    """(image, {module: path}) of the newest kernel that setup has unpacked."""
+    boot = os.path.join(CACHE, 'boot')
+    images = sorted(name for name in os.listdir(boot) if name.startswith('vmlinuz-')) if os.path.isdir(boot) else []
+    if not images:
+        server.skip(f'no kernel in {CACHE} (./dev setup fetches it)')
+    modules = {}
+    for directory in ('lib/modules', 'usr/lib/modules'):
+        for base, _, files in os.walk(os.path.join(CACHE, directory, images[-1].removeprefix('vmlinuz-'))):
+            for name in files:
+                if '.ko' in name:
+                    modules[name.split('.ko')[0].replace('-', '_')] = os.path.join(base, name)
+    return os.path.join(boot, images[-1]), modules
+
+
+IMAGE, MODULES = kernel()
+if 'nbd' not in MODULES:
+    server.skip(f'no nbd module in {CACHE}')
+BUSYBOX = shutil.which('busybox')
+if 'dynamically linked' in subprocess.run(['file', '-L', BUSYBOX], capture_output=True, text=True, check=False).stdout:
+    server.skip('busybox is not static (busybox-static is needed)')
+
+
+class Initramfs:
+    """A folder that becomes the guest's root."""
+
+    def __init__(self, root):
+        self.root = root
+        self.order = []
+        for directory in ('bin', 'lib', 'lib64', 'modules'):
+            os.makedirs(os.path.join(root, directory))
+        shutil.copy(BUSYBOX, os.path.join(root, 'bin/busybox'))
+        shutil.copy(os.path.join(HERE, 'init'), os.path.join(root, 'init'))
+        os.chmod(os.path.join(root, 'init'), 0o755)
+
+    def program(self, path, name=None):
+        """With the libraries it is linked to, where the loader looks for them."""
+        shutil.copy(path, os.path.join(self.root, 'bin', name or os.path.basename(path)))
+        linked = subprocess.run(['ldd', path], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r'(/\S+) \(0x', linked):
+            target = self.root + library
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy(library, target)
+
+    def module(self, name):
+        """Before it, what it needs; what is not a module is in the kernel."""
+        if name not in MODULES or name in self.order:
+            return
+        path = MODULES[name]
+        plain = os.path.join(self.root, 'modules', name)
+        if path.endswith('.zst'):
+            subprocess.run(['zstd', '-q', '-d', path, '-o', plain], check=True)
+        elif path.endswith('.xz'):
+            with open(plain, 'wb') as file:
+                subprocess.run(['xz', '-dc', path], stdout=file, check=True)
+        else:
+            shutil.copy(path, plain)
+        needs = subprocess.run(['modinfo', '-F', 'depends', path], capture_output=True, text=True, check=True).stdout
+        for need in needs.strip().split(','):
+            self.module(need.replace('-', '_'))
+        self.order.append(name)
+
+    def pack(self, path):
+        with open(os.path.join(self.root, 'modules/order'), 'w', encoding='ascii') as file:
+            file.writelines(f'{name}\n' for name in self.order)
+        subprocess.run(['/bin/sh', '-c', 'find . | cpio --quiet -o -H newc -R 0:0 >"$0"', path], check=True, cwd=self.root)
+
+
+class KernelClient(server.Test):
+    def boot(self, arguments, network=False, programs=()):
+        files = self.directory()
+        initramfs = Initramfs(os.path.join(files, 'root'))
+        for program in ('nbd-client', 'mkfs.ext4', 'e2fsck'):
+            initramfs.program(shutil.which(program))
+        for program in programs:
+            initramfs.program(program)
+        for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
+            initramfs.module(module)
+        image = os.path.join(files, 'initramfs')
+        initramfs.pack(image)
+        nic = ['-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='] if network else ['-nic', 'none']
+        done = self.command('qemu-system-x86_64', '-accel', 'tcg', '-cpu', 'max', '-m', '1536', '-smp', '2', '-nodefaults',
+                            '-no-reboot', '-display', 'none', '-serial', 'stdio', *nic, '-kernel', IMAGE, '-initrd', image,
+                            '-append', f'console=ttyS0 quiet panic=-1 nbd.nbds_max=2 {arguments}', seconds=240)
+        results = re.findall(r'RESULT ([^\r\n]*)', done)
+        if len(results) < 2 or any(' ok' not in line and 'ended with 0' not in line for line in results):
+            print(done[-8000:], file=sys.stderr)
+        return results
+
+    def test_tcp(self):
+        one = self.serve(size=SIZE, tcp=True, unix=False)
+        self.assertEqual(self.boot(f'transport=tcp port={one.port}', network=True), ['tcp-1 ok', 'tcp-4 ok'])
+        if server.STAND_IN:
+            return
+        # The guest has discarded everything at its end, and the memory is free again.
+        with wire.connect(one.address) as client:
+            self.assertEqual(client.status(0, SIZE)[1], [(SIZE, 3)])
+
+    def test_unix(self):
+        if server.STAND_IN:
+            self.skipTest('the server in the guest is gpunbd')
+        results = self.boot('transport=unix', programs=[server.PROGRAM])
+        self.assertEqual(results, ['unix-1 ok', 'unix-4 ok', 'server ended with 0'])
+
+
+if __name__ == '__main__':
+    server.main()
