@@ -346,6 +346,10 @@ void Session::flush() {
             }
             outbox_.sent(done.bytes);
         }
+        if (counts_.requests - requests_at_flush_ == 1 && operations_ == nullptr) {
+            worker_.expect_next_soon();
+        }
+        requests_at_flush_ = counts_.requests;
     }
     if (hang_up_ != nullptr) cut(hang_up_);
     if (end_of_requests_) resume_receiving();

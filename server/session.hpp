@@ -111,6 +111,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Outbox outbox_;
     bool waiting_to_send_ = false;
     bool flush_queued_ = false;
+    std::uint64_t requests_at_flush_ = 0;
     const char* hang_up_ = nullptr;
 
     Gulp* first_ = nullptr;  // what came along with the last option

@@ -4,6 +4,12 @@
 
 namespace gpunbd::server {
 
+namespace {
+
+constexpr auto spin = std::chrono::microseconds(50);
+
+}  // namespace
+
 Worker::Worker(const storage::LaneOptions& options)
     : io_(1), work_(boost::asio::make_work_guard(io_)), lanes_(options) {}
 
@@ -16,7 +22,7 @@ void Worker::run() {
         if (lanes_.busy()) {
             io_.poll();
         } else {
-            io_.run_one();
+            wait_for_events();
             if (!lanes_.busy()) continue;
             io_.poll();  // gathers what other clients want into the same submission
         }
@@ -25,6 +31,16 @@ void Worker::run() {
         for (const auto& session : flushing_) session->flush();
         flushing_.clear();
     }
+}
+
+void Worker::expect_next_soon() { spin_until_ = std::chrono::steady_clock::now() + spin; }
+
+void Worker::wait_for_events() {
+    while (spin_until_ != std::chrono::steady_clock::time_point{}) {
+        if (io_.poll_one() != 0) return;
+        if (std::chrono::steady_clock::now() >= spin_until_) spin_until_ = {};
+    }
+    io_.run_one();
 }
 
 void Worker::stop() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <set>
@@ -46,6 +47,10 @@ class Worker {
     void drain_sessions();
     void cut_sessions();
 
+    // A client that has one request under way at a time was just answered: its next one is likely to
+    // come before the worker could have gone to sleep and been woken.
+    void expect_next_soon();
+
     // The session has answers that were made during a turn of the lanes.
     void flush_after_turn(Session& session);
 
@@ -53,6 +58,8 @@ class Worker {
     std::atomic<std::uint32_t> connections{0};
 
  private:
+    void wait_for_events();
+
     boost::asio::io_context io_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
     storage::Lanes lanes_;
@@ -62,6 +69,7 @@ class Worker {
     Pool<ZeroOperation> zeroes_;
     Pool<StatusOperation> statuses_;
     std::set<std::shared_ptr<Session>> sessions_;
+    std::chrono::steady_clock::time_point spin_until_;
     std::vector<std::shared_ptr<Session>> to_flush_;
     std::vector<std::shared_ptr<Session>> flushing_;
 };

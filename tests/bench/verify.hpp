@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -73,7 +74,8 @@ class Verifier {
             try {
                 send_jobs(jobs);
             } catch (...) {
-                send_failure = std::current_exception();
+                // Once the receiver has failed, it is what cut the sender off.
+                if (!stopped_) send_failure = std::current_exception();
                 shutdown(fd(), SHUT_RDWR);
             }
         });

@@ -321,9 +321,11 @@ TEST_CASE("--config names the flag that it excludes") {
         flag.insert(flag.begin(), {"serve", "--config", "c"});
         const CommandLine line = parse(flag);
         CHECK(line.exit_code == 2);
-        CHECK(line.message == "gpunbd serve: --config and " + name +
-                                  " exclude each other: exports and listeners stand in the file "
-                                  "(see 'gpunbd serve --help')\n");
+        std::string expected = "gpunbd serve: --config and ";
+        expected.append(name).append(
+            " exclude each other: exports and listeners stand in the file (see 'gpunbd serve "
+            "--help')\n");
+        CHECK(line.message == expected);
     }
 }
 

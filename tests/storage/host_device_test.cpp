@@ -75,7 +75,7 @@ TEST_CASE("host device: the reserve is left alone") {
 }
 
 TEST_CASE("host device: more than the machine has is refused, not promised") {
-    const auto device = open_host_device(0, {.reserve = 0});
+    const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
     Slab slab;
     CHECK(device->allocate(std::uint64_t{1} << 46, Provision::thin, slab) == Status::no_space);
     CHECK(device->allocate(std::uint64_t{1} << 46, Provision::full, slab) == Status::no_space);

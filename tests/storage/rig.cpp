@@ -185,6 +185,7 @@ bool ReadJob::step(Random& random) {
         end(Status::ok);
         return true;
     }
+    if (transfer_.whole_ready()) expect_whole_ = true;
     if (lent_.empty() || random.one_in(2)) {
         ReadTransfer::Piece piece;
         if (transfer_.next(piece)) {
@@ -196,6 +197,8 @@ bool ReadJob::step(Random& random) {
             lent_.push_back(piece);
             return true;
         }
+        // Once all of it was ready, there is no waiting any more.
+        REQUIRE((!expect_whole_ || transfer_.all_taken()));
         if (lent_.empty()) {
             blocked_ = true;
             return false;

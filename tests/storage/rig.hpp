@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +22,7 @@ namespace gpunbd::storage::test {
 constexpr std::uint32_t kib = 1 << 10;
 
 struct RigOptions {
-    std::string devices = "h";  // one each: 'h' is addressed in place, 's' through staging memory
+    std::string_view devices = "h";  // one each: 'h' is addressed in place, 's' through staging memory
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
@@ -117,6 +117,7 @@ class ReadJob final : public Job {
     std::uint64_t end_;
     std::deque<ReadTransfer::Piece> lent_;
     bool abandoned_ = false;
+    bool expect_whole_ = false;
     bool blocked_ = false;
 };
 

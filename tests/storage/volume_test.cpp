@@ -192,7 +192,7 @@ TEST_CASE("volume: map, unmap, find and pins against a plain model") {
     }
 }
 
-TEST_CASE("volume: run_length against a plain model") {
+TEST_CASE("volume: run_at against a plain model") {
     constexpr std::uint64_t page_size = 64 * kib;
     for (const std::uint64_t size : {std::uint64_t{1}, page_size - 1, page_size, page_size + 1,
                                      9 * page_size, 9 * page_size + 100}) {
@@ -220,7 +220,9 @@ TEST_CASE("volume: run_length against a plain model") {
                 if (random.one_in(3)) end = size;
                 std::uint64_t at = from;
                 while (at != end && mapped[at / page_size] == mapped[from / page_size]) ++at;
-                REQUIRE(volume->run_length(from, end - from) == at - from);
+                const Volume::Run run = volume->run_at(from, end - from);
+                REQUIRE(run.length == at - from);
+                REQUIRE(run.mapped == mapped[from / page_size]);
             }
         }
     }
