@@ -29,8 +29,8 @@ class Outbox {
     // The item to fill in. `sender` is who sends: while another operation holds the stream, the item
     // waits behind it.
     Item& add(const Operation* sender);
-    // Nothing but the holder's items is sent until it lets go: a simple reply to a READ is one header
-    // and then all of its data. false: another holds the stream, and `holder` is resumed later.
+    // Nothing but the holder's items is sent until it lets go: a READ that is answered in one
+    // piece is one header and then all of its data. false: another holds the stream, and `holder` is resumed later.
     bool hold(Operation& holder);
     // Does nothing if `holder` does not hold. Then resumes those who were refused.
     void let_go(const Operation& holder);

@@ -18,6 +18,7 @@ constexpr std::array<std::byte, zeroes_length> zeroes{};
 void ReadOperation::start(Session& session, const protocol::Command& command) {
     attach(session, command);
     structured_ = session.agreement().structured_replies;
+    in_one_ = !structured_ || command.one_chunk;
     header_sent_ = answered_ = false;
     lent_ = 0;
     if (command.length == 0) {
@@ -49,7 +50,7 @@ void ReadOperation::transfer_moved(storage::Transfer&) {
 void ReadOperation::send_ready() {
     if (abandoned_ || answered_) return;
     Outbox& outbox = session_->outbox();
-    if (!structured_ && !header_sent_ && !transfer_.whole_ready()) {
+    if (in_one_ && !header_sent_ && !transfer_.whole_ready()) {
         // It will take several turns, and must have the stream to itself for all of them.
         if (transfer_.ready() && !outbox.hold(*this)) return;
     }
@@ -67,10 +68,10 @@ void ReadOperation::send_ready() {
 }
 
 void ReadOperation::send_data(const storage::ReadTransfer::Piece& piece) {
-    if (!structured_) send_header_once();
+    if (in_one_) send_header_once();
     Outbox::Item& item = session_->outbox().add(this);
     item.header_length = 0;
-    if (structured_) {
+    if (!in_one_) {
         item.header_length = static_cast<std::uint8_t>(protocol::encode_data_chunk(
             item.header, command_.cookie, piece.offset, piece.length, answered_));
     }
@@ -80,7 +81,7 @@ void ReadOperation::send_data(const storage::ReadTransfer::Piece& piece) {
 }
 
 void ReadOperation::send_hole(const storage::ReadTransfer::Piece& piece) {
-    if (structured_) {
+    if (!in_one_) {
         Outbox::Item& item = session_->outbox().add(this);
         item.header_length = static_cast<std::uint8_t>(protocol::encode_hole_chunk(
             item.header, command_.cookie, piece.offset, piece.length, answered_));
@@ -101,13 +102,15 @@ void ReadOperation::send_hole(const storage::ReadTransfer::Piece& piece) {
     }
 }
 
-// A simple reply: nothing else may be sent between its header and the end of its data.
 void ReadOperation::send_header_once() {
     if (header_sent_) return;
     header_sent_ = true;
     Outbox::Item& item = session_->outbox().add(this);
     item.header_length = static_cast<std::uint8_t>(
-        protocol::encode_simple_reply(item.header, protocol::Error::none, command_.cookie));
+        structured_ ? protocol::encode_data_chunk(item.header, command_.cookie, command_.offset,
+                                                  command_.length, true)
+                    : protocol::encode_simple_reply(item.header, protocol::Error::none,
+                                                    command_.cookie));
     item.payload = nullptr;
     item.payload_length = 0;
     item.operation = nullptr;
@@ -115,9 +118,10 @@ void ReadOperation::send_header_once() {
 
 void ReadOperation::fail() {
     answered_ = true;
+    session_->report_failure(*this, transfer_.status());
     transfer_.abandon();
     if (header_sent_) {
-        session_->hang_up("a READ failed after the header of its simple reply had been sent");
+        session_->hang_up("a READ failed after the header of its only chunk had been sent");
         return;
     }
     protocol::ReplyHeader header;

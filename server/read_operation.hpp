@@ -25,7 +25,9 @@ class ReadOperation final : public Operation {
 
     storage::ReadTransfer transfer_;
     bool structured_ = false;
-    bool header_sent_ = false;     // simple replies: one header for all
+    // A simple reply, or a read that must not be fragmented: one header, and then all of the data.
+    bool in_one_ = false;
+    bool header_sent_ = false;     // in_one_: the header is in the outbox
     bool answered_ = false;        // the last chunk, or the error, is in the outbox
     std::uint32_t lent_ = 0;       // pieces in the outbox
 };

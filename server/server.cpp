@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,15 @@ storage::LaneOptions lane_options(const config::PipelineOptions& pipeline) {
     return lanes;
 }
 
+// Every connection is a descriptor; the usual soft limit of 1024 is there for programs that use
+// select().
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 Server::Server(const config::ServeCommand& command, config::Options options)
@@ -55,6 +65,7 @@ Server::~Server() {
 
 int Server::run() {
     ::signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
     signals_.add(SIGTERM);
     signals_.add(SIGINT);
     signals_.add(SIGHUP);

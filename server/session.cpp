@@ -25,6 +25,7 @@ constexpr std::size_t small_gulp = 4 * 1024;      // bytes
 constexpr std::size_t most_lent = 8;              // pieces of a write received into at once
 constexpr std::size_t most_sent = 512;            // pieces sent at once; IOV_MAX is 1024
 constexpr int rounds_per_turn = 8;                // gulps before other connections get their turn
+constexpr auto report_interval = std::chrono::seconds(1);
 constexpr std::uint64_t request_cost = 512;       // bytes in flight that any request counts for
 
 }  // namespace
@@ -390,6 +391,23 @@ asio::awaitable<void> Session::pause() {
         paused_ = false;
     }
     resumed_ = false;
+}
+
+void Session::report_failure(const Operation& operation, storage::Status status) {
+    const Clock::time_point now = Clock::now();
+    if (last_report_ != Clock::time_point{} && now - last_report_ < report_interval) {
+        ++unreported_;
+        return;
+    }
+    const protocol::Command& command = operation.command();
+    spdlog::warn("{}: export '{}': request {} at offset {}, {} bytes, failed: {} ({} more like it)",
+                 stream_.peer(), agreement_.export_info.name,
+                 static_cast<std::uint16_t>(command.type), command.offset, command.length,
+                 status == storage::Status::no_space ? "no space left on its device"
+                                                     : "the device reported an error",
+                 unreported_);
+    last_report_ = now;
+    unreported_ = 0;
 }
 
 // --- draining and closed

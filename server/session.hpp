@@ -50,6 +50,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void finish(WriteOperation& operation) { retire(operation, worker_.writes()); }
     void finish(ZeroOperation& operation) { retire(operation, worker_.zeroes()); }
     void finish(StatusOperation& operation) { retire(operation, worker_.statuses()); }
+    // One line in the log, but not one for each of a flood.
+    void report_failure(const Operation& operation, storage::Status status);
     // Once the turn of the lanes is over, flush().
     void flush_soon();
     // A write has room again, or bytes in flight have become fewer.
@@ -137,6 +139,8 @@ class Session : public std::enable_shared_from_this<Session> {
         std::uint64_t written = 0;  // bytes
     } counts_;
     Clock::time_point started_ = Clock::now();
+    Clock::time_point last_report_;
+    std::uint64_t unreported_ = 0;
 };
 
 }  // namespace gpunbd::server

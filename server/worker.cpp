@@ -1,5 +1,7 @@
 #include "server/worker.hpp"
 
+#include <boost/asio/steady_timer.hpp>
+
 #include "server/session.hpp"
 
 namespace gpunbd::server {
@@ -11,7 +13,10 @@ constexpr auto spin = std::chrono::microseconds(50);
 }  // namespace
 
 Worker::Worker(const storage::LaneOptions& options)
-    : io_(1), work_(boost::asio::make_work_guard(io_)), lanes_(options) {}
+    : io_(1), work_(boost::asio::make_work_guard(io_)), lanes_(options) {
+    // Asio opens its epoll descriptors with the first timer or socket: have them from the start.
+    const boost::asio::steady_timer first(io_);
+}
 
 Worker::~Worker() = default;
 

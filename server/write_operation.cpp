@@ -32,6 +32,7 @@ std::size_t WriteOperation::take(std::span<const std::byte> payload) {
 bool WriteOperation::discards() {
     if (!given_up_ && transfer_.status() != storage::Status::ok) {
         given_up_ = true;
+        session_->report_failure(*this, transfer_.status());
         transfer_.abandon();
     }
     return given_up_;

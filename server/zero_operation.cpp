@@ -20,6 +20,9 @@ void ZeroOperation::transfer_moved(storage::Transfer&) {
 void ZeroOperation::answer_if_done() {
     if (!transfer_.done()) return;
     if (!abandoned_) {
+        if (transfer_.status() != storage::Status::ok) {
+            session_->report_failure(*this, transfer_.status());
+        }
         protocol::ReplyHeader header;
         session_->send_header(header,
                               protocol::encode_simple_reply(header, wire_error(transfer_.status()),
