@@ -302,7 +302,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         const std::string message(row.message);
         const std::string command = message.substr(0, message.find(':'));
         CHECK(line.exit_code == 2);
-        CHECK(line.message == message + " (see '" + command + " --help')\n");
+        std::string expected = message;
+        expected.append(" (see '").append(command).append(" --help')\n");
+        CHECK(line.message == expected);
         CHECK_FALSE(line.serve.has_value());
         CHECK_FALSE(line.devices.has_value());
         CHECK_FALSE(line.check.has_value());
