@@ -38,8 +38,9 @@ CaptiveCommand::CaptiveCommand() {
     const char* base = std::getenv("TMPDIR");
     std::string pattern = fmt::format("{}/gpunbdXXXXXX", base != nullptr ? base : "/tmp");
     if (::mkdtemp(pattern.data()) == nullptr) {
-        throw std::runtime_error(fmt::format("--run: cannot make a directory for the socket, {}: {}",
-                                             pattern, std::strerror(errno)));
+        throw std::runtime_error(
+            fmt::format("--run: cannot make a directory for the socket, {}: {}", pattern,
+                        std::strerror(errno)));
     }
     directory_ = pattern;
     socket_path_ = directory_ + "/socket";
@@ -74,11 +75,12 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &defaults);
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    const int error =
-        ::posix_spawn(&pid_, shell.c_str(), nullptr, &attributes, arguments.data(), pointers.data());
+    const int error = ::posix_spawn(&pid_, shell.c_str(), nullptr, &attributes, arguments.data(),
+                                    pointers.data());
     ::posix_spawnattr_destroy(&attributes);
     if (error != 0) {
-        throw std::runtime_error(fmt::format("--run: cannot start {}: {}", shell, std::strerror(error)));
+        throw std::runtime_error(
+            fmt::format("--run: cannot start {}: {}", shell, std::strerror(error)));
     }
 }
 

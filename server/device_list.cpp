@@ -32,8 +32,7 @@ void print_device(const storage::Device& device) {
 }  // namespace
 
 int list_devices(bool calibrate) {
-    static_cast<void>(calibrate);
-    DeviceRegistry devices({});
+    DeviceRegistry devices({}, calibrate);
     print_device(devices.open("host"));
     std::string why_none;
     const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
@@ -42,6 +41,7 @@ int list_devices(bool calibrate) {
     for (const std::string& id : gpus) {
         try {
             print_device(devices.open(id));
+            fmt::print("{}", devices.calibration(id));
         } catch (const std::exception& error) {
             fmt::print(stderr, "{}: {}\n", id, error.what());
             all_work = false;

@@ -1,6 +1,7 @@
 // The devices that are open in this process, by their ids. They live until it ends.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,11 +14,17 @@ namespace gpunbd::server {
 
 class DeviceRegistry {
  public:
-    explicit DeviceRegistry(std::vector<config::DeviceOptions> options);
+    // `calibrate`: measure each GPU when it is opened, in under a second, and choose its copy paths
+    // and chunk size by that; else the built-in choice stands.
+    DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate);
 
     // Opens it on first use. Throws std::runtime_error with one clear line where there is no such
     // device or it cannot be used.
     storage::Device& open(const std::string& id);
+    // What its calibration found, for people; empty where there was none.
+    std::string calibration(const std::string& id) const;
+    // Of the open devices, each once; empty where none is known.
+    std::vector<int> numa_nodes() const;
     // The ids of the GPUs of this machine; empty: `why_none` says why.
     static std::vector<std::string> gpus(std::string& why_none);
 
@@ -26,9 +33,12 @@ class DeviceRegistry {
 
  private:
     config::DeviceOptions options_of(const std::string& id) const;
+    void calibrate(storage::Device& device);
 
     std::vector<config::DeviceOptions> options_;
+    const bool calibrate_;
     std::vector<std::unique_ptr<storage::Device>> devices_;
+    std::map<std::string, std::string> calibrations_;
 };
 
 }  // namespace gpunbd::server

@@ -32,8 +32,9 @@ void choose_device(config::ExportOptions& options) {
     }
     options.devices = {"host"};
     if (options.size.percent != 0) options.size = {.bytes = host_fallback};
-    spdlog::warn("export '{}': NO GPU ({}): serving {} of HOST memory instead; name a device to choose",
-                 options.name, why_none, config::format_size(options.size));
+    spdlog::warn(
+        "export '{}': NO GPU ({}): serving {} of HOST memory instead; name a device to choose",
+        options.name, why_none, config::format_size(options.size));
 }
 
 std::uint64_t size_in_bytes(const config::Size& size, const std::vector<storage::Device*>& devices,

@@ -1,5 +1,5 @@
-// The exports that are offered now: a snapshot that is exchanged as a whole when the configuration is
-// loaded again, and that any thread may read.
+// The exports that are offered now: a snapshot that is exchanged as a whole when the configuration
+// is loaded again, and that any thread may read.
 #pragma once
 
 #include <map>

@@ -122,8 +122,8 @@ std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (options.path.empty() || options.path.size() >= sizeof address.sun_path) {
-        throw std::runtime_error(fmt::format("{}: a path must have 1 to {} bytes", where,
-                                             sizeof address.sun_path - 1));
+        throw std::runtime_error(
+            fmt::format("{}: a path must have 1 to {} bytes", where, sizeof address.sun_path - 1));
     }
     std::memcpy(address.sun_path, options.path.data(), options.path.size());
     remove_stale_socket(address, where);
@@ -138,7 +138,8 @@ std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
     std::unique_ptr<Listener> listener(new Listener(io, fd.release(), where, options.path));
     if (!options.owner.empty()) give_to(options.path, options.owner, where);
     if (::chmod(options.path.c_str(), options.mode) != 0) fail(where, "cannot set its mode");
-    if (::listen(listener->socket_.native_handle(), backlog) != 0) fail(where, "cannot listen there");
+    if (::listen(listener->socket_.native_handle(), backlog) != 0)
+        fail(where, "cannot listen there");
     return listener;
 }
 
@@ -147,7 +148,8 @@ std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
     int listening = 0;
     socklen_t length = sizeof listening;
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
-        throw std::runtime_error(where + ": it does not listen; only listening sockets can be used");
+        throw std::runtime_error(where +
+                                 ": it does not listen; only listening sockets can be used");
     }
     return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
 }
@@ -173,8 +175,8 @@ asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
         const auto [error] = co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
                                                          asio::as_tuple(asio::use_awaitable));
         if (error) co_return;
-        const int fd = ::accept4(socket_.native_handle(), nullptr, nullptr,
-                                 SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int fd =
+            ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             (*on_accept)(fd);
         } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {

@@ -20,8 +20,8 @@ class Operation : public storage::TransferOwner {
     virtual void sent() {}
     // The stream that another operation held is free (Outbox::hold).
     virtual void resume() {}
-    // The client is gone and nothing of the operation is in the outbox any more. It finishes as soon
-    // as no copy of its own is in flight.
+    // The client is gone and nothing of the operation is in the outbox any more. It finishes as
+    // soon as no copy of its own is in flight.
     virtual void abandon() = 0;
 
     const protocol::Command& command() const { return command_; }
@@ -39,7 +39,8 @@ class Operation : public storage::TransferOwner {
 
  private:
     friend class Session;
-    Operation* next_ = nullptr;      // the session's list of live operations
+    storage::TraceClock::time_point received_at_;  // only with a trace
+    Operation* next_ = nullptr;                    // the session's list of live operations
     Operation* previous_ = nullptr;
 };
 

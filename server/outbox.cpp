@@ -12,12 +12,14 @@ constexpr std::size_t most_sent = 1024;  // items that have gone and are still k
 }  // namespace
 
 Outbox::Item& Outbox::add(const Operation* sender) {
-    if (holder_ != nullptr && holder_ != sender) return behind_.emplace_back();
+    const bool behind = holder_ != nullptr && holder_ != sender;
     if (first_ == items_.size() || first_ == most_sent) {
         items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
     }
-    return items_.emplace_back();
+    Item& item = (behind ? behind_ : items_).emplace_back();
+    if (trace_ != nullptr) item.since = storage::TraceClock::now();
+    return item;
 }
 
 bool Outbox::hold(Operation& holder) {
@@ -70,6 +72,7 @@ void Outbox::sent(std::size_t bytes) {
         if (sent_of_first_ < length) return;
         sent_of_first_ -= length;
         ++first_;
+        if (trace_ != nullptr) trace_->record(storage::TraceClock::now() - item.since);
         // The item may move or go as soon as its operation adds another.
         if (Operation* operation = item.operation; operation != nullptr) operation->sent();
     }

@@ -1,5 +1,5 @@
-// What a connection has yet to send: reply headers with the payload that follows each, in order, and
-// who is to be told when they have gone. Payload is lent, never copied.
+// What a connection has yet to send: reply headers with the payload that follows each, in order,
+// and who is to be told when they have gone. Payload is lent, never copied.
 #pragma once
 
 #include <sys/uio.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocol/reply.hpp"
+#include "storage/histogram.hpp"
 
 namespace gpunbd::server {
 
@@ -16,6 +17,9 @@ class Operation;
 
 class Outbox {
  public:
+    // `trace`: how long items waited, not owned; null: not kept.
+    explicit Outbox(storage::Histogram* trace) : trace_(trace) {}
+
     // A reply header of `header_length` bytes in `header`, then `payload`. Where `operation` is not
     // null its sent() is called once the last byte has gone.
     struct Item {
@@ -24,13 +28,15 @@ class Outbox {
         std::size_t payload_length = 0;  // bytes
         const std::byte* payload = nullptr;
         Operation* operation = nullptr;
+        storage::TraceClock::time_point since;  // only with a trace
     };
 
-    // The item to fill in. `sender` is who sends: while another operation holds the stream, the item
-    // waits behind it.
+    // The item to fill in. `sender` is who sends: while another operation holds the stream, the
+    // item waits behind it.
     Item& add(const Operation* sender);
     // Nothing but the holder's items is sent until it lets go: a READ that is answered in one
-    // piece is one header and then all of its data. false: another holds the stream, and `holder` is resumed later.
+    // piece is one header and then all of its data. false: another holds the stream, and `holder`
+    // is resumed later.
     bool hold(Operation& holder);
     // Does nothing if `holder` does not hold. Then resumes those who were refused.
     void let_go(const Operation& holder);
@@ -45,7 +51,8 @@ class Outbox {
     void clear();
 
  private:
-    std::vector<Item> items_;   // [first_, end) are to be sent; grows to the queue depth, then stays
+    storage::Histogram* const trace_;
+    std::vector<Item> items_;  // [first_, end) are to be sent; grows to the queue depth, then stays
     std::size_t first_ = 0;
     std::size_t sent_of_first_ = 0;  // bytes
     std::vector<Item> behind_;

@@ -57,70 +57,60 @@ void ReadOperation::send_ready() {
     for (storage::ReadTransfer::Piece piece; transfer_.next(piece);) {
         ++lent_;
         answered_ = transfer_.all_taken();
-        if (piece.data != nullptr) {
-            send_data(piece);
-        } else {
-            send_hole(piece);
+        send(piece);
+        if (answered_) {
+            session_->answered(*this);
+            outbox.let_go(*this);
         }
-        if (answered_) outbox.let_go(*this);
     }
     if (transfer_.status() != storage::Status::ok && !answered_ && lent_ == 0) fail();
 }
 
-void ReadOperation::send_data(const storage::ReadTransfer::Piece& piece) {
-    if (in_one_) send_header_once();
-    Outbox::Item& item = session_->outbox().add(this);
-    item.header_length = 0;
+// The header that belongs before a piece: of its own chunk, or, where all is answered in one, that
+// of the whole before the first piece and none after.
+void ReadOperation::put_header(Outbox::Item& item, const storage::ReadTransfer::Piece& piece) {
+    std::size_t length = 0;
     if (!in_one_) {
-        item.header_length = static_cast<std::uint8_t>(protocol::encode_data_chunk(
-            item.header, command_.cookie, piece.offset, piece.length, answered_));
+        length = piece.data != nullptr
+                     ? protocol::encode_data_chunk(item.header, command_.cookie, piece.offset,
+                                                   piece.length, answered_)
+                     : protocol::encode_hole_chunk(item.header, command_.cookie, piece.offset,
+                                                   piece.length, answered_);
+    } else if (!header_sent_) {
+        length = structured_ ? protocol::encode_data_chunk(item.header, command_.cookie,
+                                                           command_.offset, command_.length, true)
+                             : protocol::encode_simple_reply(item.header, protocol::Error::none,
+                                                             command_.cookie);
     }
-    item.payload = piece.data;
-    item.payload_length = piece.length;
-    item.operation = this;
+    header_sent_ = true;
+    item.header_length = static_cast<std::uint8_t>(length);
 }
 
-void ReadOperation::send_hole(const storage::ReadTransfer::Piece& piece) {
-    if (!in_one_) {
+void ReadOperation::send(const storage::ReadTransfer::Piece& piece) {
+    if (piece.data != nullptr || !in_one_) {
         Outbox::Item& item = session_->outbox().add(this);
-        item.header_length = static_cast<std::uint8_t>(protocol::encode_hole_chunk(
-            item.header, command_.cookie, piece.offset, piece.length, answered_));
-        item.payload = nullptr;
-        item.payload_length = 0;
+        put_header(item, piece);
+        item.payload = piece.data;
+        item.payload_length = piece.data != nullptr ? piece.length : 0;
         item.operation = this;
         return;
     }
-    send_header_once();
     for (std::size_t left = piece.length; left != 0;) {
         const std::size_t part = std::min(left, zeroes_length);
         left -= part;
         Outbox::Item& item = session_->outbox().add(this);
-        item.header_length = 0;
+        put_header(item, piece);
         item.payload = zeroes.data();
         item.payload_length = part;
         item.operation = left == 0 ? this : nullptr;
     }
 }
 
-void ReadOperation::send_header_once() {
-    if (header_sent_) return;
-    header_sent_ = true;
-    Outbox::Item& item = session_->outbox().add(this);
-    item.header_length = static_cast<std::uint8_t>(
-        structured_ ? protocol::encode_data_chunk(item.header, command_.cookie, command_.offset,
-                                                  command_.length, true)
-                    : protocol::encode_simple_reply(item.header, protocol::Error::none,
-                                                    command_.cookie));
-    item.payload = nullptr;
-    item.payload_length = 0;
-    item.operation = nullptr;
-}
-
 void ReadOperation::fail() {
     answered_ = true;
     session_->report_failure(*this, transfer_.status());
     transfer_.abandon();
-    if (header_sent_) {
+    if (in_one_ && header_sent_) {
         session_->hang_up("a READ failed after the header of its only chunk had been sent");
         return;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server/operation.hpp"
+#include "server/outbox.hpp"
 #include "storage/read_transfer.hpp"
 
 namespace gpunbd::server {
@@ -17,9 +18,8 @@ class ReadOperation final : public Operation {
 
  private:
     void send_ready();
-    void send_data(const storage::ReadTransfer::Piece& piece);
-    void send_hole(const storage::ReadTransfer::Piece& piece);
-    void send_header_once();
+    void send(const storage::ReadTransfer::Piece& piece);
+    void put_header(Outbox::Item& item, const storage::ReadTransfer::Piece& piece);
     void fail();
     void finish_if_over();
 
@@ -27,9 +27,9 @@ class ReadOperation final : public Operation {
     bool structured_ = false;
     // A simple reply, or a read that must not be fragmented: one header, and then all of the data.
     bool in_one_ = false;
-    bool header_sent_ = false;     // in_one_: the header is in the outbox
-    bool answered_ = false;        // the last chunk, or the error, is in the outbox
-    std::uint32_t lent_ = 0;       // pieces in the outbox
+    bool header_sent_ = false;  // the first header is in the outbox
+    bool answered_ = false;     // the last chunk, or the error, is in the outbox
+    std::uint32_t lent_ = 0;    // pieces in the outbox
 };
 
 }  // namespace gpunbd::server

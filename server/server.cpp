@@ -12,6 +12,7 @@
 
 #include "config/yaml_file.hpp"
 #include "server/export_factory.hpp"
+#include "server/numa.hpp"
 #include "server/socket_activation.hpp"
 
 namespace gpunbd::server {
@@ -23,12 +24,13 @@ namespace {
 constexpr auto drain_poll = std::chrono::milliseconds(20);
 
 std::uint32_t worker_count(const config::Options& options) {
-    return options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+    return options.threads != 0 ? options.threads
+                                : std::max(1U, std::thread::hardware_concurrency());
 }
 
 storage::LaneOptions lane_options(const config::PipelineOptions& pipeline) {
     storage::LaneOptions lanes;
-    if (pipeline.chunk_size) lanes.chunk_size = static_cast<std::uint32_t>(*pipeline.chunk_size);
+    lanes.chunk_size = static_cast<std::uint32_t>(pipeline.chunk_size.value_or(0));
     lanes.slots = pipeline.slots;
     lanes.pinned = pipeline.pinned;
     return lanes;
@@ -48,7 +50,7 @@ void raise_descriptor_limit() {
 Server::Server(const config::ServeCommand& command, config::Options options)
     : command_(command),
       options_(std::move(options)),
-      devices_(options_.devices),
+      devices_(options_.devices, true),
       limits_{.handshake = options_.limits.handshake,
               .in_flight = options_.limits.in_flight_per_connection,
               .farewell = options_.limits.drain},
@@ -69,6 +71,7 @@ int Server::run() {
     signals_.add(SIGTERM);
     signals_.add(SIGINT);
     signals_.add(SIGHUP);
+    signals_.add(SIGUSR1);
     if (command_.run) {
         captive_.emplace();
         signals_.add(SIGCHLD);
@@ -82,6 +85,7 @@ int Server::run() {
     }
     if (captive_) captive_->start(*command_.run, options_.exports.front().name);
     io_.run();
+    print_trace();
     return exit_code_;
 }
 
@@ -114,15 +118,21 @@ void Server::open_listeners() {
 
 void Server::start_workers() {
     const std::uint32_t count = worker_count(options_);
-    limits_.in_flight = std::min(limits_.in_flight, options_.limits.in_flight);
+    const std::uint64_t in_flight = options_.limits.in_flight / count;
+    const std::vector<int> nodes = devices_.numa_nodes();
     // Signals are for the main thread.
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     for (std::uint32_t i = 0; i != count; ++i) {
-        workers_.push_back(std::make_unique<Worker>(lane_options(options_.pipeline)));
-        threads_.emplace_back([worker = workers_.back().get()] { worker->run(); });
+        workers_.push_back(
+            std::make_unique<Worker>(lane_options(options_.pipeline), in_flight, options_.trace));
+        const int node = nodes.empty() ? -1 : nodes[i % nodes.size()];
+        threads_.emplace_back([worker = workers_.back().get(), node] {
+            stay_on_node(node);
+            worker->run();
+        });
         ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -145,8 +155,7 @@ void Server::accepted(int fd) {
         Socket socket(least->io());
         // The protocol is only used to make new sockets; this one is there already.
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
-        Session::start(
-            std::make_shared<Session>(*least, std::move(socket), exports_, limits_));
+        Session::start(std::make_shared<Session>(*least, std::move(socket), exports_, limits_));
     });
 }
 
@@ -163,6 +172,8 @@ void Server::on_signal(int signal) {
         if (captive_ && captive_->ended(exit_code_)) begin_drain();
     } else if (signal == SIGHUP) {
         reload();
+    } else if (signal == SIGUSR1) {
+        print_trace();
     } else if (draining_) {
         drain_until_ = std::chrono::steady_clock::now();  // told twice: at once
     } else {
@@ -195,6 +206,14 @@ void Server::reload() {
     options_.exports = loaded.options.exports;
     options_.devices = loaded.options.devices;
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
+}
+
+void Server::print_trace() {
+    std::vector<const Trace*> traces;
+    for (const auto& worker : workers_) {
+        if (worker->trace() != nullptr) traces.push_back(worker->trace());
+    }
+    if (!traces.empty()) spdlog::info("trace of all workers\n{}", describe_traces(traces));
 }
 
 void Server::begin_drain() {

@@ -39,6 +39,7 @@ class Server {
     void wait_for_signal();
     void on_signal(int signal);
     void reload();
+    void print_trace();
     void begin_drain();
     void drained_or_wait();
 

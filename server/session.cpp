@@ -18,15 +18,15 @@ namespace {
 
 constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 
-// Payload of large writes is received straight into lent memory; behind it, room for the next header
-// and only a little of the payload that follows it, which would be copied twice.
+// Payload of large writes is received straight into lent memory; behind it, room for the next
+// header and only a little of the payload that follows it, which would be copied twice.
 constexpr std::uint32_t large_write = 16 * 1024;  // bytes
 constexpr std::size_t small_gulp = 4 * 1024;      // bytes
 constexpr std::size_t most_lent = 8;              // pieces of a write received into at once
 constexpr std::size_t most_sent = 512;            // pieces sent at once; IOV_MAX is 1024
 constexpr int rounds_per_turn = 8;                // gulps before other connections get their turn
 constexpr auto report_interval = std::chrono::seconds(1);
-constexpr std::uint64_t request_cost = 512;       // bytes in flight that any request counts for
+constexpr std::uint64_t request_cost = 512;  // bytes in flight that any request counts for
 
 }  // namespace
 
@@ -194,6 +194,7 @@ Session::Received Session::receive(Gulp& gulp) {
         asked += room.size();
     }
     const Stream::Result got = stream_.receive(std::span(pieces).first(count));
+    if (worker_.trace() != nullptr) received_at_ = storage::TraceClock::now();
     if (got.would_block) return Received::less;
     if (got.ended) {
         if (got.error != 0) cut(fmt::format("receiving failed: {}", std::strerror(got.error)));
@@ -242,11 +243,17 @@ void Session::write_received() {
     if (writing_->missing() != 0) return;
     WriteOperation& complete = *writing_;
     writing_ = nullptr;
+    if (Trace* const trace = worker_.trace(); trace != nullptr) {
+        trace->payload.record(storage::TraceClock::now() - complete.received_at_);
+    }
     complete.payload_complete();
 }
 
 void Session::begin(const protocol::Request& request) {
     ++counts_.requests;
+    if (Trace* const trace = worker_.trace(); trace != nullptr) {
+        trace->received.record(storage::TraceClock::now() - received_at_);
+    }
     const protocol::Admission admission = protocol::admit(request, agreement_);
     if (const auto* command = std::get_if<protocol::Command>(&admission)) {
         if (state_ == State::draining && command->type != protocol::CommandType::disc) {
@@ -294,7 +301,9 @@ void Session::execute(const protocol::Command& command) {
             send_header(header, protocol::encode_simple_reply(header, protocol::Error::none,
                                                               command.cookie));
             return;
-        case protocol::CommandType::disc: end_of_requests_ = true; return;
+        case protocol::CommandType::disc:
+            end_of_requests_ = true;
+            return;
     }
 }
 
@@ -363,12 +372,15 @@ void Session::link(Operation& operation, const protocol::Command& command) {
     operation.next_ = operations_;
     if (operations_ != nullptr) operations_->previous_ = &operation;
     operations_ = &operation;
+    if (worker_.trace() != nullptr) operation.received_at_ = received_at_;
     in_flight_ += command.length + request_cost;
+    worker_.charge(command.length + request_cost);
 }
 
 void Session::unlink(Operation& operation) {
-    const bool was_over = over_limit();
+    const bool was_over = in_flight_ > limits_.in_flight;
     in_flight_ -= operation.command().length + request_cost;
+    worker_.discharge(operation.command().length + request_cost);
     if (operation.previous_ != nullptr) {
         operation.previous_->next_ = operation.next_;
     } else {
@@ -377,6 +389,14 @@ void Session::unlink(Operation& operation) {
     if (operation.next_ != nullptr) operation.next_->previous_ = operation.previous_;
     if (was_over || operations_ == nullptr) resume_receiving();
     if (state_ == State::draining && operations_ == nullptr) stream_.stop_receiving();
+}
+
+bool Session::over_limit() {
+    if (operations_ == nullptr) return false;
+    if (in_flight_ > limits_.in_flight) return true;
+    if (!worker_.over_limit()) return false;
+    worker_.wait_for_room(*this);
+    return true;
 }
 
 void Session::resume_receiving() {
@@ -391,6 +411,13 @@ asio::awaitable<void> Session::pause() {
         paused_ = false;
     }
     resumed_ = false;
+}
+
+void Session::answered(const Operation& operation) {
+    Trace* const trace = worker_.trace();
+    if (trace == nullptr) return;
+    (operation.command().type == protocol::CommandType::read ? trace->read : trace->write)
+        .record(storage::TraceClock::now() - operation.received_at_);
 }
 
 void Session::report_failure(const Operation& operation, storage::Status status) {

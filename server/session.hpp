@@ -50,6 +50,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void finish(WriteOperation& operation) { retire(operation, worker_.writes()); }
     void finish(ZeroOperation& operation) { retire(operation, worker_.zeroes()); }
     void finish(StatusOperation& operation) { retire(operation, worker_.statuses()); }
+    // For the trace: all of the operation's answer is ready.
+    void answered(const Operation& operation);
     // One line in the log, but not one for each of a flood.
     void report_failure(const Operation& operation, storage::Status status);
     // Once the turn of the lanes is over, flush().
@@ -96,7 +98,8 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     void link(Operation& operation, const protocol::Command& command);
     void unlink(Operation& operation);
-    bool over_limit() const { return in_flight_ > limits_.in_flight; }
+    // May the next request not be taken yet? One is always let through.
+    bool over_limit();
     bool reading_is_over() const { return end_of_requests_ || state_ == State::closed; }
 
     Worker& worker_;
@@ -110,7 +113,7 @@ class Session : public std::enable_shared_from_this<Session> {
     protocol::Agreement agreement_;
     std::shared_ptr<const Export> export_;
 
-    Outbox outbox_;
+    Outbox outbox_{worker_.trace() != nullptr ? &worker_.trace()->sent : nullptr};
     bool waiting_to_send_ = false;
     bool flush_queued_ = false;
     std::uint64_t requests_at_flush_ = 0;
@@ -120,15 +123,15 @@ class Session : public std::enable_shared_from_this<Session> {
     // Received bytes that are less than a request, kept while the session has no gulp.
     std::array<std::byte, protocol::request_size> rest_;
     std::size_t rest_length_ = 0;
-    WriteOperation* writing_ = nullptr;   // whose payload is being received
-    std::uint32_t discard_ = 0;           // payload bytes of a refused request
-    std::uint32_t last_write_ = 0;        // bytes: tells how much to receive at once
+    WriteOperation* writing_ = nullptr;  // whose payload is being received
+    std::uint32_t discard_ = 0;          // payload bytes of a refused request
+    std::uint32_t last_write_ = 0;       // bytes: tells how much to receive at once
     bool end_of_requests_ = false;
 
-    Operation* operations_ = nullptr;     // live ones
-    std::uint64_t in_flight_ = 0;         // bytes
+    Operation* operations_ = nullptr;  // live ones
+    std::uint64_t in_flight_ = 0;      // bytes
     storage::StagingAccount staging_;
-    boost::asio::steady_timer resume_;    // cancelled to end pause()
+    boost::asio::steady_timer resume_;  // cancelled to end pause()
     bool paused_ = false;
     bool resumed_ = false;
     boost::asio::steady_timer deadline_;
@@ -139,6 +142,7 @@ class Session : public std::enable_shared_from_this<Session> {
         std::uint64_t written = 0;  // bytes
     } counts_;
     Clock::time_point started_ = Clock::now();
+    storage::TraceClock::time_point received_at_;  // only with a trace
     Clock::time_point last_report_;
     std::uint64_t unreported_ = 0;
 };

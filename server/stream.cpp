@@ -85,9 +85,8 @@ Stream::Result Stream::send(std::span<iovec> from) {
     msghdr message{};
     message.msg_iov = from.data();
     message.msg_iovlen = from.size();
-    return attempt([&] {
-        return ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    });
+    return attempt(
+        [&] { return ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
 }
 
 void Stream::stop_receiving() noexcept {

@@ -8,9 +8,12 @@ namespace gpunbd::server {
 
 constexpr protocol::Error wire_error(storage::Status status) {
     switch (status) {
-        case storage::Status::ok: return protocol::Error::none;
-        case storage::Status::no_space: return protocol::Error::enospc;
-        case storage::Status::io_error: return protocol::Error::eio;
+        case storage::Status::ok:
+            return protocol::Error::none;
+        case storage::Status::no_space:
+            return protocol::Error::enospc;
+        case storage::Status::io_error:
+            return protocol::Error::eio;
     }
     return protocol::Error::eio;
 }

@@ -1,6 +1,7 @@
 #include "server/worker.hpp"
 
 #include <boost/asio/steady_timer.hpp>
+#include <utility>
 
 #include "server/session.hpp"
 
@@ -12,8 +13,15 @@ constexpr auto spin = std::chrono::microseconds(50);
 
 }  // namespace
 
-Worker::Worker(const storage::LaneOptions& options)
-    : io_(1), work_(boost::asio::make_work_guard(io_)), lanes_(options) {
+Worker::Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace)
+    : io_(1),
+      work_(boost::asio::make_work_guard(io_)),
+      trace_(trace ? std::make_unique<Trace>() : nullptr),
+      lanes_([&] {
+          options.trace = trace ? &trace_->lanes : nullptr;
+          return options;
+      }()),
+      most_in_flight_(in_flight) {
     // Asio opens its epoll descriptors with the first timer or socket: have them from the start.
     const boost::asio::steady_timer first(io_);
 }
@@ -70,8 +78,16 @@ void Worker::cut_sessions() {
     for (const auto& session : sessions) session->cut("the grace period is over");
 }
 
-void Worker::flush_after_turn(Session& session) {
-    to_flush_.push_back(session.shared_from_this());
+void Worker::discharge(std::uint64_t bytes) {
+    in_flight_ -= bytes;
+    if (without_room_.empty() || over_limit()) return;
+    for (const auto& session : std::exchange(without_room_, {})) session->resume_receiving();
 }
+
+void Worker::wait_for_room(Session& session) {
+    without_room_.push_back(session.shared_from_this());
+}
+
+void Worker::flush_after_turn(Session& session) { to_flush_.push_back(session.shared_from_this()); }
 
 }  // namespace gpunbd::server

@@ -1,5 +1,5 @@
-// A worker: one thread, one io_context, its lanes and its pools. A connection lives on one worker for
-// its whole life, so that nothing on a request's way takes a lock or changes threads.
+// A worker: one thread, one io_context, its lanes and its pools. A connection lives on one worker
+// for its whole life, so that nothing on a request's way takes a lock or changes threads.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include "server/pool.hpp"
 #include "server/read_operation.hpp"
 #include "server/status_operation.hpp"
+#include "server/trace.hpp"
 #include "server/write_operation.hpp"
 #include "server/zero_operation.hpp"
 #include "storage/lanes.hpp"
@@ -26,7 +27,8 @@ class Session;
 
 class Worker {
  public:
-    explicit Worker(const storage::LaneOptions& options);
+    // `in_flight`: bytes that all its connections together may have under way. `trace`: keep one.
+    Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace);
     ~Worker();
 
     boost::asio::io_context& io() { return io_; }
@@ -36,6 +38,7 @@ class Worker {
 
     // What follows is for the worker's thread alone.
     storage::Lanes& lanes() { return lanes_; }
+    Trace* trace() { return trace_.get(); }  // null: none is kept
     Pool<Gulp>& gulps() { return gulps_; }
     Pool<ReadOperation>& reads() { return reads_; }
     Pool<WriteOperation>& writes() { return writes_; }
@@ -47,8 +50,15 @@ class Worker {
     void drain_sessions();
     void cut_sessions();
 
-    // A client that has one request under way at a time was just answered: its next one is likely to
-    // come before the worker could have gone to sleep and been woken.
+    // Bytes that requests hold, from their start to their answer.
+    void charge(std::uint64_t bytes) { in_flight_ += bytes; }
+    void discharge(std::uint64_t bytes);
+    bool over_limit() const { return in_flight_ > most_in_flight_; }
+    // The session is told once the worker is no longer over its limit.
+    void wait_for_room(Session& session);
+
+    // A client that has one request under way at a time was just answered: its next one is likely
+    // to come before the worker could have gone to sleep and been woken.
     void expect_next_soon();
 
     // The session has answers that were made during a turn of the lanes.
@@ -62,6 +72,7 @@ class Worker {
 
     boost::asio::io_context io_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+    std::unique_ptr<Trace> trace_;
     storage::Lanes lanes_;
     Pool<Gulp> gulps_;
     Pool<ReadOperation> reads_;
@@ -69,6 +80,9 @@ class Worker {
     Pool<ZeroOperation> zeroes_;
     Pool<StatusOperation> statuses_;
     std::set<std::shared_ptr<Session>> sessions_;
+    const std::uint64_t most_in_flight_;
+    std::uint64_t in_flight_ = 0;
+    std::vector<std::shared_ptr<Session>> without_room_;
     std::chrono::steady_clock::time_point spin_until_;
     std::vector<std::shared_ptr<Session>> to_flush_;
     std::vector<std::shared_ptr<Session>> flushing_;

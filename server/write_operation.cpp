@@ -50,10 +50,10 @@ void WriteOperation::answer_if_done() {
     if (!abandoned_) discards();
     if (!transfer_.done()) return;
     if (!abandoned_) {
+        session_->answered(*this);
         protocol::ReplyHeader header;
-        session_->send_header(header,
-                              protocol::encode_simple_reply(header, wire_error(transfer_.status()),
-                                                            command_.cookie));
+        session_->send_header(header, protocol::encode_simple_reply(
+                                          header, wire_error(transfer_.status()), command_.cookie));
         session_->flush_soon();
     }
     session_->finish(*this);

@@ -1,5 +1,5 @@
-// WRITE: payload goes where the volume lends memory for it, and is acknowledged only once every copy
-// is known to have succeeded.
+// WRITE: payload goes where the volume lends memory for it, and is acknowledged only once every
+// copy is known to have succeeded.
 #pragma once
 
 #include <sys/uio.h>
@@ -25,7 +25,8 @@ class WriteOperation final : public Operation {
     std::size_t take(std::span<const std::byte> payload);
     // The write has failed already: the rest of its payload is thrown away.
     bool discards();
-    // Once missing() is 0: answers, now or when the last copy ends. The operation may be gone after.
+    // Once missing() is 0: answers, now or when the last copy ends. The operation may be gone
+    // after.
     void payload_complete() { answer_if_done(); }
 
     void transfer_moved(storage::Transfer& transfer) override;

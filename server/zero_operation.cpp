@@ -24,9 +24,8 @@ void ZeroOperation::answer_if_done() {
             session_->report_failure(*this, transfer_.status());
         }
         protocol::ReplyHeader header;
-        session_->send_header(header,
-                              protocol::encode_simple_reply(header, wire_error(transfer_.status()),
-                                                            command_.cookie));
+        session_->send_header(header, protocol::encode_simple_reply(
+                                          header, wire_error(transfer_.status()), command_.cookie));
     }
     session_->finish(*this);
 }

@@ -93,9 +93,15 @@ class FaultyLane final : public Lane {
         if (device_.failed() || expires(script.copies_until_failure)) return Status::io_error;
         auto* const memory = reinterpret_cast<std::byte*>(copy.address);
         switch (copy.kind) {
-            case Copy::Kind::read: std::memcpy(copy.staging, memory, copy.length); break;
-            case Copy::Kind::write: std::memcpy(memory, copy.staging, copy.length); break;
-            case Copy::Kind::zero: std::memset(memory, 0, copy.length); break;
+            case Copy::Kind::read:
+                std::memcpy(copy.staging, memory, copy.length);
+                break;
+            case Copy::Kind::write:
+                std::memcpy(memory, copy.staging, copy.length);
+                break;
+            case Copy::Kind::zero:
+                std::memset(memory, 0, copy.length);
+                break;
         }
         return Status::ok;
     }

@@ -1,6 +1,6 @@
-// A device for tests: wraps another whose memory the CPU can address, hides that, so that every byte
-// passes the staged pipeline, and fails or delays what a script says. The pipeline of a GPU is tested
-// with it on machines that have none.
+// A device for tests: wraps another whose memory the CPU can address, hides that, so that every
+// byte passes the staged pipeline, and fails or delays what a script says. The pipeline of a GPU is
+// tested with it on machines that have none.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,12 @@ namespace gpunbd::storage {
 // Counts down over all lanes; set from any thread.
 struct FaultScript {
     static constexpr std::int64_t never = -1;
-    std::atomic<std::int64_t> allocations_until_failure{never};  // 0: the next one fails, and all after
-    std::atomic<std::int64_t> copies_until_failure{never};       // 0: the next one fails; then never
-    std::atomic<std::int64_t> copies_until_dead{never};          // the device fails for good there
-    std::atomic<std::uint32_t> turns_per_copy{1};                // a copy ends after so many turns
-    std::atomic<bool> hold{false};                               // no copy ends while this is set
+    std::atomic<std::int64_t> allocations_until_failure{
+        never};                                             // 0: the next one fails, and all after
+    std::atomic<std::int64_t> copies_until_failure{never};  // 0: the next one fails; then never
+    std::atomic<std::int64_t> copies_until_dead{never};     // the device fails for good there
+    std::atomic<std::uint32_t> turns_per_copy{1};           // a copy ends after so many turns
+    std::atomic<bool> hold{false};                          // no copy ends while this is set
     std::atomic<std::uint64_t> copies_seen{0};
 };
 

@@ -15,9 +15,9 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t default_reserve = 512 << 20;      // bytes
-constexpr std::uint64_t huge_page = 2 << 20;              // bytes
-constexpr std::uint64_t zeroed_per_turn = 4 << 20;        // bytes: other clients get their turn
+constexpr std::uint64_t default_reserve = 512 << 20;  // bytes
+constexpr std::uint64_t huge_page = 2 << 20;          // bytes
+constexpr std::uint64_t zeroed_per_turn = 4 << 20;    // bytes: other clients get their turn
 
 // A line of /proc/meminfo, in bytes; 0 where it cannot be read.
 std::uint64_t meminfo(const std::string& key) {
@@ -101,7 +101,9 @@ class HostDevice final : public Device {
             allocated_.fetch_sub(bytes);
             return Status::no_space;
         }
-        out = {.cpu = base, .address = reinterpret_cast<std::uintptr_t>(base), .bytes = bytes,
+        out = {.cpu = base,
+               .address = reinterpret_cast<std::uintptr_t>(base),
+               .bytes = bytes,
                .resident = provision == Provision::full};
         return Status::ok;
     }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "storage/histogram.hpp"
 #include "storage/staging_arena.hpp"
 #include "storage/status.hpp"
 
@@ -27,13 +28,15 @@ class CopyOwner {
 struct Copy {
     enum class Kind : std::uint8_t { read, write, zero };  // as seen by the client
     Kind kind = Kind::read;
-    Status status = Status::ok;     // set before copy_done()
-    std::uint32_t length = 0;       // bytes
-    std::uint64_t address = 0;      // in the device's address space
-    std::byte* cpu = nullptr;       // the same place in the CPU's, or null
-    std::byte* staging = nullptr;   // null for Kind::zero
+    Status status = Status::ok;    // set before copy_done()
+    std::uint32_t length = 0;      // bytes
+    std::uint64_t address = 0;     // in the device's address space
+    std::byte* cpu = nullptr;      // the same place in the CPU's, or null
+    std::byte* staging = nullptr;  // null for Kind::zero
     CopyOwner* owner = nullptr;
-    Copy* next = nullptr;           // the lane's
+    Copy* next = nullptr;    // the lane's
+    bool submitted = false;  // the trace's, as is the time of the last step
+    TraceClock::time_point since;
 };
 
 // A first-in-first-out list of copies through Copy::next.
@@ -57,16 +60,25 @@ class CopyQueue {
     Copy* tail_ = nullptr;
 };
 
+// Where the time of copies goes.
+struct LaneTrace {
+    Histogram queued;     // enqueue() -> handed to the device
+    Histogram submitted;  // handed to the device -> ended
+};
+
 // The knobs of the pinned pipeline.
 struct LaneOptions {
-    std::uint32_t chunk_size = 1 << 20;  // bytes, a power of two: the longest copy
-    std::uint32_t slots = 2;             // chunks of one transfer in flight
-    std::size_t pinned = 16 << 20;       // bytes of staging memory per direction, a power of two
+    std::uint32_t chunk_size = 0;   // bytes, a power of two: the longest copy; 0: the device's
+    std::uint32_t slots = 2;        // chunks of one transfer in flight
+    std::size_t pinned = 16 << 20;  // bytes of staging memory per direction, a power of two
+    LaneTrace* trace = nullptr;     // not owned; null: none is kept
 };
 
 class Lane {
  public:
-    explicit Lane(const LaneOptions& options) : options_(options) {}
+    explicit Lane(const LaneOptions& options) : options_(options) {
+        if (options_.chunk_size == 0) options_.chunk_size = default_chunk;
+    }
     virtual ~Lane() = default;
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
@@ -82,6 +94,10 @@ class Lane {
     virtual bool sends_from(const Slab& slab, std::uint32_t length) const = 0;
 
     void enqueue(Copy& copy) {
+        if (options_.trace != nullptr) {
+            copy.submitted = false;
+            copy.since = TraceClock::now();
+        }
         queued_.push(copy);
         ++unfinished_;
     }
@@ -89,6 +105,7 @@ class Lane {
     // Submits what is queued, tells the copies that have ended, and wakes those who wait for
     // staging memory.
     void turn() {
+        if (options_.trace != nullptr) trace_submission();
         if (unfinished_ != 0) progress(queued_);
         read_staging_.wake();
         write_staging_.wake();
@@ -106,15 +123,30 @@ class Lane {
     void finish(Copy& copy, Status status) {
         --unfinished_;
         copy.status = status;
+        if (options_.trace != nullptr) {
+            options_.trace->submitted.record(TraceClock::now() - copy.since);
+        }
         copy.owner->copy_done(copy);
     }
     std::uint32_t unfinished() const { return unfinished_; }
+
+    static constexpr std::uint32_t default_chunk = 1 << 20;  // bytes
 
     LaneOptions options_;
     StagingArena read_staging_;
     StagingArena write_staging_;
 
  private:
+    void trace_submission() {
+        const TraceClock::time_point now = TraceClock::now();
+        for (Copy* copy = queued_.front(); copy != nullptr; copy = copy->next) {
+            if (copy->submitted) continue;
+            copy->submitted = true;
+            options_.trace->queued.record(now - copy->since);
+            copy->since = now;
+        }
+    }
+
     CopyQueue queued_;
     std::uint32_t unfinished_ = 0;
 };

@@ -21,7 +21,7 @@ class Layout {
 
  private:
     std::uint64_t pages_ = 0;
-    std::uint64_t unit_ = 0;             // 0: linear
+    std::uint64_t unit_ = 0;  // 0: linear
     std::uint32_t devices_ = 1;
     std::vector<std::uint64_t> bounds_;  // linear: the first page after each device
 };

@@ -48,9 +48,7 @@ class PagePool {
 
     // Only for pinned pages.
     const Slab& slab(PageIndex page) const { return slabs_[page >> slab_shift_]; }
-    std::uint64_t offset_in_slab(PageIndex page) const {
-        return (page & slab_mask_) * page_size_;
-    }
+    std::uint64_t offset_in_slab(PageIndex page) const { return (page & slab_mask_) * page_size_; }
 
     Device& device() const { return device_; }
     std::uint64_t allocated_bytes() const;
@@ -77,9 +75,9 @@ class PagePool {
     mutable std::mutex mutex_;  // guards what follows and changes of slabs_
     std::vector<std::uint32_t> pages_in_slab_;
     std::vector<std::uint32_t> free_in_slab_;
-    Bitmap free_;        // by page
-    Bitmap clear_;       // by page: a free page that reads as zeroes
-    Bitmap has_free_;    // by slab
+    Bitmap free_;      // by page
+    Bitmap clear_;     // by page: a free page that reads as zeroes
+    Bitmap has_free_;  // by slab
     std::uint64_t allocated_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
 };

@@ -28,8 +28,7 @@ void ReadTransfer::advance() {
             }
             if (lane.sends_from(next.page.slab(), next.length)) {
                 next.memory = next.page.cpu() + volume_->offset_in_page(position_);
-            } else if (stage(next, Copy::Kind::read, lane, lane.read_staging(),
-                             account_->reads)) {
+            } else if (stage(next, Copy::Kind::read, lane, lane.read_staging(), account_->reads)) {
                 next.state = Chunk::State::moving;
                 lane.enqueue(next.copy);
             } else {
@@ -60,8 +59,7 @@ bool ReadTransfer::whole_ready() const {
 void ReadTransfer::release(Chunk& chunk) {
     if (chunk.staged) {
         Lane& lane = lanes_->to(chunk.page.device());
-        lane.read_staging().give_back(chunk.memory, chunk.length, account_->reads);
-        --staged_;
+        unstage(chunk, lane.read_staging(), account_->reads);
     }
     chunk.page.reset();
 }

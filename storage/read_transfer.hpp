@@ -29,8 +29,8 @@ class ReadTransfer final : public Transfer {
     void give_back();
     bool all_taken() const { return position_ == end_ && taken_ == issued_; }
 
-    // Nothing more is wanted and nothing lent is used any more. Copies in flight keep what is theirs
-    // until they end: idle() tells when.
+    // Nothing more is wanted and nothing lent is used any more. Copies in flight keep what is
+    // theirs until they end: idle() tells when.
     void abandon();
     bool idle() const { return returned_ == issued_; }
 

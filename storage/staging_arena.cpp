@@ -20,8 +20,10 @@ void StagingArena::adopt(std::byte* memory, std::size_t bytes) {
 
 void StagingArena::push_free(std::uint32_t index, unsigned order) {
     Block& block = blocks_[index];
-    block = {.next = free_lists_[order], .previous = none,
-             .order = static_cast<std::uint8_t>(order), .free = true};
+    block = {.next = free_lists_[order],
+             .previous = none,
+             .order = static_cast<std::uint8_t>(order),
+             .free = true};
     if (block.next != none) blocks_[block.next].previous = index;
     free_lists_[order] = index;
 }

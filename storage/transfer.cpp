@@ -12,7 +12,7 @@ void Transfer::start(Volume& volume, Lanes& lanes, StagingAccount& account, Tran
     owner_ = &owner;
     position_ = offset;
     end_ = offset + length;
-    issued_ = returned_ = staged_ = 0;
+    issued_ = returned_ = staged_ = recycled_ = 0;
     status_ = Status::ok;
     waiting_at_ = nullptr;
 }
@@ -37,8 +37,16 @@ void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
 bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Lane& lane, StagingArena& arena,
                      std::size_t& held) {
     chunk.length = std::min(chunk.length, lane.options().chunk_size);
-    std::byte* const memory =
-        staged_ < lane.options().slots ? arena.take(chunk.length, held) : nullptr;
+    std::byte* memory = nullptr;
+    if (staged_ < lane.options().slots) memory = arena.take(chunk.length, held);
+    if (memory == nullptr && staged_ == 0 && recycled_ != 0) {
+        // What it gave back it may have again, however much its client holds: all of that may be
+        // waiting for this transfer's end.
+        chunk.length = std::min(chunk.length, recycled_);
+        std::size_t again = 0;
+        memory = arena.take(chunk.length, again);
+        held += again;
+    }
     if (memory == nullptr) {
         // With chunks of its own in flight, their return brings it back here.
         if (staged_ == 0) {
@@ -52,6 +60,13 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Lane& lane, StagingArena& ar
     ++staged_;
     prepare_copy(chunk, kind, memory);
     return true;
+}
+
+void Transfer::unstage(Chunk& chunk, StagingArena& arena, std::size_t& held) {
+    arena.give_back(chunk.memory, chunk.length, held);
+    recycled_ = chunk.length;
+    chunk.staged = false;
+    --staged_;
 }
 
 void Transfer::issue(const Chunk& chunk) {

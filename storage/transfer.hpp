@@ -70,6 +70,8 @@ class Transfer : private CopyOwner, private StagingWaiter {
     // advance() is called when there is.
     bool stage(Chunk& chunk, Copy::Kind kind, Lane& lane, StagingArena& arena, std::size_t& held);
 
+    void unstage(Chunk& chunk, StagingArena& arena, std::size_t& held);
+
     // The chunk that starts at position_ is alive from here on.
     void issue(const Chunk& chunk);
     void stop_waiting();
@@ -84,9 +86,10 @@ class Transfer : private CopyOwner, private StagingWaiter {
     TransferOwner* owner_ = nullptr;
     std::uint64_t position_ = 0;  // where the next chunk starts
     std::uint64_t end_ = 0;
-    std::uint32_t issued_ = 0;    // chunk numbers, ever growing: [returned_, issued_) are alive
+    std::uint32_t issued_ = 0;  // chunk numbers, ever growing: [returned_, issued_) are alive
     std::uint32_t returned_ = 0;
     std::uint32_t staged_ = 0;    // chunks alive that hold staging memory
+    std::uint32_t recycled_ = 0;  // bytes of staging memory that it gave back last
     Status status_ = Status::ok;
 
  private:

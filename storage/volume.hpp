@@ -17,9 +17,9 @@
 namespace gpunbd::storage {
 
 struct VolumeOptions {
-    std::uint64_t size = 0;               // bytes, not 0
-    std::uint64_t page_size = 2 << 20;    // bytes, a power of two
-    std::uint64_t stripe_size = 0;        // bytes, a multiple of page_size; 0: linear
+    std::uint64_t size = 0;             // bytes, not 0
+    std::uint64_t page_size = 2 << 20;  // bytes, a power of two
+    std::uint64_t stripe_size = 0;      // bytes, a multiple of page_size; 0: linear
     Provision provision = Provision::thin;
 };
 

@@ -32,8 +32,7 @@ void WriteTransfer::advance() {
         Lane& lane = lanes_->to(next.page.device());
         if (lane.receives_into(next.page.slab(), next.length)) {
             next.memory = next.page.cpu() + volume_->offset_in_page(position_);
-        } else if (!stage(next, Copy::Kind::write, lane, lane.write_staging(),
-                          account_->writes)) {
+        } else if (!stage(next, Copy::Kind::write, lane, lane.write_staging(), account_->writes)) {
             next.page.reset();
             return;
         }
@@ -94,9 +93,7 @@ std::size_t WriteTransfer::fill(std::span<const std::byte> payload) {
 void WriteTransfer::release(Chunk& chunk) {
     if (chunk.staged) {
         Lane& lane = lanes_->to(chunk.page.device());
-        lane.write_staging().give_back(chunk.memory, chunk.length, account_->writes);
-        --staged_;
-        chunk.staged = false;
+        unstage(chunk, lane.write_staging(), account_->writes);
     }
     chunk.page.reset();
 }

@@ -1,6 +1,6 @@
-// A write: lends memory for the payload in the order of the volume. Where the CPU may store into the
-// page, that memory is the page; elsewhere it is staging memory, and the device copy of one chunk
-// runs while the next is being received.
+// A write: lends memory for the payload in the order of the volume. Where the CPU may store into
+// the page, that memory is the page; elsewhere it is staging memory, and the device copy of one
+// chunk runs while the next is being received.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,8 +18,8 @@ class WriteTransfer final : public Transfer {
                std::uint64_t offset, std::uint32_t length);
 
     // Where the next payload bytes go: the number of pieces described in `out`. 0: nothing can be
-    // lent now, and the owner is told when that changes; or all is filled; or status() is not ok, the
-    // rest of the payload has to be thrown away, and abandon() is due.
+    // lent now, and the owner is told when that changes; or all is filled; or status() is not ok,
+    // the rest of the payload has to be thrown away, and abandon() is due.
     std::size_t lend(std::span<iovec> out) const;
     // So many bytes of what was lent, from its start, now hold payload.
     void filled(std::size_t bytes);
@@ -41,8 +41,8 @@ class WriteTransfer final : public Transfer {
     void release(Chunk& chunk);
     void release_done();
 
-    std::uint32_t filled_ = 0;       // chunks before this one are full
-    std::uint32_t filled_bytes_ = 0; // of chunk number filled_
+    std::uint32_t filled_ = 0;        // chunks before this one are full
+    std::uint32_t filled_bytes_ = 0;  // of chunk number filled_
 };
 
 }  // namespace gpunbd::storage

@@ -19,9 +19,9 @@ void ZeroTransfer::advance() {
         const std::uint64_t page = volume_->page_of(position_);
         const std::uint32_t length = next_length();
         // The volume may end within its last page; what lies behind is nobody's.
-        const bool whole = volume_->offset_in_page(position_) == 0 &&
-                           (length == volume_->page_size() ||
-                            position_ + length == volume_->size());
+        const bool whole =
+            volume_->offset_in_page(position_) == 0 &&
+            (length == volume_->page_size() || position_ + length == volume_->size());
         const bool was_mapped = volume_->mapped(page);
         Chunk& next = chunk(issued_);
         if (whole && !keep_pages_) {

@@ -101,8 +101,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                             continue;
                         }
                         const auto at = std::next(
-                            owned.begin(),
-                            random.below(static_cast<std::uint32_t>(owned.size())));
+                            owned.begin(), random.below(static_cast<std::uint32_t>(owned.size())));
                         REQUIRE(holds(pool, at->first, page_size, at->second.stamp));
                         if (random.one_in(3)) {
                             REQUIRE(pool.pin(at->first));

@@ -10,7 +10,9 @@ class Random {
  public:
     explicit Random(std::uint32_t seed) : engine_(seed) {}
     // 0 .. bound-1
-    std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(engine_() % bound); }
+    std::uint32_t below(std::uint32_t bound) {
+        return static_cast<std::uint32_t>(engine_() % bound);
+    }
     std::uint32_t between(std::uint32_t first, std::uint32_t last) {
         return first + below(last - first + 1);
     }

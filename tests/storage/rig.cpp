@@ -29,10 +29,9 @@ Rig::Rig(const RigOptions& with) : options(with) {
         }
         all.push_back(devices.back().get());
     }
-    auto made = Volume::create({.size = options.size,
-                                .page_size = options.page_size,
-                                .stripe_size = options.stripe_size},
-                               all);
+    auto made = Volume::create(
+        {.size = options.size, .page_size = options.page_size, .stripe_size = options.stripe_size},
+        all);
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     volume = std::get<std::unique_ptr<Volume>>(std::move(made));
     lanes = open_lanes();
@@ -44,6 +43,10 @@ std::unique_ptr<Lanes> Rig::open_lanes() {
     auto opened = std::make_unique<Lanes>(options.lanes);
     for (const auto& device : devices) opened->open(*device);
     return opened;
+}
+
+void Rig::set_known(std::uint64_t offset, std::uint64_t length, bool is_known) {
+    std::fill_n(known.begin() + static_cast<std::ptrdiff_t>(offset), length, is_known ? 1 : 0);
 }
 
 std::uint64_t Rig::pages() const { return (options.size - 1) / options.page_size + 1; }
@@ -66,8 +69,8 @@ void Rig::check_pages() {
         PageRef ref;
         REQUIRE(volume->map(page, ref) == Status::ok);
         const auto* const at = reinterpret_cast<const std::byte*>(ref.address());
-        REQUIRE(std::all_of(at, at + options.page_size,
-                            [](std::byte b) { return b == std::byte{0}; }));
+        REQUIRE(
+            std::all_of(at, at + options.page_size, [](std::byte b) { return b == std::byte{0}; }));
     }
     // A page that somebody still held would need another in its place.
     CHECK(volume->allocated_bytes() == pages() * options.page_size);
@@ -77,10 +80,14 @@ void Rig::check_pages() {
 WriteJob::WriteJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
                    std::uint32_t length, std::uint32_t seed)
     : rig_(rig), offset_(offset), payload_(length) {
-    Random random(seed);
-    for (std::byte& each : payload_) each = static_cast<std::byte>(random.between(1, 255));
+    // No zeroes: those are what a hole has.
+    std::uint32_t state = seed;
+    for (std::byte& each : payload_) {
+        state = state * 1664525 + 1013904223;
+        each = static_cast<std::byte>(state >> 24 | 1);
+    }
     // Until it has ended, nobody knows.
-    for (std::uint64_t at = offset; at != offset + length; ++at) rig_.known[at] = false;
+    rig_.set_known(offset, length, false);
     transfer_.begin(*rig.volume, lanes, account, *this, offset, length);
 }
 
@@ -153,7 +160,7 @@ void WriteJob::finish() {
     CHECK(transfer_.all_filled());
     std::copy(payload_.begin(), payload_.end(),
               rig_.model.begin() + static_cast<std::ptrdiff_t>(offset_));
-    for (std::size_t i = 0; i != payload_.size(); ++i) rig_.known[offset_ + i] = true;
+    rig_.set_known(offset_, payload_.size(), true);
 }
 
 ReadJob::ReadJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
@@ -224,7 +231,7 @@ void ReadJob::compare(const ReadTransfer::Piece& piece) const {
     const auto known = rig_.known.begin() + static_cast<std::ptrdiff_t>(piece.offset);
     if (piece.data != nullptr && std::memcmp(piece.data, expected, piece.length) == 0) return;
     for (std::uint32_t i = 0; i != piece.length; ++i) {
-        if (!known[i]) continue;
+        if (known[i] == 0) continue;
         const std::byte seen = piece.data == nullptr ? std::byte{0} : piece.data[i];
         if (seen == expected[i]) continue;
         const std::uint64_t wrong_at = piece.offset + i;
@@ -241,7 +248,7 @@ ZeroJob::ZeroJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t 
         const std::uint64_t end = std::min((page + 1) * size, rig.options.size);
         if (page * size >= offset && end <= offset + length) whole_.push_back(page);
     }
-    for (std::uint64_t at = offset; at != offset + length; ++at) rig_.known[at] = false;
+    rig_.set_known(offset, length, false);
     transfer_.begin(*rig.volume, lanes, account, *this, offset, length, keep_pages);
 }
 
@@ -252,7 +259,7 @@ bool ZeroJob::step(Random&) {
     if (transfer_.status() != Status::ok) return true;
     const auto first = rig_.model.begin() + static_cast<std::ptrdiff_t>(offset_);
     std::fill(first, first + length_, std::byte{0});
-    for (std::uint64_t at = offset_; at != offset_ + length_; ++at) rig_.known[at] = true;
+    rig_.set_known(offset_, length_, true);
     return true;
 }
 

@@ -22,7 +22,8 @@ namespace gpunbd::storage::test {
 constexpr std::uint32_t kib = 1 << 10;
 
 struct RigOptions {
-    std::string_view devices = "h";  // one each: 'h' is addressed in place, 's' through staging memory
+    std::string_view devices =
+        "h";  // one each: 'h' is addressed in place, 's' through staging memory
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
@@ -38,6 +39,7 @@ class Rig {
     std::unique_ptr<Lanes> open_lanes();
     bool mapped(std::uint64_t page) const { return volume->mapped(page); }
     std::uint64_t pages() const;
+    void set_known(std::uint64_t offset, std::uint64_t length, bool is_known);
     // No staging memory is lent and nothing is under way on these lanes.
     void check_idle(Lanes& of);
     // Every page can be had again, and none is lost. Needs devices that live.
@@ -51,7 +53,7 @@ class Rig {
     std::unique_ptr<Lanes> lanes;
     // What the volume holds; a byte is known until a write of it fails.
     std::vector<std::byte> model;
-    std::vector<bool> known;
+    std::vector<char> known;
 };
 
 // One request, from begin to end.

@@ -87,10 +87,10 @@ struct Client {
 };
 
 std::vector<std::uint64_t> boundaries(std::uint64_t size) {
-    std::vector<std::uint64_t> at = {0,          1,        4096,         chunk - 1, chunk,
-                                     chunk + 1,  page - 1, page,         page + 1,  page + chunk,
-                                     2 * page - 1, 2 * page, 2 * page + 1, 3 * page,  size - 1,
-                                     size};
+    std::vector<std::uint64_t> at = {
+        0,        1,        4096,         chunk - 1,    chunk,    chunk + 1,    page - 1,
+        page,     page + 1, page + chunk, 2 * page - 1, 2 * page, 2 * page + 1, 3 * page,
+        size - 1, size};
     return at;
 }
 
@@ -121,7 +121,8 @@ TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
                             REQUIRE(client.rig.mapped(p));
                         }
                         break;
-                    default: break;  // the next are written over it
+                    default:
+                        break;  // the next are written over it
                 }
                 REQUIRE(client.read_all() == Status::ok);
             }
@@ -275,8 +276,8 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
                     StagingAccount& account = accounts[random.below(clients)];
                     switch (random.below(6)) {
                         case 0:
-                            jobs.push_back(std::make_unique<ZeroJob>(
-                                rig, *rig.lanes, account, at, length, random.one_in(2)));
+                            jobs.push_back(std::make_unique<ZeroJob>(rig, *rig.lanes, account, at,
+                                                                     length, random.one_in(2)));
                             break;
                         case 1:
                         case 2:
@@ -284,8 +285,8 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
                                 rig, *rig.lanes, account, at, length, random.below(1U << 30)));
                             break;
                         default:
-                            jobs.push_back(std::make_unique<ReadJob>(rig, *rig.lanes, account, at,
-                                                                     length));
+                            jobs.push_back(
+                                std::make_unique<ReadJob>(rig, *rig.lanes, account, at, length));
                     }
                     at += length;
                 }
@@ -361,8 +362,7 @@ TEST_CASE("transfers: clients that send reply after reply never wait for each ot
                         connections[random.below(static_cast<std::uint32_t>(connections.size()))];
                     while (one.total != requests && one.queue.size() != depth && random.one_in(2)) {
                         one.queue.push_back(std::make_unique<ReadJob>(
-                            rig, *rig.lanes, one.account,
-                            random.below(4 * chunk), request));
+                            rig, *rig.lanes, one.account, random.below(4 * chunk), request));
                         ++one.total;
                         idle = 0;
                     }
@@ -376,8 +376,9 @@ TEST_CASE("transfers: clients that send reply after reply never wait for each ot
                         if (one.sending->step(random)) idle = 0;
                         if (one.sending->ended()) {
                             REQUIRE(one.sending->status() == Status::ok);
-                            std::erase_if(one.queue,
-                                          [&](const auto& job) { return job.get() == one.sending; });
+                            std::erase_if(one.queue, [&](const auto& job) {
+                                return job.get() == one.sending;
+                            });
                             one.sending = nullptr;
                             --left;
                         }

@@ -1,0 +1,24 @@
+// The trace: where the time of requests goes, stage by stage, as one worker sees it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "storage/histogram.hpp"
+#include "storage/lane.hpp"
+
+namespace gpunbd::server {
+
+struct Trace {
+    storage::Histogram received;  // taken off the socket -> its turn comes
+    storage::Histogram payload;   // a WRITE is taken off the socket -> its payload is there
+    storage::LaneTrace lanes;     // a copy queued -> submitted -> completed
+    storage::Histogram sent;      // an answer is ready -> the socket has its last byte
+    storage::Histogram read;      // taken off the socket -> all of the answer is ready
+    storage::Histogram write;     // the same, for a WRITE: its data is in device memory
+};
+
+// A table for people; one line a stage.
+std::string describe_traces(const std::vector<const Trace*>& traces);
+
+}  // namespace gpunbd::server

@@ -1,0 +1,75 @@
+// A histogram of durations: log-linear buckets, written by one thread and read by any without
+// locks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpunbd::storage {
+
+using TraceClock = std::chrono::steady_clock;
+
+class Histogram {
+ public:
+    void record(TraceClock::duration duration) {
+        const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+        const auto value = static_cast<std::uint64_t>(ns < 0 ? 0 : ns);
+        add(counts_[bucket_of(value)]);
+        if (value > most_.load(std::memory_order_relaxed)) {
+            most_.store(value, std::memory_order_relaxed);
+        }
+    }
+    // Adds what another has counted.
+    void add(const Histogram& other) {
+        for (std::size_t i = 0; i != buckets; ++i) {
+            add(counts_[i], other.counts_[i].load(std::memory_order_relaxed));
+        }
+        const std::uint64_t most = other.most_.load(std::memory_order_relaxed);
+        if (most > most_.load(std::memory_order_relaxed)) most_ = most;
+    }
+
+    std::uint64_t count() const {
+        std::uint64_t sum = 0;
+        for (const auto& bucket : counts_) sum += bucket.load(std::memory_order_relaxed);
+        return sum;
+    }
+    // In ns; the upper edge of the bucket in which the quantile (0 to 1) lies.
+    std::uint64_t quantile(double share) const {
+        const auto rank = static_cast<std::uint64_t>(share * static_cast<double>(count()));
+        std::uint64_t seen = 0;
+        for (std::size_t i = 0; i != buckets; ++i) {
+            seen += counts_[i].load(std::memory_order_relaxed);
+            if (seen > rank) return upper_edge(i);
+        }
+        return most();
+    }
+    std::uint64_t most() const { return most_.load(std::memory_order_relaxed); }  // ns
+
+ private:
+    static constexpr unsigned linear_bits = 4;  // 16 buckets per power of two: within 6%
+    static constexpr std::size_t linear = 1U << linear_bits;
+    static constexpr std::size_t buckets = (64 - linear_bits + 1) * linear;
+
+    static std::size_t bucket_of(std::uint64_t value) {
+        if (value < linear) return static_cast<std::size_t>(value);
+        const auto shift = static_cast<unsigned>(std::bit_width(value)) - linear_bits - 1;
+        return (shift + 1) * linear + static_cast<std::size_t>((value >> shift) & (linear - 1));
+    }
+    static std::uint64_t upper_edge(std::size_t bucket) {
+        if (bucket < linear) return bucket;
+        const std::size_t shift = bucket / linear - 1;
+        return ((linear + bucket % linear + 1) << shift) - 1;
+    }
+    static void add(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) {
+        counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+    }
+
+    std::array<std::atomic<std::uint64_t>, buckets> counts_{};
+    std::atomic<std::uint64_t> most_{0};
+};
+
+}  // namespace gpunbd::storage

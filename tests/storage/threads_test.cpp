@@ -1,0 +1,235 @@
+// Many threads on few pages. Under a thread sanitizer this also shows that nothing is shared
+// without an order.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "rig.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint32_t threads = 4;
+
+template <class Body>
+void on_threads(Body body) {
+    std::vector<std::thread> running;
+    for (std::uint32_t i = 0; i != threads; ++i) running.emplace_back(body, i);
+    for (std::thread& each : running) each.join();
+}
+
+// A few words of a page, which others write at the same time.
+class Words {
+ public:
+    Words(const PageRef& page, std::uint64_t page_size) : base_(page.cpu()), size_(page_size) {}
+    void fill(std::uint64_t value) const {
+        for (const std::uint64_t at : {std::uint64_t{0}, size_ / 2, size_ - 8}) {
+            word(at).store(value, std::memory_order_relaxed);
+        }
+    }
+    // Nothing but zeroes or the owner's own.
+    bool only(std::uint64_t value) const {
+        for (const std::uint64_t at : {std::uint64_t{0}, size_ / 2, size_ - 8}) {
+            const std::uint64_t seen = word(at).load(std::memory_order_relaxed);
+            if (seen != 0 && seen != value) return false;
+        }
+        return true;
+    }
+
+ private:
+    std::atomic_ref<std::uint64_t> word(std::uint64_t at) const {
+        return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(base_ + at));
+    }
+    std::byte* base_;
+    std::uint64_t size_;
+};
+
+struct Case {
+    const char* name;
+    std::uint64_t page_size;
+    std::uint32_t pages;     // of each volume
+    std::uint64_t capacity;  // of the device, in pages
+    bool discards;
+    int rounds;  // of each thread
+};
+
+constexpr Case cases[] = {
+    {"one slab each", 64 * kib, 4, 1000, true, 5000},
+    {"one slab each, cleared by hand", 64 * kib, 4, 1000, false, 5000},
+    {"slabs come and go", 64 << 20, 4, 1000, true, 2000},
+    {"the device is full now and then", 64 << 20, 4, 5, false, 2000},
+};
+
+TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is another's") {
+    for (const Case& row : cases) {
+        CAPTURE(row.name);
+        MemoryDevice device(0, {.discards = row.discards});
+        std::vector<std::unique_ptr<Volume>> volumes;
+        for (int i = 0; i != 2; ++i) {
+            auto made = Volume::create(
+                {.size = row.pages * row.page_size, .page_size = row.page_size}, {&device});
+            REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+            volumes.push_back(std::get<std::unique_ptr<Volume>>(std::move(made)));
+        }
+        device.set_capacity(row.capacity * row.page_size);
+        std::atomic<std::uint32_t> wrong{0};
+        std::atomic<std::uint32_t> refused{0};
+        std::atomic<std::uint32_t> mapped{0};
+        std::atomic<std::uint32_t> found{0};
+        on_threads([&](std::uint32_t thread) {
+            Random random(thread);
+            // A page held over many rounds.
+            PageRef held;
+            std::uint64_t held_value = 0;
+            for (int round = 0; round != row.rounds; ++round) {
+                const std::uint32_t which = random.below(2);
+                const std::uint32_t page = random.below(row.pages);
+                const std::uint64_t mine = (which + 1) << 8 | (page + 1);
+                Volume& volume = *volumes[which];
+                PageRef ref;
+                switch (random.below(4)) {
+                    case 0:
+                        if (volume.map(page, ref) != Status::ok) {
+                            ++refused;
+                            break;
+                        }
+                        ++mapped;
+                        if (!Words(ref, row.page_size).only(mine)) ++wrong;
+                        Words(ref, row.page_size).fill(mine);
+                        if (!Words(ref, row.page_size).only(mine)) ++wrong;
+                        break;
+                    case 1:
+                        volume.unmap(page);
+                        break;
+                    default:
+                        ref = volume.find(page);
+                        if (ref.hole()) break;
+                        ++found;
+                        if (!Words(ref, row.page_size).only(mine)) ++wrong;
+                        if (random.one_in(4)) {
+                            held = std::move(ref);
+                            held_value = mine;
+                        }
+                }
+                if (!held.hole() && !Words(held, row.page_size).only(held_value)) ++wrong;
+                if (random.one_in(8)) held.reset();
+            }
+        });
+        CHECK(wrong == 0);
+        CHECK(mapped != 0);
+        CHECK(found != 0);
+        if (row.capacity >= 1000) CHECK(refused == 0);
+        device.set_capacity(1000 * row.page_size);
+        for (const auto& volume : volumes) {
+            for (std::uint32_t page = 0; page != row.pages; ++page) volume->unmap(page);
+            CHECK(volume->mapped_bytes() == 0);
+        }
+        CHECK(device.slabs() <= 2);
+        for (const auto& volume : volumes) {
+            for (std::uint32_t page = 0; page != row.pages; ++page) {
+                PageRef ref;
+                REQUIRE(volume->map(page, ref) == Status::ok);
+                CHECK(Words(ref, row.page_size).only(0));
+            }
+            // No count was lost: a page still held would need another in its place.
+            CHECK(volume->allocated_bytes() == row.pages * row.page_size);
+        }
+        volumes.clear();
+        CHECK(device.used() == 0);
+    }
+}
+
+TEST_CASE("threads: one page is not mapped twice") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    constexpr std::uint32_t pages = 64;
+    for (int round = 0; round != 20; ++round) {
+        MemoryDevice device(0, {});
+        auto made = Volume::create({.size = pages * page_size, .page_size = page_size}, {&device});
+        const auto& volume = *std::get<std::unique_ptr<Volume>>(made);
+        std::vector<std::vector<std::byte*>> seen(threads);
+        on_threads([&](std::uint32_t thread) {
+            for (std::uint32_t page = 0; page != pages; ++page) {
+                PageRef ref;
+                if (std::get<std::unique_ptr<Volume>>(made)->map(page, ref) != Status::ok) return;
+                seen[thread].push_back(ref.cpu());
+            }
+        });
+        for (const auto& each : seen) CHECK(each == seen[0]);
+        CHECK(seen[0].size() == pages);
+        CHECK(volume.mapped_bytes() == pages * page_size);
+        CHECK(device.used() == pages * page_size);
+    }
+}
+
+// Workers with lanes of their own, on byte ranges of their own within pages that all of them touch.
+TEST_CASE("threads: workers write, read and zero side by side within the same pages") {
+    for (const std::string_view devices : {"h", "s", "sh"}) {
+        CAPTURE(devices);
+        constexpr std::uint32_t piece = 20000;
+        RigOptions options;
+        options.devices = devices;
+        options.page_size = 64 * kib;
+        options.stripe_size = devices.size() == 1 ? 0 : options.page_size;
+        options.size = std::uint64_t{8} * threads * piece + 1;
+        options.lanes = {.chunk_size = 64 * kib, .slots = 2, .pinned = 64 * kib};
+        Rig rig(options);
+        std::vector<std::unique_ptr<Lanes>> lanes;
+        for (std::uint32_t i = 0; i != threads; ++i) lanes.push_back(rig.open_lanes());
+        std::atomic<std::uint32_t> wrong{0};
+        on_threads([&](std::uint32_t thread) {
+            struct Owner final : TransferOwner {
+                void transfer_moved(Transfer&) override {}
+            } owner;
+            Random random(thread);
+            Lanes& mine = *lanes[thread];
+            StagingAccount account;
+            std::vector<std::byte> expected(piece);
+            std::vector<std::byte> payload(piece);
+            for (int round = 0; round != 150; ++round) {
+                // Always the same range first, so that it is known what is there.
+                const std::uint64_t at = std::uint64_t{round % 8U * threads + thread} * piece;
+                const auto fill = static_cast<std::byte>(thread * 50 + random.below(50) + 1);
+                std::fill(payload.begin(), payload.end(), fill);
+                const std::uint32_t skip = random.below(piece - 1);
+                const std::uint32_t length = 1 + random.below(piece - skip);
+
+                WriteTransfer write;
+                write.begin(*rig.volume, mine, account, owner, at, piece);
+                for (std::size_t sent = 0; !write.done();) {
+                    sent += write.fill(std::span(payload).subspan(sent));
+                    mine.turn();
+                }
+                if (write.status() != Status::ok) ++wrong;
+                expected = payload;
+
+                ZeroTransfer zero;
+                zero.begin(*rig.volume, mine, account, owner, at + skip, length, false);
+                while (!zero.done()) mine.turn();
+                if (zero.status() != Status::ok) ++wrong;
+                std::fill_n(expected.begin() + skip, length, std::byte{0});
+
+                ReadTransfer read;
+                read.begin(*rig.volume, mine, account, owner, at, piece);
+                while (!read.all_taken()) {
+                    for (ReadTransfer::Piece got; read.next(got); read.give_back()) {
+                        for (std::uint32_t i = 0; i != got.length; ++i) {
+                            const std::byte seen = got.data == nullptr ? std::byte{0} : got.data[i];
+                            if (seen != expected[got.offset - at + i]) ++wrong;
+                        }
+                    }
+                    mine.turn();
+                }
+                if (read.status() != Status::ok) ++wrong;
+            }
+        });
+        CHECK(wrong == 0);
+        for (const auto& each : lanes) rig.check_idle(*each);
+        rig.check_pages();
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
