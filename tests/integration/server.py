@@ -93,7 +93,7 @@ class Server:
             command = ['nbdkit', '-f', *(['-U', self.path] if unix else ['-p', str(self.port), '-i', bind]),
                        *(['-r'] if read_only else []), 'memory', f'size={size}']
         else:
-            command = [PROGRAM, 'serve', '--device', device, '--size', size, '--name', name]
+            command = [PROGRAM, 'serve', '--device', device, '--size', str(size), '--name', name]
             if unix:
                 command += ['-U', self.path]
             if tcp:
@@ -260,7 +260,7 @@ class Result(unittest.TextTestResult):
 
 class Runner(unittest.TextTestRunner):
     def __init__(self, **options):
-        super().__init__(**{**options, 'resultclass': Result, 'stream': sys.stdout})
+        super().__init__(**{**options, 'resultclass': Result, 'stream': sys.stdout, 'warnings': 'ignore'})
 
 
 def main():

@@ -13,7 +13,7 @@ exports:
   - {name: plain, description: 'a plain one', size: 64M, devices: [host]}
   - {name: second, size: 96M, devices: [host], page_size: 64K}
   - {name: frozen, size: 32M, devices: [host], read_only: true}
-  - {name: striped, size: 128M, devices: [host, host], layout: stripe, stripe_size: 2M}
+  - {name: striped, size: 128M, devices: [host], layout: stripe, stripe_size: 4M}
   - {name: 'a/b c%', size: 8M, devices: [host], page_size: 1M}
 '''
 

@@ -33,9 +33,9 @@ class NbdInfo(server.Test):
         if server.STAND_IN:
             self.skipTest('nbdkit tells other block sizes')
         export = self.export(self.serve())
-        self.assertEqual(export['block_minimum'], 1)
-        self.assertEqual(export['block_maximum'], 32 * MiB)
-        preferred = export['block_preferred']
+        self.assertEqual(export['block_size_minimum'], 1)
+        self.assertEqual(export['block_size_maximum'], 32 * MiB)
+        preferred = export['block_size_preferred']
         self.assertTrue(512 <= preferred <= 32 * MiB and preferred & (preferred - 1) == 0, preferred)
 
     def test_read_only(self):

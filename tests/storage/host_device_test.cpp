@@ -163,10 +163,10 @@ TEST_CASE("host lane: zeroes are spread over turns") {
     Counter counter;
     std::vector<Copy> copies(count);
     for (std::size_t i = 0; i != count; ++i) {
-        copies[i] = {.kind = Copy::Kind::zero,
-                     .length = length,
-                     .cpu = memory.data() + i * length,
-                     .owner = &counter};
+        copies[i].kind = Copy::Kind::zero;
+        copies[i].length = length;
+        copies[i].cpu = memory.data() + i * length;
+        copies[i].owner = &counter;
         lane->enqueue(copies[i]);
     }
     int turns = 0;

@@ -48,7 +48,7 @@ RigOptions options_of(std::string_view devices) {
     return options;
 }
 
-constexpr std::string_view device_sets[] = {"s", "ssss", "shsh", "ssssssss"};
+constexpr std::string_view device_sets[] = {"s", "shsh", "ssssssss"};
 
 std::unique_ptr<Job> begin(Rig& rig, StagingAccount& account, const Step& step) {
     switch (step.kind) {
@@ -113,25 +113,23 @@ void check_recovered(Rig& rig) {
 
 TEST_CASE("failures: copy after copy") {
     for (const std::string_view devices : device_sets) {
-        for (const std::uint32_t turns : {1U, 3U}) {
-            CAPTURE(devices);
-            CAPTURE(turns);
-            Rig first(options_of(devices));
-            const Outcome whole = play(first, turns);
-            for (const Status status : whole.statuses) REQUIRE(status == Status::ok);
-            for (std::uint64_t k = 0; k != whole.copies[steps]; ++k) {
-                CAPTURE(k);
-                Rig rig(options_of(devices));
-                rig.script.copies_until_failure = static_cast<std::int64_t>(k);
-                const Outcome outcome = play(rig, turns);
-                // The step that made that copy fails, and no other.
-                for (std::size_t i = 0; i != steps; ++i) {
-                    CAPTURE(i);
-                    const bool hit = whole.copies[i] <= k && k < whole.copies[i + 1];
-                    REQUIRE(outcome.statuses[i] == (hit ? Status::io_error : Status::ok));
-                }
-                check_recovered(rig);
+        const std::uint32_t turns = devices.size() == 1 ? 1 : 3;
+        CAPTURE(devices);
+        Rig first(options_of(devices));
+        const Outcome whole = play(first, turns);
+        for (const Status status : whole.statuses) REQUIRE(status == Status::ok);
+        for (std::uint64_t k = 0; k != whole.copies[steps]; ++k) {
+            CAPTURE(k);
+            Rig rig(options_of(devices));
+            rig.script.copies_until_failure = static_cast<std::int64_t>(k);
+            const Outcome outcome = play(rig, turns);
+            // The step that made that copy fails, and no other.
+            for (std::size_t i = 0; i != steps; ++i) {
+                CAPTURE(i);
+                const bool hit = whole.copies[i] <= k && k < whole.copies[i + 1];
+                REQUIRE(outcome.statuses[i] == (hit ? Status::io_error : Status::ok));
             }
+            check_recovered(rig);
         }
     }
 }

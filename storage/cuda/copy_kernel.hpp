@@ -1,0 +1,29 @@
+// The gather/scatter kernel: one launch copies many pieces between pinned host memory and device
+// memory, and then tells so by a number in pinned memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpunbd::storage::cuda {
+
+// What one block of threads copies. Any alignment.
+struct CopyUnit {
+    const std::byte* from;  // null: zeroes
+    std::byte* to;
+    std::uint32_t length;   // bytes
+};
+
+constexpr std::uint32_t copy_unit_bytes = 8 << 10;  // pieces are cut into units of at most this
+constexpr std::uint32_t max_copy_units = 160;       // per launch: they travel as its parameters
+
+// `units` points to an array of max_copy_units, of which `count` > 0 are set and read before this
+// returns. When all bytes have reached their place, `*counter` (pinned) becomes `number`.
+// `blocks_done` is device memory, zero, and of this stream alone.
+cudaError_t launch_copy_kernel(const CopyUnit* units, std::uint32_t count,
+                               std::uint32_t* blocks_done, std::uint32_t* counter,
+                               std::uint32_t number, cudaStream_t stream) noexcept;
+
+}  // namespace gpunbd::storage::cuda

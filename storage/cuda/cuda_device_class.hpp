@@ -1,0 +1,69 @@
+// The device behind cuda_device.hpp, for its own folder.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "storage/cuda/cuda_device.hpp"
+#include "storage/cuda/cuda_memory.hpp"
+#include "storage/cuda/device_state.hpp"
+#include "storage/cuda/vulkan_memory.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class CudaLane;
+
+class CudaDevice final : public Device {
+ public:
+    CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOptions& options);
+    ~CudaDevice() override;
+
+    const DeviceInfo& info() const override { return info_; }
+    std::uint64_t available() const override;
+    bool failed() const override { return state_.failed(); }
+
+    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
+    void release(Slab& slab) noexcept override;
+    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
+    std::unique_ptr<Lane> open_lane(const LaneOptions& options) override;
+
+    std::unique_ptr<CudaLane> open_cuda_lane(const LaneOptions& options, const Policy& policy);
+    // Not while a lane is being opened.
+    void set_policy(const Policy& policy) { policy_ = policy; }
+
+ private:
+    void describe();
+    std::string open_mapping();
+    // Empty: the mapping works, seen by writing and reading through it both ways.
+    std::string try_mapping();
+    std::uint64_t free_memory() const;
+    bool allocate_mapped(std::uint64_t bytes, Slab& out);
+    Status allocate_plain(std::uint64_t bytes, Slab& out);
+    Status failure(cudaError_t error, const std::string& what);
+
+    const CudaDeviceOptions options_;
+    DeviceState state_;
+    DeviceInfo info_;
+    Policy policy_ = default_policy();
+    VulkanMemory::Uuid uuid_{};
+
+    std::mutex service_mutex_;  // guards the stream
+    Stream service_;
+
+    mutable std::mutex mutex_;  // guards what follows
+    std::unique_ptr<VulkanMemory> vulkan_;
+    std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;  // by Slab::handle
+    std::uint64_t next_handle_ = 1;                                  // 0: a plain slab
+    std::uint64_t mapped_bytes_ = 0;
+    std::uint64_t allocated_bytes_ = 0;
+    bool mapping_exhausted_ = false;  // until a mapped slab is released
+    bool exhaustion_logged_ = false;
+    mutable std::uint64_t free_seen_ = 0;
+    mutable std::chrono::steady_clock::time_point free_seen_at_{};
+};
+
+}  // namespace gpunbd::storage::cuda

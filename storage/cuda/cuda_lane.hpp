@@ -1,0 +1,101 @@
+// One worker's way to one GPU. During a turn copies gather; at its end each takes the path that the
+// policy names: small ones together in one kernel, long ones through the copy engines, a few by the
+// CPU itself. Ends are seen by polling words in pinned memory; nothing here waits, allocates, or
+// depends on a host callback.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+
+#include "storage/cuda/copy_kernel.hpp"
+#include "storage/cuda/cuda_memory.hpp"
+#include "storage/cuda/device_state.hpp"
+#include "storage/cuda/policy.hpp"
+#include "storage/cuda/stream_counter.hpp"
+#include "storage/device.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class CudaLane final : public Lane {
+ public:
+    // Throws std::runtime_error. `state` outlives the lane.
+    CudaLane(const LaneOptions& options, DeviceState& state, const Policy& policy);
+    // Waits for copies in flight, which still touch the lane's staging memory.
+    ~CudaLane() override;
+
+    // Not while copies are in flight.
+    void set_policy(const Policy& policy);
+
+    bool receives_into(const Slab& slab, std::uint32_t length) const override;
+    bool sends_from(const Slab&, std::uint32_t) const override { return false; }
+    void fence() override;
+
+ protected:
+    void progress(CopyQueue& queued) override;
+
+ private:
+    // Copies that wait to be submitted.
+    struct Waiting {
+        CopyQueue copies;
+        std::uint32_t count = 0;
+        std::uint64_t bytes = 0;
+
+        void push(Copy& copy);
+        Copy* pop();
+    };
+    // One kernel launch in the making: copies lie in the stream's open group.
+    struct Batch {
+        StreamCounter* stream = nullptr;  // null: none is being made
+        std::uint32_t count = 0;
+        std::array<CopyUnit, max_copy_units> units{};
+    };
+
+    static constexpr std::size_t kernel_streams = 4;
+    static constexpr std::uint32_t launches_per_stream = 2;  // the second starts as the first ends
+    enum Engine : std::size_t { to_host, to_device, zeroing, engines };
+    static Engine engine_of(Copy::Kind kind);
+
+    void warm_up();
+
+    void sort(CopyQueue& queued);
+    Load load_of(const Waiting& waiting) const;
+    void submit(Waiting& waiting);
+    void copy_by_cpu(Copy& copy);
+    void add_to_engine(Copy& copy);
+    cudaError_t start_on_engine(const Copy& copy, cudaStream_t stream) const;
+    void close_group(Engine engine);
+    // False: there is none now.
+    bool make_place_in_batch(const Copy& copy);
+    void add_to_batch(Copy& copy);
+    StreamCounter* free_kernel_stream();
+    void launch_batch();
+    // The copy could not be started.
+    void refuse(Copy& copy, cudaError_t error, cudaStream_t stream);
+
+    void collect();
+    void finish_all(CopyQueue& ended);
+    void look_for_errors();
+    void fail_everything(CopyQueue& queued);
+
+    DeviceState& state_;
+    Policy policy_;
+    std::uint32_t longest_for_kernel_ = 0;
+    PinnedMemory staging_;
+    PinnedMemory words_;
+    DeviceMemory scratch_;
+    std::array<StreamCounter, kernel_streams> kernels_;
+    std::array<StreamCounter, engines> engines_;
+
+    Waiting small_reads_;
+    Waiting small_writes_;  // and zeroes
+    Waiting long_;
+    Batch batch_;
+    std::array<std::uint32_t, engines> open_bytes_{};  // in the engines' open groups
+
+    bool failure_logged_ = false;
+    std::uint32_t polls_ = 0;
+    std::chrono::steady_clock::time_point looked_{};
+};
+
+}  // namespace gpunbd::storage::cuda

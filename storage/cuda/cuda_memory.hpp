@@ -1,0 +1,85 @@
+// Owners of what CUDA lends: a stream, pinned host memory, device memory. Each is move-only, knows its
+// device and never throws when it goes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace gpunbd::storage::cuda {
+
+// A stream that does not synchronise with the default stream. Its destructor waits for what it was
+// given; unless the context is lost, when there is nothing to wait for.
+class Stream {
+ public:
+    enum class Priority { normal, high };
+
+    Stream() = default;
+    Stream(int ordinal, Priority priority);  // throws std::runtime_error
+    Stream(Stream&& other) noexcept { swap(other); }
+    Stream& operator=(Stream&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~Stream();
+
+    cudaStream_t get() const { return stream_; }
+
+ private:
+    void swap(Stream& other) {
+        std::swap(ordinal_, other.ordinal_);
+        std::swap(stream_, other.stream_);
+    }
+    int ordinal_ = 0;
+    cudaStream_t stream_ = nullptr;
+};
+
+// Host memory that every device of the process addresses at the same place, from the given NUMA node
+// (-1: any). Freeing it does not wait for copies that use it.
+class PinnedMemory {
+ public:
+    PinnedMemory() = default;
+    PinnedMemory(int ordinal, std::size_t bytes, int numa_node);  // throws std::runtime_error
+    PinnedMemory(PinnedMemory&& other) noexcept { swap(other); }
+    PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~PinnedMemory();
+
+    std::byte* get() const { return memory_; }
+
+ private:
+    void swap(PinnedMemory& other) {
+        std::swap(ordinal_, other.ordinal_);
+        std::swap(memory_, other.memory_);
+    }
+    int ordinal_ = 0;
+    std::byte* memory_ = nullptr;
+};
+
+// Zeroed device memory. Freeing it waits for the whole device.
+class DeviceMemory {
+ public:
+    DeviceMemory() = default;
+    DeviceMemory(int ordinal, std::size_t bytes);  // throws std::runtime_error
+    DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
+    DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~DeviceMemory();
+
+    std::byte* get() const { return memory_; }
+
+ private:
+    void swap(DeviceMemory& other) {
+        std::swap(ordinal_, other.ordinal_);
+        std::swap(memory_, other.memory_);
+    }
+    int ordinal_ = 0;
+    std::byte* memory_ = nullptr;
+};
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,15 @@
+// What sysfs tells of a PCI device.
+#pragma once
+
+#include <string>
+
+namespace gpunbd::storage::cuda {
+
+struct PciFacts {
+    std::string link;    // "PCIe gen 5 x16", or empty where it cannot be read
+    int numa_node = -1;  // -1: unknown, or there is but one
+};
+
+PciFacts read_pci_facts(const std::string& address);  // "0000:01:00.0"
+
+}  // namespace gpunbd::storage::cuda

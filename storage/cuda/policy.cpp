@@ -1,0 +1,108 @@
+#include "storage/cuda/policy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+bool needs_mapping(Path path) { return path == Path::mapping || path == Path::streaming_load; }
+
+const char* to_text(Direction direction) {
+    switch (direction) {
+        case Direction::read: return "read";
+        case Direction::write: return "write";
+        case Direction::zero: return "zero";
+    }
+    return "?";
+}
+
+std::string loads_text(std::uint8_t loads) {
+    if (loads == Policy::any_load) return "any";
+    std::string text;
+    const auto add = [&](Load load, const char* name) {
+        if ((loads & Policy::on(load)) == 0) return;
+        if (!text.empty()) text += ", ";
+        text += name;
+    };
+    add(Load::alone, "alone");
+    add(Load::busy, "engines busy");
+    add(Load::several, "several");
+    return text;
+}
+
+std::string size_text(std::uint32_t bytes) {
+    if (bytes == Policy::any_size) return "any size";
+    if (bytes % 1024 == 0) return fmt::format("<= {} KiB", bytes / 1024);
+    return fmt::format("<= {} B", bytes);
+}
+
+}  // namespace
+
+Path Policy::choose(Direction direction, Load load, std::uint32_t bytes, bool mapped) const {
+    for (const Row& row : rows) {
+        if (row.direction == direction && (row.loads & on(load)) != 0 && bytes <= row.up_to &&
+            (mapped || !needs_mapping(row.path))) {
+            return row.path;
+        }
+    }
+    return Path::copy_engine;
+}
+
+std::uint32_t Policy::longest_for_kernel() const {
+    std::uint32_t longest = 0;
+    for (const Row& row : rows) {
+        if (row.path == Path::kernel) longest = std::max(longest, row.up_to);
+    }
+    return longest;
+}
+
+Policy default_policy() {
+    constexpr std::uint32_t kib = 1024;
+    constexpr std::uint8_t crowded = Policy::on(Load::busy) | Policy::on(Load::several);
+    return {{
+        {Direction::read, Policy::on(Load::alone), 2 * kib, Path::streaming_load},
+        {Direction::read, crowded, 4 * kib, Path::streaming_load},
+        {Direction::read, crowded, 64 * kib, Path::kernel},
+        {Direction::read, Policy::any_load, Policy::any_size, Path::copy_engine},
+        {Direction::write, Policy::any_load, Policy::any_size, Path::mapping},
+        {Direction::write, crowded, 64 * kib, Path::kernel},
+        {Direction::write, Policy::any_load, Policy::any_size, Path::copy_engine},
+        {Direction::zero, Policy::any_load, 16 * kib, Path::mapping},
+        {Direction::zero, crowded, 64 * kib, Path::kernel},
+        {Direction::zero, Policy::any_load, Policy::any_size, Path::copy_engine},
+    }};
+}
+
+Policy only(Path path) {
+    Policy policy;
+    for (const Direction direction : {Direction::read, Direction::write, Direction::zero}) {
+        const bool reads = direction == Direction::read;
+        if (path == (reads ? Path::mapping : Path::streaming_load)) continue;
+        policy.rows.push_back({direction, Policy::any_load, Policy::any_size, path});
+    }
+    return policy;
+}
+
+const char* to_text(Path path) {
+    switch (path) {
+        case Path::mapping: return "mapping";
+        case Path::streaming_load: return "streaming load";
+        case Path::copy_engine: return "copy engine";
+        case Path::kernel: return "kernel";
+    }
+    return "?";
+}
+
+std::string to_text(const Policy& policy) {
+    std::string text;
+    for (const Policy::Row& row : policy.rows) {
+        text += fmt::format("{:<5}  {:<21}  {:<11}  {}\n", to_text(row.direction),
+                            loads_text(row.loads), size_text(row.up_to), to_text(row.path));
+    }
+    return text;
+}
+
+}  // namespace gpunbd::storage::cuda

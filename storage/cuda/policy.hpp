@@ -1,0 +1,60 @@
+// Which way a copy takes: one table per device, read from top to bottom. The first row that fits
+// decides. Calibration fills it; people can read it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace gpunbd::storage::cuda {
+
+enum class Direction : std::uint8_t { read, write, zero };  // as seen by the client
+
+// What else goes on when a copy is submitted.
+enum class Load : std::uint8_t {
+    alone,    // nothing else waits in the lane, and the copy engines are idle
+    busy,     // nothing else waits, but some lane's copies occupy the copy engines
+    several,  // more copies wait in the lane
+};
+
+enum class Path : std::uint8_t {
+    mapping,         // the CPU stores into the mapping
+    streaming_load,  // the CPU loads out of the mapping
+    copy_engine,     // an asynchronous copy (for zeroes: an asynchronous memset)
+    kernel,          // one gather/scatter kernel together with all others that wait
+};
+
+struct Policy {
+    static constexpr std::uint32_t any_size = std::numeric_limits<std::uint32_t>::max();
+
+    struct Row {
+        Direction direction;
+        std::uint8_t loads;    // a set: bit 1 << Load
+        std::uint32_t up_to;   // bytes
+        Path path;
+    };
+    static constexpr std::uint8_t on(Load load) {
+        return static_cast<std::uint8_t>(1U << static_cast<unsigned>(load));
+    }
+    static constexpr std::uint8_t any_load = 7;
+
+    // A copy for which no row is left goes to the copy engines, which take everything. Rows whose
+    // path needs a mapping are passed over where there is none.
+    Path choose(Direction direction, Load load, std::uint32_t bytes, bool mapped) const;
+    // The longest copy that any row gives to the kernel.
+    std::uint32_t longest_for_kernel() const;
+
+    std::vector<Row> rows;
+};
+
+// What one H200 was measured to like; devices start with it.
+Policy default_policy();
+// Everything takes one path as far as it can: for measurements and tests.
+Policy only(Path path);
+
+const char* to_text(Path path);
+// One line per row, each ending with a newline.
+std::string to_text(const Policy& policy);
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,670 @@
+// Lanes of a real GPU: every path at any alignment, the order of stores and reads, slabs, threads,
+// faults. Exits with 77 where there is no GPU. `--bench` prints what each path costs, as CSV.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "storage/cuda/cuda_device.hpp"
+#include "storage/cuda/meter.hpp"
+#include "storage/store.hpp"
+#include "tests/gpu/kernel_calls.hpp"
+
+namespace {
+
+using namespace gpunbd::storage;
+using namespace gpunbd::storage::cuda;
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr LaneOptions roomy{.chunk_size = 1 << 20, .slots = 2, .pinned = 64 << 20};
+constexpr LaneOptions usual{};
+
+std::unique_ptr<Device> open(const CudaDeviceOptions& options = {}) {
+    return open_cuda_device(0, 0, options);
+}
+
+struct OwnedSlab {
+    OwnedSlab(Device& of, std::uint64_t bytes) : device(of) {
+        REQUIRE(device.allocate(bytes, Provision::thin, slab) == Status::ok);
+    }
+    ~OwnedSlab() { device.release(slab); }
+    OwnedSlab(const OwnedSlab&) = delete;
+    OwnedSlab& operator=(const OwnedSlab&) = delete;
+
+    Device& device;
+    Slab slab;
+};
+
+// Enqueues copies and awaits them all.
+class Copies final : public CopyOwner {
+ public:
+    explicit Copies(Lane& lane) : lane_(lane) { copies_.reserve(most); }
+
+    void add(Copy::Kind kind, const Slab& slab, std::uint64_t offset, std::size_t length,
+             std::byte* staging) {
+        Copy& copy = copies_.emplace_back();
+        copy.kind = kind;
+        copy.length = static_cast<std::uint32_t>(length);
+        copy.address = slab.address + offset;
+        copy.cpu = slab.cpu == nullptr ? nullptr : slab.cpu + offset;
+        copy.staging = staging;
+        copy.owner = this;
+        ++pending_;
+        lane_.enqueue(copy);
+    }
+    bool done() const { return pending_ == 0; }
+    // How many failed; the copies are forgotten. Throws after ten seconds.
+    std::size_t await() {
+        const Clock::time_point end = Clock::now() + std::chrono::seconds(10);
+        while (!done()) {
+            lane_.turn();
+            if (Clock::now() > end) throw std::runtime_error("copies do not end");
+        }
+        copies_.clear();
+        return std::exchange(failed_, 0);
+    }
+    void copy_done(Copy& copy) override {
+        --pending_;
+        if (copy.status != Status::ok) ++failed_;
+    }
+
+ private:
+    static constexpr std::size_t most = 4096;
+    Lane& lane_;
+    std::vector<Copy> copies_;
+    std::size_t pending_ = 0;
+    std::size_t failed_ = 0;
+};
+
+class Random {
+ public:
+    explicit Random(std::uint64_t seed) : engine_(seed) {}
+    std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
+    // 1 to `most`, small ones as likely as large ones.
+    std::uint64_t length(std::uint64_t most) {
+        const double exponent = std::uniform_real_distribution<>(
+            0, std::log2(static_cast<double>(most) + 1))(engine_);
+        return static_cast<std::uint64_t>(std::exp2(exponent));
+    }
+    void fill(std::byte* to, std::size_t length) {
+        for (; length >= 8; to += 8, length -= 8) {
+            const std::uint64_t value = engine_();
+            std::memcpy(to, &value, 8);
+        }
+        for (; length != 0; --length) *to++ = static_cast<std::byte>(engine_());
+    }
+
+ private:
+    std::mt19937_64 engine_;
+};
+
+struct NamedPolicy {
+    const char* name;
+    Policy policy;
+};
+
+std::vector<NamedPolicy> policies() {
+    return {{"copy engine", only(Path::copy_engine)},
+            {"kernel", only(Path::kernel)},
+            {"streaming loads", only(Path::streaming_load)},
+            {"stores into the mapping", only(Path::mapping)},
+            {"default", default_policy()}};
+}
+
+// Random reads, writes and zeroes, many at once, against a plain model of [begin, begin + length).
+void exercise(Lane& lane, const Slab& slab, std::uint64_t begin, std::uint64_t length, int rounds,
+              std::uint64_t longest, std::uint64_t seed) {
+    Random random(seed);
+    Bytes model(length);
+    Bytes expected;
+    struct Read {
+        std::uint64_t offset;
+        std::uint64_t length;
+        const std::byte* staging;
+    };
+    {
+        Copies wipe(lane);
+        for (std::uint64_t at = 0; at < length; at += mib) {
+            wipe.add(Copy::Kind::zero, slab, begin + at, std::min(mib, length - at), nullptr);
+        }
+        REQUIRE(wipe.await() == 0);
+    }
+    std::size_t held = 0;
+    const std::size_t staging_bytes = lane.read_staging().largest() / 2;
+    std::byte* const to_read = lane.read_staging().take(staging_bytes, held);
+    std::byte* const to_write = lane.write_staging().take(staging_bytes, held = 0);
+    REQUIRE(to_read != nullptr);
+    REQUIRE(to_write != nullptr);
+    Copies copies(lane);
+    std::vector<Read> reads;
+    std::size_t wrong = 0;
+    for (int round = 0; round < rounds; ++round) {
+        // Each copy has a window of its own: which of two that overlap comes first is not defined.
+        const std::uint64_t count = random.length(64);
+        const std::uint64_t window = length / count;
+        const std::uint64_t room = staging_bytes / count;
+        reads.clear();
+        for (std::uint64_t i = 0; i < count; ++i) {
+            const std::uint64_t skew = random.below(64);
+            const std::uint64_t size = random.length(std::min({longest, window, room - 64}));
+            const std::uint64_t offset = i * window + random.below(window - size + 1);
+            switch (random.below(5)) {
+                case 0:
+                case 1: {
+                    std::byte* const staging = to_read + i * room + skew;
+                    copies.add(Copy::Kind::read, slab, begin + offset, size, staging);
+                    reads.push_back({offset, size, staging});
+                    break;
+                }
+                case 2:
+                case 3: {
+                    std::byte* const staging = to_write + i * room + skew;
+                    random.fill(staging, size);
+                    std::memcpy(model.data() + offset, staging, size);
+                    copies.add(Copy::Kind::write, slab, begin + offset, size, staging);
+                    break;
+                }
+                default:
+                    std::memset(model.data() + offset, 0, size);
+                    copies.add(Copy::Kind::zero, slab, begin + offset, size, nullptr);
+                    break;
+            }
+        }
+        REQUIRE(copies.await() == 0);
+        for (const Read& read : reads) {
+            if (std::memcmp(model.data() + read.offset, read.staging, read.length) != 0) ++wrong;
+        }
+    }
+    CHECK(wrong == 0);
+    lane.read_staging().give_back(to_read, staging_bytes, held = staging_bytes);
+    lane.write_staging().give_back(to_write, staging_bytes, held = staging_bytes);
+}
+
+// What the lane reads of the whole slab, compared with one value.
+std::uint64_t bytes_other_than(Lane& lane, const Slab& slab, std::byte value) {
+    std::size_t held = 0;
+    std::byte* const staging = lane.read_staging().take(mib, held);
+    Copies copies(lane);
+    std::uint64_t other = 0;
+    for (std::uint64_t at = 0; at < slab.bytes; at += mib) {
+        copies.add(Copy::Kind::read, slab, at, mib, staging);
+        if (copies.await() != 0) other += mib;
+        for (std::size_t i = 0; i < mib; ++i) other += staging[i] != value;
+    }
+    lane.read_staging().give_back(staging, mib, held);
+    return other;
+}
+
+}  // namespace
+
+TEST_CASE("every path copies any range at any alignment") {
+    for (const bool mapping : {true, false}) {
+        CudaDeviceOptions options;
+        options.mapping = mapping;
+        const auto device = open(options);
+        const OwnedSlab owned(*device, 64 * mib);
+        CAPTURE(device->info().access);
+        for (const NamedPolicy& named : policies()) {
+            CAPTURE(named.name);
+            const auto lane = open_cuda_lane(*device, roomy, named.policy);
+            exercise(*lane, owned.slab, 0, 64 * mib, 60, 8 * mib, 1);
+            exercise(*lane, owned.slab, 4093, mib, 600, 70'000, 2);
+        }
+    }
+}
+
+TEST_CASE("a write that has ended, or a store that was fenced, is seen by every path") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 64 * mib);
+    const Slab& slab = owned.slab;
+    const auto engine = open_cuda_lane(*device, usual, only(Path::copy_engine));
+    const auto kernel = open_cuda_lane(*device, usual, only(Path::kernel));
+    const auto by_cpu = open_cuda_lane(
+        *device, usual, slab.cpu != nullptr ? only(Path::streaming_load) : only(Path::kernel));
+    std::size_t held = 0;
+    Random random(3);
+    Bytes payload(65536);
+    for (Lane* writer : {engine.get(), kernel.get(), static_cast<Lane*>(nullptr)}) {
+        if (writer == nullptr && slab.cpu == nullptr) continue;
+        for (Lane* reader : {engine.get(), kernel.get(), by_cpu.get()}) {
+            CAPTURE((writer == nullptr ? 2 : writer == kernel.get()));
+            CAPTURE((reader == by_cpu.get() ? 2 : reader == kernel.get()));
+            Copies writes(writer == nullptr ? *engine : *writer);
+            Copies reads(*reader);
+            std::byte* const in = engine->write_staging().take(65536, held = 0);
+            std::byte* const out = reader->read_staging().take(65536, held = 0);
+            std::size_t stale = 0;
+            for (int i = 0; i < 3000; ++i) {
+                const std::uint64_t length = random.length(i % 8 == 0 ? 65536 : 4096);
+                const std::uint64_t offset = random.below(8192);  // the same few blocks again and again
+                random.fill(payload.data(), length);
+                if (writer == nullptr) {
+                    store_streaming(slab.cpu + offset, payload.data(), length);
+                    engine->fence();
+                } else {
+                    std::memcpy(in, payload.data(), length);
+                    writes.add(Copy::Kind::write, slab, offset, length, in);
+                    REQUIRE(writes.await() == 0);
+                }
+                reads.add(Copy::Kind::read, slab, offset, length, out);
+                REQUIRE(reads.await() == 0);
+                if (std::memcmp(out, payload.data(), length) != 0) ++stale;
+            }
+            CHECK(stale == 0);
+            engine->write_staging().give_back(in, 65536, held = 65536);
+            reader->read_staging().give_back(out, 65536, held = 65536);
+        }
+    }
+}
+
+TEST_CASE("a fenced store is seen by reads of another worker") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 2 * mib);
+    if (owned.slab.cpu == nullptr) {
+        MESSAGE("nothing is mapped here: " << device->info().access);
+        return;
+    }
+    constexpr std::uint64_t rounds = 6000;
+    std::atomic<std::uint64_t> stored{0};
+    std::atomic<std::uint64_t> seen{0};
+    std::thread storing([&] {
+        const auto lane = device->open_lane(usual);
+        Bytes payload(4096);
+        for (std::uint64_t round = 1; round <= rounds; ++round) {
+            std::memset(payload.data(), static_cast<int>(round % 251), payload.size());
+            std::byte* const to = owned.slab.cpu + round % 3 * 4096;
+            store_streaming(to, payload.data(), payload.size());
+            lane->fence();
+            stored.store(round, std::memory_order_release);
+            while (seen.load(std::memory_order_acquire) != round) {
+            }
+        }
+    });
+    {
+        std::vector<std::unique_ptr<Lane>> lanes;
+        for (const Path path : {Path::copy_engine, Path::kernel, Path::streaming_load}) {
+            lanes.push_back(open_cuda_lane(*device, usual, only(path)));
+        }
+        std::size_t stale = 0;
+        for (std::uint64_t round = 1; round <= rounds; ++round) {
+            Lane& lane = *lanes[round % lanes.size()];
+            std::size_t held = 0;
+            std::byte* const out = lane.read_staging().take(4096, held);
+            while (stored.load(std::memory_order_acquire) != round) {
+            }
+            Copies copies(lane);
+            copies.add(Copy::Kind::read, owned.slab, round % 3 * 4096, 4096, out);
+            if (copies.await() != 0) ++stale;
+            const auto value = static_cast<std::byte>(round % 251);
+            if (!std::all_of(out, out + 4096, [&](std::byte b) { return b == value; })) ++stale;
+            lane.read_staging().give_back(out, 4096, held);
+            seen.store(round, std::memory_order_release);
+        }
+        storing.join();
+        CHECK(stale == 0);
+    }
+}
+
+TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity there are none") {
+    CudaDeviceOptions options;
+    options.capacity = 256 * mib;
+    options.mapped = 128 * mib;
+    const auto device = open(options);
+    CHECK(device->available() == 256 * mib);
+    std::vector<Slab> slabs(4);
+    for (Slab& slab : slabs) {
+        REQUIRE(device->allocate(64 * mib, Provision::thin, slab) == Status::ok);
+    }
+    const bool mapped = slabs[0].cpu != nullptr;
+    CHECK((slabs[1].cpu != nullptr) == mapped);
+    CHECK(slabs[2].cpu == nullptr);
+    CHECK(slabs[3].cpu == nullptr);
+    CHECK(device->available() == 0);
+    Slab beyond;
+    CHECK(device->allocate(2 * mib, Provision::thin, beyond) == Status::no_space);
+    CHECK(beyond.bytes == 0);
+    {
+        const auto lane = device->open_lane(usual);
+        for (const Slab& slab : slabs) {
+            CHECK(lane->receives_into(slab, 4096) == (slab.cpu != nullptr));
+            exercise(*lane, slab, 0, slab.bytes, 20, mib, 4);
+        }
+    }
+    device->release(slabs[0]);
+    CHECK(device->allocate(64 * mib, Provision::thin, slabs[0]) == Status::ok);
+    CHECK((slabs[0].cpu != nullptr) == mapped);
+    for (Slab& slab : slabs) device->release(slab);
+    CHECK(device->available() == 256 * mib);
+}
+
+TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
+    for (const bool mapping : {true, false}) {
+        CudaDeviceOptions options;
+        options.mapping = mapping;
+        const auto device = open(options);
+        const auto lane = open_cuda_lane(*device, usual, only(Path::copy_engine));
+        std::size_t held = 0;
+        std::byte* const ones = lane->write_staging().take(mib, held);
+        std::memset(ones, 0xff, mib);
+        for (int round = 0; round < 3; ++round) {
+            const OwnedSlab owned(*device, 64 * mib);
+            if (owned.slab.cpu != nullptr) {
+                Bytes line(mib);
+                load_streaming(line.data(), owned.slab.cpu + 5 * mib, mib);
+                CHECK(line == Bytes(mib));
+            }
+            CHECK(bytes_other_than(*lane, owned.slab, std::byte{0}) == 0);
+            Copies copies(*lane);
+            for (std::uint64_t at = 0; at < owned.slab.bytes; at += mib) {
+                copies.add(Copy::Kind::write, owned.slab, at, mib, ones);
+            }
+            REQUIRE(copies.await() == 0);
+            CHECK(bytes_other_than(*lane, owned.slab, std::byte{0xff}) == 0);
+            REQUIRE(device->clear(owned.slab, 2 * mib, 2 * mib) == Status::ok);
+            CHECK(bytes_other_than(*lane, owned.slab, std::byte{0xff}) == 2 * mib);
+        }
+    }
+}
+
+TEST_CASE("many workers, each with its own lane") {
+    const auto device = open();
+    constexpr std::uint64_t share = 8 * mib;
+    constexpr std::uint64_t workers = 8;
+    const OwnedSlab owned(*device, workers * share);
+    std::vector<std::thread> threads;
+    for (std::uint64_t i = 0; i < workers; ++i) {
+        threads.emplace_back([&, i] {
+            const auto lane = device->open_lane(usual);
+            exercise(*lane, owned.slab, i * share, share, 300, i % 2 == 0 ? 32768 : 2 * mib, i);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("nothing is asked of the kernel on the way of a request") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 64 * mib);
+    for (const NamedPolicy& named : policies()) {
+        CAPTURE(named.name);
+        const auto lane = open_cuda_lane(*device, roomy, named.policy);
+        exercise(*lane, owned.slab, 0, 16 * mib, 20, mib, 5);
+        Copies copies(*lane);
+        std::size_t held = 0;
+        std::byte* const in = lane->write_staging().take(8 * mib, held);
+        std::byte* const out = lane->read_staging().take(8 * mib, held);
+        gpunbd::tests::KernelCalls calls;
+        for (int round = 0; round < 3000; ++round) {
+            const std::size_t length = round % 16 == 0 ? mib : 4096;
+            for (std::uint64_t i = 0; i < 8; ++i) {
+                copies.add(Copy::Kind::read, owned.slab, i * mib, length, out + i * length);
+                copies.add(Copy::Kind::write, owned.slab, (8 + i) * mib, length, in + i * length);
+                copies.add(Copy::Kind::zero, owned.slab, (16 + i) * mib, length, nullptr);
+            }
+            REQUIRE(copies.await() == 0);
+        }
+        calls.stop();
+        CHECK(calls.ioctls() == 0);
+        CHECK(calls.maps() == 0);
+    }
+}
+
+TEST_CASE("a copy that cannot be started fails alone") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 2 * mib);
+    const auto lane = open_cuda_lane(*device, usual, only(Path::copy_engine));
+    std::size_t held = 0;
+    std::byte* const staging = lane->read_staging().take(4096, held);
+    Copies copies(*lane);
+    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    copies.add(Copy::Kind::read, owned.slab, owned.slab.bytes - 2048, 4096, staging);
+    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    CHECK(copies.await() == 1);
+    CHECK_FALSE(device->failed());
+    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    CHECK(copies.await() == 0);
+}
+
+TEST_CASE("calibration takes about a second and finds a policy") {
+    const auto device = open();
+    const Clock::time_point begin = Clock::now();
+    const CalibrationResult result = calibrate_cuda_device(*device);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    MESSAGE("calibrated in " << seconds << " s\n" << result.table);
+    CHECK(seconds < 1.5);
+    CHECK(result.chunk_size >= 256 << 10);
+    CHECK_FALSE(result.policy.rows.empty());
+    const OwnedSlab owned(*device, 16 * mib);
+    const auto lane = device->open_lane(usual);
+    exercise(*lane, owned.slab, 0, 16 * mib, 300, mib, 6);
+}
+
+// --- a device that fails -------------------------------------------------------------------------
+
+namespace {
+
+// The error outlives everything in its process, so this one is a process of its own. Its exit status
+// is 0 if all goes as it should.
+int fail_for_good() {
+    auto device = open();
+    Slab slab;
+    if (device->allocate(64 * mib, Provision::thin, slab) != Status::ok) return 10;
+    std::atomic<bool> stop{false};
+    std::atomic<int> troubles{0};
+    std::atomic<int> ready{0};
+    const auto work = [&](Path path, std::uint32_t length) {
+        const auto lane = open_cuda_lane(*device, usual, only(path));
+        std::size_t held = 0;
+        std::byte* const staging = lane->read_staging().take(8 * std::size_t{length}, held);
+        Copies copies(*lane);
+        ++ready;
+        std::size_t failed = 0;
+        while (!stop) {
+            for (std::uint32_t i = 0; i < 8; ++i) {
+                copies.add(Copy::Kind::read, slab, i * mib, length, staging + std::size_t{i} * length);
+            }
+            failed += copies.await();  // throws if one does not end
+        }
+        if (failed == 0) ++troubles;
+    };
+    std::thread engine(work, Path::copy_engine, 1 << 20);
+    std::thread kernel(work, Path::kernel, 4096);
+    while (ready != 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+
+    auto lane = open_cuda_lane(*device, usual, only(Path::kernel));
+    std::size_t held = 0;
+    std::byte* const staging = lane->read_staging().take(4096, held);
+    Slab nowhere;
+    nowhere.address = 0x7eee'0000'0000;
+    Copies copies(*lane);
+    const Clock::time_point begin = Clock::now();
+    copies.add(Copy::Kind::write, nowhere, 0, 4096, staging);
+    if (copies.await() != 1) return 11;
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    std::printf("the fault was noticed after %.1f ms\n", seconds * 1e3);
+    if (seconds > 1) return 12;
+    if (!device->failed()) return 13;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop = true;
+    engine.join();
+    kernel.join();
+    if (troubles != 0) return 14;
+
+    copies.add(Copy::Kind::read, slab, 0, 4096, staging);
+    if (copies.await() != 1) return 15;
+    Slab more;
+    if (device->allocate(2 * mib, Provision::thin, more) != Status::io_error) return 16;
+    if (device->clear(slab, 0, 4096) != Status::io_error) return 17;
+    lane.reset();
+    device->release(slab);
+    device.reset();
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("after a fault on the device every copy ends with an error and nothing hangs") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::alarm(30);
+        ::execl("/proc/self/exe", "cuda_lane_tests", "--fail", nullptr);
+        ::_exit(99);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+}
+
+// --- benchmark -----------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::chrono::milliseconds per_row(15);
+
+const char* name_of(Copy::Kind kind) {
+    return kind == Copy::Kind::read ? "read" : kind == Copy::Kind::write ? "write" : "zero";
+}
+
+bool possible(Path path, Copy::Kind kind, std::uint32_t bytes, std::uint32_t copies) {
+    const std::uint64_t sum = std::uint64_t{bytes} * copies;
+    if (sum > roomy.pinned) return false;
+    if (path == Path::streaming_load) return kind == Copy::Kind::read && sum <= mib;
+    if (path == Path::mapping) return kind != Copy::Kind::read;
+    return true;
+}
+
+void print_row(const char* what, Path path, const Round& round, std::size_t threads, double us) {
+    const double per_second = 1e6 / us * round.copies * static_cast<double>(threads);
+    std::printf("%s,%s,%s,%u,%u,%zu,%.2f,%.0f,%.3f\n", what, to_text(path), name_of(round.kind),
+                round.bytes, round.copies, threads, us, per_second,
+                per_second * round.bytes / 1e9);
+}
+
+// Every thread with its own lane does the same; the mean of their medians.
+void bench_threads(Device& device, const Slab& slab, Path path, std::size_t count) {
+    std::vector<std::unique_ptr<Lane>> lanes(count);
+    std::vector<double> us(count);
+    const auto everywhere = [&](auto work) {
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { work(i); });
+        for (std::thread& thread : threads) thread.join();
+    };
+    everywhere([&](std::size_t i) { lanes[i] = open_cuda_lane(device, roomy, only(path)); });
+    for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write}) {
+        for (const std::uint32_t bytes : {4096U, 65536U, 131072U, 1U << 20}) {
+            for (const std::uint32_t copies : {1U, 8U, 32U}) {
+                if (!possible(path, kind, bytes, copies)) continue;
+                const Round round{.kind = kind, .bytes = bytes, .copies = copies};
+                everywhere([&](std::size_t i) {
+                    us[i] = Meter(slab, *lanes[i]).median_us(round, 3 * per_row);
+                });
+                double sum = 0;
+                for (const double each : us) sum += each;
+                print_row("threads", path, round, count, sum / static_cast<double>(count));
+            }
+        }
+    }
+}
+
+// What a lone small read costs while another lane keeps the copy engines busy with long ones.
+void bench_busy(Device& device, const Slab& slab) {
+    for (const Path path : {Path::copy_engine, Path::kernel, Path::streaming_load}) {
+        const auto lane = open_cuda_lane(device, roomy, only(path));
+        std::atomic<bool> stop{false};
+        std::thread busy([&] {
+            const auto other = open_cuda_lane(device, roomy, only(Path::copy_engine));
+            Meter meter(slab, *other);
+            const Round round{.kind = Copy::Kind::read, .bytes = 1 << 20, .copies = 16};
+            while (!stop) meter.median_us(round, per_row);
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        for (const std::uint32_t bytes : {512U, 4096U, 16384U, 65536U}) {
+            const Round round{.kind = Copy::Kind::read, .bytes = bytes, .copies = 1};
+            print_row("busy", path, round, 1, Meter(slab, *lane).median_us(round, 3 * per_row));
+        }
+        stop = true;
+        busy.join();
+    }
+}
+
+// Long reads and writes at once, each on a lane of its own.
+void bench_both_ways(Device& device, const Slab& slab) {
+    for (const std::uint32_t bytes : {256U << 10, 1U << 20, 4U << 20}) {
+        double us[2] = {};
+        const Copy::Kind kinds[2] = {Copy::Kind::read, Copy::Kind::write};
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < 2; ++i) {
+            threads.emplace_back([&, i] {
+                const auto lane = open_cuda_lane(device, roomy, only(Path::copy_engine));
+                const Round round{.kind = kinds[i], .bytes = bytes, .copies = 8};
+                us[i] = Meter(slab, *lane).median_us(round, 20 * per_row);
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        for (std::size_t i = 0; i < 2; ++i) {
+            print_row("both ways", Path::copy_engine, {kinds[i], bytes, 8}, 1, us[i]);
+        }
+    }
+}
+
+int bench(bool only_threads) {
+    const auto device = open();
+    const OwnedSlab owned(*device, 256 * mib);
+    const bool mapped = owned.slab.cpu != nullptr;
+    std::fprintf(stderr, "%s, %s\n", device->info().name.c_str(), device->info().access.c_str());
+    std::puts("what,path,kind,bytes,copies,threads,median_us,copies_per_second,GB_per_second");
+    const auto paths = mapped ? std::vector{Path::copy_engine, Path::kernel, Path::streaming_load,
+                                            Path::mapping}
+                              : std::vector{Path::copy_engine, Path::kernel};
+    for (const Path path : paths) {
+        if (only_threads) break;
+        const auto lane = open_cuda_lane(*device, roomy, only(path));
+        for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
+            for (std::uint32_t bytes = 512; bytes <= 4 * mib; bytes *= 2) {
+                for (const std::uint32_t copies : {1U, 2U, 8U, 32U, 128U}) {
+                    if (!possible(path, kind, bytes, copies)) continue;
+                    const Round round{.kind = kind, .bytes = bytes, .copies = copies};
+                    print_row("alone", path, round, 1,
+                              Meter(owned.slab, *lane).median_us(round, per_row));
+                }
+            }
+        }
+    }
+    for (const Path path : paths) {
+        for (const std::size_t threads : {1U, 4U, 12U}) {
+            bench_threads(*device, owned.slab, path, threads);
+        }
+    }
+    if (mapped && !only_threads) bench_busy(*device, owned.slab);
+    if (!only_threads) bench_both_ways(*device, owned.slab);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string_view mode = argc > 1 ? argv[1] : "";
+    std::string why_none;
+    if (cuda_device_count(why_none) == 0) {
+        std::fprintf(stderr, "skipped: %s\n", why_none.c_str());
+        return std::getenv("GPUNBD_REQUIRE_GPU") != nullptr ? 1 : 77;
+    }
+    if (mode == "--fail") return fail_for_good();
+    if (mode == "--bench" || mode == "--bench-threads") return bench(mode == "--bench-threads");
+    return doctest::Context(argc, argv).run();
+}

@@ -1,0 +1,141 @@
+"""What the tests on GPUs share: which GPUs there are, and clients that move gigabytes and compare them.
+
+GPUNBD_TEST_DEVICES=host,host runs the same tests on other devices, to try the tests themselves.
+GPUNBD_TEST_SIZE (bytes) is how much of a device a test uses; 4 GiB if unset.
+"""
+import hashlib
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../integration'))
+
+import server  # noqa: E402
+import wire  # noqa: E402
+from server import GiB, MiB  # noqa: E402
+
+SIZE = int(os.environ.get('GPUNBD_TEST_SIZE', 4 * GiB))
+NBDLOAD = os.environ.get('GPUNBD_NBDLOAD', os.path.join(server.ROOT, 'build/release/nbdload'))
+
+
+def devices(count):
+    """The ids of `count` GPUs; ends the test where there are fewer."""
+    if os.environ.get('GPUNBD_TEST_DEVICES'):
+        found = os.environ['GPUNBD_TEST_DEVICES'].split(',')
+    else:
+        listed = subprocess.run([server.PROGRAM, 'devices'], capture_output=True, text=True, check=False)
+        found = sorted(set(re.findall(r'cuda:\d+', listed.stdout)))
+        print(listed.stdout, listed.stderr, flush=True)
+    if not found and os.environ.get('GPUNBD_REQUIRE_GPU'):
+        print('FAILED: gpunbd finds no GPU, and GPUNBD_REQUIRE_GPU is set')
+        sys.exit(1)
+    if len(found) < count:
+        server.skip(f'needs {count} GPU(s), and gpunbd finds {len(found)}')
+    return found[:count]
+
+
+def config(exports, capacities=()):
+    text = "listeners: {unix: [{path: '{socket}'}]}\n"
+    if capacities:
+        text += 'devices:\n' + ''.join(f"  - {{id: '{name}', capacity: {capacity}}}\n" for name, capacity in capacities)
+    text += 'exports:\n'
+    for name, options in exports.items():
+        options = dict(options)
+        ids = ', '.join(f"'{device}'" for device in options.pop('devices'))
+        rest = ''.join(f', {key}: {value}' for key, value in options.items())
+        text += f"  - {{name: '{name}', devices: [{ids}]{rest}}}\n"
+    return text
+
+
+class Stream:
+    """Endless bytes, different everywhere, cheap: a block of noise, each repetition with its number in it."""
+
+    def __init__(self, seed):
+        self.noise = bytearray(random.Random(seed).randbytes(16 * MiB + 1))
+
+    def pieces(self, total, seed):
+        """(offset, bytes) of odd lengths that cover 0..total without a gap."""
+        dice, at = random.Random(seed), 0
+        while at < total:
+            length = min(total - at, dice.choice((1, 511, 4097, 65535, 999999, 5000001, 16 * MiB)))
+            struct.pack_into('>Q', self.noise, dice.randrange(length - 16) if length > 16 else 0, at)
+            yield at, memoryview(self.noise)[:length]
+            at += length
+
+
+def send_and_hash(client, total, seed, depth=8):
+    """Writes 0..total in odd pieces, `depth` in flight; the SHA-256 of it all."""
+    digest, waiting = hashlib.sha256(), []
+    for at, piece in Stream(seed).pieces(total, seed):
+        digest.update(piece)
+        header = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, at, at, len(piece))
+        client.send(header)
+        client.send(piece)
+        waiting.append(at)
+        if len(waiting) == depth:
+            finish(client, waiting)
+    finish(client, waiting)
+    return digest.hexdigest()
+
+
+def finish(client, waiting):
+    """Takes the answers to all that waits, in any order."""
+    waiting = waiting if isinstance(waiting, list) else list(waiting)
+    while waiting:
+        error, cookie = client.simple_reply()
+        assert error == 0, f'a write at {cookie} failed with {error}'
+        waiting.remove(cookie)
+
+
+def read_and_hash(client, total, seed):
+    """Reads 0..total in other odd pieces; the SHA-256 of it all."""
+    digest, dice, at = hashlib.sha256(), random.Random(seed + 1), 0
+    while at < total:
+        length = min(total - at, dice.choice((3, 513, 12289, 300007, 7000003, 16 * MiB, 32 * MiB)))
+        digest.update(client.read(at, length))
+        at += length
+    return digest.hexdigest()
+
+
+class Test(server.Test):
+    def client(self, one, name='', structured=False):
+        """Simple replies where gigabytes are written: their answers are the quicker ones to take."""
+        client = wire.connect(one.address, name, structured=structured, timeout=120)
+        self.addCleanup(client.close)
+        return client
+
+    def round_trip(self, one, name, size, seed=1):
+        client = self.client(one, name)
+        written = send_and_hash(client, size, seed)
+        self.assertEqual(read_and_hash(self.client(one, name, structured=True), size, seed), written)
+
+    def against_shadow(self, one, name, size, seed, steps=400):
+        """Writes, zeroes and trims at odd places, against a plain model in memory."""
+        client, dice, shadow = self.client(one, name, structured=True), random.Random(seed), bytearray(size)
+        noise = dice.randbytes(8 * MiB)
+        for at in range(0, size, 32 * MiB):  # whatever an earlier test left
+            client.zero(at, min(32 * MiB, size - at))
+        for _ in range(steps):
+            length = dice.choice((1, 3, 511, 4096, 4097, 65536, 99999, 2 * MiB, 3000001, 5 * MiB + 1))
+            at = dice.randrange(size - length)
+            kind = dice.randrange(8)
+            if kind < 5:
+                start = dice.randrange(len(noise) - length)
+                data = noise[start:start + length]
+                client.write(at, data, wire.FUA if kind == 4 else 0)
+            else:
+                data = bytes(length)
+                (client.trim, client.zero, lambda *a: client.zero(*a, wire.NO_HOLE))[kind - 5](at, length)
+            shadow[at:at + length] = data
+            if kind == 0:  # read across what has just been written
+                start = max(0, at - 1000)
+                self.assertEqual(client.read(start, min(length + 2000, size - start)),
+                                 shadow[start:min(start + length + 2000, size)])
+        for at in range(0, size, 32 * MiB):
+            self.assertEqual(client.read(at, min(32 * MiB, size - at)), shadow[at:at + 32 * MiB], f'at {at}')
+
+    def load(self, one, *options, name=''):
+        self.command(NBDLOAD, '--uri', one.uri(name), '--verify', *options, seconds=300)

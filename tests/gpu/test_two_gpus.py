@@ -1,0 +1,58 @@
+"""Two GPUs as one export: striped and linear, thin and full; and a GPU with the host's memory behind it."""
+import gpu
+import server
+import wire
+from server import MiB
+
+DEVICES = gpu.devices(2)
+SIZE = gpu.SIZE
+
+
+class TwoGpus(gpu.Test):
+    def one_export(self, size=SIZE, **options):
+        return self.serve(config=gpu.config({'': {'devices': DEVICES, 'size': size, **options}}))
+
+    def test_stripe(self):
+        for provision in ('thin', 'full'):
+            for stripe in ('2M', '16M'):
+                one = self.one_export(layout='stripe', stripe_size=stripe, provision=provision)
+                self.round_trip(one, '', SIZE)
+                one.stop()
+
+    def test_stripe_model(self):
+        self.against_shadow(self.one_export(size=256 * MiB, layout='stripe'), '', 256 * MiB, seed=8)
+        self.against_shadow(self.one_export(size=256 * MiB, layout='stripe', page_size='64K', stripe_size='128K'),
+                            '', 256 * MiB, seed=9)
+
+    def test_stripe_load(self):
+        one = self.one_export(layout='stripe')
+        self.load(one, '--structured', '--connections', '8', '--qd', '32', '--span', '2G')
+
+    def test_linear(self):
+        """More than one device holds, so that the export goes on in the second."""
+        text = gpu.config({'': {'devices': DEVICES, 'size': '768M'}}, [(DEVICES[0], '512M')])
+        if len(set(DEVICES)) == len(DEVICES):
+            one = self.serve(config=text)
+            self.round_trip(one, '', 768 * MiB, seed=10)
+
+    def test_gpu_and_host(self):
+        for layout in ('stripe', 'linear'):
+            one = self.serve(config=gpu.config({'': {'devices': [DEVICES[0], 'host'], 'size': SIZE // 4, 'layout': layout}}))
+            self.round_trip(one, '', SIZE // 4, seed=11)
+
+    def test_each_its_own_export(self):
+        one = self.serve(config=gpu.config({name: {'devices': [device], 'size': '256M'}
+                                            for name, device in zip('ab', DEVICES)}))
+        a, b = (self.client(one, name, structured=True) for name in 'ab')
+        a.write(100, b'a' * MiB)
+        b.write(100, b'b' * MiB)
+        self.assertEqual((a.read(100, MiB), b.read(100, MiB)), (b'a' * MiB, b'b' * MiB))
+        a.trim(0, 256 * MiB)
+        self.assertEqual(a.read(100, MiB), bytes(MiB))
+        self.assertEqual(b.read(100, MiB), b'b' * MiB)
+        with self.assertRaises(wire.Refused):
+            self.client(one, 'c')
+
+
+if __name__ == '__main__':
+    server.main()
