@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -18,13 +17,13 @@ namespace {
 
 constexpr std::uint32_t kib = 1 << 10;
 constexpr std::uint32_t mib = 1 << 20;
-constexpr std::array sizes{512U,      1 * kib,  2 * kib,  4 * kib,   8 * kib,
+constexpr std::array sizes{512U,     1 * kib,  2 * kib,  4 * kib,   8 * kib,
                            16 * kib, 32 * kib, 64 * kib, 128 * kib, 256 * kib};
 constexpr std::array chunk_sizes{256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib};
-constexpr std::uint32_t crowd = 8;                // copies that wait at once
-constexpr std::uint32_t chunks_in_flight = 4;
+constexpr std::uint32_t crowd = 8;             // copies that wait at once
+constexpr std::uint32_t in_flight = 16 * mib;  // bytes, whatever the chunk size
 constexpr std::uint64_t slab_bytes = 64 << 20;
-constexpr double fast_enough = 0.93;              // of the best chunk size's throughput
+constexpr double fast_enough = 0.93;  // of the best chunk size's throughput
 constexpr std::chrono::microseconds per_latency(2'000);
 constexpr std::chrono::microseconds per_chunk_size(12'000);
 
@@ -47,8 +46,7 @@ class Bench {
     bool mapped() const { return slab_.cpu != nullptr; }
     double us(Path path, const Round& round, std::chrono::microseconds budget) {
         if (lane_ == nullptr) {
-            const LaneOptions options{.chunk_size = chunk_sizes.back(), .slots = chunks_in_flight,
-                                      .pinned = chunks_in_flight * chunk_sizes.back()};
+            const LaneOptions options{.chunk_size = chunk_sizes.back(), .pinned = in_flight};
             lane_ = device_.open_cuda_lane(options, only(path));
         }
         lane_->set_policy(only(path));
@@ -67,8 +65,10 @@ struct Costs {
     std::optional<double> by_cpu;  // through the mapping
     double engine = 0;
     double kernel = 0;
+    double resident = 0;
     double engine_crowd = 0;
     double kernel_crowd = 0;
+    double resident_crowd = 0;
 };
 
 std::vector<Costs> measure(Bench& bench, Copy::Kind kind) {
@@ -82,8 +82,10 @@ std::vector<Costs> measure(Bench& bench, Copy::Kind kind) {
         if (bench.mapped()) costs.by_cpu = bench.us(by_cpu, one, per_latency);
         costs.engine = bench.us(Path::copy_engine, one, per_latency);
         costs.kernel = bench.us(Path::kernel, one, per_latency);
+        costs.resident = bench.us(Path::resident, one, per_latency);
         costs.engine_crowd = bench.us(Path::copy_engine, many, per_latency);
         costs.kernel_crowd = bench.us(Path::kernel, many, per_latency);
+        costs.resident_crowd = bench.us(Path::resident, many, per_latency);
         table.push_back(costs);
     }
     return table;
@@ -116,9 +118,22 @@ void add_rows(Policy& policy, Direction direction, const std::vector<Costs>& tab
         add(Policy::any_load, Policy::any_size, Path::mapping);
     } else {
         const Path path = direction == Direction::read ? Path::streaming_load : Path::mapping;
-        add(alone, cpu_limit([](const Costs& c) { return std::min(c.engine, c.kernel); }), path);
-        add(crowded, cpu_limit([](const Costs& c) { return c.kernel; }), path);
+        add(alone, cpu_limit([](const Costs& c) {
+                return std::min({c.engine, c.kernel, c.resident});
+            }),
+            path);
+        add(crowded, cpu_limit([](const Costs& c) { return std::min(c.kernel, c.resident); }),
+            path);
     }
+    add(alone,
+        up_to(table, [](const Costs& c) { return c.resident <= std::min(c.engine, c.kernel); }),
+        Path::resident);
+    add(crowded,
+        up_to(table,
+              [](const Costs& c) {
+                  return c.resident_crowd <= std::min(c.engine_crowd, c.kernel_crowd);
+              }),
+        Path::resident);
     add(alone, up_to(table, [](const Costs& c) { return c.kernel <= c.engine; }), Path::kernel);
     add(crowded, up_to(table, [](const Costs& c) { return c.kernel_crowd <= c.engine_crowd; }),
         Path::kernel);
@@ -126,28 +141,30 @@ void add_rows(Policy& policy, Direction direction, const std::vector<Costs>& tab
 }
 
 std::string to_text(const char* title, const std::vector<Costs>& table) {
-    std::string text = fmt::format("{:<6} {:>8}  {:>9} {:>9} {:>9}  {:>10} {:>10}\n", title, "bytes",
-                                   "CPU, us", "engine", "kernel", "engine x8", "kernel x8");
+    std::string text = fmt::format("{:<6} {:>8}  {:>9} {:>9} {:>9} {:>9}  {:>10} {:>10} {:>11}\n",
+                                   title, "bytes", "CPU, us", "engine", "kernel", "resident",
+                                   "engine x8", "kernel x8", "resident x8");
     for (const Costs& costs : table) {
-        text += fmt::format("{:<6} {:>8}  {:>9} {:>9.1f} {:>9.1f}  {:>10.1f} {:>10.1f}\n", "",
-                            costs.bytes,
-                            costs.by_cpu ? fmt::format("{:.1f}", *costs.by_cpu) : std::string("-"),
-                            costs.engine, costs.kernel, costs.engine_crowd, costs.kernel_crowd);
+        text += fmt::format(
+            "{:<6} {:>8}  {:>9} {:>9.1f} {:>9.1f} {:>9.1f}  {:>10.1f} {:>10.1f} {:>11.1f}\n", "",
+            costs.bytes, costs.by_cpu ? fmt::format("{:.1f}", *costs.by_cpu) : std::string("-"),
+            costs.engine, costs.kernel, costs.resident, costs.engine_crowd, costs.kernel_crowd,
+            costs.resident_crowd);
     }
     return text;
 }
 
-// The shortest chunks that come close to the best throughput in both directions: short ones keep the
-// pipeline full and others waiting less.
+// The shortest chunks that come close to the best throughput in both directions: short ones keep
+// the pipeline full and others waiting less.
 std::uint32_t choose_chunk_size(Bench& bench, std::string& text) {
     std::array<std::array<double, chunk_sizes.size()>, 2> rates{};
     constexpr std::array kinds{Copy::Kind::read, Copy::Kind::write};
     text += fmt::format("{:<6} {:>8}  {:>9} {:>9}\n", "chunks", "KiB", "read GB/s", "write");
     for (std::size_t i = 0; i < chunk_sizes.size(); ++i) {
         for (std::size_t k = 0; k < kinds.size(); ++k) {
-            const Round round{.kind = kinds[k], .bytes = chunk_sizes[i], .copies = chunks_in_flight};
-            const double us = bench.us(Path::copy_engine, round, per_chunk_size);
-            rates[k][i] = chunk_sizes[i] * double{chunks_in_flight} / us / 1e3;
+            const Round round{
+                .kind = kinds[k], .bytes = chunk_sizes[i], .copies = in_flight / chunk_sizes[i]};
+            rates[k][i] = in_flight / bench.us(Path::copy_engine, round, per_chunk_size) / 1e3;
         }
         text += fmt::format("{:<6} {:>8}  {:>9.1f} {:>9.1f}\n", "", chunk_sizes[i] / kib,
                             rates[0][i], rates[1][i]);
@@ -178,7 +195,7 @@ CalibrationResult calibrate_cuda_device(Device& device) {
     result.chunk_size = choose_chunk_size(bench, result.table);
     result.table += "policy\n" + to_text(result.policy);
     result.table += fmt::format("chunk size: {} KiB\n", result.chunk_size / kib);
-    cuda_device.set_policy(result.policy);
+    cuda_device.tune(result.policy, result.chunk_size);
     return result;
 }
 

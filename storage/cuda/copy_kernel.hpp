@@ -13,7 +13,7 @@ namespace gpunbd::storage::cuda {
 struct CopyUnit {
     const std::byte* from;  // null: zeroes
     std::byte* to;
-    std::uint32_t length;   // bytes
+    std::uint32_t length;  // bytes
 };
 
 constexpr std::uint32_t copy_unit_bytes = 8 << 10;  // pieces are cut into units of at most this

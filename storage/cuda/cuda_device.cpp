@@ -25,6 +25,7 @@ constexpr std::uint64_t least_reserve = 256 << 20;  // bytes
 constexpr std::uint64_t reserve_divisor = 32;       // about 3%
 constexpr auto free_memory_is_fresh = std::chrono::milliseconds(100);
 constexpr std::uint64_t probe_bytes = 2 << 20;
+constexpr std::uint64_t mailbox_bytes = 64 << 10;
 
 // Every lane has streams of its own; with few hardware queues they would wait for each other. CUDA
 // reads this when it starts. Whoever has set it meant it.
@@ -58,9 +59,9 @@ int cuda_device_count(std::string& why_none) noexcept {
         if (driver == 0) {
             why_none = "no NVIDIA driver is installed (there is no libcuda.so.1)";
         } else if (error == cudaErrorInsufficientDriver) {
-            why_none = fmt::format("the NVIDIA driver supports CUDA {}.{}, this program needs {}.{}",
-                                   driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                                   CUDART_VERSION % 1000 / 10);
+            why_none = fmt::format(
+                "the NVIDIA driver supports CUDA {}.{}, this program needs {}.{}", driver / 1000,
+                driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
         } else if (error == cudaSuccess || error == cudaErrorNoDevice) {
             why_none = "the NVIDIA driver sees no GPU";
         } else {
@@ -77,10 +78,11 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOption
     service_ = Stream(ordinal, Stream::Priority::normal);
     const std::string why_not = open_mapping();
     state_.mapped = vulkan_ != nullptr;
-    info_.access = state_.mapped
-                       ? "mapped: writes are received into GPU memory, reads by kernels, copy engines "
-                         "and streaming loads"
-                       : "not mapped (" + why_not + "): by kernels and copy engines";
+    info_.access =
+        state_.mapped
+            ? "mapped: writes are received into GPU memory, reads by kernels, copy engines "
+              "and streaming loads"
+            : "not mapped (" + why_not + "): by kernels and copy engines";
     spdlog::info("{}: {}, {}", info_.id, info_.name, info_.access);
 }
 
@@ -213,8 +215,9 @@ bool CudaDevice::allocate_mapped(std::uint64_t bytes, Slab& out) {
     }
     if (memory.device == nullptr) {
         if (!exhaustion_logged_) {
-            spdlog::warn("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
-                         state_.id, mapped_bytes_ >> 20, why_not);
+            spdlog::warn(
+                "{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
+                state_.id, mapped_bytes_ >> 20, why_not);
         }
         exhaustion_logged_ = true;
         return false;
@@ -285,8 +288,39 @@ std::unique_ptr<Lane> CudaDevice::open_lane(const LaneOptions& options) {
     return open_cuda_lane(options, policy_);
 }
 
-std::unique_ptr<CudaLane> CudaDevice::open_cuda_lane(const LaneOptions& options, const Policy& policy) {
-    return std::make_unique<CudaLane>(options, state_, policy);
+std::unique_ptr<CudaLane> CudaDevice::open_cuda_lane(const LaneOptions& options,
+                                                     const Policy& policy) {
+    LaneOptions tuned = options;
+    if (tuned.chunk_size == 0 && chunk_size_ != 0) {
+        // One client may hold half of the staging memory, and should keep its slots busy with that.
+        const std::uint64_t most = tuned.pinned / 2 / tuned.slots;
+        tuned.chunk_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_size_, most));
+    }
+    return std::make_unique<CudaLane>(tuned, state_, policy, make_mailbox());
+}
+
+// In GPU memory, where the kernel finds it at once; without a mapping the kernel has to look over
+// the bus.
+MailboxMemory CudaDevice::make_mailbox() {
+    use_device(state_.ordinal);
+    const std::lock_guard lock(mutex_);
+    MappedMemory memory;
+    std::string why_not;
+    if (vulkan_ != nullptr && vulkan_->allocate(mailbox_bytes, memory, why_not)) {
+        auto owner = std::shared_ptr<void>(memory.cpu, [this, memory](void*) mutable {
+            use_device(state_.ordinal);
+            const std::lock_guard relock(mutex_);
+            vulkan_->release(memory);
+        });
+        std::memset(memory.cpu, 0, sizeof(Mailbox));
+        store_fence();
+        return {.cpu = reinterpret_cast<Mailbox*>(memory.cpu),
+                .device = reinterpret_cast<Mailbox*>(memory.device),
+                .owner = std::move(owner)};
+    }
+    auto pinned = std::make_shared<PinnedMemory>(state_.ordinal, sizeof(Mailbox), state_.numa_node);
+    auto* const mailbox = reinterpret_cast<Mailbox*>(pinned->get());
+    return {.cpu = mailbox, .device = mailbox, .owner = std::move(pinned)};
 }
 
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,

@@ -1,5 +1,5 @@
-// The `cuda:N` devices: memory of NVIDIA GPUs, mapped into the CPU's address space where that can be
-// had. No CUDA type is seen from here on.
+// The `cuda:N` devices: memory of NVIDIA GPUs, mapped into the CPU's address space where that can
+// be had. No CUDA type is seen from here on.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@
 #include "storage/cuda/cuda_device.hpp"
 #include "storage/cuda/cuda_memory.hpp"
 #include "storage/cuda/device_state.hpp"
+#include "storage/cuda/resident_copier.hpp"
 #include "storage/cuda/vulkan_memory.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -33,7 +34,10 @@ class CudaDevice final : public Device {
 
     std::unique_ptr<CudaLane> open_cuda_lane(const LaneOptions& options, const Policy& policy);
     // Not while a lane is being opened.
-    void set_policy(const Policy& policy) { policy_ = policy; }
+    void tune(const Policy& policy, std::uint32_t chunk_size) {
+        policy_ = policy;
+        chunk_size_ = chunk_size;
+    }
 
  private:
     void describe();
@@ -41,6 +45,7 @@ class CudaDevice final : public Device {
     // Empty: the mapping works, seen by writing and reading through it both ways.
     std::string try_mapping();
     std::uint64_t free_memory() const;
+    MailboxMemory make_mailbox();
     bool allocate_mapped(std::uint64_t bytes, Slab& out);
     Status allocate_plain(std::uint64_t bytes, Slab& out);
     Status failure(cudaError_t error, const std::string& what);
@@ -49,6 +54,7 @@ class CudaDevice final : public Device {
     DeviceState state_;
     DeviceInfo info_;
     Policy policy_ = default_policy();
+    std::uint32_t chunk_size_ = 0;  // bytes; 0: not calibrated
     VulkanMemory::Uuid uuid_{};
 
     std::mutex service_mutex_;  // guards the stream
@@ -57,7 +63,7 @@ class CudaDevice final : public Device {
     mutable std::mutex mutex_;  // guards what follows
     std::unique_ptr<VulkanMemory> vulkan_;
     std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;  // by Slab::handle
-    std::uint64_t next_handle_ = 1;                                  // 0: a plain slab
+    std::uint64_t next_handle_ = 1;                                 // 0: a plain slab
     std::uint64_t mapped_bytes_ = 0;
     std::uint64_t allocated_bytes_ = 0;
     bool mapping_exhausted_ = false;  // until a mapped slab is released

@@ -17,27 +17,33 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr std::size_t line = 64;                       // bytes: words of their own in the CPU's cache
-constexpr std::uint32_t group_bytes = 64 << 10;        // an engine's group is closed when it has so many
-constexpr std::uint32_t polls_per_clock = 32;          // polls between looks at the clock
+constexpr std::size_t line = 64;                 // bytes: words of their own in the CPU's cache
+constexpr std::uint32_t group_bytes = 64 << 10;  // an engine's group is closed when it has so many
+constexpr std::uint32_t polls_per_clock = 32;    // polls between looks at the clock
 constexpr auto look_every = std::chrono::milliseconds(1);
-constexpr std::size_t scratch_bytes = 8 << 10;         // counters below, a place to warm up above
+constexpr std::size_t scratch_bytes = 8 << 10;  // counters below, a place to warm up above
 constexpr std::size_t scratch_counter_bytes = 256;
 
 const char* name_of(Copy::Kind kind) {
     switch (kind) {
-        case Copy::Kind::read: return "read";
-        case Copy::Kind::write: return "write";
-        case Copy::Kind::zero: return "zeroing";
+        case Copy::Kind::read:
+            return "read";
+        case Copy::Kind::write:
+            return "write";
+        case Copy::Kind::zero:
+            return "zeroing";
     }
     return "copy";
 }
 
 Direction direction_of(Copy::Kind kind) {
     switch (kind) {
-        case Copy::Kind::write: return Direction::write;
-        case Copy::Kind::zero: return Direction::zero;
-        case Copy::Kind::read: break;
+        case Copy::Kind::write:
+            return Direction::write;
+        case Copy::Kind::zero:
+            return Direction::zero;
+        case Copy::Kind::read:
+            break;
     }
     return Direction::read;
 }
@@ -53,8 +59,8 @@ std::uint32_t units_of(const Copy& copy) {
 
 std::byte* device_pointer(const Copy& copy) { return reinterpret_cast<std::byte*>(copy.address); }
 
-// Earlier streaming loads may have left lines of the mapping in the CPU's fill buffers: none of them
-// may serve a load from here on.
+// Earlier streaming loads may have left lines of the mapping in the CPU's fill buffers: none of
+// them may serve a load from here on.
 void forget_loaded_lines() {
 #if defined(__x86_64__)
     _mm_mfence();
@@ -85,19 +91,24 @@ Copy* CudaLane::Waiting::pop() {
 
 CudaLane::Engine CudaLane::engine_of(Copy::Kind kind) {
     switch (kind) {
-        case Copy::Kind::write: return to_device;
-        case Copy::Kind::zero: return zeroing;
-        case Copy::Kind::read: break;
+        case Copy::Kind::write:
+            return to_device;
+        case Copy::Kind::zero:
+            return zeroing;
+        case Copy::Kind::read:
+            break;
     }
     return to_host;
 }
 
-CudaLane::CudaLane(const LaneOptions& options, DeviceState& state, const Policy& policy)
+CudaLane::CudaLane(const LaneOptions& options, DeviceState& state, const Policy& policy,
+                   MailboxMemory mailbox)
     : Lane(options),
       state_(state),
       staging_(state.ordinal, 2 * options.pinned, state.numa_node),
       words_(state.ordinal, (kernel_streams + engines) * line, state.numa_node),
       scratch_(state.ordinal, scratch_bytes),
+      resident_(state.ordinal, state.numa_node, std::move(mailbox)),
       kernels_{StreamCounter(state.ordinal, Stream::Priority::high, word(words_, 0)),
                StreamCounter(state.ordinal, Stream::Priority::high, word(words_, 1)),
                StreamCounter(state.ordinal, Stream::Priority::high, word(words_, 2)),
@@ -137,6 +148,7 @@ void CudaLane::warm_up() {
             stream.take_ended(none);
         }
     }
+    check(resident_.warm_up(), "the resident kernel does not work");
     for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
         Copy copy;
         copy.kind = kind;
@@ -161,14 +173,14 @@ bool CudaLane::receives_into(const Slab& slab, std::uint32_t length) const {
 // The fence drains the CPU's write-combining buffers: the stores are posted writes on their way to
 // the GPU. What starts a copy or a kernel reaches the GPU behind them: a doorbell is a posted write
 // itself, and posted writes of one root port do not overtake each other; a command that the GPU
-// fetches from host memory comes in a completion, which does not overtake posted writes either (PCIe
-// base specification, ordering rules). At the GPU, writes through the window land in the L2 cache,
-// which the copy engines read; kernels read past the caches of their multiprocessor. A streaming load
-// is a read request, which pushes posted writes ahead of it; lines loaded before are forgotten first.
-// For a read on another worker the store's fence comes before the answer to its client, that before
-// the client's read, and that before this worker's doorbell.
-// The other way round, a copy to the device is told as ended only after its bytes are in that same
-// L2, so loads and stores through the window that come later find them there.
+// fetches from host memory comes in a completion, which does not overtake posted writes either
+// (PCIe base specification, ordering rules). At the GPU, writes through the window land in the L2
+// cache, which the copy engines read; kernels read past the caches of their multiprocessor. A
+// streaming load is a read request, which pushes posted writes ahead of it; lines loaded before are
+// forgotten first. For a read on another worker the store's fence comes before the answer to its
+// client, that before the client's read, and that before this worker's doorbell. The other way
+// round, a copy to the device is told as ended only after its bytes are in that same L2, so loads
+// and stores through the window that come later find them there.
 void CudaLane::fence() {
     if (state_.mapped) store_fence();
 }
@@ -189,18 +201,20 @@ void CudaLane::progress(CopyQueue& queued) {
 void CudaLane::sort(CopyQueue& queued) {
     while (Copy* copy = queued.pop()) {
         copy->status = Status::ok;
-        Waiting& waiting = copy->length > longest_for_kernel_     ? long_
-                           : copy->kind == Copy::Kind::read ? small_reads_
-                                                            : small_writes_;
+        Waiting& waiting = copy->length > longest_for_kernel_ ? long_
+                           : copy->kind == Copy::Kind::read   ? small_reads_
+                                                              : small_writes_;
         waiting.push(*copy);
     }
 }
 
 Load CudaLane::load_of(const Waiting& waiting) const {
     if (waiting.count > 1) return Load::several;
-    const bool kernels_idle = std::all_of(kernels_.begin(), kernels_.end(),
-                                          [](const StreamCounter& stream) { return stream.idle(); });
-    const bool idle = kernels_idle && state_.engine_copies.load(std::memory_order_relaxed) == 0;
+    const bool kernels_idle =
+        std::all_of(kernels_.begin(), kernels_.end(),
+                    [](const StreamCounter& stream) { return stream.idle(); });
+    const bool idle = kernels_idle && resident_.idle() &&
+                      state_.engine_copies.load(std::memory_order_relaxed) == 0;
     return idle ? Load::alone : Load::busy;
 }
 
@@ -208,8 +222,8 @@ void CudaLane::submit(Waiting& waiting) {
     if (waiting.count == 0) return;
     const Load load = load_of(waiting);
     // What the CPU copies itself costs time by the sum of the bytes.
-    const auto sum = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(waiting.bytes, Policy::any_size - 1));
+    const auto sum =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting.bytes, Policy::any_size - 1));
     while (Copy* copy = waiting.copies.front()) {
         const Direction direction = direction_of(copy->kind);
         const bool mapped = copy->cpu != nullptr;
@@ -218,16 +232,27 @@ void CudaLane::submit(Waiting& waiting) {
             path = policy_.choose(direction, load, copy->length, false);
         }
         if (path == Path::kernel && units_of(*copy) > max_copy_units) path = Path::copy_engine;
+        if (path == Path::resident && !resident_.has_room(*copy)) break;
         if (path == Path::kernel && !make_place_in_batch(*copy)) break;
         if (path == Path::copy_engine && engines_[engine_of(copy->kind)].full()) break;
         waiting.pop();
         switch (path) {
             case Path::mapping:
-            case Path::streaming_load: copy_by_cpu(*copy); break;
-            case Path::copy_engine: add_to_engine(*copy); break;
-            case Path::kernel: add_to_batch(*copy); break;
+            case Path::streaming_load:
+                copy_by_cpu(*copy);
+                break;
+            case Path::copy_engine:
+                add_to_engine(*copy);
+                break;
+            case Path::resident:
+                resident_.add(*copy);
+                break;
+            case Path::kernel:
+                add_to_batch(*copy);
+                break;
         }
     }
+    post_to_resident();
     if (batch_.stream != nullptr) launch_batch();
     for (const Engine engine : {to_host, to_device, zeroing}) close_group(engine);
 }
@@ -278,7 +303,9 @@ cudaError_t CudaLane::start_on_engine(const Copy& copy, cudaStream_t stream) con
                 error = cudaMemcpyAsync(device, copy.staging + at, part, cudaMemcpyHostToDevice,
                                         stream);
                 break;
-            case Copy::Kind::zero: error = cudaMemsetAsync(device, 0, part, stream); break;
+            case Copy::Kind::zero:
+                error = cudaMemsetAsync(device, 0, part, stream);
+                break;
         }
         at += part;
     }
@@ -339,9 +366,8 @@ void CudaLane::launch_batch() {
     const auto index = static_cast<std::size_t>(&stream - kernels_.data());
     auto* const blocks_done =
         reinterpret_cast<std::uint32_t*>(scratch_.get() + index * scratch_counter_bytes);
-    const cudaError_t error =
-        launch_copy_kernel(batch_.units.data(), count, blocks_done, stream.word(), stream.number(),
-                           stream.stream());
+    const cudaError_t error = launch_copy_kernel(batch_.units.data(), count, blocks_done,
+                                                 stream.word(), stream.number(), stream.stream());
     if (error == cudaSuccess) {
         stream.close();
         return;
@@ -352,6 +378,16 @@ void CudaLane::launch_batch() {
         refuse(*copy, error, stream.stream());
         finish(*copy, copy->status);
     }
+}
+
+// --- by the resident kernel ----------------------------------------------------------------------
+
+void CudaLane::post_to_resident() {
+    const cudaError_t error = resident_.post();
+    if (error == cudaSuccess) return;
+    // Nothing serves what has been posted, nor what will be.
+    const Copy* const oldest = resident_.oldest();
+    state_.fail(cuda::to_text(error), oldest == nullptr ? "a launch" : to_text(*oldest));
 }
 
 // --- ends ----------------------------------------------------------------------------------------
@@ -367,6 +403,8 @@ void CudaLane::refuse(Copy& copy, cudaError_t error, cudaStream_t stream) {
 
 void CudaLane::collect() {
     CopyQueue ended;
+    while (Copy* copy = resident_.take_ended()) finish(*copy, Status::ok);
+    if (resident_.keep_alive() != cudaSuccess) post_to_resident();
     for (StreamCounter& stream : kernels_) {
         while (stream.take_ended(ended)) finish_all(ended);
     }
@@ -388,7 +426,7 @@ void CudaLane::look_for_errors() {
     const auto now = std::chrono::steady_clock::now();
     if (now - looked_ < look_every) return;
     looked_ = now;
-    const auto look = [&](const StreamCounter& stream) {
+    const auto look = [&](const auto& stream) {
         const Copy* const oldest = stream.oldest();
         if (oldest == nullptr) return;
         const cudaError_t error = cudaStreamQuery(stream.stream());
@@ -397,12 +435,14 @@ void CudaLane::look_for_errors() {
     };
     std::for_each(kernels_.begin(), kernels_.end(), look);
     std::for_each(engines_.begin(), engines_.end(), look);
+    look(resident_);
 }
 
-// The context is gone and with it every copy on the device. Should the hardware still finish one, it
-// writes into staging memory of this lane, in which nothing of this device is ever read again.
+// The context is gone and with it every copy on the device. Should the hardware still finish one,
+// it writes into staging memory of this lane, in which nothing of this device is ever read again.
 void CudaLane::fail_everything(CopyQueue& queued) {
     CopyQueue ended;
+    while (Copy* copy = resident_.take_any()) ended.push(*copy);
     for (StreamCounter& stream : kernels_) stream.take_all(ended);
     for (StreamCounter& stream : engines_) {
         state_.engine_copies.fetch_sub(static_cast<std::int32_t>(stream.in_flight()),

@@ -12,6 +12,7 @@
 #include "storage/cuda/cuda_memory.hpp"
 #include "storage/cuda/device_state.hpp"
 #include "storage/cuda/policy.hpp"
+#include "storage/cuda/resident_copier.hpp"
 #include "storage/cuda/stream_counter.hpp"
 #include "storage/device.hpp"
 
@@ -20,7 +21,8 @@ namespace gpunbd::storage::cuda {
 class CudaLane final : public Lane {
  public:
     // Throws std::runtime_error. `state` outlives the lane.
-    CudaLane(const LaneOptions& options, DeviceState& state, const Policy& policy);
+    CudaLane(const LaneOptions& options, DeviceState& state, const Policy& policy,
+             MailboxMemory mailbox);
     // Waits for copies in flight, which still touch the lane's staging memory.
     ~CudaLane() override;
 
@@ -68,6 +70,7 @@ class CudaLane final : public Lane {
     // False: there is none now.
     bool make_place_in_batch(const Copy& copy);
     void add_to_batch(Copy& copy);
+    void post_to_resident();
     StreamCounter* free_kernel_stream();
     void launch_batch();
     // The copy could not be started.
@@ -84,6 +87,7 @@ class CudaLane final : public Lane {
     PinnedMemory staging_;
     PinnedMemory words_;
     DeviceMemory scratch_;
+    ResidentCopier resident_;
     std::array<StreamCounter, kernel_streams> kernels_;
     std::array<StreamCounter, engines> engines_;
 

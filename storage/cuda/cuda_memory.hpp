@@ -1,5 +1,5 @@
-// Owners of what CUDA lends: a stream, pinned host memory, device memory. Each is move-only, knows its
-// device and never throws when it goes.
+// Owners of what CUDA lends: a stream, pinned host memory, device memory. Each is move-only, knows
+// its device and never throws when it goes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,7 +35,8 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// Host memory that every device of the process addresses at the same place, from the given NUMA node
+// Host memory that every device of the process addresses at the same place, from the given NUMA
+// node
 // (-1: any). Freeing it does not wait for copies that use it.
 class PinnedMemory {
  public:

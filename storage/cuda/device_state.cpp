@@ -16,8 +16,8 @@ void* driver_entry(const char* name) {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &entry, entry_version,
-                                                               cudaEnableDefault, &found);
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &entry, entry_version, cudaEnableDefault, &found);
 #else
     const cudaError_t error = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
 #endif

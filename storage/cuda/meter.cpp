@@ -43,11 +43,11 @@ double Meter::median_us(const Round& round, std::chrono::microseconds budget) {
     using Clock = std::chrono::steady_clock;
     copies_.resize(round.copies);
     durations_.clear();
-    StagingArena& arena = round.kind == Copy::Kind::write ? lane_.write_staging() : lane_.read_staging();
+    StagingArena& arena =
+        round.kind == Copy::Kind::write ? lane_.write_staging() : lane_.read_staging();
     std::size_t held = 0;
     const std::size_t needed = std::size_t{round.bytes} * round.copies;
-    std::byte* const staging =
-        round.kind == Copy::Kind::zero ? nullptr : arena.take(needed, held);
+    std::byte* const staging = round.kind == Copy::Kind::zero ? nullptr : arena.take(needed, held);
     if (staging == nullptr && round.kind != Copy::Kind::zero) {
         throw std::runtime_error("a round that is to be timed exceeds the staging memory");
     }

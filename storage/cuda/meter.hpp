@@ -12,7 +12,7 @@ namespace gpunbd::storage::cuda {
 // What is enqueued at once and awaited together.
 struct Round {
     Copy::Kind kind = Copy::Kind::read;
-    std::uint32_t bytes = 0;    // of each copy
+    std::uint32_t bytes = 0;  // of each copy
     std::uint32_t copies = 1;
 };
 

@@ -12,9 +12,12 @@ bool needs_mapping(Path path) { return path == Path::mapping || path == Path::st
 
 const char* to_text(Direction direction) {
     switch (direction) {
-        case Direction::read: return "read";
-        case Direction::write: return "write";
-        case Direction::zero: return "zero";
+        case Direction::read:
+            return "read";
+        case Direction::write:
+            return "write";
+        case Direction::zero:
+            return "zero";
     }
     return "?";
 }
@@ -54,7 +57,9 @@ Path Policy::choose(Direction direction, Load load, std::uint32_t bytes, bool ma
 std::uint32_t Policy::longest_for_kernel() const {
     std::uint32_t longest = 0;
     for (const Row& row : rows) {
-        if (row.path == Path::kernel) longest = std::max(longest, row.up_to);
+        if (row.path == Path::kernel || row.path == Path::resident) {
+            longest = std::max(longest, row.up_to);
+        }
     }
     return longest;
 }
@@ -63,12 +68,11 @@ Policy default_policy() {
     constexpr std::uint32_t kib = 1024;
     constexpr std::uint8_t crowded = Policy::on(Load::busy) | Policy::on(Load::several);
     return {{
-        {Direction::read, Policy::on(Load::alone), 2 * kib, Path::streaming_load},
-        {Direction::read, crowded, 4 * kib, Path::streaming_load},
-        {Direction::read, crowded, 64 * kib, Path::kernel},
+        {Direction::read, Policy::on(Load::alone), kib, Path::streaming_load},
+        {Direction::read, Policy::any_load, 64 * kib, Path::resident},
         {Direction::read, Policy::any_load, Policy::any_size, Path::copy_engine},
         {Direction::write, Policy::any_load, Policy::any_size, Path::mapping},
-        {Direction::write, crowded, 64 * kib, Path::kernel},
+        {Direction::write, Policy::any_load, 64 * kib, Path::resident},
         {Direction::write, Policy::any_load, Policy::any_size, Path::copy_engine},
         {Direction::zero, Policy::any_load, 16 * kib, Path::mapping},
         {Direction::zero, crowded, 64 * kib, Path::kernel},
@@ -88,10 +92,16 @@ Policy only(Path path) {
 
 const char* to_text(Path path) {
     switch (path) {
-        case Path::mapping: return "mapping";
-        case Path::streaming_load: return "streaming load";
-        case Path::copy_engine: return "copy engine";
-        case Path::kernel: return "kernel";
+        case Path::mapping:
+            return "mapping";
+        case Path::streaming_load:
+            return "streaming load";
+        case Path::copy_engine:
+            return "copy engine";
+        case Path::resident:
+            return "resident";
+        case Path::kernel:
+            return "kernel";
     }
     return "?";
 }

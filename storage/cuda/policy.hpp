@@ -22,6 +22,7 @@ enum class Path : std::uint8_t {
     mapping,         // the CPU stores into the mapping
     streaming_load,  // the CPU loads out of the mapping
     copy_engine,     // an asynchronous copy (for zeroes: an asynchronous memset)
+    resident,        // a kernel that lingers serves it from a mailbox, without a call
     kernel,          // one gather/scatter kernel together with all others that wait
 };
 
@@ -30,8 +31,8 @@ struct Policy {
 
     struct Row {
         Direction direction;
-        std::uint8_t loads;    // a set: bit 1 << Load
-        std::uint32_t up_to;   // bytes
+        std::uint8_t loads;   // a set: bit 1 << Load
+        std::uint32_t up_to;  // bytes
         Path path;
     };
     static constexpr std::uint8_t on(Load load) {
@@ -42,7 +43,7 @@ struct Policy {
     // A copy for which no row is left goes to the copy engines, which take everything. Rows whose
     // path needs a mapping are passed over where there is none.
     Path choose(Direction direction, Load load, std::uint32_t bytes, bool mapped) const;
-    // The longest copy that any row gives to the kernel.
+    // The longest copy that any row gives to a kernel, lingering or not.
     std::uint32_t longest_for_kernel() const;
 
     std::vector<Row> rows;

@@ -1,5 +1,5 @@
-// A stream whose progress the CPU sees without a call: groups of copies end in the order in which they
-// were submitted, and a number in pinned memory tells how many have.
+// A stream whose progress the CPU sees without a call: groups of copies end in the order in which
+// they were submitted, and a number in pinned memory tells how many have.
 #pragma once
 
 #include <array>

@@ -37,8 +37,8 @@ class Loader {
  public:
     Loader() : library_(::dlopen(loader_name, RTLD_NOW | RTLD_LOCAL)) {
         if (library_ == nullptr) throw Unavailable(fmt::format("there is no {}", loader_name));
-        get_instance_proc_addr = reinterpret_cast<PFN_vkGetInstanceProcAddr>(
-            ::dlsym(library_, "vkGetInstanceProcAddr"));
+        get_instance_proc_addr =
+            reinterpret_cast<PFN_vkGetInstanceProcAddr>(::dlsym(library_, "vkGetInstanceProcAddr"));
         if (get_instance_proc_addr == nullptr) {
             ::dlclose(library_);
             throw Unavailable(fmt::format("{} is no Vulkan loader", loader_name));
@@ -128,8 +128,8 @@ class Instance {
     PFN_vkDestroyInstance destroy_ = nullptr;
 };
 
-// Device-local memory which the CPU can map, coherent, and not cached by it: the window through which
-// the CPU sees the GPU's memory.
+// Device-local memory which the CPU can map, coherent, and not cached by it: the window through
+// which the CPU sees the GPU's memory.
 std::optional<std::uint32_t> mappable_type(const VkPhysicalDeviceMemoryProperties& memory) {
     constexpr VkMemoryPropertyFlags wanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
                                              VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
@@ -182,8 +182,8 @@ class ImportedVulkanMemory final : public VulkanMemory {
         const auto device_function = find<PFN_vkGetDeviceProcAddr>("vkGetDeviceProcAddr");
         require(find<PFN_vkCreateDevice>("vkCreateDevice")(physical, &info, nullptr, &device_),
                 "Vulkan does not open this GPU");
-        get_fd_ = reinterpret_cast<PFN_vkGetMemoryFdKHR>(
-            device_function(device_, "vkGetMemoryFdKHR"));
+        get_fd_ =
+            reinterpret_cast<PFN_vkGetMemoryFdKHR>(device_function(device_, "vkGetMemoryFdKHR"));
         if (get_fd_ == nullptr) {
             destroy_device_(device_, nullptr);
             throw Unavailable("Vulkan lacks vkGetMemoryFdKHR");
@@ -265,8 +265,7 @@ class ImportedVulkanMemory final : public VulkanMemory {
         cudaExternalMemoryBufferDesc whole{};
         whole.size = memory.bytes;
         void* device = nullptr;
-        if (const cudaError_t error =
-                cudaExternalMemoryGetMappedBuffer(&device, imported, &whole);
+        if (const cudaError_t error = cudaExternalMemoryGetMappedBuffer(&device, imported, &whole);
             error != cudaSuccess) {
             throw Unavailable("CUDA does not address the memory: " + to_text(error));
         }

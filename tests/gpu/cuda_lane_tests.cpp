@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -38,7 +39,9 @@ std::unique_ptr<Device> open(const CudaDeviceOptions& options = {}) {
 
 struct OwnedSlab {
     OwnedSlab(Device& of, std::uint64_t bytes) : device(of) {
-        REQUIRE(device.allocate(bytes, Provision::thin, slab) == Status::ok);
+        if (device.allocate(bytes, Provision::thin, slab) != Status::ok) {
+            throw std::runtime_error("no memory for a slab");
+        }
     }
     ~OwnedSlab() { device.release(slab); }
     OwnedSlab(const OwnedSlab&) = delete;
@@ -95,8 +98,8 @@ class Random {
     std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
     // 1 to `most`, small ones as likely as large ones.
     std::uint64_t length(std::uint64_t most) {
-        const double exponent = std::uniform_real_distribution<>(
-            0, std::log2(static_cast<double>(most) + 1))(engine_);
+        const double exponent =
+            std::uniform_real_distribution<>(0, std::log2(static_cast<double>(most) + 1))(engine_);
         return static_cast<std::uint64_t>(std::exp2(exponent));
     }
     void fill(std::byte* to, std::size_t length) {
@@ -119,6 +122,7 @@ struct NamedPolicy {
 std::vector<NamedPolicy> policies() {
     return {{"copy engine", only(Path::copy_engine)},
             {"kernel", only(Path::kernel)},
+            {"resident kernel", only(Path::resident)},
             {"streaming loads", only(Path::streaming_load)},
             {"stores into the mapping", only(Path::mapping)},
             {"default", default_policy()}};
@@ -232,16 +236,19 @@ TEST_CASE("a write that has ended, or a store that was fenced, is seen by every 
     const Slab& slab = owned.slab;
     const auto engine = open_cuda_lane(*device, usual, only(Path::copy_engine));
     const auto kernel = open_cuda_lane(*device, usual, only(Path::kernel));
+    const auto resident = open_cuda_lane(*device, usual, only(Path::resident));
     const auto by_cpu = open_cuda_lane(
         *device, usual, slab.cpu != nullptr ? only(Path::streaming_load) : only(Path::kernel));
     std::size_t held = 0;
     Random random(3);
     Bytes payload(65536);
-    for (Lane* writer : {engine.get(), kernel.get(), static_cast<Lane*>(nullptr)}) {
+    for (Lane* writer : {engine.get(), kernel.get(), resident.get(), static_cast<Lane*>(nullptr)}) {
         if (writer == nullptr && slab.cpu == nullptr) continue;
-        for (Lane* reader : {engine.get(), kernel.get(), by_cpu.get()}) {
-            CAPTURE((writer == nullptr ? 2 : writer == kernel.get()));
-            CAPTURE((reader == by_cpu.get() ? 2 : reader == kernel.get()));
+        for (Lane* reader : {engine.get(), kernel.get(), resident.get(), by_cpu.get()}) {
+            CAPTURE(writer == nullptr);
+            CAPTURE(writer == resident.get());
+            CAPTURE(reader == by_cpu.get());
+            CAPTURE(reader == resident.get());
             Copies writes(writer == nullptr ? *engine : *writer);
             Copies reads(*reader);
             std::byte* const in = engine->write_staging().take(65536, held = 0);
@@ -249,7 +256,8 @@ TEST_CASE("a write that has ended, or a store that was fenced, is seen by every 
             std::size_t stale = 0;
             for (int i = 0; i < 3000; ++i) {
                 const std::uint64_t length = random.length(i % 8 == 0 ? 65536 : 4096);
-                const std::uint64_t offset = random.below(8192);  // the same few blocks again and again
+                const std::uint64_t offset =
+                    random.below(8192);  // the same few blocks again and again
                 random.fill(payload.data(), length);
                 if (writer == nullptr) {
                     store_streaming(slab.cpu + offset, payload.data(), length);
@@ -295,7 +303,8 @@ TEST_CASE("a fenced store is seen by reads of another worker") {
     });
     {
         std::vector<std::unique_ptr<Lane>> lanes;
-        for (const Path path : {Path::copy_engine, Path::kernel, Path::streaming_load}) {
+        for (const Path path :
+             {Path::copy_engine, Path::kernel, Path::resident, Path::streaming_load}) {
             lanes.push_back(open_cuda_lane(*device, usual, only(path)));
         }
         std::size_t stale = 0;
@@ -348,6 +357,31 @@ TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity the
     CHECK((slabs[0].cpu != nullptr) == mapped);
     for (Slab& slab : slabs) device->release(slab);
     CHECK(device->available() == 256 * mib);
+}
+
+TEST_CASE("slabs are had until the GPU is full") {
+    const auto device = open();
+    const std::uint64_t before = device->available();
+    std::vector<Slab> slabs;
+    std::size_t mapped = 0;
+    Status status = Status::ok;
+    for (Slab slab; (status = device->allocate(1024 * mib, Provision::full, slab)) == Status::ok;) {
+        slabs.push_back(slab);
+        if (slab.cpu != nullptr) ++mapped;
+    }
+    CHECK(status == Status::no_space);
+    CHECK_FALSE(device->failed());
+    CHECK(device->available() < 1024 * mib);
+    CHECK(slabs.size() >= before / (1024 * mib) - 2);
+    MESSAGE(slabs.size() << " slabs of 1 GiB, of which " << mapped << " are mapped");
+    {
+        const auto lane = device->open_lane(usual);
+        for (std::size_t i = 0; i < slabs.size(); i += 8) {
+            exercise(*lane, slabs[i], 1000 * mib, 16 * mib, 10, mib, i);
+        }
+    }
+    for (Slab& slab : slabs) device->release(slab);
+    CHECK(device->available() + 256 * mib > before);
 }
 
 TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
@@ -455,8 +489,8 @@ TEST_CASE("calibration takes about a second and finds a policy") {
 
 namespace {
 
-// The error outlives everything in its process, so this one is a process of its own. Its exit status
-// is 0 if all goes as it should.
+// The error outlives everything in its process, so this one is a process of its own. Its exit
+// status is 0 if all goes as it should.
 int fail_for_good() {
     auto device = open();
     Slab slab;
@@ -473,7 +507,8 @@ int fail_for_good() {
         std::size_t failed = 0;
         while (!stop) {
             for (std::uint32_t i = 0; i < 8; ++i) {
-                copies.add(Copy::Kind::read, slab, i * mib, length, staging + std::size_t{i} * length);
+                copies.add(Copy::Kind::read, slab, i * mib, length,
+                           staging + std::size_t{i} * length);
             }
             failed += copies.await();  // throws if one does not end
         }
@@ -551,8 +586,7 @@ bool possible(Path path, Copy::Kind kind, std::uint32_t bytes, std::uint32_t cop
 void print_row(const char* what, Path path, const Round& round, std::size_t threads, double us) {
     const double per_second = 1e6 / us * round.copies * static_cast<double>(threads);
     std::printf("%s,%s,%s,%u,%u,%zu,%.2f,%.0f,%.3f\n", what, to_text(path), name_of(round.kind),
-                round.bytes, round.copies, threads, us, per_second,
-                per_second * round.bytes / 1e9);
+                round.bytes, round.copies, threads, us, per_second, per_second * round.bytes / 1e9);
 }
 
 // Every thread with its own lane does the same; the mean of their medians.
@@ -583,7 +617,8 @@ void bench_threads(Device& device, const Slab& slab, Path path, std::size_t coun
 
 // What a lone small read costs while another lane keeps the copy engines busy with long ones.
 void bench_busy(Device& device, const Slab& slab) {
-    for (const Path path : {Path::copy_engine, Path::kernel, Path::streaming_load}) {
+    for (const Path path :
+         {Path::copy_engine, Path::kernel, Path::resident, Path::streaming_load}) {
         const auto lane = open_cuda_lane(device, roomy, only(path));
         std::atomic<bool> stop{false};
         std::thread busy([&] {
@@ -627,10 +662,11 @@ int bench(bool only_threads) {
     const OwnedSlab owned(*device, 256 * mib);
     const bool mapped = owned.slab.cpu != nullptr;
     std::fprintf(stderr, "%s, %s\n", device->info().name.c_str(), device->info().access.c_str());
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
     std::puts("what,path,kind,bytes,copies,threads,median_us,copies_per_second,GB_per_second");
-    const auto paths = mapped ? std::vector{Path::copy_engine, Path::kernel, Path::streaming_load,
-                                            Path::mapping}
-                              : std::vector{Path::copy_engine, Path::kernel};
+    const auto paths = mapped ? std::vector{Path::copy_engine, Path::kernel, Path::resident,
+                                            Path::streaming_load, Path::mapping}
+                              : std::vector{Path::copy_engine, Path::kernel, Path::resident};
     for (const Path path : paths) {
         if (only_threads) break;
         const auto lane = open_cuda_lane(*device, roomy, only(path));

@@ -1,0 +1,101 @@
+#include "storage/cuda/resident_copier.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "storage/store.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+constexpr std::uint64_t linger_ns = 200'000;       // outlasts the pauses of a busy client
+constexpr std::uint64_t lifetime_ns = 20'000'000;  // what a call that waits for the device may wait
+constexpr std::size_t state_bytes = 256;
+
+std::uint32_t load(const std::uint32_t& word) {
+    // The GPU writes it; atomic_ref wants what it could write to.
+    return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+ResidentCopier::ResidentCopier(int ordinal, int numa_node, MailboxMemory mailbox)
+    : mailbox_(std::move(mailbox)),
+      outcome_memory_(ordinal, sizeof(Outcome), numa_node),
+      state_memory_(ordinal, state_bytes),
+      stream_(ordinal, Stream::Priority::high),
+      outcome_(new (outcome_memory_.get()) Outcome{}),
+      state_(reinterpret_cast<ResidentState*>(state_memory_.get())) {}
+
+const Copy* ResidentCopier::oldest() const {
+    for (std::uint32_t unit = first_; unit != next_; ++unit) {
+        if (const Copy* copy = copies_[unit % mailbox_places]; copy != nullptr) return copy;
+    }
+    return nullptr;
+}
+
+cudaError_t ResidentCopier::warm_up() {
+    const cudaError_t error = launch();
+    return error == cudaSuccess ? cudaStreamSynchronize(stream_.get()) : error;
+}
+
+void ResidentCopier::add(Copy& copy) {
+    auto* const device = reinterpret_cast<std::byte*>(copy.address);
+    for (std::uint32_t at = 0; at < copy.length; at += copy_unit_bytes) {
+        const bool reads = copy.kind == Copy::Kind::read;
+        std::byte* const host = copy.staging == nullptr ? nullptr : copy.staging + at;
+        std::byte* const from = reads ? device + at : host;
+        std::byte* const to = reads ? host : device + at;
+        const Mailbox::Place place{.from = reinterpret_cast<std::uintptr_t>(from),
+                                   .to = reinterpret_cast<std::uintptr_t>(to),
+                                   .length = std::min(copy.length - at, copy_unit_bytes),
+                                   .unused = {},
+                                   .number = next_ + 1};
+        std::memcpy(&mailbox_.cpu->places[next_ % mailbox_places], &place, sizeof place);
+        copies_[next_ % mailbox_places] = nullptr;
+        ++next_;
+    }
+    copies_[(next_ - 1) % mailbox_places] = &copy;
+}
+
+cudaError_t ResidentCopier::post() {
+    if (posted_ == next_) return cudaSuccess;
+    posted_ = next_;
+    store_fence();  // the units, and whatever the CPU stored into the mapping, before their count
+    *static_cast<volatile std::uint32_t*>(&mailbox_.cpu->posted) = posted_;
+    store_fence();
+    return keep_alive();
+}
+
+bool ResidentCopier::running() const { return load(outcome_->ended) != launched_; }
+
+cudaError_t ResidentCopier::keep_alive() { return idle() || running() ? cudaSuccess : launch(); }
+
+cudaError_t ResidentCopier::launch() {
+    const cudaError_t error = launch_resident_kernel(
+        mailbox_.device, outcome_, state_, launched_ + 1, linger_ns, lifetime_ns, stream_.get());
+    if (error == cudaSuccess) ++launched_;
+    return error;
+}
+
+Copy* ResidentCopier::take_ended() {
+    while (first_ != posted_ && load(outcome_->served[first_ % mailbox_places]) == first_ + 1) {
+        Copy* const copy = copies_[first_++ % mailbox_places];
+        if (copy != nullptr) return copy;
+    }
+    return nullptr;
+}
+
+Copy* ResidentCopier::take_any() {
+    while (first_ != next_) {
+        Copy* const copy = copies_[first_++ % mailbox_places];
+        if (copy != nullptr) return copy;
+    }
+    return nullptr;
+}
+
+}  // namespace gpunbd::storage::cuda

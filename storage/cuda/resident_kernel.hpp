@@ -1,0 +1,51 @@
+// A kernel that lingers: it polls a mailbox for copies and serves them without a launch, as long as
+// they keep coming, and ends soon after they stop. One lane's own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "storage/cuda/copy_kernel.hpp"
+
+namespace gpunbd::storage::cuda {
+
+constexpr std::uint32_t resident_blocks = 8;
+constexpr std::uint32_t mailbox_places = 256;  // a power of two, a multiple of resident_blocks
+
+// Written by the CPU alone, read by the GPU alone. The CPU makes `posted` visible after the units
+// that it counts.
+struct Mailbox {
+    struct Place {  // 32 bytes, so that the CPU stores one with two wide stores
+        std::uint64_t from;
+        std::uint64_t to;
+        std::uint32_t length;
+        std::uint32_t unused[2];
+        std::uint32_t number;  // n + 1: the place is written whole, and this is its end
+    };
+    Place places[mailbox_places];       // unit n lies in place n % mailbox_places
+    alignas(128) std::uint32_t posted;  // units, ever growing; wraps around
+};
+
+// Written by the GPU alone, in pinned host memory.
+struct Outcome {
+    std::uint32_t served[mailbox_places];  // n + 1 once unit n has been copied
+    alignas(64) std::uint32_t ended;       // the number of the last launch that is over
+};
+
+// In device memory, zero at first: what one launch leaves to the next.
+struct ResidentState {
+    std::uint32_t
+        next[resident_blocks];  // block b serves the units n with n % resident_blocks == b
+    std::uint32_t blocks_ended;
+};
+
+// Launch number `launch` (> 0, ever growing) on a stream of its own. It ends by itself when nothing
+// has been posted for `linger_ns`, and after `lifetime_ns` in any case: calls that wait for the
+// whole device, cudaFree() for one, must get their turn.
+cudaError_t launch_resident_kernel(const Mailbox* mailbox, Outcome* outcome, ResidentState* state,
+                                   std::uint32_t launch, std::uint64_t linger_ns,
+                                   std::uint64_t lifetime_ns, cudaStream_t stream) noexcept;
+
+}  // namespace gpunbd::storage::cuda
