@@ -22,6 +22,8 @@ class ReadTransfer final : public Transfer {
     // Takes the next piece, lent until give_back(); false: there is none now (or ever, if status()
     // says so or everything has been taken).
     bool next(Piece& piece);
+    // No more memory is wanted.
+    bool all_issued() const { return position_ == end_; }
     // next() would have a piece; all pieces that are left.
     bool ready() const { return taken_ != issued_ && chunk(taken_).state == Chunk::State::ready; }
     bool whole_ready() const;

@@ -54,7 +54,7 @@ class Transfer : private CopyOwner, private StagingWaiter {
     };
 
     Transfer() = default;
-    virtual ~Transfer() = default;
+    ~Transfer() override = default;
 
     void start(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
                std::uint64_t offset, std::uint32_t length);

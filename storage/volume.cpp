@@ -63,6 +63,7 @@ Volume::Volume(const VolumeOptions& options, Layout layout, const std::vector<De
 
 std::vector<Device*> Volume::devices() const {
     std::vector<Device*> devices;
+    devices.reserve(pools_.size());
     for (const auto& pool : pools_) devices.push_back(&pool->device());
     return devices;
 }

@@ -65,6 +65,14 @@ TEST_CASE("host device: capacity is exact and comes back") {
     CHECK(device->available() == 10 * mib);
 }
 
+TEST_CASE("host device: capacity counts to the byte") {
+    const auto device = host(mib - 1);
+    Slab slab;
+    CHECK(device->available() == mib - 1);
+    CHECK(device->allocate(mib, Provision::thin, slab) == Status::no_space);
+    CHECK(device->available() == mib - 1);
+}
+
 TEST_CASE("host device: the reserve is left alone") {
     const auto device = open_host_device(
         0, {.reserve = std::numeric_limits<std::uint64_t>::max() / 2, .capacity = 10 * mib});

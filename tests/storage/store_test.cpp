@@ -45,8 +45,8 @@ TEST_CASE("store_streaming: sources of every alignment") {
     auto* const from = source.front().bytes;
     for (std::size_t i = 0; i != source.size() * line; ++i) from[i] = pattern(i);
     for (std::size_t skip = 0; skip != line; ++skip) {
-        for (const std::size_t to : {0, 1, 63}) {
-            for (const std::size_t length : {1, 63, 64, 65, 128, 300}) {
+        for (const std::size_t to : {0U, 1U, 63U}) {
+            for (const std::size_t length : {1U, 63U, 64U, 65U, 128U, 300U}) {
                 store_streaming(memory.front().bytes + to, from + skip, length);
                 store_fence();
                 REQUIRE(std::memcmp(memory.front().bytes + to, from + skip, length) == 0);
@@ -62,7 +62,7 @@ TEST_CASE("load_streaming: every alignment and length, and not a byte beside it"
     for (std::size_t i = 0; i != source.size() * line; ++i) base[i] = pattern(i);
     for (std::size_t from = 0; from != line; ++from) {
         for (std::size_t length = 0; length <= longest; ++length) {
-            for (const std::size_t shift : {0, 3}) {
+            for (const std::size_t shift : {0U, 3U}) {
                 std::vector<std::byte> memory(shift + length + 1, untouched);
                 load_streaming(memory.data() + shift, base + from, length);
                 std::vector<std::byte> expected(shift + length + 1, untouched);

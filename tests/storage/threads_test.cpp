@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <barrier>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -142,6 +143,35 @@ TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is anot
     }
 }
 
+// One page of memory goes from one page number to the other and back, all the time.
+TEST_CASE("threads: a reused page is found under its own number only") {
+    constexpr std::uint64_t page_size = 64;  // so that it changes hands quickly
+    MemoryDevice device(0, {});
+    auto made = Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device});
+    Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
+    std::atomic<bool> over{false};
+    std::atomic<std::uint32_t> wrong{0};
+    on_threads([&](std::uint32_t thread) {
+        if (thread == 0) {
+            for (std::uint32_t round = 0; round != 1000000; ++round) {
+                PageRef ref;
+                if (volume.map(round % 2, ref) != Status::ok) ++wrong;
+                Words(ref, page_size).fill(round % 2 + 1);
+                ref.reset();
+                volume.unmap(round % 2);
+            }
+            over = true;
+            return;
+        }
+        for (std::uint32_t round = 0; !over; ++round) {
+            const PageRef ref = volume.find(round % 2);
+            if (!ref.hole() && !Words(ref, page_size).only(round % 2 + 1)) ++wrong;
+        }
+    });
+    CHECK(wrong == 0);
+    CHECK(volume.mapped_bytes() == 0);
+}
+
 TEST_CASE("threads: one page is not mapped twice") {
     constexpr std::uint64_t page_size = 64 * kib;
     constexpr std::uint32_t pages = 64;
@@ -150,10 +180,12 @@ TEST_CASE("threads: one page is not mapped twice") {
         auto made = Volume::create({.size = pages * page_size, .page_size = page_size}, {&device});
         const auto& volume = *std::get<std::unique_ptr<Volume>>(made);
         std::vector<std::vector<std::byte*>> seen(threads);
+        std::barrier together(threads);
         on_threads([&](std::uint32_t thread) {
             for (std::uint32_t page = 0; page != pages; ++page) {
+                together.arrive_and_wait();
                 PageRef ref;
-                if (std::get<std::unique_ptr<Volume>>(made)->map(page, ref) != Status::ok) return;
+                if (std::get<std::unique_ptr<Volume>>(made)->map(page, ref) != Status::ok) continue;
                 seen[thread].push_back(ref.cpu());
             }
         });
@@ -188,9 +220,8 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
             StagingAccount account;
             std::vector<std::byte> expected(piece);
             std::vector<std::byte> payload(piece);
-            for (int round = 0; round != 150; ++round) {
-                // Always the same range first, so that it is known what is there.
-                const std::uint64_t at = std::uint64_t{round % 8U * threads + thread} * piece;
+            for (std::uint32_t round = 0; round != 150; ++round) {
+                const std::uint64_t at = std::uint64_t{round % 8 * threads + thread} * piece;
                 const auto fill = static_cast<std::byte>(thread * 50 + random.below(50) + 1);
                 std::fill(payload.begin(), payload.end(), fill);
                 const std::uint32_t skip = random.below(piece - 1);

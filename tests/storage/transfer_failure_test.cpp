@@ -269,7 +269,7 @@ TEST_CASE("abandon: one that waits for staging memory leaves the queue") {
                 waiting.push_back(begin(rig, account, {kind, i * page, chunk}));
             }
             CHECK(account.reads + account.writes == 0);
-            for (const std::size_t i : {2, 0, 4, 1, 3}) {
+            for (const std::size_t i : {2U, 0U, 4U, 1U, 3U}) {
                 waiting[i]->abandon();
                 CHECK(run(*rig.lanes, {waiting[i].get()}, random));
             }
