@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace gpunbd::server {
@@ -55,7 +56,12 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
     const std::string uri = fmt::format("nbd+unix:///{}?socket={}", percent_encoded(export_name),
                                         percent_encoded(socket_path_));
     std::vector<std::string> environment;
-    for (char** entry = ::environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+    for (char** entry = ::environ; *entry != nullptr; ++entry) {
+        const std::string_view each(*entry);
+        if (!each.starts_with("uri=") && !each.starts_with("unixsocket=")) {
+            environment.emplace_back(each);
+        }
+    }
     environment.push_back("uri=" + uri);
     environment.push_back("unixsocket=" + socket_path_);
     std::vector<char*> pointers;
@@ -90,7 +96,7 @@ void CaptiveCommand::terminate() const {
 
 bool CaptiveCommand::ended(int& exit_status) const {
     int status = 0;
-    if (::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    if (pid_ < 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
     exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
     return true;
 }

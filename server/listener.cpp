@@ -63,8 +63,10 @@ void remove_stale_socket(const sockaddr_un& address, const std::string& where) {
     if (!S_ISSOCK(file.st_mode)) {
         throw std::runtime_error(where + ": a file that is no socket is in the way");
     }
-    const OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    // A server whose backlog is full is there all the same, and is not waited for.
+    const OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+        errno == EAGAIN) {
         throw std::runtime_error(where + ": another server is listening there");
     }
     if (errno == ECONNREFUSED) ::unlink(address.sun_path);

@@ -1,6 +1,7 @@
 #include "server/outbox.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/operation.hpp"
 
@@ -13,7 +14,7 @@ constexpr std::size_t most_sent = 1024;  // items that have gone and are still k
 
 Outbox::Item& Outbox::add(const Operation* sender) {
     const bool behind = holder_ != nullptr && holder_ != sender;
-    if (first_ == items_.size() || first_ == most_sent) {
+    if (first_ == items_.size() || first_ >= most_sent) {
         items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
     }
@@ -22,8 +23,8 @@ Outbox::Item& Outbox::add(const Operation* sender) {
     return item;
 }
 
-bool Outbox::hold(Operation& holder) {
-    if (holder_ == nullptr || holder_ == &holder) {
+bool Outbox::hold(Operation& holder, bool allowed) {
+    if (holder_ == &holder || (holder_ == nullptr && allowed)) {
         holder_ = &holder;
         return true;
     }
@@ -34,14 +35,18 @@ bool Outbox::hold(Operation& holder) {
 }
 
 void Outbox::let_go(const Operation& holder) {
-    if (holder_ != &holder) return;
-    holder_ = nullptr;
-    items_.insert(items_.end(), behind_.begin(), behind_.end());
-    behind_.clear();
-    while (holder_ == nullptr && !refused_.empty()) {
-        Operation& next = *refused_.front();
-        refused_.erase(refused_.begin());
-        next.resume();
+    std::erase(refused_, &holder);
+    if (holder_ == &holder) {
+        holder_ = nullptr;
+        items_.insert(items_.end(), behind_.begin(), behind_.end());
+        behind_.clear();
+    }
+    for (Operation* refused : std::exchange(refused_, {})) {
+        if (holder_ == nullptr) {
+            refused->resume();  // which may be refused again
+        } else {
+            refused_.push_back(refused);
+        }
     }
 }
 

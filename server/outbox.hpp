@@ -34,15 +34,17 @@ class Outbox {
     // The item to fill in. `sender` is who sends: while another operation holds the stream, the
     // item waits behind it.
     Item& add(const Operation* sender);
-    // Nothing but the holder's items is sent until it lets go: a READ that is answered in one
-    // piece is one header and then all of its data. false: another holds the stream, and `holder`
-    // is resumed later.
-    bool hold(Operation& holder);
-    // Does nothing if `holder` does not hold. Then resumes those who were refused.
+    // Nothing but the holder's items is sent until it lets go: a READ that is answered in one piece
+    // is one header and then all of its data. false: another holds the stream, or it was not
+    // `allowed`; `holder` is resumed later.
+    bool hold(Operation& holder, bool allowed = true);
+    // It has put in all of its answer, held or not, and is not resumed any more. Those who were
+    // refused are.
     void let_go(const Operation& holder);
 
     bool empty() const { return first_ == items_.size() && behind_.empty(); }
     bool nothing_to_send() const { return first_ == items_.size(); }
+    std::size_t size() const { return items_.size() - first_ + behind_.size(); }  // items
     // Describes the next bytes to send; returns the number of pieces.
     std::size_t gather(std::span<iovec> out) const;
     // So many of them have gone. Operations whose item is complete are told; they may add items.

@@ -19,7 +19,7 @@ void ReadOperation::start(Session& session, const protocol::Command& command) {
     attach(session, command);
     structured_ = session.agreement().structured_replies;
     in_one_ = !structured_ || command.one_chunk;
-    header_sent_ = answered_ = false;
+    header_sent_ = answered_ = in_line_ = false;
     lent_ = 0;
     if (command.length == 0) {
         protocol::ReplyHeader header;
@@ -30,6 +30,8 @@ void ReadOperation::start(Session& session, const protocol::Command& command) {
         session.finish(*this);
         return;
     }
+    in_line_ = in_one_;
+    if (in_line_) session.enter_in_one(*this);
     transfer_.begin(session.volume(), session.lanes(), session.staging(), *this, command.offset,
                     command.length);
     send_ready();
@@ -51,8 +53,13 @@ void ReadOperation::send_ready() {
     if (abandoned_ || answered_) return;
     Outbox& outbox = session_->outbox();
     if (in_one_ && !header_sent_ && !transfer_.whole_ready()) {
-        // It will take several turns, and must have the stream to itself for all of them.
-        if (transfer_.ready() && !outbox.hold(*this)) return;
+        // It will take several turns, and must have the stream to itself for all of them. While it
+        // wants more staging memory, none may be held by answers that would wait behind it.
+        const bool allowed = transfer_.all_issued() || session_->reads_in_one() == 1;
+        if (transfer_.ready() && !outbox.hold(*this, allowed)) {
+            settle_in_one();
+            return;
+        }
     }
     for (storage::ReadTransfer::Piece piece; transfer_.next(piece);) {
         ++lent_;
@@ -60,10 +67,23 @@ void ReadOperation::send_ready() {
         send(piece);
         if (answered_) {
             session_->answered(*this);
+            settle_in_one();
             outbox.let_go(*this);
         }
     }
     if (transfer_.status() != storage::Status::ok && !answered_ && lent_ == 0) fail();
+    settle_in_one();
+}
+
+// Tells the session what its rule for reads that are answered in one piece depends on.
+void ReadOperation::settle_in_one() {
+    if (!in_line_) return;
+    if (answered_ || abandoned_) {
+        in_line_ = false;
+        session_->leave_in_one(*this);
+    } else if (transfer_.all_issued()) {
+        session_->is_issued(*this);
+    }
 }
 
 // The header that belongs before a piece: of its own chunk, or, where all is answered in one, that
@@ -116,6 +136,8 @@ void ReadOperation::fail() {
     }
     protocol::ReplyHeader header;
     const protocol::Error error = wire_error(transfer_.status());
+    settle_in_one();
+    session_->outbox().let_go(*this);
     session_->send_header(
         header, structured_ ? protocol::encode_error_chunk(header, command_.cookie, error)
                             : protocol::encode_simple_reply(header, error, command_.cookie));
@@ -132,6 +154,7 @@ void ReadOperation::abandon() {
     abandoned_ = true;
     lent_ = 0;
     transfer_.abandon();
+    settle_in_one();
     finish_if_over();
 }
 

@@ -153,8 +153,15 @@ void Server::accepted(int fd) {
     ++least->connections;
     asio::post(least->io(), [this, least, fd] {
         Socket socket(least->io());
+        boost::system::error_code error;
         // The protocol is only used to make new sockets; this one is there already.
-        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
+        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd, error);
+        if (error) {
+            spdlog::error("a connection cannot be served: {}", error.message());
+            ::close(fd);
+            --least->connections;
+            return;
+        }
         Session::start(std::make_shared<Session>(*least, std::move(socket), exports_, limits_));
     });
 }

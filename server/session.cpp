@@ -26,7 +26,22 @@ constexpr std::size_t most_lent = 8;              // pieces of a write received 
 constexpr std::size_t most_sent = 512;            // pieces sent at once; IOV_MAX is 1024
 constexpr int rounds_per_turn = 8;                // gulps before other connections get their turn
 constexpr auto report_interval = std::chrono::seconds(1);
-constexpr std::uint64_t request_cost = 512;  // bytes in flight that any request counts for
+constexpr std::uint64_t request_cost = 512;        // bytes in flight that any request counts for
+constexpr std::uint32_t most_status = 512 * 1024;  // bytes that a BLOCK_STATUS may hold
+constexpr std::size_t most_unsent = 4096;  // answers that wait for a client which goes on asking
+
+// Bytes in flight: what the request holds until its answer has gone.
+std::uint64_t cost_of(const protocol::Command& command) {
+    switch (command.type) {
+        case protocol::CommandType::read:
+        case protocol::CommandType::write:
+            return request_cost + command.length;
+        case protocol::CommandType::block_status:
+            return request_cost + std::min(command.length, most_status);
+        default:
+            return request_cost;
+    }
+}
 
 }  // namespace
 
@@ -151,7 +166,9 @@ asio::awaitable<void> Session::serve() {
         resumed_ = false;
         Received received = Received::blocked;
         if (consume(*gulp)) received = receive(*gulp);
-        if (received == Received::all_asked || received == Received::less) consume(*gulp);
+        if ((received == Received::all_asked || received == Received::less) && !consume(*gulp)) {
+            received = Received::blocked;  // what is in the gulp waits for more than bytes
+        }
         flush();
         if (received == Received::ended || reading_is_over()) break;
         if (received == Received::blocked) {
@@ -226,7 +243,7 @@ bool Session::consume(Gulp& gulp) {
             discard_ -= static_cast<std::uint32_t>(used);
         } else {
             if (bytes.size() < protocol::request_size) return true;
-            if (over_limit()) return false;
+            if (over_limit() || issuing_ != nullptr) return false;
             const auto request = protocol::decode_request(bytes.first<protocol::request_size>());
             gulp.consume(protocol::request_size);
             if (!request) {
@@ -338,6 +355,7 @@ void Session::flush() {
     if (!waiting_to_send_ && !outbox_.nothing_to_send()) {
         lanes().fence();  // an answer tells that the payload of its write is in device memory
         std::array<iovec, most_sent> pieces;
+        const bool was_full = outbox_.size() > most_unsent;
         while (!outbox_.nothing_to_send()) {
             const Stream::Result done = stream_.send({pieces.data(), outbox_.gather(pieces)});
             if (done.ended) {
@@ -356,6 +374,7 @@ void Session::flush() {
             }
             outbox_.sent(done.bytes);
         }
+        if (was_full && outbox_.size() <= most_unsent) resume_receiving();
         if (counts_.requests - requests_at_flush_ == 1 && operations_ == nullptr) {
             worker_.expect_next_soon();
         }
@@ -373,14 +392,14 @@ void Session::link(Operation& operation, const protocol::Command& command) {
     if (operations_ != nullptr) operations_->previous_ = &operation;
     operations_ = &operation;
     if (worker_.trace() != nullptr) operation.received_at_ = received_at_;
-    in_flight_ += command.length + request_cost;
-    worker_.charge(command.length + request_cost);
+    in_flight_ += cost_of(command);
+    worker_.charge(cost_of(command));
 }
 
 void Session::unlink(Operation& operation) {
     const bool was_over = in_flight_ > limits_.in_flight;
-    in_flight_ -= operation.command().length + request_cost;
-    worker_.discharge(operation.command().length + request_cost);
+    in_flight_ -= cost_of(operation.command());
+    worker_.discharge(cost_of(operation.command()));
     if (operation.previous_ != nullptr) {
         operation.previous_->next_ = operation.next_;
     } else {
@@ -392,6 +411,7 @@ void Session::unlink(Operation& operation) {
 }
 
 bool Session::over_limit() {
+    if (outbox_.size() > most_unsent) return true;
     if (operations_ == nullptr) return false;
     if (in_flight_ > limits_.in_flight) return true;
     if (!worker_.over_limit()) return false;
@@ -418,6 +438,22 @@ void Session::answered(const Operation& operation) {
     if (trace == nullptr) return;
     (operation.command().type == protocol::CommandType::read ? trace->read : trace->write)
         .record(storage::TraceClock::now() - operation.received_at_);
+}
+
+void Session::enter_in_one(ReadOperation& operation) {
+    ++reads_in_one_;
+    issuing_ = &operation;
+}
+
+void Session::is_issued(const ReadOperation& operation) {
+    if (issuing_ != &operation) return;
+    issuing_ = nullptr;
+    resume_receiving();
+}
+
+void Session::leave_in_one(const ReadOperation& operation) {
+    --reads_in_one_;
+    is_issued(operation);
 }
 
 void Session::report_failure(const Operation& operation, storage::Status status) {
@@ -463,6 +499,7 @@ asio::awaitable<void> Session::settle() {
     });
     for (;;) {
         flush();
+        resumed_ = false;  // by flush() itself; all that it tells is looked at here
         if (state_ == State::closed || (operations_ == nullptr && outbox_.empty())) break;
         co_await pause();
     }

@@ -22,26 +22,19 @@ std::string row(const char* name, const char* meaning, const std::vector<const T
 std::string describe_traces(const std::vector<const Trace*>& traces) {
     return fmt::format("{:<10} {:>12} {:>10} {:>10} {:>10} {:>10}\n", "stage", "count", "p50 us",
                        "p90 us", "p99 us", "max us") +
-           row(
-               "received", "a request waited behind others of its connection", traces,
+           row("received", "a request waited behind others of its connection", traces,
                [](const Trace& trace) -> const auto& { return trace.received; }) +
-           row(
-               "payload", "a WRITE waited for its payload", traces,
+           row("payload", "a WRITE waited for its payload", traces,
                [](const Trace& trace) -> const auto& { return trace.payload; }) +
-           row(
-               "queued", "a copy waited for the end of the turn", traces,
+           row("queued", "a copy waited for the end of the turn", traces,
                [](const Trace& trace) -> const auto& { return trace.lanes.queued; }) +
-           row(
-               "submitted", "a copy was on the device", traces,
+           row("submitted", "a copy was on the device", traces,
                [](const Trace& trace) -> const auto& { return trace.lanes.submitted; }) +
-           row(
-               "sent", "an answer waited for the socket", traces,
+           row("sent", "an answer waited for the socket", traces,
                [](const Trace& trace) -> const auto& { return trace.sent; }) +
-           row(
-               "READ", "all of it, to the answer being ready", traces,
+           row("READ", "all of it, to the answer being ready", traces,
                [](const Trace& trace) -> const auto& { return trace.read; }) +
-           row(
-               "WRITE", "all of it, to the answer being ready", traces,
+           row("WRITE", "all of it, to the answer being ready", traces,
                [](const Trace& trace) -> const auto& { return trace.write; });
 }
 

@@ -43,6 +43,7 @@ void WriteOperation::transfer_moved(storage::Transfer&) {
         session_->resume_receiving();
         return;
     }
+    session_->flush_soon();
     answer_if_done();
 }
 
@@ -54,7 +55,6 @@ void WriteOperation::answer_if_done() {
         protocol::ReplyHeader header;
         session_->send_header(header, protocol::encode_simple_reply(
                                           header, wire_error(transfer_.status()), command_.cookie));
-        session_->flush_soon();
     }
     session_->finish(*this);
 }

@@ -1,0 +1,138 @@
+// The registry alone, and under the feet of sessions.
+#include "server/export_registry.hpp"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "happy_script.hpp"
+#include "server/device_registry.hpp"
+#include "server/export_factory.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+std::vector<std::string> names(const ExportRegistry& registry) {
+    std::vector<std::string> all;
+    for (const auto& info : registry.list()) all.push_back(info.name);
+    return all;
+}
+
+std::shared_ptr<const Export> named(const std::string& name) {
+    auto made = std::make_shared<Export>();
+    made->info.name = name;
+    return made;
+}
+
+TEST_CASE("registry: names, order, and the default") {
+    ExportRegistry registry;
+    CHECK(registry.list().empty());
+    CHECK(registry.open("") == nullptr);
+    CHECK_FALSE(registry.find("").has_value());
+    registry.replace({named("b"), named("a")});
+    CHECK(names(registry) == std::vector<std::string>{"b", "a"});
+    CHECK(registry.open("")->info.name == "b");
+    CHECK(registry.find("")->name == "b");
+    CHECK(registry.open("a")->info.name == "a");
+    CHECK(registry.open("A") == nullptr);
+    CHECK(registry.open("a ") == nullptr);
+    const auto before = registry.snapshot();
+    registry.replace({named("a"), named("")});
+    CHECK(registry.open("")->info.name.empty());
+    CHECK(registry.open("b") == nullptr);
+    CHECK(before->front()->info.name == "b");
+}
+
+TEST_CASE("registry: replaced while others look") {
+    ExportRegistry registry;
+    registry.replace({named("x")});
+    std::atomic<bool> stop{false};
+    std::thread looks([&] {
+        while (!stop) {
+            const auto found = registry.open("");
+            if (!found || found->info.name.size() != 1 || registry.list().size() != 1) std::abort();
+        }
+    });
+    for (int i = 0; i != 2000; ++i) registry.replace({named(i % 2 == 0 ? "y" : "x")});
+    stop = true;
+    looks.join();
+}
+
+TEST_CASE("registry: a session keeps the export that was replaced, and lets it go at its end") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices});
+        const Ask write{CommandType::write, 0, 2 * page, 0, 7};
+        const Ask read{CommandType::read, 0, 2 * page};
+        Model old_model(rig.options.size);
+        Model new_model(2 * page);
+        std::weak_ptr<storage::Volume> old_volume = rig.volume;
+
+        Client old_client = rig.enter({.structured = variant.structured});
+        CHECK(old_client.ask(write).error == Error::none);
+        old_model.apply(write, true);
+        rig.exports.replace({rig.make_export("new", 2 * page)});
+        rig.volume.reset();
+        CHECK_FALSE(old_volume.expired());
+
+        Client new_client = rig.enter({.structured = variant.structured, .name = "new"});
+        new_model.check(read, new_client.ask(read));
+        old_model.check(read, old_client.ask(read));
+        const Ask behind{CommandType::read, 2 * page, 1};
+        CHECK(new_client.ask(behind).error == Error::einval);
+        CHECK(old_client.ask(behind).error == Error::none);
+        Client late = rig.connect({.name = "gone"});
+        CHECK(late.shake_hands() == (1U << 31) + 6);
+
+        CHECK(new_client.ask(write).error == Error::none);
+        old_client.close();
+        late.close();
+        rig.settle();
+        new_model.apply(write, true);
+        new_model.check(read, new_client.ask(read));
+        while (rig.worker.connections != 1) rig.let_run();
+        rig.let_run();
+        CHECK(old_volume.expired());
+        new_client.close();
+        rig.check_over();
+    }
+}
+
+TEST_CASE("export factory: a new configuration keeps the volumes that it does not change") {
+    DeviceRegistry devices({}, false);
+    config::ExportOptions a;
+    a.name = "a";
+    a.size = {.bytes = 4 * config::MiB};
+    a.devices = {"host"};
+    config::ExportOptions b = a;
+    b.name = "b";
+    const MadeExports first = make_exports({a, b}, devices, {});
+    CHECK(first.problems.empty());
+    REQUIRE(first.exports.size() == 2);
+    CHECK(first.exports[0]->info.size == 4 * config::MiB);
+
+    a.description = "another";
+    a.read_only = true;
+    b.size = {.bytes = 6 * config::MiB};
+    const MadeExports second = make_exports({b, a}, devices, first.exports);
+    CHECK(second.problems.empty());
+    REQUIRE(second.exports.size() == 2);
+    CHECK(second.exports[0]->info.name == "b");
+    CHECK(second.exports[0]->volume != first.exports[1]->volume);
+    CHECK(second.exports[0]->info.size == 6 * config::MiB);
+    CHECK(second.exports[1]->volume == first.exports[0]->volume);
+    CHECK(second.exports[1]->info.read_only);
+    CHECK(second.exports[1]->info.description == "another");
+    CHECK_FALSE(first.exports[0]->info.read_only);
+
+    // Every problem is told, not only the first.
+    a.devices = {"no such device"};
+    b.size = {.bytes = std::uint64_t{1} << 60};
+    const MadeExports third = make_exports({a, b}, devices, second.exports);
+    REQUIRE(third.problems.size() == 2);
+    CHECK(third.problems[0].find("export 'a'") == 0);
+    CHECK(third.problems[1].find("export 'b'") == 0);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

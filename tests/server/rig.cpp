@@ -1,0 +1,192 @@
+#include "rig.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+namespace gpunbd::server::test {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int turns_to_settle = 30;
+
+std::pair<int, int> tcp_pair() {
+    const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(listening, generic, length) == 0);
+    REQUIRE(::listen(listening, 1) == 0);
+    REQUIRE(::getsockname(listening, generic, &length) == 0);
+    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+    REQUIRE(::connect(client, generic, length) == 0);
+    const int server = ::accept(listening, nullptr, nullptr);
+    REQUIRE(server >= 0);
+    ::close(listening);
+    return {client, server};
+}
+
+std::pair<int, int> unix_pair() {
+    int both[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
+    return {both[0], both[1]};
+}
+
+}  // namespace
+
+Rig::Rig(const RigOptions& with) : options(with), worker(with.lanes, with.in_flight, with.trace) {
+    for (const char kind : options.devices) {
+        auto memory = std::make_unique<storage::test::MemoryDevice>(
+            static_cast<std::uint32_t>(devices.size()),
+            storage::test::MemoryDevice::Options{.capacity = options.capacity});
+        memories.push_back(memory.get());
+        if (kind == 's') {
+            devices.push_back(storage::make_faulty_device(std::move(memory), script));
+        } else {
+            devices.push_back(std::move(memory));
+        }
+    }
+    const auto first = make_export("", options.size);
+    volume = first->volume;
+    exports.replace({first});
+    thread_ = std::thread([this] { worker.run(); });
+}
+
+Rig::~Rig() {
+    worker.stop();
+    thread_.join();
+}
+
+void Rig::hang() {
+    std::fputs("the worker hangs\n", stderr);
+    std::abort();  // its thread cannot be ended otherwise
+}
+
+std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
+    std::vector<storage::Device*> all;
+    for (const auto& device : devices) all.push_back(device.get());
+    auto made = storage::Volume::create({.size = size,
+                                         .page_size = options.page_size,
+                                         .stripe_size = all.size() == 1 ? 0 : options.page_size},
+                                        all);
+    REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
+    return std::get<std::unique_ptr<storage::Volume>>(std::move(made));
+}
+
+std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t size) {
+    auto made = std::make_shared<Export>();
+    made->volume = make_volume(size);
+    made->info = {.name = std::move(name), .size = size};
+    return made;
+}
+
+Client Rig::connect(const Handshake& handshake, Transport transport) {
+    const auto [client, server] = transport == Transport::tcp ? tcp_pair() : unix_pair();
+    ++worker.connections;
+    asio::post(worker.io(), [this, fd = server] {
+        Socket socket(worker.io());
+        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
+        Session::start(
+            std::make_shared<Session>(worker, std::move(socket), exports, options.limits));
+    });
+    return Client(client, handshake);
+}
+
+Client Rig::enter(const Handshake& handshake, Transport transport) {
+    Client client = connect(handshake, transport);
+    client.enter();
+    return client;
+}
+
+void Rig::let_run() {
+    for (int i = 0; i != turns_to_settle; ++i) on_worker([] {});
+}
+
+void Rig::settle() {
+    for (int i = 0; i != turns_to_settle; ++i) {
+        if (busy()) i = 0;
+    }
+}
+
+void Rig::check_over() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(guard);
+    while (worker.connections != 0) {
+        if (std::chrono::steady_clock::now() > until) hang();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    settle();
+    CHECK(on_worker([this] {
+        return std::all_of(devices.begin(), devices.end(), [this](const auto& device) {
+            worker.lanes().open(*device);
+            storage::Lane& lane = worker.lanes().to(*device);
+            return lane.read_staging().free_bytes() == lane.read_staging().largest() &&
+                   lane.write_staging().free_bytes() == lane.write_staging().largest();
+        });
+    }));
+    CHECK(logged_errors() == 0);
+}
+
+void Rig::check_clean() {
+    check_over();
+    for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
+    CHECK(volume->mapped_bytes() == 0);
+    for (auto* const memory : memories) CHECK(memory->slabs() <= 1);
+    script.allocations_until_failure = storage::FaultScript::never;
+    for (std::uint64_t page = 0; page != pages(); ++page) {
+        storage::PageRef ref;
+        REQUIRE(volume->map(page, ref) == storage::Status::ok);
+        const auto* const at = reinterpret_cast<const std::byte*>(ref.address());
+        REQUIRE(*at == std::byte{0});
+        REQUIRE(std::memcmp(at, at + 1, options.page_size - 1) == 0);
+    }
+    // A page that somebody still held would need another in its place.
+    CHECK(volume->allocated_bytes() == pages() * options.page_size);
+    for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
+}
+
+void Model::apply(const Ask& ask, bool succeeded) {
+    const auto at = static_cast<std::ptrdiff_t>(ask.offset);
+    switch (ask.type) {
+        case CommandType::write: {
+            const Bytes payload = payload_of(ask);
+            std::copy(payload.begin(), payload.end(), bytes_.begin() + at);
+            break;
+        }
+        case CommandType::trim:
+        case CommandType::write_zeroes:
+            std::fill_n(bytes_.begin() + at, ask.length, std::byte{0});
+            break;
+        default:
+            return;
+    }
+    std::fill_n(known_.begin() + at, ask.length, succeeded ? 1 : 0);
+}
+
+void Model::check(const Ask& read, const Answer& answer) const {
+    REQUIRE(answer.data.size() == read.length);
+    if (std::equal(answer.data.begin(), answer.data.end(),
+                   bytes_.begin() + static_cast<std::ptrdiff_t>(read.offset))) {
+        return;
+    }
+    for (std::size_t i = 0; i != read.length; ++i) {
+        const std::uint64_t at = read.offset + i;
+        if (known_[at] == 0 || answer.data[i] == bytes_[at]) continue;
+        CAPTURE(at);
+        REQUIRE(answer.data[i] == bytes_[at]);
+    }
+}
+
+}  // namespace gpunbd::server::test

@@ -1,0 +1,110 @@
+// Sessions on a real worker in its own thread, over devices that fail by script; and a plain model
+// of what the export should hold.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "client.hpp"
+#include "server/session.hpp"
+#include "storage/faulty_device.hpp"
+#include "tests/storage/memory_device.hpp"
+
+namespace gpunbd::server::test {
+
+constexpr std::uint32_t kib = 1 << 10;
+constexpr std::uint32_t mib = 1 << 20;
+
+struct RigOptions {
+    std::string_view devices = "s";  // one each: 'h' is addressed in place, 's' through staging
+    std::uint64_t page_size = 32 * kib;
+    std::uint64_t size = 8 * 32 * kib + 5000;
+    std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
+    storage::LaneOptions lanes = {.chunk_size = 8 * kib, .slots = 2, .pinned = 32 * kib};
+    SessionLimits limits = {};
+    std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
+    bool trace = false;
+};
+
+enum class Transport { unix_, tcp };
+
+class Rig {
+ public:
+    explicit Rig(const RigOptions& options = {});
+    ~Rig();
+
+    Client connect(const Handshake& handshake = {}, Transport transport = Transport::unix_);
+    // That, and the handshake.
+    Client enter(const Handshake& handshake = {}, Transport transport = Transport::unix_);
+    std::shared_ptr<const Export> make_export(std::string name, std::uint64_t size);
+    std::uint64_t pages() const { return (options.size - 1) / options.page_size + 1; }
+
+    template <typename Call>
+    auto on_worker(Call call) {
+        std::packaged_task<decltype(call())()> task(std::move(call));
+        auto result = task.get_future();
+        boost::asio::post(worker.io(), [&] { task(); });
+        wait(result);
+        return result.get();
+    }
+    // The worker has had its turns with all that is ready by now.
+    void let_run();
+    // That, and no copy is under way any more.
+    void settle();
+    void drain() {
+        on_worker([this] { worker.drain_sessions(); });
+    }
+    void cut() {
+        on_worker([this] { worker.cut_sessions(); });
+    }
+    bool busy() {
+        return on_worker([this] { return worker.lanes().busy(); });
+    }
+
+    // Every session has ended, and then: no staging memory is lent, nothing is under way.
+    void check_over();
+    // That, and every page can be had again. Forgets the volume's contents.
+    void check_clean();
+
+    const RigOptions options;
+    storage::FaultScript script;  // of all staged devices
+    std::vector<storage::test::MemoryDevice*> memories;
+    std::vector<std::unique_ptr<storage::Device>> devices;
+    ExportRegistry exports;
+    std::shared_ptr<storage::Volume> volume;
+    Worker worker;
+
+ private:
+    static void wait(const auto& future) {
+        if (future.wait_for(std::chrono::milliseconds(guard)) != std::future_status::ready) hang();
+    }
+    [[noreturn]] static void hang();
+    std::shared_ptr<storage::Volume> make_volume(std::uint64_t size);
+
+    std::thread thread_;
+};
+
+// What the volume holds; a byte is known until a change of it fails.
+class Model {
+ public:
+    explicit Model(std::uint64_t size) : bytes_(size), known_(size, true) {}
+    void apply(const Ask& ask, bool succeeded);
+    void check(const Ask& read, const Answer& answer) const;
+
+ private:
+    Bytes bytes_;
+    std::vector<char> known_;
+};
+
+// How many lines of level error were logged: each is an exception at the top of a session.
+std::size_t logged_errors();
+
+}  // namespace gpunbd::server::test

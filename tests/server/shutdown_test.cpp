@@ -1,0 +1,195 @@
+// Shutdown, as a session sees it: what is in flight is answered, what is new is refused, and who
+// does not go is cut.
+#include <doctest/doctest.h>
+
+#include "happy_script.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+TEST_CASE("shutdown: an idle client is sent home") {
+    for (const bool structured : {false, true}) {
+        for (const Transport transport : {Transport::unix_, Transport::tcp}) {
+            Rig rig;
+            Client fresh = rig.enter({.structured = structured}, transport);
+            Client used = rig.enter({.structured = structured}, transport);
+            CHECK(used.ask({CommandType::write, 0, page}).error == Error::none);
+            Client half = rig.enter({.structured = structured}, transport);
+            const Bytes request = encoded({CommandType::flush}, 1);
+            half.send_bytes(std::span(request).first(20));
+            rig.let_run();
+            rig.drain();
+            fresh.check_end();
+            used.check_end();
+            half.check_end();
+            rig.check_clean();
+        }
+    }
+}
+
+TEST_CASE("shutdown: a half-received write may be finished, and is answered") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        const Ask ask{CommandType::write, 100, 5 * page};
+        for (const std::size_t place :
+             {std::size_t{28}, std::size_t{29}, std::size_t{28 + 2 * page},
+              std::size_t{28 + 5 * page - 1}}) {
+            CAPTURE(place);
+            Rig rig({.devices = variant.devices});
+            Client client = rig.enter({.structured = variant.structured});
+            const std::uint64_t cookie = client.expect(ask);
+            const Bytes bytes = encoded(ask, cookie);
+            client.send_bytes(std::span(bytes).first(place));
+            rig.settle();
+            rig.drain();
+            rig.let_run();
+            CHECK(rig.worker.connections == 1);
+            client.send_bytes(std::span(bytes).subspan(place));
+            CHECK(client.answer(cookie).error == Error::none);
+            client.check_end();
+            rig.check_over();
+            // It is in the volume.
+            Client after = rig.enter();
+            Model model(rig.options.size);
+            model.apply(ask, true);
+            const Ask whole{CommandType::read, 0, 8 * page};
+            model.check(whole, after.ask(whole));
+            after.close();
+            rig.check_clean();
+        }
+    }
+}
+
+TEST_CASE("shutdown: one that is never finished is cut") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices});
+        Client client = rig.enter({.structured = variant.structured});
+        const Bytes bytes = encoded({CommandType::write, 100, 5 * page}, 1);
+        client.send_bytes(std::span(bytes).first(28 + 3 * page));
+        rig.settle();
+        rig.drain();
+        rig.settle();
+        CHECK(rig.worker.connections == 1);
+        rig.cut();
+        client.check_end();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("shutdown: a copy in flight is waited for, what is new is refused") {
+    const Ask asks[] = {{CommandType::write, 0, 10 * kib},  // all of it has been received
+                        {CommandType::read, 0, page},
+                        {CommandType::write_zeroes, 5, 50}};
+    for (const bool structured : {false, true}) {
+        for (const Ask& ask : asks) {
+            Rig rig;
+            Client client = rig.enter({.structured = structured});
+            CHECK(client.ask({CommandType::write, 0, page}).error == Error::none);
+            rig.script.hold = true;
+            const std::uint64_t cookie = client.send(ask);
+            rig.let_run();
+            rig.drain();
+            const std::uint64_t late[] = {client.send({CommandType::read, 0, 10}),
+                                          client.send({CommandType::write, 0, 3 * page}),
+                                          client.send({CommandType::flush}),
+                                          client.send({CommandType::read, rig.options.size, 10})};
+            CHECK(client.answer(late[0]).error == Error::eshutdown);
+            CHECK(client.answer(late[1]).error == Error::eshutdown);
+            CHECK(client.answer(late[2]).error == Error::eshutdown);
+            CHECK(client.answer(late[3]).error == Error::einval);
+            CHECK(rig.worker.connections == 1);
+            rig.script.hold = false;
+            CHECK(client.answer(cookie).error == Error::none);
+            client.check_end();
+            rig.check_clean();
+        }
+    }
+}
+
+TEST_CASE("shutdown: cut with a copy in flight: the session ends after the copy") {
+    for (const bool structured : {false, true}) {
+        Rig rig;
+        Client client = rig.enter({.structured = structured});
+        CHECK(client.ask({CommandType::write, 0, 2 * page}).error == Error::none);
+        rig.script.hold = true;
+        const Ask asks[] = {{CommandType::read, 0, 2 * page},
+                            {CommandType::write, 0, 10 * kib},
+                            {CommandType::write_zeroes, 5, 50},
+                            {CommandType::read, 2 * page, page},
+                            {CommandType::write, page, 2 * page}};
+        for (const Ask& ask : asks) client.send(ask);
+        rig.let_run();
+        rig.drain();
+        rig.cut();
+        rig.cut();
+        while (client.next()) {
+        }
+        rig.let_run();
+        CHECK(rig.worker.connections == 1);
+        rig.script.hold = false;
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("shutdown: a client that does not take its answers is cut") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices});
+        Client client = rig.enter({.structured = variant.structured});
+        CHECK(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+        for (int i = 0; i != 40; ++i) client.send({CommandType::read, 0, 8 * page});
+        rig.settle();
+        rig.drain();
+        rig.settle();
+        CHECK(rig.worker.connections == 1);
+        rig.cut();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("shutdown: a client that takes its answers late is waited for") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices});
+        Client client = rig.enter({.structured = variant.structured});
+        CHECK(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+        for (int i = 0; i != 40; ++i) client.send({CommandType::read, 0, 8 * page});
+        rig.settle();
+        rig.drain();
+        rig.settle();
+        while (client.unanswered() != 0) {
+            const auto answer = client.next();
+            REQUIRE(answer.has_value());
+            // All had been taken before it was told to stop.
+            CHECK(answer->error == Error::none);
+        }
+        client.check_end();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("shutdown: after DISC, a client that does not take its answers has a deadline") {
+    Rig rig({.limits = {.farewell = std::chrono::seconds(1)}});
+    Client client = rig.enter();
+    CHECK(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+    for (int i = 0; i != 40; ++i) client.send({CommandType::read, 0, 8 * page});
+    client.send({CommandType::disc});
+    rig.check_clean();
+}
+
+TEST_CASE("shutdown: during the handshake") {
+    for (const bool structured : {false, true}) {
+        Rig rig;
+        Client client = rig.connect({.structured = structured});
+        rig.let_run();
+        rig.drain();
+        constexpr std::uint32_t err_shutdown = (1U << 31) + 7;
+        CHECK(client.shake_hands() == err_shutdown);
+        client.close();
+        rig.check_clean();
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test
