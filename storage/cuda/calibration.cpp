@@ -23,7 +23,7 @@ constexpr std::array chunk_sizes{256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib
 constexpr std::uint32_t crowd = 8;             // copies that wait at once
 constexpr std::uint32_t in_flight = 16 * mib;  // bytes, whatever the chunk size
 constexpr std::uint64_t slab_bytes = 64 << 20;
-constexpr double fast_enough = 0.93;  // of the best chunk size's throughput
+constexpr double fast_enough = 0.85;  // of the best chunk size's throughput
 constexpr std::chrono::microseconds per_latency(2'000);
 constexpr std::chrono::microseconds per_chunk_size(12'000);
 
@@ -115,7 +115,7 @@ void add_rows(Policy& policy, Direction direction, const std::vector<Costs>& tab
     };
     if (direction == Direction::write) {
         // Received there by the socket call itself: no other path can save that copy.
-        add(Policy::any_load, Policy::any_size, Path::mapping);
+        add(Policy::any_load, longest_for_mapping, Path::mapping);
     } else {
         const Path path = direction == Direction::read ? Path::streaming_load : Path::mapping;
         add(alone, cpu_limit([](const Costs& c) {

@@ -38,8 +38,9 @@ __device__ inline unsigned copy_vectors(std::byte* to, const std::byte* from, un
     return count * static_cast<unsigned>(sizeof(uint4));
 }
 
-// `to` is aligned to 4 bytes, `from` to nothing: each word is put together from the two aligned words
-// that hold its bytes. No other word is touched, so nothing outside the piece's own words is read.
+// `to` is aligned to 4 bytes, `from` to nothing: each word is put together from the two aligned
+// words that hold its bytes. No other word is touched, so nothing outside the piece's own words is
+// read.
 __device__ inline unsigned copy_words(std::byte* to, const std::byte* from, unsigned length) {
     const unsigned shift = static_cast<unsigned>(address_of(from) & 3) * 8;
     const auto* source = reinterpret_cast<const unsigned*>(address_of(from) & ~Address{3});
@@ -63,9 +64,8 @@ __device__ inline void copy_unit(const CopyUnit& unit) {
     const auto source = [&](unsigned at) { return zero ? nullptr : unit.from + at; };
 
     copy_bytes(unit.to, unit.from, head);
-    const unsigned body =
-        wide ? copy_vectors(unit.to + head, source(head), unit.length - head)
-             : copy_words(unit.to + head, source(head), unit.length - head);
+    const unsigned body = wide ? copy_vectors(unit.to + head, source(head), unit.length - head)
+                               : copy_words(unit.to + head, source(head), unit.length - head);
     const unsigned done = head + body;
     copy_bytes(unit.to + done, source(done), unit.length - done);
 }

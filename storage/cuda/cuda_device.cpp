@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -26,10 +25,8 @@ constexpr std::uint64_t reserve_divisor = 32;       // about 3%
 constexpr auto free_memory_is_fresh = std::chrono::milliseconds(100);
 constexpr std::uint64_t probe_bytes = 2 << 20;
 constexpr std::uint64_t mailbox_bytes = 64 << 10;
-
-// Every lane has streams of its own; with few hardware queues they would wait for each other. CUDA
-// reads this when it starts. Whoever has set it meant it.
-void ask_for_hardware_queues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+constexpr std::uint32_t resident_lanes_wanted = 16;  // before their kernels get more blocks
+constexpr std::uint32_t least_resident_blocks = 4;
 
 std::string pci_address(int ordinal) {
     std::array<char, 32> text{};
@@ -49,7 +46,6 @@ std::byte* device_pointer(const Slab& slab, std::uint64_t offset) {
 
 int cuda_device_count(std::string& why_none) noexcept {
     try {
-        ask_for_hardware_queues();
         int count = 0;
         const cudaError_t error = cudaGetDeviceCount(&count);
         if (error == cudaSuccess && count > 0) return count;
@@ -83,6 +79,10 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOption
             ? "mapped: writes are received into GPU memory, reads by kernels, copy engines "
               "and streaming loads"
             : "not mapped (" + why_not + "): by kernels and copy engines";
+    const std::string why_not_resident = allow_resident();
+    if (!why_not_resident.empty()) {
+        info_.access += "; no resident kernel (" + why_not_resident + ")";
+    }
     spdlog::info("{}: {}, {}", info_.id, info_.name, info_.access);
 }
 
@@ -146,6 +146,34 @@ std::string CudaDevice::try_mapping() {
     if (error != cudaSuccess) why_not = to_text(error);
     vulkan_->release(memory);
     return why_not;
+}
+
+// --- resident kernels ----------------------------------------------------------------------------
+
+std::string CudaDevice::allow_resident() {
+    if (!options_.resident) return "switched off";
+    const auto attribute = [&](cudaDeviceAttr name) {
+        int value = 0;
+        check(cudaDeviceGetAttribute(&value, name, state_.ordinal),
+              "a device attribute is unknown");
+        return value;
+    };
+    // A running kernel sees what the CPU stores into the mapping, and sees it in order, only where
+    // the GPU promises that for all writes that reach it from the bus.
+    if (state_.mapped &&
+        attribute(cudaDevAttrGPUDirectRDMAWritesOrdering) < cudaGPUDirectRDMAWritesOrderingOwner) {
+        return "the GPU does not order writes from the bus for running kernels";
+    }
+    // At most half of what can run at once lingers: other kernels must find room.
+    const int per_processor =
+        attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / resident_block_threads;
+    const auto room =
+        static_cast<std::uint32_t>(attribute(cudaDevAttrMultiProcessorCount) * per_processor / 2);
+    std::uint32_t blocks = most_resident_blocks;
+    while (blocks > least_resident_blocks && room / blocks < resident_lanes_wanted) blocks /= 2;
+    state_.resident_blocks = blocks;
+    state_.resident_places = static_cast<std::int32_t>(room / blocks);
+    return {};
 }
 
 // --- slabs ---------------------------------------------------------------------------------------
@@ -291,7 +319,7 @@ std::unique_ptr<Lane> CudaDevice::open_lane(const LaneOptions& options) {
 std::unique_ptr<CudaLane> CudaDevice::open_cuda_lane(const LaneOptions& options,
                                                      const Policy& policy) {
     LaneOptions tuned = options;
-    if (tuned.chunk_size == 0 && chunk_size_ != 0) {
+    if (tuned.chunk_size == 0) {
         // One client may hold half of the staging memory, and should keep its slots busy with that.
         const std::uint64_t most = tuned.pinned / 2 / tuned.slots;
         tuned.chunk_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_size_, most));
@@ -325,7 +353,6 @@ MailboxMemory CudaDevice::make_mailbox() {
 
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
                                          const CudaDeviceOptions& options) {
-    ask_for_hardware_queues();
     try {
         return std::make_unique<CudaDevice>(number, ordinal, options);
     } catch (const std::runtime_error& error) {

@@ -17,6 +17,9 @@ struct CudaDeviceOptions {
     std::optional<std::uint64_t> capacity;  // bytes taken at most
     std::optional<std::uint64_t> mapped;    // bytes mapped into the CPU's address space at most
     bool mapping = true;                    // false: none is mapped
+    // false: no kernel lingers on the GPU to serve small copies. Where others compute on the same
+    // GPU, a lingering kernel of ours takes turns from them.
+    bool resident = true;
 };
 
 // How many GPUs there are. 0: `why_none` says why, in one line. Never throws.

@@ -42,6 +42,8 @@ class CudaDevice final : public Device {
  private:
     void describe();
     std::string open_mapping();
+    // Empty: lanes may have resident kernels.
+    std::string allow_resident();
     // Empty: the mapping works, seen by writing and reading through it both ways.
     std::string try_mapping();
     std::uint64_t free_memory() const;
@@ -54,7 +56,7 @@ class CudaDevice final : public Device {
     DeviceState state_;
     DeviceInfo info_;
     Policy policy_ = default_policy();
-    std::uint32_t chunk_size_ = 0;  // bytes; 0: not calibrated
+    std::uint32_t chunk_size_ = 1 << 20;  // bytes
     VulkanMemory::Uuid uuid_{};
 
     std::mutex service_mutex_;  // guards the stream

@@ -69,6 +69,13 @@ void forget_loaded_lines() {
 #endif
 }
 
+// One of the device's places for resident kernels, if there is one left.
+bool take_place(std::atomic<std::int32_t>& places) {
+    if (places.fetch_sub(1) > 0) return true;
+    places.fetch_add(1);
+    return false;
+}
+
 std::uint32_t* word(const PinnedMemory& words, std::size_t number) {
     return reinterpret_cast<std::uint32_t*>(words.get() + number * line);
 }
@@ -108,7 +115,8 @@ CudaLane::CudaLane(const LaneOptions& options, DeviceState& state, const Policy&
       staging_(state.ordinal, 2 * options.pinned, state.numa_node),
       words_(state.ordinal, (kernel_streams + engines) * line, state.numa_node),
       scratch_(state.ordinal, scratch_bytes),
-      resident_(state.ordinal, state.numa_node, std::move(mailbox)),
+      has_resident_(take_place(state.resident_places)),
+      resident_(state.ordinal, state.numa_node, state.resident_blocks, std::move(mailbox)),
       kernels_{StreamCounter(state.ordinal, Stream::Priority::high, word(words_, 0)),
                StreamCounter(state.ordinal, Stream::Priority::high, word(words_, 1)),
                StreamCounter(state.ordinal, Stream::Priority::high, word(words_, 2)),
@@ -126,6 +134,7 @@ CudaLane::~CudaLane() {
     std::uint32_t groups = 0;
     for (const StreamCounter& engine : engines_) groups += engine.in_flight();
     state_.engine_copies.fetch_sub(static_cast<std::int32_t>(groups), std::memory_order_relaxed);
+    if (has_resident_) state_.resident_places.fetch_add(1);
     // The streams are destroyed before the memory that their copies touch, and wait for them.
 }
 
@@ -148,7 +157,7 @@ void CudaLane::warm_up() {
             stream.take_ended(none);
         }
     }
-    check(resident_.warm_up(), "the resident kernel does not work");
+    if (has_resident_) check(resident_.warm_up(), "the resident kernel does not work");
     for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
         Copy copy;
         copy.kind = kind;
@@ -165,8 +174,8 @@ void CudaLane::warm_up() {
 }
 
 bool CudaLane::receives_into(const Slab& slab, std::uint32_t length) const {
-    return slab.cpu != nullptr &&
-           policy_.choose(Direction::write, Load::alone, length, true) == Path::mapping;
+    return slab.cpu != nullptr && policy_.choose(Direction::write, Load::alone, length,
+                                                 {.mapping = true}) == Path::mapping;
 }
 
 // Why a read that is submitted after a fenced store sees it, whichever path it takes.
@@ -178,9 +187,12 @@ bool CudaLane::receives_into(const Slab& slab, std::uint32_t length) const {
 // cache, which the copy engines read; kernels read past the caches of their multiprocessor. A
 // streaming load is a read request, which pushes posted writes ahead of it; lines loaded before are
 // forgotten first. For a read on another worker the store's fence comes before the answer to its
-// client, that before the client's read, and that before this worker's doorbell. The other way
-// round, a copy to the device is told as ended only after its bytes are in that same L2, so loads
-// and stores through the window that come later find them there.
+// client, that before the client's read, and that before this worker's doorbell. The resident
+// kernel is told by a store, behind a fence, through the same window or in host memory: that a
+// running kernel sees writes from the bus in their order is a promise that the GPU makes or not,
+// and without it a device with mapped slabs has no resident kernels (CudaDevice::allow_resident).
+// The other way round, a copy to the device is told as ended only after its bytes are in that same
+// L2, so loads and stores through the window that come later find them there.
 void CudaLane::fence() {
     if (state_.mapped) store_fence();
 }
@@ -218,23 +230,50 @@ Load CudaLane::load_of(const Waiting& waiting) const {
     return idle ? Load::alone : Load::busy;
 }
 
+Path CudaLane::path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
+    const Direction direction = direction_of(copy.kind);
+    Policy::Means means{.mapping = copy.cpu != nullptr,
+                        .resident = has_resident_ && ResidentCopier::can_take(copy)};
+    // What the CPU copies itself costs time by the sum of the bytes.
+    const auto sum =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
+    Path path = policy_.choose(direction, load, sum, means);
+    if (path == Path::streaming_load || path == Path::mapping) return path;
+    means.mapping = false;
+    path = policy_.choose(direction, load, copy.length, means);
+    if (path == Path::resident && load == Load::alone && !resident_.running()) {
+        // To launch it takes longer than this copy takes otherwise. It is launched for those to
+        // come, if they come soon enough for it to last until then.
+        const auto now = std::chrono::steady_clock::now();
+        wake_resident_ = now - slept_through_ < ResidentCopier::linger;
+        slept_through_ = now;
+        means.resident = false;
+        path = policy_.choose(direction, load, copy.length, means);
+    }
+    return path == Path::kernel && units_of(copy) > max_copy_units ? Path::copy_engine : path;
+}
+
+bool CudaLane::has_place(const Copy& copy, Path path) {
+    switch (path) {
+        case Path::mapping:
+        case Path::streaming_load:
+            return true;
+        case Path::resident:
+            return resident_.has_room(copy);
+        case Path::kernel:
+            return make_place_in_batch(copy);
+        case Path::copy_engine:
+            return !engines_[engine_of(copy.kind)].full();
+    }
+    return false;
+}
+
 void CudaLane::submit(Waiting& waiting) {
     if (waiting.count == 0) return;
     const Load load = load_of(waiting);
-    // What the CPU copies itself costs time by the sum of the bytes.
-    const auto sum =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting.bytes, Policy::any_size - 1));
     while (Copy* copy = waiting.copies.front()) {
-        const Direction direction = direction_of(copy->kind);
-        const bool mapped = copy->cpu != nullptr;
-        Path path = policy_.choose(direction, load, sum, mapped);
-        if (path != Path::streaming_load && path != Path::mapping) {
-            path = policy_.choose(direction, load, copy->length, false);
-        }
-        if (path == Path::kernel && units_of(*copy) > max_copy_units) path = Path::copy_engine;
-        if (path == Path::resident && !resident_.has_room(*copy)) break;
-        if (path == Path::kernel && !make_place_in_batch(*copy)) break;
-        if (path == Path::copy_engine && engines_[engine_of(copy->kind)].full()) break;
+        const Path path = path_of(*copy, load, waiting.bytes);
+        if (!has_place(*copy, path)) break;
         waiting.pop();
         switch (path) {
             case Path::mapping:
@@ -255,6 +294,7 @@ void CudaLane::submit(Waiting& waiting) {
     post_to_resident();
     if (batch_.stream != nullptr) launch_batch();
     for (const Engine engine : {to_host, to_device, zeroing}) close_group(engine);
+    if (wake_resident_) wake_resident();
 }
 
 // --- by the CPU ----------------------------------------------------------------------------------
@@ -384,8 +424,17 @@ void CudaLane::launch_batch() {
 
 void CudaLane::post_to_resident() {
     const cudaError_t error = resident_.post();
-    if (error == cudaSuccess) return;
-    // Nothing serves what has been posted, nor what will be.
+    if (error != cudaSuccess) fail_resident(error);
+}
+
+void CudaLane::wake_resident() {
+    wake_resident_ = false;
+    if (resident_.running()) return;
+    const cudaError_t error = resident_.launch();
+    if (error != cudaSuccess) fail_resident(error);
+}
+
+void CudaLane::fail_resident(cudaError_t error) {
     const Copy* const oldest = resident_.oldest();
     state_.fail(cuda::to_text(error), oldest == nullptr ? "a launch" : to_text(*oldest));
 }
@@ -404,7 +453,8 @@ void CudaLane::refuse(Copy& copy, cudaError_t error, cudaStream_t stream) {
 void CudaLane::collect() {
     CopyQueue ended;
     while (Copy* copy = resident_.take_ended()) finish(*copy, Status::ok);
-    if (resident_.keep_alive() != cudaSuccess) post_to_resident();
+    const cudaError_t error = resident_.keep_alive();
+    if (error != cudaSuccess) fail_resident(error);
     for (StreamCounter& stream : kernels_) {
         while (stream.take_ended(ended)) finish_all(ended);
     }

@@ -63,6 +63,9 @@ class CudaLane final : public Lane {
     void sort(CopyQueue& queued);
     Load load_of(const Waiting& waiting) const;
     void submit(Waiting& waiting);
+    // `waiting_bytes`: of all copies that wait with this one.
+    Path path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes);
+    bool has_place(const Copy& copy, Path path);
     void copy_by_cpu(Copy& copy);
     void add_to_engine(Copy& copy);
     cudaError_t start_on_engine(const Copy& copy, cudaStream_t stream) const;
@@ -71,6 +74,10 @@ class CudaLane final : public Lane {
     bool make_place_in_batch(const Copy& copy);
     void add_to_batch(Copy& copy);
     void post_to_resident();
+    void wake_resident();
+    // The resident kernel could not be launched: nothing serves what has been posted, nor what will
+    // be.
+    void fail_resident(cudaError_t error);
     StreamCounter* free_kernel_stream();
     void launch_batch();
     // The copy could not be started.
@@ -87,6 +94,7 @@ class CudaLane final : public Lane {
     PinnedMemory staging_;
     PinnedMemory words_;
     DeviceMemory scratch_;
+    const bool has_resident_;
     ResidentCopier resident_;
     std::array<StreamCounter, kernel_streams> kernels_;
     std::array<StreamCounter, engines> engines_;
@@ -96,6 +104,9 @@ class CudaLane final : public Lane {
     Waiting long_;
     Batch batch_;
     std::array<std::uint32_t, engines> open_bytes_{};  // in the engines' open groups
+
+    bool wake_resident_ = false;
+    std::chrono::steady_clock::time_point slept_through_{};  // a copy that found the kernel gone
 
     bool failure_logged_ = false;
     std::uint32_t polls_ = 0;

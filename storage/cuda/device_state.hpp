@@ -26,6 +26,9 @@ struct DeviceState {
     WriteValue32 write_value = nullptr;
     // Groups of copies that occupy the copy engines, over all lanes.
     std::atomic<std::int32_t> engine_copies{0};
+    // How many more lanes may have a resident kernel, each of so many blocks.
+    std::atomic<std::int32_t> resident_places{0};
+    std::uint32_t resident_blocks = 1;
 
     bool failed() const { return failed_.load(std::memory_order_acquire); }
     // The context is lost: from now on everything on this device ends with io_error. The first call

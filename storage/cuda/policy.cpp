@@ -8,7 +8,19 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-bool needs_mapping(Path path) { return path == Path::mapping || path == Path::streaming_load; }
+bool possible(Path path, Policy::Means means) {
+    switch (path) {
+        case Path::mapping:
+        case Path::streaming_load:
+            return means.mapping;
+        case Path::resident:
+            return means.resident;
+        case Path::copy_engine:
+        case Path::kernel:
+            return true;
+    }
+    return false;
+}
 
 const char* to_text(Direction direction) {
     switch (direction) {
@@ -44,10 +56,10 @@ std::string size_text(std::uint32_t bytes) {
 
 }  // namespace
 
-Path Policy::choose(Direction direction, Load load, std::uint32_t bytes, bool mapped) const {
+Path Policy::choose(Direction direction, Load load, std::uint32_t bytes, Means means) const {
     for (const Row& row : rows) {
         if (row.direction == direction && (row.loads & on(load)) != 0 && bytes <= row.up_to &&
-            (mapped || !needs_mapping(row.path))) {
+            possible(row.path, means)) {
             return row.path;
         }
     }
@@ -66,16 +78,23 @@ std::uint32_t Policy::longest_for_kernel() const {
 
 Policy default_policy() {
     constexpr std::uint32_t kib = 1024;
+    constexpr std::uint8_t alone = Policy::on(Load::alone);
     constexpr std::uint8_t crowded = Policy::on(Load::busy) | Policy::on(Load::several);
     return {{
-        {Direction::read, Policy::on(Load::alone), kib, Path::streaming_load},
-        {Direction::read, Policy::any_load, 64 * kib, Path::resident},
+        {Direction::read, Policy::any_load, kib, Path::streaming_load},
+        {Direction::read, alone, 256 * kib, Path::resident},
+        {Direction::read, crowded, 32 * kib, Path::resident},
+        {Direction::read, crowded, 256 * kib, Path::kernel},
         {Direction::read, Policy::any_load, Policy::any_size, Path::copy_engine},
-        {Direction::write, Policy::any_load, Policy::any_size, Path::mapping},
-        {Direction::write, Policy::any_load, 64 * kib, Path::resident},
+        {Direction::write, Policy::any_load, longest_for_mapping, Path::mapping},
+        {Direction::write, alone, 256 * kib, Path::resident},
+        {Direction::write, crowded, 32 * kib, Path::resident},
+        {Direction::write, crowded, 256 * kib, Path::kernel},
         {Direction::write, Policy::any_load, Policy::any_size, Path::copy_engine},
-        {Direction::zero, Policy::any_load, 16 * kib, Path::mapping},
-        {Direction::zero, crowded, 64 * kib, Path::kernel},
+        {Direction::zero, Policy::any_load, 64 * kib, Path::mapping},
+        {Direction::zero, alone, 128 * kib, Path::resident},
+        {Direction::zero, crowded, 32 * kib, Path::resident},
+        {Direction::zero, crowded, 256 * kib, Path::kernel},
         {Direction::zero, Policy::any_load, Policy::any_size, Path::copy_engine},
     }};
 }
@@ -86,6 +105,9 @@ Policy only(Path path) {
         const bool reads = direction == Direction::read;
         if (path == (reads ? Path::mapping : Path::streaming_load)) continue;
         policy.rows.push_back({direction, Policy::any_load, Policy::any_size, path});
+        if (path == Path::resident) {  // where there is none, the nearest to it
+            policy.rows.push_back({direction, Policy::any_load, Policy::any_size, Path::kernel});
+        }
     }
     return policy;
 }

@@ -40,14 +40,25 @@ struct Policy {
     }
     static constexpr std::uint8_t any_load = 7;
 
-    // A copy for which no row is left goes to the copy engines, which take everything. Rows whose
-    // path needs a mapping are passed over where there is none.
-    Path choose(Direction direction, Load load, std::uint32_t bytes, bool mapped) const;
+    // What not every copy, or not every lane, has.
+    struct Means {
+        bool mapping = false;
+        bool resident = false;
+    };
+
+    // Rows whose path needs what is not there are passed over. A copy for which no row is left goes
+    // to the copy engines, which take everything.
+    Path choose(Direction direction, Load load, std::uint32_t bytes, Means means) const;
     // The longest copy that any row gives to a kernel, lingering or not.
     std::uint32_t longest_for_kernel() const;
 
     std::vector<Row> rows;
 };
+
+// The longest write that is received straight into the mapping. Longer ones pass the pinned
+// pipeline, whose staging memory stays in the CPU's cache: measured on one H200,
+// tests/bench/RESULTS.md.
+inline constexpr std::uint32_t longest_for_mapping = 256 << 10;  // bytes
 
 // What one H200 was measured to like; devices start with it.
 Policy default_policy();

@@ -12,9 +12,14 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr std::uint64_t linger_ns = 200'000;       // outlasts the pauses of a busy client
-constexpr std::uint64_t lifetime_ns = 20'000'000;  // what a call that waits for the device may wait
+// Ends it in a steady stream of work, too: what a call that waits for the whole device may wait.
+constexpr std::chrono::milliseconds lifetime(5);
 constexpr std::size_t state_bytes = 256;
+static_assert(sizeof(ResidentState) <= state_bytes);
+
+std::uint64_t in_ns(std::chrono::nanoseconds duration) {
+    return static_cast<std::uint64_t>(duration.count());
+}
 
 std::uint32_t load(const std::uint32_t& word) {
     // The GPU writes it; atomic_ref wants what it could write to.
@@ -23,12 +28,14 @@ std::uint32_t load(const std::uint32_t& word) {
 
 }  // namespace
 
-ResidentCopier::ResidentCopier(int ordinal, int numa_node, MailboxMemory mailbox)
-    : mailbox_(std::move(mailbox)),
+ResidentCopier::ResidentCopier(int ordinal, int numa_node, std::uint32_t blocks,
+                               MailboxMemory mailbox)
+    : blocks_(blocks),
+      mailbox_(std::move(mailbox)),
       outcome_memory_(ordinal, sizeof(Outcome), numa_node),
       state_memory_(ordinal, state_bytes),
       stream_(ordinal, Stream::Priority::high),
-      outcome_(new (outcome_memory_.get()) Outcome{}),
+      outcome_(new(outcome_memory_.get()) Outcome{}),
       state_(reinterpret_cast<ResidentState*>(state_memory_.get())) {}
 
 const Copy* ResidentCopier::oldest() const {
@@ -76,8 +83,9 @@ bool ResidentCopier::running() const { return load(outcome_->ended) != launched_
 cudaError_t ResidentCopier::keep_alive() { return idle() || running() ? cudaSuccess : launch(); }
 
 cudaError_t ResidentCopier::launch() {
-    const cudaError_t error = launch_resident_kernel(
-        mailbox_.device, outcome_, state_, launched_ + 1, linger_ns, lifetime_ns, stream_.get());
+    const cudaError_t error =
+        launch_resident_kernel(mailbox_.device, outcome_, state_, blocks_, launched_ + 1,
+                               in_ns(linger), in_ns(lifetime), stream_.get());
     if (error == cudaSuccess) ++launched_;
     return error;
 }

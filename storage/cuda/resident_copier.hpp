@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -22,17 +23,24 @@ struct MailboxMemory {
 
 class ResidentCopier {
  public:
+    // The kernel ends when nothing has been posted for so long: it outlasts the pauses of a busy
+    // client, and leaves an idle GPU idle.
+    static constexpr std::chrono::microseconds linger{200};
+
     // `mailbox` is zero and of this object alone. Throws std::runtime_error.
-    ResidentCopier(int ordinal, int numa_node, MailboxMemory mailbox);
+    ResidentCopier(int ordinal, int numa_node, std::uint32_t blocks, MailboxMemory mailbox);
 
     cudaStream_t stream() const { return stream_.get(); }
     static std::uint32_t units_of(const Copy& copy) {
         return (copy.length + copy_unit_bytes - 1) / copy_unit_bytes;
     }
+    // Longer copies never have room.
+    static bool can_take(const Copy& copy) { return units_of(copy) <= mailbox_places / 2; }
     bool has_room(const Copy& copy) const {
         return units_of(copy) <= mailbox_places - (next_ - first_);
     }
     bool idle() const { return first_ == next_; }
+    bool running() const;
     // The oldest copy that is not served yet, or null.
     const Copy* oldest() const;
 
@@ -43,15 +51,15 @@ class ResidentCopier {
     cudaError_t post();
     // Launches the kernel where it has ended with copies unserved.
     cudaError_t keep_alive();
+    // It is not running: launches the kernel for copies to come.
+    cudaError_t launch();
     // A copy that has been served, in the order of add(), or null.
     Copy* take_ended();
     // Any copy, served or not, or null: after the device has failed.
     Copy* take_any();
 
  private:
-    cudaError_t launch();
-    bool running() const;
-
+    std::uint32_t blocks_;
     MailboxMemory mailbox_;
     PinnedMemory outcome_memory_;
     DeviceMemory state_memory_;

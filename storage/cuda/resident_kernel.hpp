@@ -11,8 +11,11 @@
 
 namespace gpunbd::storage::cuda {
 
-constexpr std::uint32_t resident_blocks = 8;
-constexpr std::uint32_t mailbox_places = 256;  // a power of two, a multiple of resident_blocks
+// Blocks serve units side by side. Measured on one H200, 32 reads of 4 KiB at once: 12.7 us with 8
+// blocks, 8.6 with 16, 7.6 with 32; a lone read costs the same with any.
+constexpr std::uint32_t most_resident_blocks = 32;  // a power of two
+constexpr int resident_block_threads = 256;
+constexpr std::uint32_t mailbox_places = 256;  // a power of two, at least most_resident_blocks
 
 // Written by the CPU alone, read by the GPU alone. The CPU makes `posted` visible after the units
 // that it counts.
@@ -36,16 +39,18 @@ struct Outcome {
 
 // In device memory, zero at first: what one launch leaves to the next.
 struct ResidentState {
-    std::uint32_t
-        next[resident_blocks];  // block b serves the units n with n % resident_blocks == b
+    std::uint32_t next[most_resident_blocks];  // block b serves the units n with n % blocks == b
     std::uint32_t blocks_ended;
+    std::uint32_t leave;  // the number of the launch whose blocks are to end: the first one decides
 };
 
-// Launch number `launch` (> 0, ever growing) on a stream of its own. It ends by itself when nothing
-// has been posted for `linger_ns`, and after `lifetime_ns` in any case: calls that wait for the
-// whole device, cudaFree() for one, must get their turn.
+// Launch number `launch` (> 0, ever growing) of `blocks` blocks (a power of two, always the same)
+// on a stream of its own. It ends by itself when nothing has been posted for `linger_ns`, and after
+// `lifetime_ns` in any case: calls that wait for the whole device, cudaFree() for one, must get
+// their turn. It may end with units unserved, which the next launch serves.
 cudaError_t launch_resident_kernel(const Mailbox* mailbox, Outcome* outcome, ResidentState* state,
-                                   std::uint32_t launch, std::uint64_t linger_ns,
-                                   std::uint64_t lifetime_ns, cudaStream_t stream) noexcept;
+                                   std::uint32_t blocks, std::uint32_t launch,
+                                   std::uint64_t linger_ns, std::uint64_t lifetime_ns,
+                                   cudaStream_t stream) noexcept;
 
 }  // namespace gpunbd::storage::cuda

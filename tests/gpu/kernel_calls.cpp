@@ -1,18 +1,43 @@
-// Programs that contain this file must export their symbols, so that the driver's library finds these
-// functions before those of the C library.
+// Programs that contain this file must export their symbols, so that the driver's library finds
+// these functions before those of the C library.
 #include "tests/gpu/kernel_calls.hpp"
 
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdarg>
+#include <cstdio>
+#include <cstring>
 
 namespace {
 
-std::atomic<std::uint64_t> ioctl_count{0};
-std::atomic<std::uint64_t> map_count{0};
+thread_local std::uint64_t ioctl_count = 0;
+thread_local std::uint64_t map_count = 0;
+std::atomic<std::uint64_t> all_ioctls{0};
+
+// A ring of what was asked. NVIDIA's driver is asked for most things by one request (RM_CONTROL,
+// type 'F', number 0x2a), whose argument has the command at its byte 8.
+struct Asked {
+    unsigned long request = 0;
+    std::uint32_t command = 0;
+    long thread = 0;
+};
+constexpr std::uint64_t kept = 64;
+constexpr unsigned long rm_control = 'F' << 8 | 0x2a;
+std::array<Asked, kept> asked;
+
+void note_ioctl(unsigned long request, const void* argument) {
+    ++ioctl_count;
+    Asked& place = asked[all_ioctls++ % kept];
+    place = {.request = request, .command = 0, .thread = ::syscall(SYS_gettid)};
+    if ((request & 0xffff) == rm_control && argument != nullptr) {
+        std::memcpy(&place.command, static_cast<const char*>(argument) + 8, sizeof place.command);
+    }
+}
 
 void* map(void* address, std::size_t length, int protection, int flags, int file, off_t offset) {
     ++map_count;
@@ -29,7 +54,7 @@ int ioctl(int file, unsigned long request, ...) {
     va_start(arguments, request);
     void* const argument = va_arg(arguments, void*);
     va_end(arguments);
-    ++ioctl_count;
+    note_ioctl(request, argument);
     return static_cast<int>(::syscall(SYS_ioctl, file, request, argument));
 }
 
@@ -50,11 +75,24 @@ int munmap(void* address, std::size_t length) {
 
 namespace gpunbd::tests {
 
-KernelCalls::KernelCalls() : ioctls_(ioctl_count), maps_(map_count) {}
+KernelCalls::KernelCalls() : first_of_all_(all_ioctls), ioctls_(ioctl_count), maps_(map_count) {}
 
 void KernelCalls::stop() {
     ioctls_ = ioctl_count - ioctls_;
     maps_ = map_count - maps_;
+}
+
+std::string KernelCalls::text() const {
+    std::string text;
+    const std::uint64_t end = all_ioctls;
+    for (std::uint64_t i = std::max(first_of_all_, end - std::min(end, kept / 4)); i < end; ++i) {
+        const Asked& one = asked[i % kept];
+        char line[96];
+        std::snprintf(line, sizeof line, "ioctl %#lx command %#x by thread %ld (process %d)\n",
+                      one.request, one.command, one.thread, ::getpid());
+        text += line;
+    }
+    return text;
 }
 
 }  // namespace gpunbd::tests

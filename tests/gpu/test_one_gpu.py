@@ -50,19 +50,19 @@ class OneGpu(gpu.Test):
 
     def test_load(self):
         one = self.one_export()
-        self.load(one, '--span', '1G')
-        self.load(one, '--structured', '--connections', '4', '--qd', '64', '--span', '1G')
+        self.load(one, '--span', SIZE // 4)
+        self.load(one, '--structured', '--connections', '4', '--qd', '64', '--span', SIZE // 4)
         self.load(one, '--size', '4k', '--connections', '8', '--qd', '32', '--span', '64M')
-        self.load(one, '--size', '32M', '--connections', '4', '--qd', '4', '--span', '2G')
+        self.load(one, '--size', '32M', '--connections', '4', '--qd', '4', '--span', SIZE // 2)
 
     def test_load_over_tcp(self):
         one = self.serve(size=SIZE, device=DEVICE, tcp=True, unix=False)
-        self.load(one, '--structured', '--connections', '4', '--qd', '32', '--span', '1G')
+        self.load(one, '--structured', '--connections', '4', '--qd', '32', '--span', SIZE // 4)
 
     def test_trim_then_zero(self):
         one = self.one_export()
         client = self.client(one, structured=True)
-        gigabyte = 1 << 30
+        gigabyte = min(SIZE, 1 << 30)
         for at in range(0, gigabyte, 32 * MiB):
             client.write(at, b'\xee' * 32 * MiB)
         client.trim(PAGE + 1, gigabyte - 2 * PAGE)

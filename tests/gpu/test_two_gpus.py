@@ -26,7 +26,7 @@ class TwoGpus(gpu.Test):
 
     def test_stripe_load(self):
         one = self.one_export(layout='stripe')
-        self.load(one, '--structured', '--connections', '8', '--qd', '32', '--span', '2G')
+        self.load(one, '--structured', '--connections', '8', '--qd', '32', '--span', SIZE // 2)
 
     def test_linear(self):
         """More than one device holds, so that the export goes on in the second."""

@@ -74,21 +74,6 @@ class Allocation(server.Test):
         client.trim(PAGE // 2, 3 * PAGE)
         self.assertEqual(self.extents(client), [(SIZE, HOLE)])
 
-    def test_memory_goes_back_to_the_system(self):
-        if server.STAND_IN or server.SANITIZED:
-            self.skipTest('resident memory means something else there')
-        one = self.serve(size=SIZE)
-        client = self.connect(one)
-        client.write(0, b'x')
-        client.trim(0, SIZE)
-        before = one.memory()
-        for give_back in (lambda: client.trim(0, SIZE), lambda: client.zero(0, SIZE)):
-            for at in range(0, SIZE, 16 * MiB):
-                client.write(at, b'm' * 16 * MiB)
-            self.assertGreater(one.memory() - before, SIZE - 8 * MiB)
-            give_back()
-            server.wait_until(lambda: one.memory() - before < 24 * MiB, 5, 'the memory to be given back')
-
     def test_trimmed_pages_read_zero_when_reused(self):
         """Pages go round between places and clients; old contents never come along."""
         client = self.connect(self.serve(size=SIZE))

@@ -1,8 +1,10 @@
 """Sockets: modes and stale files of Unix sockets, IPv6, several listeners, and sockets handed over (LISTEN_FDS)."""
+import fcntl
 import os
 import socket
 import stat
 import subprocess
+import sys
 import time
 
 import server
@@ -125,17 +127,20 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             self.works(address)
 
     def activated(self, listeners, *arguments):
-        """A server that finds its listeners as descriptors 3, 4, ..."""
-        def hand_over():
-            server.die_with_parent()
-            for number, listener in enumerate(listeners):
-                os.dup2(listener.fileno(), 3 + number)
-            os.environ['LISTEN_PID'] = str(os.getpid())
-        shell = 'LISTEN_PID=$$ exec "$0" "$@"'
-        return subprocess.Popen(['/bin/sh', '-c', shell, server.PROGRAM, 'serve', '--device', 'host', '--size', '64M',
-                                 *arguments], preexec_fn=hand_over, close_fds=False,
-                                env={**os.environ, 'LISTEN_FDS': str(len(listeners))},
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        """A server that finds its listeners as descriptors 3, 4, ..., as systemd hands them over."""
+        high = [fcntl.fcntl(listener, fcntl.F_DUPFD, 100) for listener in listeners]
+        hand_over = ('import os, sys; count = int(sys.argv[1]); '
+                     '[os.dup2(int(sys.argv[2 + n]), 3 + n) for n in range(count)]; '
+                     'os.environ.update(LISTEN_FDS=str(count), LISTEN_PID=str(os.getpid())); '
+                     'os.execv(sys.argv[2 + count], sys.argv[2 + count:])')
+        command = [sys.executable, '-c', hand_over, str(len(high)), *map(str, high),
+                   server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments]
+        try:
+            return subprocess.Popen(command, pass_fds=high, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                    preexec_fn=server.die_with_parent)
+        finally:
+            for descriptor in high:
+                os.close(descriptor)
 
     def test_listen_fds(self):
         self.only_gpunbd()

@@ -1,10 +1,10 @@
-"""A thousand idle connections, and what each costs."""
+"""The server's own memory: what idle connections cost, and that TRIM and WRITE_ZEROES give pages back to the system."""
 import resource
 import time
 
 import server
 import wire
-from server import KiB
+from server import KiB, MiB
 
 COUNT = 1000
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -16,7 +16,7 @@ def allow(descriptors):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(HARD, descriptors), HARD))
 
 
-class Idle(server.Test):
+class Memory(server.Test):
     def serve(self, *args, **kwargs):
         """Started with the usual limit, which a server for many clients has to raise itself."""
         allow(65536 if server.STAND_IN else 1024)
@@ -24,7 +24,7 @@ class Idle(server.Test):
         allow(65536)
         return one
 
-    def test_a_thousand(self):
+    def test_a_thousand_idle_connections(self):
         for tcp in (False, True):
             one = self.serve(tcp=tcp, unix=not tcp)
             warm = [wire.connect(one.address) for _ in range(20)]
@@ -63,6 +63,22 @@ class Idle(server.Test):
         self.assertLess((one.memory() - before) / len(clients), 1024 * KiB)
         for client in clients:
             client.close()
+
+    def test_memory_goes_back_to_the_system(self):
+        if server.STAND_IN or server.SANITIZED:
+            self.skipTest('measured on a plain gpunbd')
+        size = 256 * MiB
+        one = self.serve(size=size)
+        client = wire.connect(one.address)
+        client.write(0, b'x')
+        client.trim(0, size)
+        before = one.memory()
+        for give_back in (client.trim, client.zero):
+            for at in range(0, size, 16 * MiB):
+                client.write(at, b'm' * 16 * MiB)
+            self.assertGreater(one.memory() - before, size - 8 * MiB)
+            give_back(0, size)
+            server.wait_until(lambda: one.memory() - before < 24 * MiB, 5, 'the memory to be given back')
 
 
 if __name__ == '__main__':

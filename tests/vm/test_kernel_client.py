@@ -93,19 +93,19 @@ class Initramfs:
 
 
 class KernelClient(server.Test):
-    def boot(self, arguments, network=False, programs=()):
+    def boot(self, arguments, network=False, with_server=False):
         files = self.directory()
         initramfs = Initramfs(os.path.join(files, 'root'))
         for program in ('nbd-client', 'mkfs.ext4', 'e2fsck'):
             initramfs.program(shutil.which(program))
-        for program in programs:
-            initramfs.program(program)
+        if with_server:
+            initramfs.program(server.PROGRAM, 'gpunbd')
         for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
             initramfs.module(module)
         image = os.path.join(files, 'initramfs')
         initramfs.pack(image)
         nic = ['-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='] if network else ['-nic', 'none']
-        done = self.command('qemu-system-x86_64', '-accel', 'tcg', '-cpu', 'max', '-m', '1536', '-smp', '2', '-nodefaults',
+        done = self.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'max', '-m', '1536', '-smp', '4', '-nodefaults',
                             '-no-reboot', '-display', 'none', '-serial', 'stdio', *nic, '-kernel', IMAGE, '-initrd', image,
                             '-append', f'console=ttyS0 quiet panic=-1 nbd.nbds_max=2 {arguments}', seconds=240)
         results = re.findall(r'RESULT ([^\r\n]*)', done)
@@ -125,7 +125,7 @@ class KernelClient(server.Test):
     def test_unix(self):
         if server.STAND_IN:
             self.skipTest('the server in the guest is gpunbd')
-        results = self.boot('transport=unix', programs=[server.PROGRAM])
+        results = self.boot('transport=unix', with_server=True)
         self.assertEqual(results, ['unix-1 ok', 'unix-4 ok', 'server ended with 0'])
 
 
