@@ -11,6 +11,7 @@
 #include "storage/cuda/cuda_device.hpp"
 #include "storage/cuda/cuda_memory.hpp"
 #include "storage/cuda/device_state.hpp"
+#include "storage/cuda/device_watch.hpp"
 #include "storage/cuda/resident_copier.hpp"
 #include "storage/cuda/vulkan_memory.hpp"
 
@@ -72,6 +73,8 @@ class CudaDevice final : public Device {
     bool exhaustion_logged_ = false;
     mutable std::uint64_t free_seen_ = 0;
     mutable std::chrono::steady_clock::time_point free_seen_at_{};
+
+    DeviceWatch watch_{state_};  // goes first
 };
 
 }  // namespace gpunbd::storage::cuda
