@@ -30,8 +30,8 @@ void ReadOperation::start(Session& session, const protocol::Command& command) {
         session.finish(*this);
         return;
     }
-    in_line_ = in_one_;
-    if (in_line_) session.enter_in_one(*this);
+    in_line_ = true;
+    session.enter_read(*this, in_one_);
     transfer_.begin(session.volume(), session.lanes(), session.staging(), *this, command.offset,
                     command.length);
     send_ready();
@@ -55,9 +55,9 @@ void ReadOperation::send_ready() {
     if (in_one_ && !header_sent_ && !transfer_.whole_ready()) {
         // It will take several turns, and must have the stream to itself for all of them. While it
         // wants more staging memory, none may be held by answers that would wait behind it.
-        const bool allowed = transfer_.all_issued() || session_->reads_in_one() == 1;
+        const bool allowed = transfer_.all_issued() || session_->unanswered_reads() == 1;
         if (transfer_.ready() && !outbox.hold(*this, allowed)) {
-            settle_in_one();
+            settle_line();
             return;
         }
     }
@@ -67,20 +67,20 @@ void ReadOperation::send_ready() {
         send(piece);
         if (answered_) {
             session_->answered(*this);
-            settle_in_one();
+            settle_line();
             outbox.let_go(*this);
         }
     }
     if (transfer_.status() != storage::Status::ok && !answered_ && lent_ == 0) fail();
-    settle_in_one();
+    settle_line();
 }
 
-// Tells the session what its rule for reads that are answered in one piece depends on.
-void ReadOperation::settle_in_one() {
+// Tells the session what its rule for READs that are answered in one piece depends on.
+void ReadOperation::settle_line() {
     if (!in_line_) return;
     if (answered_ || abandoned_) {
         in_line_ = false;
-        session_->leave_in_one(*this);
+        session_->leave_read(*this);
     } else if (transfer_.all_issued()) {
         session_->is_issued(*this);
     }
@@ -136,7 +136,7 @@ void ReadOperation::fail() {
     }
     protocol::ReplyHeader header;
     const protocol::Error error = wire_error(transfer_.status());
-    settle_in_one();
+    settle_line();
     session_->outbox().let_go(*this);
     session_->send_header(
         header, structured_ ? protocol::encode_error_chunk(header, command_.cookie, error)
@@ -154,7 +154,7 @@ void ReadOperation::abandon() {
     abandoned_ = true;
     lent_ = 0;
     transfer_.abandon();
-    settle_in_one();
+    settle_line();
     finish_if_over();
 }
 

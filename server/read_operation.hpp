@@ -20,7 +20,7 @@ class ReadOperation final : public Operation {
     void send_ready();
     void send(const storage::ReadTransfer::Piece& piece);
     void put_header(Outbox::Item& item, const storage::ReadTransfer::Piece& piece);
-    void settle_in_one();
+    void settle_line();
     void fail();
     void finish_if_over();
 
@@ -28,7 +28,7 @@ class ReadOperation final : public Operation {
     bool structured_ = false;
     // A simple reply, or a read that must not be fragmented: one header, and then all of the data.
     bool in_one_ = false;
-    bool in_line_ = false;      // the session counts it among its unanswered reads in one piece
+    bool in_line_ = false;      // the session counts it among its unanswered READs
     bool header_sent_ = false;  // the first header is in the outbox
     bool answered_ = false;     // the last chunk, or the error, is in the outbox
     std::uint32_t lent_ = 0;    // pieces in the outbox

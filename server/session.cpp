@@ -170,6 +170,7 @@ asio::awaitable<void> Session::serve() {
             received = Received::blocked;  // what is in the gulp waits for more than bytes
         }
         flush();
+        if (lanes().busy()) worker_.submit_if_alone();
         if (received == Received::ended || reading_is_over()) break;
         if (received == Received::blocked) {
             co_await pause();
@@ -440,9 +441,9 @@ void Session::answered(const Operation& operation) {
         .record(storage::TraceClock::now() - operation.received_at_);
 }
 
-void Session::enter_in_one(ReadOperation& operation) {
-    ++reads_in_one_;
-    issuing_ = &operation;
+void Session::enter_read(const ReadOperation& operation, bool in_one) {
+    ++unanswered_reads_;
+    if (in_one) issuing_ = &operation;
 }
 
 void Session::is_issued(const ReadOperation& operation) {
@@ -451,8 +452,8 @@ void Session::is_issued(const ReadOperation& operation) {
     resume_receiving();
 }
 
-void Session::leave_in_one(const ReadOperation& operation) {
-    --reads_in_one_;
+void Session::leave_read(const ReadOperation& operation) {
+    --unanswered_reads_;
     is_issued(operation);
 }
 

@@ -43,13 +43,13 @@ class Session : public std::enable_shared_from_this<Session> {
     storage::Lanes& lanes() { return worker_.lanes(); }
     storage::StagingAccount& staging() { return staging_; }
     Outbox& outbox() { return outbox_; }
-    // Reads that are answered in one piece, and not answered yet. One that still wants staging memory
-    // keeps the next request from being taken: its answer may have to wait for those before it, and
-    // they must be able to go without it.
-    std::uint32_t reads_in_one() const { return reads_in_one_; }
-    void enter_in_one(ReadOperation& operation);
+    // READs that are not answered yet. One that is answered in one piece and still wants staging
+    // memory keeps the next request from being taken: its answer may have to wait for those before
+    // it, and they must be able to go without it.
+    std::uint32_t unanswered_reads() const { return unanswered_reads_; }
+    void enter_read(const ReadOperation& operation, bool in_one);
     void is_issued(const ReadOperation& operation);
-    void leave_in_one(const ReadOperation& operation);
+    void leave_read(const ReadOperation& operation);
     // Queues a reply that has no payload.
     void send_header(const protocol::ReplyHeader& header, std::size_t length);
     // The operation's answer is in the outbox, or it is not wanted any more: back to the pool.
@@ -135,10 +135,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint32_t last_write_ = 0;       // bytes: tells how much to receive at once
     bool end_of_requests_ = false;
 
-    std::uint32_t reads_in_one_ = 0;
+    std::uint32_t unanswered_reads_ = 0;
     const ReadOperation* issuing_ = nullptr;  // the read in one piece that wants staging memory
-    Operation* operations_ = nullptr;  // live ones
-    std::uint64_t in_flight_ = 0;      // bytes
+    Operation* operations_ = nullptr;         // live ones
+    std::uint64_t in_flight_ = 0;             // bytes
     storage::StagingAccount staging_;
     boost::asio::steady_timer resume_;  // cancelled to end pause()
     bool paused_ = false;

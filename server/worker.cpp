@@ -10,6 +10,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr auto spin = std::chrono::microseconds(50);
+constexpr int turns_per_poll = 8;
 
 }  // namespace
 
@@ -36,14 +37,21 @@ void Worker::run() {
             io_.poll();
         } else {
             wait_for_events();
-            if (!lanes_.busy()) continue;
-            io_.poll();  // gathers what other clients want into the same submission
+            // Gathers what other clients want into the same submission.
+            if (lanes_.busy() && connections > 1) io_.poll();
         }
-        lanes_.turn();
+        // A look at the lanes costs far less than one at the sockets.
+        for (int i = 0; i != turns_per_poll && lanes_.busy() && to_flush_.empty(); ++i) {
+            lanes_.turn();
+        }
         flushing_.swap(to_flush_);
         for (const auto& session : flushing_) session->flush();
         flushing_.clear();
     }
+}
+
+void Worker::submit_if_alone() {
+    if (connections == 1) lanes_.turn();
 }
 
 void Worker::expect_next_soon() { spin_until_ = std::chrono::steady_clock::now() + spin; }

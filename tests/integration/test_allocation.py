@@ -112,6 +112,32 @@ exports:
             nosy.trim(0, 128 * MiB)
             self.assertEqual(secret.read(0, 16 * MiB), bytes(16 * MiB))
 
+    def test_reply_in_flight_keeps_its_pages(self):
+        """A page that a slow client is still being sent is nobody else's, whoever trims it meanwhile."""
+        if server.STAND_IN:
+            self.skipTest('nbdkit has one export')
+        one = self.serve(config='''
+listeners: {unix: [{path: '{socket}'}]}
+devices: [{id: host, capacity: 64M}]
+exports:
+  - {name: old, size: 64M, devices: [host]}
+  - {name: new, size: 64M, devices: [host]}
+''')
+        slow, quick, other = self.connect(one, 'old'), self.connect(one, 'old'), self.connect(one, 'new')
+        for turn in range(5):
+            for at in range(0, 32 * MiB, 16 * MiB):
+                quick.write(at, b'o' * 16 * MiB)
+            cookie = slow.request(wire.CMD_READ, 0, 32 * MiB)
+            slow.peek(4)  # the answer is on its way, and most of it waits for us
+            quick.trim(0, 64 * MiB)
+            for at in range(0, 64 * MiB, 4 * MiB):
+                try:
+                    other.write(at, b'S' * 4 * MiB)
+                except wire.Failed as failed:
+                    self.assertEqual(failed.args[0], wire.ENOSPC)
+            self.assertLessEqual(set(slow.read_answer(cookie, 0, 32 * MiB)), {0, ord('o')}, f'turn {turn}')
+            other.trim(0, 64 * MiB)
+
     def test_full_provision(self):
         if server.STAND_IN:
             self.skipTest('nbdkit has no such thing')

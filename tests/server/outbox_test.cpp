@@ -194,6 +194,29 @@ TEST_CASE("outbox: those who were refused are resumed in order, until one holds 
     CHECK(refused[3].resumes == 1);
 }
 
+TEST_CASE("outbox: one that may not hold yet is resumed whenever somebody has answered") {
+    Texts texts;
+    Told waits;
+    Told other;
+    bool allowed = false;
+    waits.on_resume = [&] {
+        if (texts.outbox.hold(waits, allowed)) texts.add(&waits, "held ");
+    };
+    CHECK_FALSE(texts.outbox.hold(waits, false));
+    texts.add(&other, "other ");  // nobody holds
+    texts.outbox.let_go(other);
+    CHECK(waits.resumes == 1);
+    CHECK(texts.send_all() == "other ");
+    allowed = true;
+    texts.outbox.let_go(other);
+    CHECK(waits.resumes == 2);
+    texts.add(&other, "behind ");
+    CHECK(texts.send_all() == "held ");
+    texts.outbox.let_go(waits);
+    CHECK(waits.resumes == 2);
+    CHECK(texts.send_all() == "behind ");
+}
+
 TEST_CASE("outbox: one that is resumed and lets go at once lets the next one come") {
     Texts texts;
     Told holder;

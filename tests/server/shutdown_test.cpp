@@ -79,7 +79,7 @@ TEST_CASE("shutdown: one that is never finished is cut") {
 
 TEST_CASE("shutdown: a copy in flight is waited for, what is new is refused") {
     const Ask asks[] = {{CommandType::write, 0, 10 * kib},  // all of it has been received
-                        {CommandType::read, 0, page},
+                        {CommandType::read, 0, 10 * kib},
                         {CommandType::write_zeroes, 5, 50}};
     for (const bool structured : {false, true}) {
         for (const Ask& ask : asks) {
@@ -161,8 +161,9 @@ TEST_CASE("shutdown: a client that takes its answers late is waited for") {
         while (client.unanswered() != 0) {
             const auto answer = client.next();
             REQUIRE(answer.has_value());
-            // All had been taken before it was told to stop.
-            CHECK(answer->error == Error::none);
+            // All had been taken before it was told to stop, unless they are taken one by one.
+            CHECK((answer->error == Error::none ||
+                   (!variant.structured && answer->error == Error::eshutdown)));
         }
         client.check_end();
         rig.check_clean();
