@@ -19,7 +19,7 @@ void ReadOperation::start(Session& session, const protocol::Command& command) {
     attach(session, command);
     structured_ = session.agreement().structured_replies;
     in_one_ = !structured_ || command.one_chunk;
-    header_sent_ = answered_ = in_line_ = false;
+    header_sent_ = answered_ = in_line_ = begun_ = false;
     lent_ = 0;
     if (command.length == 0) {
         protocol::ReplyHeader header;
@@ -32,13 +32,20 @@ void ReadOperation::start(Session& session, const protocol::Command& command) {
     }
     in_line_ = true;
     session.enter_read(*this, in_one_);
-    transfer_.begin(session.volume(), session.lanes(), session.staging(), *this, command.offset,
-                    command.length);
-    send_ready();
-    finish_if_over();
+    resume();
 }
 
 void ReadOperation::resume() {
+    if (!begun_) {
+        // Those in chunks go on wanting staging memory, and it may not have any of it meanwhile.
+        if (in_one_ && session_->unanswered_reads(false) != 0) {
+            session_->outbox().hold(*this, false);
+            return;
+        }
+        begun_ = true;
+        transfer_.begin(session_->volume(), session_->lanes(), session_->staging(), *this,
+                        command_.offset, command_.length);
+    }
     send_ready();
     finish_if_over();
 }
@@ -55,7 +62,7 @@ void ReadOperation::send_ready() {
     if (in_one_ && !header_sent_ && !transfer_.whole_ready()) {
         // It will take several turns, and must have the stream to itself for all of them. While it
         // wants more staging memory, none may be held by answers that would wait behind it.
-        const bool allowed = transfer_.all_issued() || session_->unanswered_reads() == 1;
+        const bool allowed = transfer_.all_issued() || session_->unanswered_reads(true) == 1;
         if (transfer_.ready() && !outbox.hold(*this, allowed)) {
             settle_line();
             return;
@@ -80,7 +87,7 @@ void ReadOperation::settle_line() {
     if (!in_line_) return;
     if (answered_ || abandoned_) {
         in_line_ = false;
-        session_->leave_read(*this);
+        session_->leave_read(*this, in_one_);
     } else if (transfer_.all_issued()) {
         session_->is_issued(*this);
     }

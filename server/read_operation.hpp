@@ -29,6 +29,7 @@ class ReadOperation final : public Operation {
     // A simple reply, or a read that must not be fragmented: one header, and then all of the data.
     bool in_one_ = false;
     bool in_line_ = false;      // the session counts it among its unanswered READs
+    bool begun_ = false;        // the transfer has
     bool header_sent_ = false;  // the first header is in the outbox
     bool answered_ = false;     // the last chunk, or the error, is in the outbox
     std::uint32_t lent_ = 0;    // pieces in the outbox

@@ -442,7 +442,7 @@ void Session::answered(const Operation& operation) {
 }
 
 void Session::enter_read(const ReadOperation& operation, bool in_one) {
-    ++unanswered_reads_;
+    ++unanswered_reads_[in_one ? 1 : 0];
     if (in_one) issuing_ = &operation;
 }
 
@@ -452,8 +452,8 @@ void Session::is_issued(const ReadOperation& operation) {
     resume_receiving();
 }
 
-void Session::leave_read(const ReadOperation& operation) {
-    --unanswered_reads_;
+void Session::leave_read(const ReadOperation& operation, bool in_one) {
+    --unanswered_reads_[in_one ? 1 : 0];
     is_issued(operation);
 }
 

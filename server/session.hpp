@@ -43,13 +43,13 @@ class Session : public std::enable_shared_from_this<Session> {
     storage::Lanes& lanes() { return worker_.lanes(); }
     storage::StagingAccount& staging() { return staging_; }
     Outbox& outbox() { return outbox_; }
-    // READs that are not answered yet. One that is answered in one piece and still wants staging
-    // memory keeps the next request from being taken: its answer may have to wait for those before
-    // it, and they must be able to go without it.
-    std::uint32_t unanswered_reads() const { return unanswered_reads_; }
+    // READs that are not answered yet, in one piece or in chunks. One in one piece that still wants
+    // staging memory keeps the next request from being taken: its answer may have to wait for those
+    // before it, and they must be able to go without it.
+    std::uint32_t unanswered_reads(bool in_one) const { return unanswered_reads_[in_one ? 1 : 0]; }
     void enter_read(const ReadOperation& operation, bool in_one);
     void is_issued(const ReadOperation& operation);
-    void leave_read(const ReadOperation& operation);
+    void leave_read(const ReadOperation& operation, bool in_one);
     // Queues a reply that has no payload.
     void send_header(const protocol::ReplyHeader& header, std::size_t length);
     // The operation's answer is in the outbox, or it is not wanted any more: back to the pool.
@@ -135,7 +135,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint32_t last_write_ = 0;       // bytes: tells how much to receive at once
     bool end_of_requests_ = false;
 
-    std::uint32_t unanswered_reads_ = 0;
+    std::array<std::uint32_t, 2> unanswered_reads_{};  // in chunks, in one piece
     const ReadOperation* issuing_ = nullptr;  // the read in one piece that wants staging memory
     Operation* operations_ = nullptr;         // live ones
     std::uint64_t in_flight_ = 0;             // bytes

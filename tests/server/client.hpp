@@ -21,7 +21,7 @@ using protocol::CommandType;
 using protocol::Error;
 
 // Milliseconds after which something that should happen is taken to hang.
-constexpr int guard = 5 * 1000;
+constexpr int guard = 120 * 1000;
 
 struct Ask {
     CommandType type = CommandType::read;

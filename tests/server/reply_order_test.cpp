@@ -149,8 +149,10 @@ TEST_CASE("one piece: one that waits its turn fails") {
                 const std::uint64_t second = test.client.send(waits);
                 const std::uint64_t third = test.client.send(flush);
                 test.rig.let_run();
-                test.rig.script.copies_until_failure = k;
-                test.rig.script.hold = false;
+                test.rig.on_worker([&] {  // between two turns of its lanes
+                    test.rig.script.copies_until_failure = k;
+                    test.rig.script.hold = false;
+                });
                 test.expect_next(first, holds);
                 // The third was answered before or after the second had its turn.
                 CHECK(test.client.answer(second).error == Error::eio);
