@@ -23,7 +23,8 @@ std::shared_ptr<const Export> ExportRegistry::open(std::string_view name) const 
 
 std::vector<protocol::ExportInfo> ExportRegistry::list() const {
     std::vector<protocol::ExportInfo> infos;
-    for (const auto& candidate : *snapshot()) infos.push_back(candidate->info);
+    const auto exports = snapshot();
+    for (const auto& candidate : *exports) infos.push_back(candidate->info);
     return infos;
 }
 

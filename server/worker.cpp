@@ -10,7 +10,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr auto spin = std::chrono::microseconds(50);
-constexpr int turns_per_poll = 8;
+constexpr int quiet_turns = 8;  // of the lanes, for one look at the sockets
 
 }  // namespace
 
@@ -33,17 +33,16 @@ Worker::~Worker() = default;
 // none, the worker blocks in the event loop and costs nothing.
 void Worker::run() {
     while (!io_.stopped()) {
+        int turns = 1;
         if (lanes_.busy()) {
-            io_.poll();
+            // With nothing to do for sockets, a look at the lanes costs far less than one at them.
+            if (io_.poll() == 0) turns = quiet_turns;
         } else {
             wait_for_events();
             // Gathers what other clients want into the same submission.
             if (lanes_.busy() && connections > 1) io_.poll();
         }
-        // A look at the lanes costs far less than one at the sockets.
-        for (int i = 0; i != turns_per_poll && lanes_.busy() && to_flush_.empty(); ++i) {
-            lanes_.turn();
-        }
+        for (; turns != 0 && lanes_.busy() && to_flush_.empty(); --turns) lanes_.turn();
         flushing_.swap(to_flush_);
         for (const auto& session : flushing_) session->flush();
         flushing_.clear();

@@ -96,7 +96,7 @@ TEST_CASE("limits: READs in one piece, in chunks, over holes, on mixed devices")
                         asks.emplace_back(ask, client.send(ask));
                     };
                     Random random(pinned);
-                    for (int round = 0; round != 8; ++round) {
+                    for (int round = 0; round != 3; ++round) {
                         send(0, 2 * mib);
                         for (int i = 0; i != 40; ++i) {
                             send(3 * mib + random.below(900 * kib), 1 + random.below(50 * kib));
@@ -222,7 +222,7 @@ TEST_CASE("limits: a client that asks on and on without taking its answers is no
                             {CommandType::block_status, 0, 8 * page}};
         for (const Ask& ask : asks) {
             if (ask.type == CommandType::block_status && !variant.structured) continue;
-            if (variant.devices.size() != 1) continue;
+            if (variant.devices != "s") continue;
             Rig rig({.devices = variant.devices, .limits = {.in_flight = 256 * kib}});
             {
                 Client client = rig.enter({.structured = variant.structured});
