@@ -170,7 +170,7 @@ asio::awaitable<void> Session::serve() {
             received = Received::blocked;  // what is in the gulp waits for more than bytes
         }
         flush();
-        if (lanes().busy()) worker_.submit_if_alone();
+        if (operations_ != nullptr && operations_->next_ == nullptr) worker_.submit_if_alone();
         if (received == Received::ended || reading_is_over()) break;
         if (received == Received::blocked) {
             co_await pause();

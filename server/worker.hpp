@@ -61,7 +61,7 @@ class Worker {
     // to come before the worker could have gone to sleep and been woken.
     void expect_next_soon();
 
-    // A lone client's copies need not wait for the end of the turn: there are no others to gather.
+    // A lone request's copy need not wait for the end of the turn: there are no others to gather.
     void submit_if_alone();
 
     // The session has answers that were made during a turn of the lanes.
