@@ -1,5 +1,5 @@
-// Notices that a device has failed while nothing asks it for anything: stores into a mapping raise no
-// error, and would be acknowledged for ever.
+// Notices that a device has failed while nothing asks it for anything: stores into a mapping raise
+// no error, and would be acknowledged for ever.
 #pragma once
 
 #include <condition_variable>
