@@ -99,6 +99,7 @@ std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) {
     std::vector<std::string> ids;
 #ifdef GPUNBD_CUDA
     const int count = storage::cuda::cuda_device_count(why_none);
+    ids.reserve(static_cast<std::size_t>(count));
     for (int ordinal = 0; ordinal < count; ++ordinal)
         ids.push_back(fmt::format("cuda:{}", ordinal));
 #else
