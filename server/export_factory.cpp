@@ -60,6 +60,7 @@ std::shared_ptr<storage::Volume> make_volume(config::ExportOptions options,
                                              DeviceRegistry& registry) {
     if (options.devices.empty()) choose_device(options);
     std::vector<storage::Device*> devices;
+    devices.reserve(options.devices.size());
     for (const std::string& id : options.devices) devices.push_back(&registry.open(id));
     storage::VolumeOptions volume;
     volume.size = size_in_bytes(options.size, devices, options);
