@@ -84,7 +84,7 @@ Bytes handshake_bytes(const Handshake& handshake) {
 }
 
 Client::Client(Client&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), handshake_(other.handshake_) {}
+    : fd_(std::exchange(other.fd_, -1)), handshake_(std::move(other.handshake_)) {}
 
 Client::~Client() { close(); }
 

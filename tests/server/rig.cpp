@@ -77,6 +77,7 @@ void Rig::hang() {
 
 std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
     std::vector<storage::Device*> all;
+    all.reserve(devices.size());
     for (const auto& device : devices) all.push_back(device.get());
     auto made = storage::Volume::create({.size = size,
                                          .page_size = options.page_size,
