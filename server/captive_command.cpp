@@ -65,6 +65,7 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
     environment.push_back("uri=" + uri);
     environment.push_back("unixsocket=" + socket_path_);
     std::vector<char*> pointers;
+    pointers.reserve(environment.size() + 1);
     for (std::string& entry : environment) pointers.push_back(entry.data());
     pointers.push_back(nullptr);
     std::string shell = "/bin/sh";
