@@ -66,7 +66,7 @@ Data path:
       --threads N        Worker threads, 0 to 1024; default 0: one per core.
       --chunk-size SIZE  Bytes per copy of the pinned pipeline, a power of two, 64K to 16M;
                          default: calibrated at start.
-      --slots N          Chunks of one transfer in flight, 1 to 8; default 2.
+      --slots N          Chunks of one transfer in flight on a device, 1 to 8; default 2.
 
 Log:
       --log-level LEVEL  trace, debug, info, warn or error; default info.

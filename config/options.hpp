@@ -61,7 +61,7 @@ struct ExportOptions {
 struct PipelineOptions {
     std::optional<std::uint64_t>
         chunk_size;                   // bytes, a power of two, 64 KiB to 16 MiB; unset: calibrated
-    std::uint32_t slots = 2;          // chunks of one transfer in flight, 1 to 8
+    std::uint32_t slots = 2;          // chunks of one transfer in flight on each device, 1 to 8
     std::uint64_t pinned = 16 * MiB;  // bytes per worker, device and direction, power of two
     bool operator==(const PipelineOptions&) const = default;
 };

@@ -53,6 +53,8 @@ class Device {
     // Bytes that can still be allocated, less the reserve.
     virtual std::uint64_t available() const = 0;
     virtual bool failed() const { return false; }
+    // Do allocating and clearing take so long that a thread should do them ahead of need?
+    virtual bool slow_to_allocate() const { return false; }
 
     // All of these may be called from any thread.
     // A slab that reads as zeroes. no_space: nothing was allocated.

@@ -23,6 +23,7 @@ class FaultyDevice final : public Device {
     const DeviceInfo& info() const override { return inner_->info(); }
     std::uint64_t available() const override { return inner_->available(); }
     bool failed() const override { return failed_.load(std::memory_order_relaxed); }
+    bool slow_to_allocate() const override { return inner_->slow_to_allocate(); }
     void fail() { failed_ = true; }
     FaultScript& script() { return script_; }
 

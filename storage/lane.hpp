@@ -69,7 +69,7 @@ struct LaneTrace {
 // The knobs of the pinned pipeline.
 struct LaneOptions {
     std::uint32_t chunk_size = 0;   // bytes, a power of two: the longest copy; 0: the device's
-    std::uint32_t slots = 2;        // chunks of one transfer in flight
+    std::uint32_t slots = 2;        // chunks of one transfer in flight on each of its devices
     std::size_t pinned = 16 << 20;  // bytes of staging memory per direction, a power of two
     LaneTrace* trace = nullptr;     // not owned; null: none is kept
 };
@@ -78,6 +78,9 @@ class Lane {
  public:
     explicit Lane(const LaneOptions& options) : options_(options) {
         if (options_.chunk_size == 0) options_.chunk_size = default_chunk;
+        if (options_.chunk_size > options_.pinned) {
+            options_.chunk_size = static_cast<std::uint32_t>(options_.pinned);
+        }
     }
     virtual ~Lane() = default;
     Lane(const Lane&) = delete;

@@ -1,5 +1,7 @@
 #include "storage/lanes.hpp"
 
+#include <utility>
+
 namespace gpunbd::storage {
 
 void Lanes::open(Device& device) {
@@ -8,6 +10,13 @@ void Lanes::open(Device& device) {
     if (lane) return;
     lane = device.open_lane(options_);
     open_.push_back(lane.get());
+}
+
+void Lanes::resume_deferred() {
+    for (Deferred* work = std::exchange(deferred_, nullptr); work != nullptr;) {
+        Deferred& next = *std::exchange(work, work->next_);
+        next.resume();
+    }
 }
 
 }  // namespace gpunbd::storage

@@ -8,6 +8,21 @@
 
 namespace gpunbd::storage {
 
+// Work of many small steps, of which each turn of the lanes does some, so that other requests of
+// the worker get theirs in between.
+class Deferred {
+ public:
+    // Called from Lanes::turn(), once for each Lanes::defer().
+    virtual void resume() = 0;
+
+ protected:
+    virtual ~Deferred() = default;
+
+ private:
+    friend class Lanes;
+    Deferred* next_ = nullptr;
+};
+
 class Lanes {
  public:
     explicit Lanes(const LaneOptions& options) : options_(options) {}
@@ -19,8 +34,15 @@ class Lanes {
 
     void turn() {
         for (Lane* lane : open_) lane->turn();
+        if (deferred_ != nullptr) resume_deferred();
+    }
+    // Not owned; has it resumed by the next turn, and must then still be there.
+    void defer(Deferred& work) {
+        work.next_ = deferred_;
+        deferred_ = &work;
     }
     bool busy() const {
+        if (deferred_ != nullptr) return true;
         for (const Lane* lane : open_) {
             if (lane->busy()) return true;
         }
@@ -31,9 +53,12 @@ class Lanes {
     }
 
  private:
+    void resume_deferred();
+
     LaneOptions options_;
     std::vector<std::unique_ptr<Lane>> by_number_;
     std::vector<Lane*> open_;
+    Deferred* deferred_ = nullptr;
 };
 
 }  // namespace gpunbd::storage

@@ -16,6 +16,10 @@ void reset(std::vector<std::uint64_t>& map, std::uint32_t bit) {
     map[bit / word_bits] &= ~(std::uint64_t{1} << (bit % word_bits));
 }
 
+bool is_set(const std::vector<std::uint64_t>& map, std::uint32_t bit) {
+    return (map[bit / word_bits] >> (bit % word_bits) & 1) != 0;
+}
+
 // The first set bit in [from, to), or `to`.
 std::uint32_t first_set(const std::vector<std::uint64_t>& map, std::uint32_t from,
                         std::uint32_t to) {
@@ -48,12 +52,18 @@ PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
     references_ = std::make_unique<std::atomic<std::uint32_t>[]>(total);
     pages_in_slab_.assign(slab_count_, 0);
     free_in_slab_.assign(slab_count_, 0);
+    clear_in_slab_.assign(slab_count_, 0);
     free_.assign(total / word_bits + 1, 0);
     clear_.assign(total / word_bits + 1, 0);
     has_free_.assign(slab_count_ / word_bits + 1, 0);
+    has_clear_.assign(slab_count_ / word_bits + 1, 0);
+    if (device.slow_to_allocate()) {
+        provisioner_ = std::make_unique<Provisioner>([this] { prepare(); });
+    }
 }
 
 PagePool::~PagePool() {
+    provisioner_.reset();
     for (std::uint32_t i = 0; i < slab_count_; ++i) {
         if (slabs_[i].bytes != 0) device_.release(slabs_[i]);
     }
@@ -67,8 +77,6 @@ Status PagePool::fill() {
     return Status::ok;
 }
 
-// Called and left with the lock held; the device is asked without it, so that pages can be freed
-// meanwhile.
 Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
     // No more than the export needs: it may have all that the device has.
     const std::uint64_t missing =
@@ -89,34 +97,33 @@ Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
         return Status::no_space;
     }
     slabs_[number] = slab;
-    pages_in_slab_[number] = free_in_slab_[number] = pages;
+    pages_in_slab_[number] = free_in_slab_[number] = clear_in_slab_[number] = pages;
     for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
         set(free_, page);
         set(clear_, page);
     }
     set(has_free_, number);
+    set(has_clear_, number);
     allocated_pages_ += pages;
+    free_pages_ += pages;
+    clear_pages_ += pages;
     ++empty_slabs_;
     return Status::ok;
 }
 
 Status PagePool::take(PageIndex& page) {
     std::unique_lock lock(mutex_);
-    std::uint32_t number = first_set(has_free_, 0, slab_count_);
-    while (number == slab_count_) {
-        if (const Status status = add_slab(lock); status != Status::ok) return status;
-        number = first_set(has_free_, 0, slab_count_);
+    bool is_clear = false;
+    while (!take_free_page(page, is_clear)) {
+        if (preparing_) {
+            prepared_.wait(lock);
+        } else if (const Status status = add_slab(lock); status != Status::ok) {
+            return status;
+        }
     }
-    const PageIndex begin = number << slab_shift_;
-    const PageIndex end = begin + slab_mask_ + 1;
-    page = first_set(clear_, begin, end);
-    const bool is_clear = page != end;
-    if (!is_clear) page = first_set(free_, begin, end);
-    reset(free_, page);
-    reset(clear_, page);
-    if (free_in_slab_[number] == pages_in_slab_[number]) --empty_slabs_;
-    if (--free_in_slab_[number] == 0) reset(has_free_, number);
+    const bool wake = provisioner_ != nullptr && can_prepare();
     lock.unlock();
+    if (wake) provisioner_->wake();
     // Release: who pins through a stale entry must then see that the entry has changed.
     references_[page].store(1, std::memory_order_release);
     if (!is_clear) {
@@ -129,21 +136,92 @@ Status PagePool::take(PageIndex& page) {
     return Status::ok;
 }
 
+bool PagePool::take_free_page(PageIndex& page, bool& is_clear) {
+    std::uint32_t number = first_set(has_clear_, 0, slab_count_);
+    is_clear = number != slab_count_;
+    if (!is_clear) number = first_set(has_free_, 0, slab_count_);
+    if (number == slab_count_) return false;
+    const PageIndex begin = number << slab_shift_;
+    page = first_set(is_clear ? clear_ : free_, begin, begin + slab_mask_ + 1);
+    take_out(page, is_clear);
+    return true;
+}
+
+void PagePool::take_out(PageIndex page, bool is_clear) {
+    const std::uint32_t number = page >> slab_shift_;
+    reset(free_, page);
+    --free_pages_;
+    if (free_in_slab_[number] == pages_in_slab_[number]) --empty_slabs_;
+    if (--free_in_slab_[number] == 0) reset(has_free_, number);
+    if (!is_clear) return;
+    reset(clear_, page);
+    --clear_pages_;
+    if (--clear_in_slab_[number] == 0) reset(has_clear_, number);
+}
+
 void PagePool::free(PageIndex page) {
     const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
     Slab dropped;
+    bool wake = false;
     {
         const std::lock_guard lock(mutex_);
-        const std::uint32_t number = page >> slab_shift_;
-        set(free_, page);
-        if (is_clear) set(clear_, page);
-        set(has_free_, number);
-        if (++free_in_slab_[number] == pages_in_slab_[number]) {
-            ++empty_slabs_;
-            drop_if_empty(number, dropped);
-        }
+        put_back(page, is_clear, dropped);
+        wake = provisioner_ != nullptr && can_prepare();
     }
+    if (wake) provisioner_->wake();
     if (dropped.bytes != 0) device_.release(dropped);
+}
+
+void PagePool::put_back(PageIndex page, bool is_clear, Slab& dropped) {
+    const std::uint32_t number = page >> slab_shift_;
+    set(free_, page);
+    set(has_free_, number);
+    ++free_pages_;
+    if (is_clear) {
+        set(clear_, page);
+        set(has_clear_, number);
+        ++clear_pages_;
+        ++clear_in_slab_[number];
+    }
+    if (++free_in_slab_[number] == pages_in_slab_[number]) {
+        ++empty_slabs_;
+        drop_if_empty(number, dropped);
+    }
+}
+
+// Is there too little for take() to find, and can that be helped?
+bool PagePool::can_prepare() const {
+    const std::uint64_t ahead = (std::uint64_t{slab_mask_} + 2) / 2;  // half a slab
+    return clear_pages_ < ahead && (clear_pages_ != free_pages_ ||
+                                    (provision_ == Provision::thin && allocated_pages_ < pages_));
+}
+
+void PagePool::prepare() {
+    std::unique_lock lock(mutex_);
+    while (can_prepare()) {
+        preparing_ = true;
+        const Status status = clear_pages_ != free_pages_ ? clear_a_page(lock) : add_slab(lock);
+        preparing_ = false;
+        prepared_.notify_all();
+        if (status != Status::ok) return;  // who needs a page meets the same, and tells
+    }
+}
+
+Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
+    PageIndex page = first_set(free_, 0, slab_count_ << slab_shift_);
+    while (is_set(clear_, page)) page = first_set(free_, page + 1, slab_count_ << slab_shift_);
+    take_out(page, false);
+    lock.unlock();
+    const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
+    Slab dropped;
+    lock.lock();
+    put_back(page, status == Status::ok, dropped);
+    if (dropped.bytes != 0) {
+        lock.unlock();
+        device_.release(dropped);
+        lock.lock();
+    }
+    return status;
 }
 
 // One empty slab is kept, so that a page that comes and goes does not allocate each time.
@@ -151,13 +229,16 @@ void PagePool::drop_if_empty(std::uint32_t slab_number, Slab& dropped) {
     if (provision_ == Provision::full || empty_slabs_ < 2) return;
     dropped = slabs_[slab_number];
     slabs_[slab_number] = Slab{};
-    free_in_slab_[slab_number] = 0;
+    free_pages_ -= free_in_slab_[slab_number];
+    clear_pages_ -= clear_in_slab_[slab_number];
+    free_in_slab_[slab_number] = clear_in_slab_[slab_number] = 0;
     for (PageIndex page = slab_number << slab_shift_, end = page + slab_mask_ + 1; page != end;
          ++page) {
         reset(free_, page);
         reset(clear_, page);
     }
     reset(has_free_, slab_number);
+    reset(has_clear_, slab_number);
     allocated_pages_ -= pages_in_slab_[slab_number];
     pages_in_slab_[slab_number] = 0;
     --empty_slabs_;

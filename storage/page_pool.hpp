@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "storage/device.hpp"
+#include "storage/provisioner.hpp"
 
 namespace gpunbd::storage {
 
@@ -26,7 +28,8 @@ class PagePool {
     // Provision::full: allocates every slab now.
     Status fill();
 
-    // A page that reads as zeroes, with one reference, the caller's.
+    // A page that reads as zeroes, with one reference, the caller's. Allocates or clears only where
+    // the provisioner has not done so ahead, or there is none.
     Status take(PageIndex& page);
 
     // Adds a reference unless the page has none left: then it is nobody's, and false.
@@ -56,11 +59,20 @@ class PagePool {
  private:
     static constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
 
-    void free(PageIndex page);
-    Status add_slab(std::unique_lock<std::mutex>& lock);
-    void drop_if_empty(std::uint32_t slab_number, Slab& dropped);
     // One bit per page or slab.
     using Bitmap = std::vector<std::uint64_t>;
+
+    void free(PageIndex page);
+    // With the lock held; `lock` is let go while the device is asked.
+    Status add_slab(std::unique_lock<std::mutex>& lock);
+    Status clear_a_page(std::unique_lock<std::mutex>& lock);
+    bool take_free_page(PageIndex& page, bool& is_clear);
+    void take_out(PageIndex page, bool is_clear);
+    void put_back(PageIndex page, bool is_clear, Slab& dropped);
+    void drop_if_empty(std::uint32_t slab_number, Slab& dropped);
+    // The provisioner's: makes take() find clear pages.
+    void prepare();
+    bool can_prepare() const;
 
     Device& device_;
     const std::uint64_t page_size_;
@@ -75,11 +87,18 @@ class PagePool {
     mutable std::mutex mutex_;  // guards what follows and changes of slabs_
     std::vector<std::uint32_t> pages_in_slab_;
     std::vector<std::uint32_t> free_in_slab_;
-    Bitmap free_;      // by page
-    Bitmap clear_;     // by page: a free page that reads as zeroes
-    Bitmap has_free_;  // by slab
+    std::vector<std::uint32_t> clear_in_slab_;
+    Bitmap free_;       // by page
+    Bitmap clear_;      // by page: a free page that reads as zeroes
+    Bitmap has_free_;   // by slab
+    Bitmap has_clear_;  // by slab
     std::uint64_t allocated_pages_ = 0;
+    std::uint64_t free_pages_ = 0;
+    std::uint64_t clear_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
+    bool preparing_ = false;  // the provisioner holds a page, or is about to bring a slab
+    std::condition_variable prepared_;
+    std::unique_ptr<Provisioner> provisioner_;  // null: the device is quick enough without
 };
 
 // A pinned page, or a hole. Move-only; unpins when it goes.

@@ -38,7 +38,7 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Lane& lane, StagingArena& ar
                      std::size_t& held) {
     chunk.length = std::min(chunk.length, lane.options().chunk_size);
     std::byte* memory = nullptr;
-    if (staged_ < lane.options().slots) memory = arena.take(chunk.length, held);
+    if (staged_ < lane.options().slots * volume_->width()) memory = arena.take(chunk.length, held);
     if (memory == nullptr && staged_ == 0 && recycled_ != 0) {
         // What it gave back it may have again, however much its client holds: all of that may be
         // waiting for this transfer's end.

@@ -37,6 +37,10 @@ class Volume {
         return offset & (options_.page_size - 1);
     }
     std::vector<Device*> devices() const;
+    // How many devices a long request is spread over at a time.
+    std::uint32_t width() const {
+        return options_.stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
+    }
 
     // Lock-free. The page behind page number `page`, pinned, or a hole.
     PageRef find(std::uint64_t page) const;

@@ -7,11 +7,16 @@ void ZeroTransfer::begin(Volume& volume, Lanes& lanes, StagingAccount& account,
                          bool keep_pages) {
     start(volume, lanes, account, owner, offset, length);
     keep_pages_ = keep_pages;
+    deferred_ = false;
     advance();
 }
 
 void ZeroTransfer::advance() {
-    while (position_ != end_ && !window_full()) {
+    for (std::uint32_t pages = 0; position_ != end_ && !window_full() && !deferred_; ++pages) {
+        if (pages == pages_per_step) {
+            go_on_later();
+            return;
+        }
         if (status_ != Status::ok) {
             position_ = end_;
             return;
@@ -42,6 +47,17 @@ void ZeroTransfer::advance() {
         }
         position_ += length;
     }
+}
+
+void ZeroTransfer::go_on_later() {
+    deferred_ = true;
+    lanes_->defer(*this);
+}
+
+void ZeroTransfer::resume() {
+    deferred_ = false;
+    advance();
+    if (!deferred_) owner_->transfer_moved(*this);
 }
 
 void ZeroTransfer::chunk_moved(Chunk& moved) {

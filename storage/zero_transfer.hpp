@@ -6,19 +6,26 @@
 
 namespace gpunbd::storage {
 
-class ZeroTransfer final : public Transfer {
+class ZeroTransfer final : public Transfer, private Deferred {
  public:
     // `keep_pages` (NO_HOLE): every page of the range is mapped afterwards.
     void begin(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
                std::uint64_t offset, std::uint32_t length, bool keep_pages);
     // status() is final.
-    bool done() const { return position_ == end_ && returned_ == issued_; }
+    bool done() const { return position_ == end_ && returned_ == issued_ && !deferred_; }
 
  private:
+    // To unmap a page may give memory back to the system: so many of them are a step, and the rest
+    // of the range waits for the next turn.
+    static constexpr std::uint32_t pages_per_step = 32;
+
     void advance() override;
     void chunk_moved(Chunk& chunk) override;
+    void resume() override;
+    void go_on_later();
 
     bool keep_pages_ = false;
+    bool deferred_ = false;
 };
 
 }  // namespace gpunbd::storage

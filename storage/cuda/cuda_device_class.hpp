@@ -27,6 +27,7 @@ class CudaDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
     bool failed() const override { return state_.failed(); }
+    bool slow_to_allocate() const override { return true; }
 
     Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
     void release(Slab& slab) noexcept override;

@@ -25,7 +25,10 @@ void zero(std::byte* at, std::uint64_t bytes) {
 }  // namespace
 
 MemoryDevice::MemoryDevice(std::uint32_t number, const Options& options)
-    : Device(number), discards_(options.discards), capacity_(options.capacity) {
+    : Device(number),
+      discards_(options.discards),
+      slow_(options.slow),
+      capacity_(options.capacity) {
     info_.id = "memory:" + std::to_string(number);
 }
 

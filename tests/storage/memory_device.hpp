@@ -17,6 +17,7 @@ class MemoryDevice final : public Device {
     struct Options {
         std::uint64_t capacity = std::uint64_t{1} << 40;  // bytes
         bool discards = true;
+        bool slow = false;  // to allocate: page pools have a provisioner
     };
 
     MemoryDevice(std::uint32_t number, const Options& options);
@@ -24,6 +25,7 @@ class MemoryDevice final : public Device {
 
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
+    bool slow_to_allocate() const override { return slow_; }
     Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
@@ -41,6 +43,7 @@ class MemoryDevice final : public Device {
  private:
     DeviceInfo info_;
     const bool discards_;
+    const bool slow_;
     mutable std::mutex mutex_;
     std::uint64_t capacity_;
     std::uint64_t used_ = 0;

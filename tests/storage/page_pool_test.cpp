@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "memory_device.hpp"
@@ -252,6 +254,65 @@ TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
         REQUIRE(pool.take(page) == Status::ok);
         REQUIRE(memory_of(pool, page) == first);
     }
+    pool.unpin(page);
+}
+
+// What another thread does in its own time.
+bool comes_true(const auto& condition) {
+    for (int i = 0; i != 10000 && !condition(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return condition();
+}
+
+TEST_CASE("page pool: a provisioner allocates before the last page is gone, but no more than all") {
+    MemoryDevice device(0, {.slow = true});
+    {
+        PagePool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32, and one of 8
+        std::vector<PageIndex> pages(40);
+        for (int i = 0; i != 17; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
+        CHECK(comes_true([&] { return pool.allocated_bytes() == 40 * 2 * mib; }));
+        for (int i = 17; i != 40; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
+        CHECK(pool.allocated_bytes() == 40 * 2 * mib);
+        CHECK(device.used() == 40 * 2 * mib);
+        for (const PageIndex page : pages) pool.unpin(page);
+    }
+    CHECK(device.used() == 0);
+}
+
+TEST_CASE("page pool: a provisioner clears what was given back") {
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        MemoryDevice device(0, {.discards = false, .slow = true});
+        PagePool pool(device, 2 * mib, 32, provision);
+        if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
+        std::vector<PageIndex> pages(32);
+        for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
+        for (int i = 0; i != 10; ++i) {
+            stamp(pool, pages[i], 2 * mib, 1);
+            pool.unpin(pages[i]);
+        }
+        CHECK(comes_true([&] { return device.clears == 10; }));
+        for (int i = 0; i != 10; ++i) {
+            REQUIRE(pool.take(pages[i]) == Status::ok);
+            CHECK(holds(pool, pages[i], 2 * mib, 0));
+        }
+        CHECK(device.clears == 10);
+        for (const PageIndex page : pages) pool.unpin(page);
+    }
+}
+
+TEST_CASE("page pool: a provisioner that fails leaves it to those who need a page") {
+    MemoryDevice device(0, {.capacity = 2 * mib, .discards = false, .slow = true});
+    PagePool pool(device, 2 * mib, 1, Provision::thin);
+    PageIndex page = 0;
+    REQUIRE(pool.take(page) == Status::ok);
+    device.clears_fail = true;
+    pool.unpin(page);
+    CHECK(comes_true([&] { return device.clears == 1; }));
+    CHECK(pool.take(page) == Status::io_error);
+    device.clears_fail = false;
+    REQUIRE(pool.take(page) == Status::ok);
+    CHECK(holds(pool, page, 2 * mib, 0));
     pool.unpin(page);
 }
 

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <barrier>
 #include <memory>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rig.hpp"
@@ -194,6 +196,50 @@ TEST_CASE("threads: one page is not mapped twice") {
         CHECK(volume.mapped_bytes() == pages * page_size);
         CHECK(device.used() == pages * page_size);
     }
+}
+
+// A device that is full now and then, whose pages come back written.
+TEST_CASE("threads: pages come and go beside a provisioner") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    constexpr std::uint32_t pages = 3 * 1024;
+    MemoryDevice device(
+        0, {.capacity = 2 * 1024 * page_size + 100 * page_size, .discards = false, .slow = true});
+    std::atomic<std::uint32_t> wrong{0};
+    {
+        PagePool pool(device, page_size, pages, Provision::thin);
+        on_threads([&](std::uint32_t thread) {
+            Random random(thread);
+            std::vector<PageIndex> mine;
+            for (int step = 0; step != 20000; ++step) {
+                const bool grow = step / 2500 % 2 == 0;
+                if (mine.empty() || random.below(10) < (grow ? 8U : 2U)) {
+                    PageIndex page = 0;
+                    const Status status = pool.take(page);
+                    if (status == Status::no_space) continue;
+                    if (status != Status::ok) ++wrong;
+                    std::byte* const at = pool.slab(page).cpu + pool.offset_in_slab(page);
+                    if (*at != std::byte{0} || at[page_size - 1] != std::byte{0}) ++wrong;
+                    *at = at[page_size - 1] = std::byte{1};
+                    mine.push_back(page);
+                } else {
+                    std::swap(mine[random.below(static_cast<std::uint32_t>(mine.size()))],
+                              mine.back());
+                    pool.unpin(mine.back());
+                    mine.pop_back();
+                }
+            }
+            for (const PageIndex page : mine) pool.unpin(page);
+        });
+        CHECK(wrong == 0);
+        // None is lost, and none is had twice.
+        std::set<PageIndex> all;
+        PageIndex page = 0;
+        while (pool.take(page) == Status::ok) REQUIRE(all.insert(page).second);
+        CHECK(all.size() == device.used() / page_size);
+        CHECK(all.size() >= 2 * 1024);
+        for (const PageIndex each : all) pool.unpin(each);
+    }
+    CHECK(device.used() == 0);
 }
 
 // Workers with lanes of their own, on byte ranges of their own within pages that all of them touch.

@@ -261,6 +261,63 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
     }
 }
 
+TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
+    RigOptions options;
+    options.devices = "sss";
+    options.size = 16 * page;
+    options.stripe_size = page;
+    options.lanes = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib};
+    Rig rig(options);
+    StagingAccount account;
+    struct Owner final : TransferOwner {
+        void transfer_moved(Transfer&) override {}
+    } owner;
+    WriteTransfer write;
+    write.begin(*rig.volume, *rig.lanes, account, owner, 0, 16 * page);
+    CHECK(account.writes == 6 * chunk);
+    for (const auto& device : rig.devices) {
+        const StagingArena& arena = rig.lanes->to(*device).write_staging();
+        CHECK(arena.largest() - arena.free_bytes() == 2 * chunk);
+    }
+    write.abandon();
+    rig.check_idle(*rig.lanes);
+}
+
+TEST_CASE("transfers: a TRIM of many pages is spread over turns, and others are served between") {
+    RigOptions options;
+    options.devices = "s";
+    options.size = 100 * page;
+    Rig rig(options);
+    for (std::uint64_t number = 0; number != 100; ++number) {
+        PageRef ref;
+        REQUIRE(rig.volume->map(number, ref) == Status::ok);
+    }
+    StagingAccount account;
+    struct Owner final : TransferOwner {
+        int told = 0;
+        void transfer_moved(Transfer&) override { ++told; }
+    } owner;
+    Owner reader;
+    ZeroTransfer zero;
+    zero.begin(*rig.volume, *rig.lanes, account, owner, 1, 100 * page - 1, false);
+    CHECK_FALSE(zero.done());
+    CHECK(rig.mapped(99));
+    ReadTransfer read;
+    read.begin(*rig.volume, *rig.lanes, account, reader, 99 * page, chunk);
+    int turns = 0;
+    for (; !zero.done(); ++turns) {
+        CHECK(rig.lanes->busy());
+        rig.lanes->turn();
+    }
+    CHECK(turns > 2);
+    CHECK(owner.told >= 1);
+    CHECK(reader.told == 1);
+    CHECK_FALSE(rig.mapped(99));
+    CHECK(rig.mapped(0));  // all but its first byte
+    read.abandon();
+    rig.check_idle(*rig.lanes);
+}
+
 // Requests of several clients at once, on ranges of their own within the same pages.
 TEST_CASE("transfers: many at once, some of them abandoned, with little staging memory") {
     for (const Setting& setting : settings) {
