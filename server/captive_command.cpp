@@ -95,9 +95,10 @@ void CaptiveCommand::terminate() const {
     if (pid_ > 0) ::kill(pid_, SIGTERM);
 }
 
-bool CaptiveCommand::ended(int& exit_status) const {
+bool CaptiveCommand::ended(int& exit_status) {
     int status = 0;
     if (pid_ < 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    pid_ = -1;
     exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
     return true;
 }

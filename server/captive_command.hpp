@@ -20,7 +20,8 @@ class CaptiveCommand {
     void start(const std::string& command, const std::string& export_name);
     void terminate() const;
     // Does not wait: true once it has ended, with the status a shell would report for it.
-    bool ended(int& exit_status) const;
+    bool ended(int& exit_status);
+    bool running() const { return pid_ > 0; }
 
  private:
     std::string directory_;

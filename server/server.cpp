@@ -236,14 +236,16 @@ void Server::begin_drain() {
 }
 
 void Server::drained_or_wait() {
-    const bool over = std::all_of(workers_.begin(), workers_.end(),
-                                  [](const auto& worker) { return worker->connections == 0; });
-    if (over) {
+    const bool no_time = std::chrono::steady_clock::now() >= drain_until_;
+    const bool drained = std::all_of(workers_.begin(), workers_.end(),
+                                     [](const auto& worker) { return worker->connections == 0; });
+    // The command's exit status is ours.
+    if (drained && (no_time || !captive_ || !captive_->running())) {
         signals_.cancel();
         io_.stop();
         return;
     }
-    if (std::chrono::steady_clock::now() >= drain_until_) {
+    if (no_time) {
         for (const auto& worker : workers_) {
             asio::post(worker->io(), [target = worker.get()] { target->cut_sessions(); });
         }

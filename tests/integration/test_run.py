@@ -59,8 +59,18 @@ class Run(server.Test):
         time.sleep(0.5)
         start = time.monotonic()
         child.send_signal(signal.SIGTERM)
-        child.wait(20)
+        self.assertEqual(child.wait(20), 128 + signal.SIGTERM)
         self.assertLess(time.monotonic() - start, 15)
+
+    def test_signal_that_the_command_handles(self):
+        """What the command makes of SIGTERM is the exit status."""
+        command = "trap 'sleep 0.3; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
+        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--run', command],
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.assertEqual(child.stdout.readline(), b'ready\n')
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(20), 5)
+        child.stdout.close()
 
 
 if __name__ == '__main__':
