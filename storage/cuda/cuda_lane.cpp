@@ -198,7 +198,6 @@ void CudaLane::fence() {
 }
 
 void CudaLane::progress(CopyQueue& queued) {
-    use_device(state_.ordinal);
     if (!state_.failed()) {
         collect();
         sort(queued);
@@ -270,6 +269,7 @@ bool CudaLane::has_place(const Copy& copy, Path path) {
 
 void CudaLane::submit(Waiting& waiting) {
     if (waiting.count == 0) return;
+    use_device(state_.ordinal);
     const Load load = load_of(waiting);
     while (Copy* copy = waiting.copies.front()) {
         const Path path = path_of(*copy, load, waiting.bytes);
@@ -476,6 +476,7 @@ void CudaLane::look_for_errors() {
     const auto now = std::chrono::steady_clock::now();
     if (now - looked_ < look_every) return;
     looked_ = now;
+    use_device(state_.ordinal);
     const auto look = [&](const auto& stream) {
         const Copy* const oldest = stream.oldest();
         if (oldest == nullptr) return;

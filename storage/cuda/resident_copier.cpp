@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/cuda/cuda_error.hpp"
 #include "storage/store.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -30,7 +31,8 @@ std::uint32_t load(const std::uint32_t& word) {
 
 ResidentCopier::ResidentCopier(int ordinal, int numa_node, std::uint32_t blocks,
                                MailboxMemory mailbox)
-    : blocks_(blocks),
+    : ordinal_(ordinal),
+      blocks_(blocks),
       mailbox_(std::move(mailbox)),
       outcome_memory_(ordinal, sizeof(Outcome), numa_node),
       state_memory_(ordinal, state_bytes),
@@ -83,6 +85,7 @@ bool ResidentCopier::running() const { return load(outcome_->ended) != launched_
 cudaError_t ResidentCopier::keep_alive() { return idle() || running() ? cudaSuccess : launch(); }
 
 cudaError_t ResidentCopier::launch() {
+    use_device(ordinal_);
     const cudaError_t error =
         launch_resident_kernel(mailbox_.device, outcome_, state_, blocks_, launched_ + 1,
                                in_ns(linger), in_ns(lifetime), stream_.get());

@@ -59,6 +59,7 @@ class ResidentCopier {
     Copy* take_any();
 
  private:
+    const int ordinal_;
     std::uint32_t blocks_;
     MailboxMemory mailbox_;
     PinnedMemory outcome_memory_;
