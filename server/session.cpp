@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cstring>
+#include <utility>
 
 namespace gpunbd::server {
 
@@ -219,6 +220,7 @@ Session::Received Session::receive(Gulp& gulp) {
         if (reason_.empty()) reason_ = "the client hung up";
         return Received::ended;
     }
+    moved_ += got.bytes;
     const std::size_t direct = std::min(got.bytes, lent);
     if (direct != 0) {
         writing_->received(direct);
@@ -373,6 +375,7 @@ void Session::flush() {
                 });
                 break;
             }
+            moved_ += done.bytes;
             outbox_.sent(done.bytes);
         }
         if (was_full && outbox_.size() <= most_unsent) resume_receiving();
@@ -432,6 +435,12 @@ asio::awaitable<void> Session::pause() {
         paused_ = false;
     }
     resumed_ = false;
+}
+
+std::uint32_t Session::looks_without_progress() {
+    const bool progress = std::exchange(moved_at_look_, moved_) != moved_;
+    looks_without_progress_ = progress ? 0 : looks_without_progress_ + 1;
+    return looks_without_progress_;
 }
 
 void Session::answered(const Operation& operation) {

@@ -71,6 +71,12 @@ class Session : public std::enable_shared_from_this<Session> {
     // Sends what is in the outbox as far as the socket takes it.
     void flush();
 
+    // For Worker::look_for_stalled().
+    bool holds_staging() const { return staging_.reads + staging_.writes != 0; }
+    bool has_operations() const { return operations_ != nullptr; }
+    // How many looks in a row have found that it neither received nor sent a byte.
+    std::uint32_t looks_without_progress();
+
  private:
     using Clock = std::chrono::steady_clock;
     enum class State : std::uint8_t { negotiating, serving, draining, closed };
@@ -140,6 +146,9 @@ class Session : public std::enable_shared_from_this<Session> {
     Operation* operations_ = nullptr;         // live ones
     std::uint64_t in_flight_ = 0;             // bytes
     storage::StagingAccount staging_;
+    std::uint64_t moved_ = 0;  // bytes received and sent while serving
+    std::uint64_t moved_at_look_ = 0;
+    std::uint32_t looks_without_progress_ = 0;
     boost::asio::steady_timer resume_;  // cancelled to end pause()
     bool paused_ = false;
     bool resumed_ = false;

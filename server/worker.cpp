@@ -1,6 +1,5 @@
 #include "server/worker.hpp"
 
-#include <boost/asio/steady_timer.hpp>
 #include <utility>
 
 #include "server/session.hpp"
@@ -11,10 +10,12 @@ namespace {
 
 constexpr auto spin = std::chrono::microseconds(50);
 constexpr int quiet_turns = 8;  // of the lanes, for one look at the sockets
+constexpr std::uint32_t looks_per_limit = 10;
 
 }  // namespace
 
-Worker::Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace)
+Worker::Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace,
+               std::chrono::milliseconds stall_limit)
     : io_(1),
       work_(boost::asio::make_work_guard(io_)),
       trace_(trace ? std::make_unique<Trace>() : nullptr),
@@ -22,10 +23,9 @@ Worker::Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace
           options.trace = trace ? &trace_->lanes : nullptr;
           return options;
       }()),
-      most_in_flight_(in_flight) {
-    // Asio opens its epoll descriptors with the first timer or socket: have them from the start.
-    const boost::asio::steady_timer first(io_);
-}
+      most_in_flight_(in_flight),
+      stall_limit_(stall_limit),
+      look_timer_(io_) {}
 
 Worker::~Worker() = default;
 
@@ -46,6 +46,35 @@ void Worker::run() {
         flushing_.swap(to_flush_);
         for (const auto& session : flushing_) session->flush();
         flushing_.clear();
+        if (!looking_ && lanes_.waited_for()) look_again_later();
+    }
+}
+
+void Worker::look_again_later() {
+    looking_ = true;
+    look_timer_.expires_after(stall_limit_ / looks_per_limit);
+    look_timer_.async_wait([this](boost::system::error_code error) {
+        looking_ = false;
+        if (!error) look_for_stalled();
+    });
+}
+
+void Worker::look_for_stalled() {
+    if (!lanes_.waited_for()) return;
+    bool somebody_starves = false;
+    std::vector<std::shared_ptr<Session>> stalled;
+    for (const auto& session : sessions_) {
+        const std::uint32_t looks = session->looks_without_progress();
+        if (looks == 0) continue;
+        if (!session->holds_staging()) {
+            somebody_starves = somebody_starves || session->has_operations();
+        } else if (looks >= looks_per_limit) {
+            stalled.push_back(session);
+        }
+    }
+    if (!somebody_starves) return;
+    for (const auto& session : stalled) {
+        session->cut("it held memory that others wait for, and neither sent nor received");
     }
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -27,8 +28,12 @@ class Session;
 
 class Worker {
  public:
+    // How long a client may neither send nor receive while it holds memory that others wait for.
+    static constexpr std::chrono::milliseconds patience{10'000};
+
     // `in_flight`: bytes that all its connections together may have under way. `trace`: keep one.
-    Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace);
+    Worker(storage::LaneOptions options, std::uint64_t in_flight, bool trace,
+           std::chrono::milliseconds stall_limit = patience);
     ~Worker();
 
     boost::asio::io_context& io() { return io_; }
@@ -72,6 +77,12 @@ class Worker {
 
  private:
     void wait_for_events();
+    // Staging memory is lent to clients, who fill or take it at their own pace. One that has
+    // stopped must not keep it from others for ever: it is cut once it has not moved for the stall
+    // limit, while a client that holds none waits. Runs only while anybody waits for staging
+    // memory.
+    void look_for_stalled();
+    void look_again_later();
 
     boost::asio::io_context io_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -87,6 +98,9 @@ class Worker {
     std::uint64_t in_flight_ = 0;
     std::vector<std::shared_ptr<Session>> without_room_;
     std::chrono::steady_clock::time_point spin_until_;
+    const std::chrono::milliseconds stall_limit_;
+    boost::asio::steady_timer look_timer_;
+    bool looking_ = false;
     std::vector<std::shared_ptr<Session>> to_flush_;
     std::vector<std::shared_ptr<Session>> flushing_;
 };

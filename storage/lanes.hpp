@@ -48,6 +48,15 @@ class Lanes {
         }
         return false;
     }
+    // Does any transfer wait for staging memory?
+    bool waited_for() const {
+        for (Lane* lane : open_) {
+            if (lane->read_staging().waited_for() || lane->write_staging().waited_for()) {
+                return true;
+            }
+        }
+        return false;
+    }
     void fence() {
         for (Lane* lane : open_) lane->fence();
     }

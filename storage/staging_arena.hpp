@@ -43,6 +43,7 @@ class StagingArena {
     // finds nothing waits again.
     void wait(StagingWaiter& waiter);
     void stop_waiting(StagingWaiter& waiter);
+    bool waited_for() const { return first_waiter_ != nullptr; }
     bool can_wake() const { return returned_ && first_waiter_ != nullptr; }
     void wake();
 

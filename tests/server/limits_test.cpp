@@ -156,6 +156,54 @@ TEST_CASE("limits: who does not send its payload does not keep others from sendi
     rig.check_clean();
 }
 
+// As many as there are first pieces of staging memory, each with one.
+TEST_CASE("limits: clients that stop with all staging memory in hand are cut, and nobody else") {
+    for (const CommandType type : {CommandType::write, CommandType::read}) {
+        RigOptions options = tiny(64 * kib);
+        options.stall_limit = std::chrono::milliseconds(100);
+        Rig rig(options);
+        {
+            Client quick = rig.enter();
+            REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+            std::vector<Client> stalled;
+            for (int i = 0; i != 4; ++i) {
+                Client& slow = stalled.emplace_back(rig.enter());
+                const Ask ask{type, 0, type == CommandType::write ? 1 * mib : 2 * mib};
+                const auto bytes = encoded(ask, slow.expect(ask));
+                slow.send_bytes(std::span(bytes).first(std::min<std::size_t>(bytes.size(), 1000)));
+                if (type == CommandType::read) {
+                    // Its answers fill the socket and then staging memory.
+                    for (int more = 0; more != 8; ++more) slow.send(ask);
+                }
+                rig.settle();
+            }
+            Client idle = rig.enter();
+            for (int i = 0; i != 3; ++i) {
+                CHECK(quick.ask({type, 0, 1 * mib}).error == Error::none);
+            }
+            CHECK(idle.ask({CommandType::read, 0, 1 * mib}).error == Error::none);
+        }
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("limits: a client that stops is left alone while nobody else waits") {
+    RigOptions options = tiny(64 * kib);
+    options.stall_limit = std::chrono::milliseconds(20);
+    Rig rig(options);
+    {
+        Client slow = rig.enter({.structured = false});
+        Client other = rig.enter();
+        REQUIRE(slow.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        for (int i = 0; i != 8; ++i) slow.send({CommandType::read, 0, 2 * mib});
+        rig.settle();
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        CHECK(other.ask({CommandType::read, 0, 16 * kib}).error == Error::none);
+        read_all(slow);
+    }
+    rig.check_clean();
+}
+
 // The one that is not taken has come in full, and nothing else comes that would wake the session.
 TEST_CASE("limits: a request that waits for others of its connection is taken after them") {
     for (const Variant& variant : variants) {

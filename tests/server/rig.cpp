@@ -47,7 +47,8 @@ std::pair<int, int> unix_pair() {
 
 }  // namespace
 
-Rig::Rig(const RigOptions& with) : options(with), worker(with.lanes, with.in_flight, with.trace) {
+Rig::Rig(const RigOptions& with)
+    : options(with), worker(with.lanes, with.in_flight, with.trace, with.stall_limit) {
     for (const char kind : options.devices) {
         auto memory = std::make_unique<storage::test::MemoryDevice>(
             static_cast<std::uint32_t>(devices.size()),

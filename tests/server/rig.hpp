@@ -32,6 +32,7 @@ struct RigOptions {
     SessionLimits limits = {};
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
     bool trace = false;
+    std::chrono::milliseconds stall_limit = Worker::patience;
 };
 
 enum class Transport { unix_, tcp };
