@@ -124,6 +124,7 @@ class Bar:
     most: bool = False  # the figure may be at most `limit`; else at least
     plus: float = 0  # added to that share of the reference
     either: bool = False  # one met among those of the same cell is enough
+    over: str = "*"  # the transport
 
     def text(self):
         sign = "<=" if self.most else ">="
@@ -151,19 +152,19 @@ BARS = [
     Bar("1M-*-qd8x4", HOST, "nbdkit", CPU, 0.8, most=True),
     Bar("4k-write-qd1", CUDA, HOST, "p50_us", 1.1, most=True),
     Bar("4k-read-qd1", CUDA, HOST, "p50_us", 1.0, most=True, plus=8),
-    Bar("4k-*-qd1", CUDA, None, "iops", 75_000),
+    Bar("4k-*-qd1", CUDA, None, "iops", 75_000, over="unix"),
     Bar("4k-read-qd32", CUDA, HOST, "iops", 0.7),
     Bar("4k-write-qd32", CUDA, HOST, "iops", 0.9),
-    Bar("4k-*-qd32x4", CUDA, None, "iops", 1_000_000),
+    Bar("4k-*-qd32x4", CUDA, None, "iops", 1_000_000, over="unix"),
     Bar("4k-*-qd32x8", CUDA, HOST, "iops", 0.8),
     Bar("4k-*-qd32x8", CUDA, "nbdkit", "iops", 1.5),
     Bar("128k-*-qd8", CUDA, HOST, "mbps", 0.9),
-    Bar("128k-*-qd16", CUDA, None, "mbps", 8_000),
+    Bar("128k-*-qd16", CUDA, None, "mbps", 8_000, over="unix"),
     Bar("1M-*-qd8", CUDA, HOST, "mbps", 0.9),
-    Bar("1M-*-qd8", CUDA, None, "mbps", 9_500),
+    Bar("1M-*-qd8", CUDA, None, "mbps", 9_500, over="unix"),
     Bar("1M-*-qd8x4", CUDA, HOST, "mbps", 0.8),
     Bar("1M-*-qd8x4", CUDA, "nbdkit", "mbps", 1.0),
-    Bar("1M-*-qd8x4", CUDA, None, "mbps", 25_000),
+    Bar("1M-*-qd8x4", CUDA, None, "mbps", 25_000, over="unix"),
     Bar("1M-*-qd8x8", CUDA, None, "mbps", 30_000, either=True),
     Bar("1M-*-qd8x8", CUDA, "sockets", "mbps", 0.95, either=True),
     Bar("1M-*-qd8x12", CUDA, None, "mbps", 30_000, either=True),
@@ -506,7 +507,8 @@ def bars(comparison):
     for result in comparison.results:
         for bar in BARS:
             if not (fnmatch.fnmatchcase(result["cell"], bar.cells)
-                    and fnmatch.fnmatchcase(result["server"], bar.subject)):
+                    and fnmatch.fnmatchcase(result["server"], bar.subject)
+                    and fnmatch.fnmatchcase(result["transport"], bar.over)):
                 continue
             value = result["median"][bar.metric]
             reference, against = 1.0, None
