@@ -38,6 +38,9 @@ struct DeviceOptions {
     std::string id;                         // "host", "cuda:0"
     std::optional<std::uint64_t> reserve;   // bytes never taken; unset: the device's own default
     std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
+    // Only of GPUs: bytes mapped into the CPU's address space at most; unset: what can be.
+    std::optional<std::uint64_t> mapped;
+    bool resident = true;  // only of GPUs: may a kernel linger to serve small copies?
     bool operator==(const DeviceOptions&) const = default;
 };
 

@@ -51,6 +51,7 @@ inline constexpr ByteRange chunk_size{64 * KiB, 16 * MiB, true};
 inline constexpr ByteRange pinned{1 * MiB, 1 * GiB, true};
 inline constexpr ByteRange reserve{0, largest_export};
 inline constexpr ByteRange capacity{64 * KiB, largest_export};
+inline constexpr ByteRange mapped{0, largest_export};
 inline constexpr ByteRange in_flight{largest_request, 1024 * GiB};
 
 Checked<std::uint64_t> integer(std::string_view text, IntegerRange range);

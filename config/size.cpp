@@ -78,9 +78,9 @@ std::variant<Size, std::string> parse_percent(std::string_view text) {
 }  // namespace
 
 std::variant<Size, std::string> parse_size(std::string_view text) {
-    if (text.empty()) return std::string("the size is empty; write for example 8G or 50%");
+    if (text.empty()) return std::string("the size is empty; write for example 8G");
     if (text[0] == '-') {
-        return fmt::format("{} is negative; write for example 8G or 50%", in_quotes(text));
+        return fmt::format("{} is negative; write for example 8G", in_quotes(text));
     }
     if (text.back() == '%') return parse_percent(text);
 
@@ -96,7 +96,7 @@ std::variant<Size, std::string> parse_size(std::string_view text) {
         well_formed = well_formed && !fraction.empty();
     }
     if (!well_formed) {
-        return fmt::format("{} is not a size; write for example 8G, 1.5GiB, 4096 or 50%",
+        return fmt::format("{} is not a size; write for example 8G, 1.5GiB or 4096",
                            in_quotes(text));
     }
 

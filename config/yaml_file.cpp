@@ -93,12 +93,20 @@ void read_listeners(Report& report, const YamlValue& value, Options& options) {
 void read_devices(Report& report, const YamlValue& list, std::vector<DeviceOptions>& out) {
     Unique unique(report);
     for (const YamlValue& item : read_list(report, list, rules::most_devices)) {
-        const YamlMap map(report, item, {"id", "reserve", "capacity"});
+        const YamlMap map(report, item, {"id", "reserve", "capacity", "mapped", "resident"});
         DeviceOptions device;
         const auto id = map.read("id", Scalar::any, device.id, rules::device_id);
         map.require("id", id, "cuda:0");
         map.read("reserve", Scalar::any, device.reserve, bytes_in(rules::reserve));
         map.read("capacity", Scalar::any, device.capacity, bytes_in(rules::capacity));
+        map.read("mapped", Scalar::any, device.mapped, bytes_in(rules::mapped));
+        map.read("resident", Scalar::plain, device.resident, rules::boolean);
+        for (const std::string_view key : {"mapped", "resident"}) {
+            const auto value = map.find(key);
+            if (device.id != "host" || !value) continue;
+            report.add(value->place(), map.path_of(key),
+                       "is for GPUs, whose memory the CPU cannot address as it is; leave it out");
+        }
         if (id == Outcome::good) {
             unique.check(device.id, map.find("id")->place(), map.path_of("id"),
                          in_quotes(device.id));

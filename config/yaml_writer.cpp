@@ -44,6 +44,9 @@ void write_devices(Writer& out, const Options& options) {
         out.line("  - id: {}", device.id);
         if (device.reserve) out.line("    reserve: {}", bytes(*device.reserve));
         if (device.capacity) out.line("    capacity: {}", bytes(*device.capacity));
+        if (device.id == "host") continue;
+        if (device.mapped) out.line("    mapped: {}", bytes(*device.mapped));
+        out.line("    resident: {}", device.resident);
     }
 }
 

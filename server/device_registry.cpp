@@ -33,6 +33,8 @@ std::unique_ptr<storage::Device> open_gpu(std::uint32_t number,
     storage::cuda::CudaDeviceOptions cuda;
     cuda.reserve = options.reserve;
     cuda.capacity = options.capacity;
+    cuda.mapped = options.mapped;
+    cuda.resident = options.resident;
     return storage::cuda::open_cuda_device(number, ordinal, cuda);
 #else
     static_cast<void>(number);
@@ -50,7 +52,9 @@ config::DeviceOptions DeviceRegistry::options_of(const std::string& id) const {
     for (const config::DeviceOptions& options : options_) {
         if (options.id == id) return options;
     }
-    return {.id = id, .reserve = {}, .capacity = {}};
+    config::DeviceOptions defaults;
+    defaults.id = id;
+    return defaults;
 }
 
 storage::Device& DeviceRegistry::open(const std::string& id) {

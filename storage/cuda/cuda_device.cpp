@@ -113,7 +113,7 @@ void CudaDevice::describe() {
 // --- mapping -------------------------------------------------------------------------------------
 
 std::string CudaDevice::open_mapping() {
-    if (!options_.mapping) return "switched off";
+    if (options_.mapped == 0U) return "switched off";
     std::string why_not;
     vulkan_ = VulkanMemory::open(uuid_, why_not);
     if (vulkan_ != nullptr) why_not = try_mapping();

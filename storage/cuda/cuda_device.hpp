@@ -15,8 +15,8 @@ namespace gpunbd::storage::cuda {
 struct CudaDeviceOptions {
     std::optional<std::uint64_t> reserve;   // bytes left to the GPU's other users
     std::optional<std::uint64_t> capacity;  // bytes taken at most
-    std::optional<std::uint64_t> mapped;    // bytes mapped into the CPU's address space at most
-    bool mapping = true;                    // false: none is mapped
+    // Bytes mapped into the CPU's address space at most; 0: none, unset: what can be.
+    std::optional<std::uint64_t> mapped;
     // false: no kernel lingers on the GPU to serve small copies. Where others compute on the same
     // GPU, a lingering kernel of ours takes turns from them.
     bool resident = true;

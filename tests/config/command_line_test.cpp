@@ -90,8 +90,9 @@ TEST_CASE("serve with every flag") {
     CHECK(o.exports[0].provision == Provision::full);
     CHECK(o.exports[0].page_size == 4 * MiB);
     CHECK(o.exports[0].read_only);
-    CHECK(o.devices == std::vector<DeviceOptions>{{"cuda:0", 2 * GiB, std::nullopt},
-                                                  {"host", 2 * GiB, std::nullopt}});
+    CHECK(o.devices ==
+          std::vector<DeviceOptions>{{"cuda:0", 2 * GiB, std::nullopt, std::nullopt, true},
+                                     {"host", 2 * GiB, std::nullopt, std::nullopt, true}});
     CHECK(o.tcp == std::vector<TcpListener>{{"0.0.0.0", 1234}, {"::", 1234}});
     CHECK(o.unix_sockets ==
           std::vector<UnixListener>{{"/run/a.sock", 0600, ""}, {"/run/b.sock", 0600, ""}});
@@ -225,8 +226,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --size: '8GB' has a decimal unit, and sizes are binary; write 8G or 8GiB"},
         {{"serve", "--size", "1000"},
          "gpunbd serve: --size: '1000' is not a multiple of 512 bytes; use for example 512"},
-        {{"serve", "--size="},
-         "gpunbd serve: --size: the size is empty; write for example 8G or 50%"},
+        {{"serve", "--size="}, "gpunbd serve: --size: the size is empty; write for example 8G"},
         {{"serve", "--name", "a\nb"},
          "gpunbd serve: --name: 'a\\nb' holds a control character; use printable text"},
         {{"serve", "--name", "\xff"},

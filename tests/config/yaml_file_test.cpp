@@ -55,8 +55,8 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.tcp == std::vector<TcpListener>{{"127.0.0.1", 10809}, {"::1", 10809}});
     CHECK(o.unix_sockets == std::vector<UnixListener>{{"/run/gpunbd.sock", 0660, "root:disk"}});
     REQUIRE(o.devices.size() == 2);
-    CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB});
-    CHECK(o.devices[1] == DeviceOptions{"host", std::nullopt, 8 * GiB});
+    CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB, 32 * GiB, true});
+    CHECK(o.devices[1] == DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, true});
     REQUIRE(o.exports.size() == 3);
     CHECK(o.exports[0].name == "scratch");
     CHECK(o.exports[0].description == "Scratch space in GPU memory");
@@ -271,6 +271,16 @@ TEST_CASE("ranges") {
          "f:2:36: limits.in_flight_per_connection: '1M' is out of range; write 32M to 1T\n"},
         {"capacity", "exports: [{}]\ndevices: [{id: host, capacity: 0}]\n",
          "f:2:32: devices[0].capacity: '0' is out of range; write 64K to 4194304T\n"},
+        {"mapped", "exports: [{}]\ndevices: [{id: cuda:0, mapped: -1}]\n",
+         "f:2:32: devices[0].mapped: '-1' is negative; write for example 8G\n"},
+        {"resident", "exports: [{}]\ndevices: [{id: cuda:0, resident: maybe}]\n",
+         "f:2:34: devices[0].resident: 'maybe' is neither true nor false\n"},
+        {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
+         "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
+         "leave it out\n"},
+        {"and the other", "exports: [{}]\ndevices: [{resident: true, id: host}]\n",
+         "f:2:22: devices[0].resident: is for GPUs, whose memory the CPU cannot address as it is; "
+         "leave it out\n"},
     };
     check(rows);
 }
@@ -503,6 +513,8 @@ Options random_options(std::mt19937_64& random) {
         device.id = "cuda:" + std::to_string(i);
         if (coin()) device.reserve = pick(1 << 20);
         if (coin()) device.capacity = 64 * KiB + pick(1 << 20);
+        if (coin()) device.mapped = pick(1 << 20);
+        device.resident = coin();
     }
     const char* names[] = {"",  "a", "it's", "~",        "null", "true",
                            "5", "#", "x: y", "\xc3\xa9", "- "};

@@ -220,7 +220,7 @@ std::uint64_t bytes_other_than(Lane& lane, const Slab& slab, std::byte value) {
 TEST_CASE("every path copies any range at any alignment") {
     for (const bool mapping : {true, false}) {
         CudaDeviceOptions options;
-        options.mapping = mapping;
+        if (!mapping) options.mapped = 0;
         const auto device = open(options);
         const OwnedSlab owned(*device, 64 * mib);
         CAPTURE(device->info().access);
@@ -390,7 +390,7 @@ TEST_CASE("slabs are had until the GPU is full") {
 TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
     for (const bool mapping : {true, false}) {
         CudaDeviceOptions options;
-        options.mapping = mapping;
+        if (!mapping) options.mapped = 0;
         const auto device = open(options);
         const auto lane = open_cuda_lane(*device, usual, only(Path::copy_engine));
         std::size_t held = 0;
