@@ -14,6 +14,7 @@
 #include "server/export_factory.hpp"
 #include "server/numa.hpp"
 #include "server/socket_activation.hpp"
+#include "storage/signals_blocked.hpp"
 
 namespace gpunbd::server {
 
@@ -120,11 +121,7 @@ void Server::start_workers() {
     const std::uint32_t count = worker_count(options_);
     const std::uint64_t in_flight = options_.limits.in_flight / count;
     const std::vector<int> nodes = devices_.numa_nodes();
-    // Signals are for the main thread.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const storage::SignalsBlocked blocked;
     for (std::uint32_t i = 0; i != count; ++i) {
         workers_.push_back(
             std::make_unique<Worker>(lane_options(options_.pipeline), in_flight, options_.trace));
@@ -135,7 +132,6 @@ void Server::start_workers() {
         });
         ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Server::accepted(int fd) {

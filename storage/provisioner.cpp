@@ -2,19 +2,15 @@
 
 #include <pthread.h>
 
-#include <csignal>
 #include <utility>
+
+#include "storage/signals_blocked.hpp"
 
 namespace gpunbd::storage {
 
 Provisioner::Provisioner(std::function<void()> work) : work_(std::move(work)) {
-    // Signals are for the main thread.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     thread_ = std::thread([this] { run(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     ::pthread_setname_np(thread_.native_handle(), "provisioner");
 }
 

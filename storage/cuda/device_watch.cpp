@@ -1,10 +1,7 @@
 #include "storage/cuda/device_watch.hpp"
 
-#include <pthread.h>
-
-#include <csignal>
-
 #include "storage/cuda/cuda_error.hpp"
+#include "storage/signals_blocked.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -16,13 +13,8 @@ constexpr auto look_every = std::chrono::milliseconds(250);
 
 DeviceWatch::DeviceWatch(DeviceState& state)
     : state_(state), stream_(state.ordinal, Stream::Priority::normal) {
-    // Signals are for the main thread.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void DeviceWatch::watch(const std::stop_token& stop) {

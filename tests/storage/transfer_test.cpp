@@ -46,6 +46,11 @@ RigOptions options_of(const Setting& setting) {
     return options;
 }
 
+struct CountingOwner final : TransferOwner {
+    int told = 0;
+    void transfer_moved(Transfer&) override { ++told; }
+};
+
 // A rig, one client, and its requests one after another.
 struct Client {
     Rig rig;
@@ -185,9 +190,7 @@ TEST_CASE("transfers: on a device in place, payload goes to the page and comes f
     RigOptions options;
     Rig rig(options);
     StagingAccount account;
-    struct Owner final : TransferOwner {
-        void transfer_moved(Transfer&) override {}
-    } owner;
+    CountingOwner owner;
     WriteTransfer write;
     write.begin(*rig.volume, *rig.lanes, account, owner, page - 10, 20);
     iovec lent[3];
@@ -235,10 +238,7 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
         Rig rig(options);
         rig.script.hold = true;
         StagingAccount account;
-        struct Owner final : TransferOwner {
-            int told = 0;
-            void transfer_moved(Transfer&) override { ++told; }
-        } owner;
+        CountingOwner owner;
         WriteTransfer write;
         write.begin(*rig.volume, *rig.lanes, account, owner, 0, 16 * page);
         CHECK(account.writes == std::size_t{slots} * chunk);
@@ -269,9 +269,7 @@ TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
     options.lanes = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib};
     Rig rig(options);
     StagingAccount account;
-    struct Owner final : TransferOwner {
-        void transfer_moved(Transfer&) override {}
-    } owner;
+    CountingOwner owner;
     WriteTransfer write;
     write.begin(*rig.volume, *rig.lanes, account, owner, 0, 16 * page);
     CHECK(account.writes == 6 * chunk);
@@ -293,11 +291,8 @@ TEST_CASE("transfers: a TRIM of many pages is spread over turns, and others are 
         REQUIRE(rig.volume->map(number, ref) == Status::ok);
     }
     StagingAccount account;
-    struct Owner final : TransferOwner {
-        int told = 0;
-        void transfer_moved(Transfer&) override { ++told; }
-    } owner;
-    Owner reader;
+    CountingOwner owner;
+    CountingOwner reader;
     ZeroTransfer zero;
     zero.begin(*rig.volume, *rig.lanes, account, owner, 1, 100 * page - 1, false);
     CHECK_FALSE(zero.done());
