@@ -127,6 +127,21 @@ TEST_CASE("listeners: absent, empty, and only Unix") {
     CHECK(unix_only.options.unix_sockets.size() == 1);
 }
 
+TEST_CASE("devices: what a GPU maps, and whether a kernel lingers") {
+    const Loaded loaded = load_text(
+        "exports: [{}]\n"
+        "devices: [{id: cuda:0}, {id: cuda:1, mapped: 0, resident: false}, {id: host}]",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    const auto& devices = loaded.options.devices;
+    CHECK(devices[0] == DeviceOptions{"cuda:0", std::nullopt, std::nullopt, std::nullopt, true});
+    CHECK(devices[1] == DeviceOptions{"cuda:1", std::nullopt, std::nullopt, 0, false});
+    // Nothing of the GPU's is written for the host, whose entry would then be refused.
+    const Loaded again = load_text(to_yaml(loaded.options), "f");
+    CHECK(joined(again.problems) == "");
+    CHECK(again.options == loaded.options);
+}
+
 TEST_CASE("keys") {
     const Row rows[] = {
         {"near a known one", "exports: [{}]\nthread: 2\n",
@@ -273,6 +288,11 @@ TEST_CASE("ranges") {
          "f:2:32: devices[0].capacity: '0' is out of range; write 64K to 4194304T\n"},
         {"mapped", "exports: [{}]\ndevices: [{id: cuda:0, mapped: -1}]\n",
          "f:2:32: devices[0].mapped: '-1' is negative; write for example 8G\n"},
+        {"mapped, share", "exports: [{}]\ndevices: [{id: cuda:0, mapped: 50%}]\n",
+         "f:2:32: devices[0].mapped: '50%' is a share, which only the size of an export can be; "
+         "write bytes, for example 64M\n"},
+        {"mapped, offsets", "exports: [{}]\ndevices: [{id: cuda:0, mapped: 4194305T}]\n",
+         "f:2:32: devices[0].mapped: '4194305T' is out of range; write 0 to 4194304T\n"},
         {"resident", "exports: [{}]\ndevices: [{id: cuda:0, resident: maybe}]\n",
          "f:2:34: devices[0].resident: 'maybe' is neither true nor false\n"},
         {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
