@@ -34,7 +34,7 @@ class FaultyDevice final : public Device {
         }
         const Status status = inner_->allocate(bytes, provision, out);
         out.address = reinterpret_cast<std::uintptr_t>(out.cpu);
-        out.cpu = nullptr;
+        if (script_.in_place_up_to == 0) out.cpu = nullptr;
         return status;
     }
     void release(Slab& slab) noexcept override {
@@ -67,7 +67,9 @@ class FaultyLane final : public Lane {
         read_staging_.adopt(memory_.data(), options.pinned);
         write_staging_.adopt(memory_.data() + options.pinned, options.pinned);
     }
-    bool receives_into(const Slab&, std::uint32_t) const override { return false; }
+    bool receives_into(const Slab& slab, std::uint32_t length) const override {
+        return slab.cpu != nullptr && length <= device_.script().in_place_up_to;
+    }
     bool sends_from(const Slab&, std::uint32_t) const override { return false; }
 
  protected:

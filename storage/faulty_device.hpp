@@ -1,5 +1,6 @@
 // A device for tests: wraps another whose memory the CPU can address, hides that, so that every
-// byte passes the staged pipeline, and fails or delays what a script says. The pipeline of a GPU is
+// byte passes the staged pipeline, but for writes as short as the script says, and fails or delays
+// what the script says. The pipeline of a GPU is
 // tested with it on machines that have none.
 #pragma once
 
@@ -20,6 +21,8 @@ struct FaultScript {
     std::atomic<std::int64_t> copies_until_dead{never};     // the device fails for good there
     std::atomic<std::uint32_t> turns_per_copy{1};           // a copy ends after so many turns
     std::atomic<bool> hold{false};                          // no copy ends while this is set
+    // Bytes. Writes no longer than this are received in place; set before slabs are allocated.
+    std::atomic<std::uint32_t> in_place_up_to{0};
     std::atomic<std::uint64_t> copies_seen{0};
 };
 

@@ -24,7 +24,8 @@ std::uint32_t Transfer::next_length() const {
 
 void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
     const std::uint64_t in_page = volume_->offset_in_page(chunk.offset);
-    std::byte* const mapping = chunk.page.cpu();
+    // A write takes the mapping at once or, for good reason, not at all.
+    std::byte* const mapping = kind == Copy::Kind::write ? nullptr : chunk.page.cpu();
     chunk.copy.kind = kind;
     chunk.copy.status = Status::ok;
     chunk.copy.length = chunk.length;

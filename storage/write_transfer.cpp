@@ -10,6 +10,7 @@ namespace gpunbd::storage {
 void WriteTransfer::begin(Volume& volume, Lanes& lanes, StagingAccount& account,
                           TransferOwner& owner, std::uint64_t offset, std::uint32_t length) {
     start(volume, lanes, account, owner, offset, length);
+    begin_ = offset;
     filled_ = 0;
     filled_bytes_ = 0;
     advance();
@@ -30,7 +31,7 @@ void WriteTransfer::advance() {
             return;
         }
         Lane& lane = lanes_->to(next.page.device());
-        if (lane.receives_into(next.page.slab(), next.length)) {
+        if (lane.receives_into(next.page.slab(), length_in_page())) {
             next.memory = next.page.cpu() + volume_->offset_in_page(position_);
         } else if (!stage(next, Copy::Kind::write, lane, lane.write_staging(), account_->writes)) {
             next.page.reset();
@@ -38,6 +39,11 @@ void WriteTransfer::advance() {
         }
         issue(next);
     }
+}
+
+std::uint32_t WriteTransfer::length_in_page() const {
+    const std::uint64_t before = std::min(volume_->offset_in_page(position_), position_ - begin_);
+    return static_cast<std::uint32_t>(before) + next_length();
 }
 
 std::size_t WriteTransfer::lend(std::span<iovec> out) const {

@@ -40,7 +40,10 @@ class WriteTransfer final : public Transfer {
     void chunk_moved(Chunk& chunk) override;
     void release(Chunk& chunk);
     void release_done();
+    // Bytes that all of this write has in the page of position_: its chunks there go one way.
+    std::uint32_t length_in_page() const;
 
+    std::uint64_t begin_ = 0;         // in the volume, bytes
     std::uint32_t filled_ = 0;        // chunks before this one are full
     std::uint32_t filled_bytes_ = 0;  // of chunk number filled_
 };

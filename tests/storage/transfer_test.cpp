@@ -22,6 +22,7 @@ struct Setting {
     std::uint32_t turns_per_copy;
     std::uint64_t stripe_size = 0;
     std::uint64_t capacity = std::uint64_t{1} << 40;
+    std::uint32_t in_place_up_to = 0;
 };
 
 // For linear layouts over several devices, each but the last has one page.
@@ -34,6 +35,7 @@ constexpr Setting settings[] = {
     {"striped, staged and in place", "sh", 2, 64 * kib, 1, page},
     {"striped, three staged", "sss", 2, 64 * kib, 2, page},
     {"linear, mixed", "hshs", 2, 128 * kib, 1, 0, page},
+    {"short in place, long staged", "s", 2, 256 * kib, 1, 0, std::uint64_t{1} << 40, chunk},
 };
 
 RigOptions options_of(const Setting& setting) {
@@ -60,6 +62,7 @@ struct Client {
 
     explicit Client(const Setting& setting) : rig(options_of(setting)), random(setting.slots) {
         rig.script.turns_per_copy = setting.turns_per_copy;
+        rig.script.in_place_up_to = setting.in_place_up_to;
     }
     Status finish(Job& job) {
         REQUIRE(run(*rig.lanes, {&job}, random));
@@ -259,6 +262,38 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
         rig.check_idle(*rig.lanes);
         rig.check_pages();
     }
+}
+
+TEST_CASE("transfers: what a write has in one page goes one way, whatever the chunk size") {
+    Client client({.name = "",
+                   .devices = "s",
+                   .slots = 2,
+                   .pinned = 256 * kib,
+                   .turns_per_copy = 1,
+                   .in_place_up_to = chunk});
+    struct Case {
+        std::uint64_t offset;
+        std::uint32_t length;
+        std::uint64_t copies;
+    };
+    constexpr Case cases[] = {
+        {0, chunk, 0},
+        {100, chunk, 0},
+        {0, chunk + 1, 2},                 // not one copy and a byte in place
+        {0, page, 2},                      // nor a last chunk in place
+        {page - 1000, 2000, 0},            // in place on either side
+        {page - 1000, 1000 + page, 2},     // one side in place, the other staged
+        {chunk - 1, page - chunk + 2, 2},  // the other way round
+    };
+    for (const Case& one : cases) {
+        CAPTURE(one.offset);
+        CAPTURE(one.length);
+        const std::uint64_t before = client.rig.script.copies_seen;
+        REQUIRE(client.write(one.offset, one.length) == Status::ok);
+        CHECK(client.rig.script.copies_seen - before == one.copies);
+        REQUIRE(client.read_all() == Status::ok);
+    }
+    client.check_clean();
 }
 
 TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
