@@ -87,6 +87,16 @@ __attribute__((target("sse4.1"))) void load_streaming(std::byte* to, const std::
 
 void store_fence() { _mm_sfence(); }
 
+// Written out: CPUs without it execute its code as no operation, compilers emit it only for CPUs
+// that have it.
+void demote(const std::byte* memory, std::size_t length) {
+    constexpr std::size_t line = 64;
+    const std::byte* const end = memory + length;
+    for (const std::byte* at = memory; at < end; at += line) {
+        asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(at) : "memory");  // cldemote (%rax)
+    }
+}
+
 #else
 
 void store_streaming(std::byte* to, const std::byte* from, std::size_t length) {
@@ -96,6 +106,7 @@ void load_streaming(std::byte* to, const std::byte* from, std::size_t length) {
     std::memcpy(to, from, length);
 }
 void store_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+void demote(const std::byte*, std::size_t) {}
 
 #endif
 

@@ -11,6 +11,7 @@
 #endif
 
 #include "storage/cuda/cuda_error.hpp"
+#include "storage/cuda/recent_writers.hpp"
 #include "storage/store.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -21,6 +22,7 @@ constexpr std::size_t line = 64;                 // bytes: words of their own in
 constexpr std::uint32_t group_bytes = 64 << 10;  // an engine's group is closed when it has so many
 constexpr std::uint32_t polls_per_clock = 32;    // polls between looks at the clock
 constexpr auto look_every = std::chrono::milliseconds(1);
+constexpr std::uint32_t many_writers = 8;       // threads
 constexpr std::size_t scratch_bytes = 8 << 10;  // counters below, a place to warm up above
 constexpr std::size_t scratch_counter_bytes = 256;
 
@@ -55,6 +57,15 @@ std::string to_text(const Copy& copy) {
 
 std::uint32_t units_of(const Copy& copy) {
     return (copy.length + copy_unit_bytes - 1) / copy_unit_bytes;
+}
+
+// What a GPU fetches while it lies changed in a CPU's own cache has to be searched for there. When
+// many workers write at once, to several GPUs above all, the machine's copying slows down over that
+// searching to less than half; with few, handing the memory over costs more than it saves. Measured
+// on two H200s, tests/bench/RESULTS.md.
+void hand_over(const Copy& write) {
+    if (note_writer(std::chrono::steady_clock::now()) < many_writers) return;
+    demote(write.staging, write.length);
 }
 
 std::byte* device_pointer(const Copy& copy) { return reinterpret_cast<std::byte*>(copy.address); }
@@ -275,6 +286,7 @@ void CudaLane::submit(Waiting& waiting) {
         const Path path = path_of(*copy, load, waiting.bytes);
         if (!has_place(*copy, path)) break;
         waiting.pop();
+        if (copy->kind == Copy::Kind::write && path != Path::mapping) hand_over(*copy);
         switch (path) {
             case Path::mapping:
             case Path::streaming_load:

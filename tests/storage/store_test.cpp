@@ -73,5 +73,16 @@ TEST_CASE("load_streaming: every alignment and length, and not a byte beside it"
     }
 }
 
+TEST_CASE("demote: a hint that changes nothing") {
+    std::vector<Line> memory(longest / line + 3);
+    auto* const base = memory.front().bytes;
+    for (std::size_t i = 0; i != memory.size() * line; ++i) base[i] = pattern(i);
+    const std::vector<Line> before = memory;
+    for (std::size_t from = 0; from != line; ++from) {
+        for (const std::size_t length : {0U, 1U, 64U, 65U, 300U}) demote(base + from, length);
+    }
+    CHECK(std::memcmp(base, before.front().bytes, memory.size() * line) == 0);
+}
+
 }  // namespace
 }  // namespace gpunbd::storage::test
