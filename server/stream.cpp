@@ -14,6 +14,9 @@ namespace gpunbd::server {
 
 namespace {
 
+// Bytes that TCP takes and cannot send yet. With more of them a client that reads fast finds what
+// has left the cache long ago.
+constexpr int unsent_over_tcp = 1 << 20;
 constexpr int unix_buffer = 2 << 20;  // bytes; the default holds less than 32 requests of 4 KiB
 
 std::string describe_peer(int fd) {
@@ -70,6 +73,7 @@ Stream::Stream(Socket socket) : socket_(std::move(socket)) {
         set(fd, SOL_SOCKET, SO_RCVBUF, unix_buffer);
     } else {
         set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_over_tcp);
         set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     }
 }

@@ -98,6 +98,28 @@ TEST_CASE("outbox: parts of every length, in pieces of every number") {
     }
 }
 
+TEST_CASE("outbox: a long payload leaves by itself, after its header") {
+    const std::string payload(512 << 10, 'x');
+    Texts texts;
+    Told told;
+    texts.add(nullptr, "1", "short");
+    texts.add(nullptr, "long:", payload, &told);
+    texts.add(nullptr, "", payload);
+    texts.add(nullptr, "2", "short");
+    texts.add(nullptr, "3");
+    constexpr std::size_t all = 4 << 20;
+    CHECK(texts.send(all) == "1short");
+    CHECK(texts.send(3) == "lon");
+    CHECK(texts.send(all) == "g:");
+    CHECK(texts.send(1000) == payload.substr(0, 1000));
+    CHECK(told.sents == 0);
+    CHECK(texts.send(all) == payload.substr(1000));
+    CHECK(told.sents == 1);
+    CHECK(texts.send(all) == payload);
+    CHECK(texts.send(all) == "2short3");
+    CHECK(texts.outbox.empty());
+}
+
 TEST_CASE("outbox: who is told is told with the last byte, not before") {
     Texts texts;
     Told told;
