@@ -32,12 +32,11 @@ enum class Provision {
 
 // One device allocation, many pages long.
 struct Slab {
-    std::byte* cpu = nullptr;     // where the CPU addresses it; null: only through a lane
-    std::uint64_t address = 0;    // in the device's own address space
-    std::uint64_t bytes = 0;      // 0: no slab
-    std::uint64_t handle = 0;     // the device's own name for it
-    bool write_combined = false;  // cpu is uncached: store in order and wide, never load
-    bool resident = false;        // allocated with Provision::full
+    std::byte* cpu = nullptr;   // where the CPU addresses it; null: only through a lane
+    std::uint64_t address = 0;  // in the device's own address space
+    std::uint64_t bytes = 0;    // 0: no slab
+    std::uint64_t handle = 0;   // the device's own name for it
+    bool resident = false;      // allocated with Provision::full
 };
 
 class Device {

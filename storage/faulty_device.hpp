@@ -1,7 +1,6 @@
 // A device for tests: wraps another whose memory the CPU can address, hides that, so that every
-// byte passes the staged pipeline, but for writes as short as the script says, and fails or delays
-// what the script says. The pipeline of a GPU is
-// tested with it on machines that have none.
+// byte passes the staged pipeline, but for writes as short as a script says, and fails or delays
+// what the script says. The pipeline of a GPU is tested with it on machines that have none.
 #pragma once
 
 #include <atomic>

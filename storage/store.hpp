@@ -1,12 +1,15 @@
-// What the CPU does with memory that a device shares with it: mappings of device memory, which are
-// write-combined, and staging memory.
+// What the CPU does with pages that it addresses, in its own memory or in a device's, and with
+// staging memory.
 #pragma once
 
 #include <cstddef>
 
 namespace gpunbd::storage {
 
-// Copies with wide non-temporal stores, in order. Visible to the device after a store fence.
+// Copies with wide non-temporal stores, in order: into a mapping, which is write-combined, and into
+// host memory of which more is written than the caches hold. Visible to the device, and to other
+// threads, after a store fence; a locked instruction is one too, so that a page is unpinned behind
+// what was streamed into it.
 void store_streaming(std::byte* to, const std::byte* from, std::size_t length);
 // Copies out of a write-combined mapping with streaming loads, many times faster than memcpy there.
 void load_streaming(std::byte* to, const std::byte* from, std::size_t length);

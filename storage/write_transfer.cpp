@@ -85,10 +85,10 @@ std::size_t WriteTransfer::fill(std::span<const std::byte> payload) {
         const std::size_t part =
             std::min<std::size_t>(payload.size() - total, filling.length - filled_bytes_);
         std::byte* const to = filling.memory + filled_bytes_;
-        if (!filling.staged && filling.page.slab().write_combined) {
-            store_streaming(to, payload.data() + total, part);
-        } else {
+        if (filling.staged) {  // for the device to fetch at once
             std::memcpy(to, payload.data() + total, part);
+        } else {
+            store_streaming(to, payload.data() + total, part);
         }
         total += part;
         filled(part);

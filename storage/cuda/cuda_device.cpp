@@ -256,7 +256,6 @@ bool CudaDevice::allocate_mapped(std::uint64_t bytes, Slab& out) {
     out.cpu = memory.cpu;
     out.address = reinterpret_cast<std::uintptr_t>(memory.device);
     out.handle = handle;
-    out.write_combined = true;
     return true;
 }
 

@@ -99,7 +99,6 @@ TEST_CASE("host device: a slab is zeroes, all of it the CPU's, and starts on a h
             REQUIRE(device->allocate(bytes, provision, slab) == Status::ok);
             CHECK(slab.bytes == bytes);
             CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu));
-            CHECK_FALSE(slab.write_combined);
             CHECK(slab.resident == (provision == Provision::full));
             if (bytes >= 2 * mib) CHECK(slab.address % (2 * mib) == 0);
             CHECK(zeroes(slab.cpu, bytes));
