@@ -11,17 +11,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "storage/store.hpp"
+#include "tests/bench/cpu_time.hpp"
 
 namespace {
 
 constexpr std::size_t message = 1 << 20;         // bytes
-constexpr std::size_t device_bytes = 256 << 20;  // on each GPU, written round and round
+constexpr std::size_t device_bytes = 256 << 20;  // of each slot, written round and round
 constexpr std::size_t ring = 4;                  // messages in pinned memory
 
 struct Options {
@@ -48,12 +48,7 @@ void check(cudaError_t error) {
     if (error != cudaSuccess) fail(cudaGetErrorString(error));
 }
 
-std::uint64_t cpu_ns() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
-           static_cast<std::uint64_t>(time.tv_nsec);
-}
+std::uint64_t cpu_ns() { return gpunbd::bench::clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 void send_messages(int socket, Shared& shared) {
     static const std::vector<std::byte> payload(message, std::byte{0x5a});

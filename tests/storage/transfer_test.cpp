@@ -25,6 +25,13 @@ struct Setting {
     std::uint32_t in_place_up_to = 0;
 };
 
+constexpr Setting short_in_place = {.name = "short in place, long staged",
+                                    .devices = "s",
+                                    .slots = 2,
+                                    .pinned = 256 * kib,
+                                    .turns_per_copy = 1,
+                                    .in_place_up_to = chunk};
+
 // For linear layouts over several devices, each but the last has one page.
 constexpr Setting settings[] = {
     {"in place", "h", 2, 256 * kib, 1},
@@ -35,7 +42,7 @@ constexpr Setting settings[] = {
     {"striped, staged and in place", "sh", 2, 64 * kib, 1, page},
     {"striped, three staged", "sss", 2, 64 * kib, 2, page},
     {"linear, mixed", "hshs", 2, 128 * kib, 1, 0, page},
-    {"short in place, long staged", "s", 2, 256 * kib, 1, 0, std::uint64_t{1} << 40, chunk},
+    short_in_place,
 };
 
 RigOptions options_of(const Setting& setting) {
@@ -265,12 +272,7 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
 }
 
 TEST_CASE("transfers: what a write has in one page goes one way, whatever the chunk size") {
-    Client client({.name = "",
-                   .devices = "s",
-                   .slots = 2,
-                   .pinned = 256 * kib,
-                   .turns_per_copy = 1,
-                   .in_place_up_to = chunk});
+    Client client(short_in_place);
     struct Case {
         std::uint64_t offset;
         std::uint32_t length;
