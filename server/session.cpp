@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "storage/store.hpp"
+
 namespace gpunbd::server {
 
 namespace asio = boost::asio;
@@ -356,7 +358,8 @@ void Session::flush() {
     flush_queued_ = false;
     if (state_ == State::closed) return;
     if (!waiting_to_send_ && !outbox_.nothing_to_send()) {
-        lanes().fence();  // an answer tells that the payload of its write is in device memory
+        // An answer tells that the payload of its write is where everybody sees it.
+        storage::store_fence();
         std::array<iovec, most_sent> pieces;
         const bool was_full = outbox_.size() > most_unsent;
         while (!outbox_.nothing_to_send()) {

@@ -8,7 +8,6 @@
 #include "storage/histogram.hpp"
 #include "storage/staging_arena.hpp"
 #include "storage/status.hpp"
-#include "storage/store.hpp"
 
 namespace gpunbd::storage {
 
@@ -118,9 +117,6 @@ class Lane {
     bool busy() const {
         return unfinished_ != 0 || read_staging_.can_wake() || write_staging_.can_wake();
     }
-    // After this returns, what this thread has stored into pages is visible to the device and to
-    // other threads.
-    virtual void fence() { store_fence(); }
 
  protected:
     // Takes copies off `queued`, starts them, and finishes those that have ended. Does not block.

@@ -57,9 +57,6 @@ class Lanes {
         }
         return false;
     }
-    void fence() {
-        for (Lane* lane : open_) lane->fence();
-    }
 
  private:
     void resume_deferred();

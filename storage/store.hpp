@@ -13,6 +13,8 @@ namespace gpunbd::storage {
 void store_streaming(std::byte* to, const std::byte* from, std::size_t length);
 // Copies out of a write-combined mapping with streaming loads, many times faster than memcpy there.
 void load_streaming(std::byte* to, const std::byte* from, std::size_t length);
+// After this returns, what this thread has stored into pages is visible to their devices and to
+// other threads.
 void store_fence();
 
 // Hands memory that this CPU has just filled to the caches that all share, where a device's reads

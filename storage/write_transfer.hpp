@@ -27,8 +27,8 @@ class WriteTransfer final : public Transfer {
     std::size_t fill(std::span<const std::byte> payload);
 
     bool all_filled() const { return position_ == end_ && filled_ == issued_; }
-    // No copy is in flight and nothing is lent: status() is final. After Lanes::fence() the write
-    // may be acknowledged.
+    // No copy is in flight and nothing is lent: status() is final. After store_fence() the
+    // write may be acknowledged.
     bool done() const { return position_ == end_ && returned_ == issued_; }
 
     // No more payload comes, and what is lent is not used any more. done() tells when the copies in

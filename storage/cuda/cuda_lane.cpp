@@ -184,11 +184,6 @@ void CudaLane::warm_up() {
     }
 }
 
-bool CudaLane::receives_into(const Slab& slab, std::uint32_t length) const {
-    return slab.cpu != nullptr && policy_.choose(Direction::write, Load::alone, length,
-                                                 {.mapping = true}) == Path::mapping;
-}
-
 // Why a read that is submitted after a fenced store sees it, whichever path it takes.
 // The fence drains the CPU's write-combining buffers: the stores are posted writes on their way to
 // the GPU. What starts a copy or a kernel reaches the GPU behind them: a doorbell is a posted write
@@ -204,8 +199,9 @@ bool CudaLane::receives_into(const Slab& slab, std::uint32_t length) const {
 // and without it a device with mapped slabs has no resident kernels (CudaDevice::allow_resident).
 // The other way round, a copy to the device is told as ended only after its bytes are in that same
 // L2, so loads and stores through the window that come later find them there.
-void CudaLane::fence() {
-    if (state_.mapped) store_fence();
+bool CudaLane::receives_into(const Slab& slab, std::uint32_t length) const {
+    return slab.cpu != nullptr && policy_.choose(Direction::write, Load::alone, length,
+                                                 {.mapping = true}) == Path::mapping;
 }
 
 void CudaLane::progress(CopyQueue& queued) {

@@ -31,7 +31,6 @@ class CudaLane final : public Lane {
 
     bool receives_into(const Slab& slab, std::uint32_t length) const override;
     bool sends_from(const Slab&, std::uint32_t) const override { return false; }
-    void fence() override;
 
  protected:
     void progress(CopyQueue& queued) override;

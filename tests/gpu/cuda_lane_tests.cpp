@@ -265,7 +265,7 @@ TEST_CASE("a write that has ended, or a store that was fenced, is seen by every 
                 random.fill(payload.data(), length);
                 if (writer == nullptr) {
                     store_streaming(slab.cpu + offset, payload.data(), length);
-                    engine->fence();
+                    store_fence();
                 } else {
                     std::memcpy(in, payload.data(), length);
                     writes.add(Copy::Kind::write, slab, offset, length, in);
@@ -293,13 +293,12 @@ TEST_CASE("a fenced store is seen by reads of another worker") {
     std::atomic<std::uint64_t> stored{0};
     std::atomic<std::uint64_t> seen{0};
     std::thread storing([&] {
-        const auto lane = device->open_lane(usual);
         Bytes payload(4096);
         for (std::uint64_t round = 1; round <= rounds; ++round) {
             std::memset(payload.data(), static_cast<int>(round % 251), payload.size());
             std::byte* const to = owned.slab.cpu + round % 3 * 4096;
             store_streaming(to, payload.data(), payload.size());
-            lane->fence();
+            store_fence();
             stored.store(round, std::memory_order_release);
             while (seen.load(std::memory_order_acquire) != round) {
             }
