@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -63,10 +64,7 @@ std::uint32_t units_of(const Copy& copy) {
 // many workers write at once, to several GPUs above all, the machine's copying slows down over that
 // searching to less than half; with few, handing the memory over costs more than it saves. Measured
 // on two H200s, tests/bench/RESULTS.md.
-void hand_over(const Copy& write) {
-    if (note_writer(std::chrono::steady_clock::now()) < many_writers) return;
-    demote(write.staging, write.length);
-}
+bool many_write() { return note_writer(std::chrono::steady_clock::now()) >= many_writers; }
 
 std::byte* device_pointer(const Copy& copy) { return reinterpret_cast<std::byte*>(copy.address); }
 
@@ -278,11 +276,15 @@ void CudaLane::submit(Waiting& waiting) {
     if (waiting.count == 0) return;
     use_device(state_.ordinal);
     const Load load = load_of(waiting);
+    std::optional<bool> hands_over;  // asked once, if at all
     while (Copy* copy = waiting.copies.front()) {
         const Path path = path_of(*copy, load, waiting.bytes);
         if (!has_place(*copy, path)) break;
         waiting.pop();
-        if (copy->kind == Copy::Kind::write && path != Path::mapping) hand_over(*copy);
+        if (copy->kind == Copy::Kind::write && path != Path::mapping) {
+            if (!hands_over) hands_over = many_write();
+            if (*hands_over) demote(copy->staging, copy->length);
+        }
         switch (path) {
             case Path::mapping:
             case Path::streaming_load:

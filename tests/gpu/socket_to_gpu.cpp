@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -20,13 +21,13 @@
 
 namespace {
 
-constexpr std::size_t message = 1 << 20;         // bytes
-constexpr std::size_t device_bytes = 256 << 20;  // of each slot, written round and round
-constexpr std::size_t ring = 4;                  // messages in pinned memory
+constexpr std::size_t message = 1 << 20;  // bytes
+constexpr std::size_t ring = 4;           // messages of a pair in pinned memory
 
 struct Options {
     std::vector<int> gpus;
     unsigned pairs = 16;
+    std::size_t memory = 4096;  // MiB of all GPUs, written round and round
     bool demotes = false;
     double seconds = 0.5;
 };
@@ -71,15 +72,16 @@ struct Slot {
     int gpu = 0;
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
+    std::size_t messages = 0;  // that the GPU's memory of this slot takes
     cudaStream_t stream = nullptr;
     cudaEvent_t copied = nullptr;
 
-    explicit Slot(int ordinal) : gpu(ordinal) {
+    Slot(int ordinal, std::size_t room) : gpu(ordinal), messages(room) {
         check(cudaSetDevice(gpu));
         void* memory = nullptr;
         check(cudaHostAlloc(&memory, message, cudaHostAllocPortable));
         pinned = static_cast<std::byte*>(memory);
-        check(cudaMalloc(&memory, device_bytes));
+        check(cudaMalloc(&memory, messages * message));
         device = static_cast<std::byte*>(memory);
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         check(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming));
@@ -98,7 +100,7 @@ void receive_messages(int socket, std::vector<Slot>& slots, bool demotes, Shared
             at += static_cast<std::size_t>(got);
         }
         if (demotes) gpunbd::storage::demote(slot.pinned, message);
-        const std::size_t round = number / slots.size() % (device_bytes / message);
+        const std::size_t round = number / slots.size() % slot.messages;
         check(cudaSetDevice(slot.gpu));
         check(cudaMemcpyAsync(slot.device + round * message, slot.pinned, message,
                               cudaMemcpyHostToDevice, slot.stream));
@@ -116,12 +118,14 @@ void run(const Options& options) {
         std::vector<Slot> slots;
     };
     std::vector<Pair> pairs(options.pairs);
+    const std::size_t room =
+        std::max<std::size_t>(1, options.memory * (1 << 20) / (options.pairs * ring * message));
     for (Pair& pair : pairs) {
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.sockets) != 0) {
             fail("no pair of sockets can be had");
         }
         for (std::size_t i = 0; i != ring; ++i) {
-            pair.slots.emplace_back(options.gpus[i % options.gpus.size()]);
+            pair.slots.emplace_back(options.gpus[i % options.gpus.size()], room);
         }
     }
     Shared shared;
@@ -159,6 +163,7 @@ int main(int argc, char** argv) {
     Options options;
     app.add_option("--gpus", options.gpus, "which, by number, as 0,1")->delimiter(',')->required();
     app.add_option("--pairs", options.pairs, "of threads")->check(CLI::Range(1, 256));
+    app.add_option("--memory", options.memory, "MiB to take on the GPUs, all together");
     app.add_flag("--demote", options.demotes, "hand what was received to the shared cache first");
     app.add_option("--seconds", options.seconds, "to measure")->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
