@@ -8,6 +8,7 @@ namespace gpunbd::storage {
 namespace {
 
 constexpr std::uint32_t word_bits = 64;
+constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of an export, for what counts its pins
 
 void set(std::vector<std::uint64_t>& map, std::uint32_t bit) {
     map[bit / word_bits] |= std::uint64_t{1} << (bit % word_bits);
@@ -49,7 +50,8 @@ PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
     slab_count_ = static_cast<std::uint32_t>(slabs);
     const auto total = static_cast<std::size_t>(slabs * pages_per_slab);
     slabs_ = std::make_unique<Slab[]>(slab_count_);
-    references_ = std::make_unique<std::atomic<std::uint32_t>[]>(total);
+    pins_ = PinCounts(total, pages * page_size / bytes_per_pin_byte);
+    retired_ = std::make_unique<std::atomic<bool>[]>(total);
     pages_in_slab_.assign(slab_count_, 0);
     free_in_slab_.assign(slab_count_, 0);
     clear_in_slab_.assign(slab_count_, 0);
@@ -124,12 +126,10 @@ Status PagePool::take(PageIndex& page) {
     const bool wake = provisioner_ != nullptr && can_prepare();
     lock.unlock();
     if (wake) provisioner_->wake();
-    // Release: who pins through a stale entry must then see that the entry has changed.
-    references_[page].store(1, std::memory_order_release);
     if (!is_clear) {
         const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
         if (status != Status::ok) {
-            unpin(page);
+            free(page);
             return status;
         }
     }
@@ -157,6 +157,16 @@ void PagePool::take_out(PageIndex page, bool is_clear) {
     reset(clear_, page);
     --clear_pages_;
     if (--clear_in_slab_[number] == 0) reset(has_clear_, number);
+}
+
+void PagePool::free_if_unpinned(PageIndex page) {
+    {
+        // Those who find it unpinned at the same time are told apart here.
+        const std::lock_guard lock(mutex_);
+        if (!retired_[page].load() || !pins_.none(page)) return;
+        retired_[page].store(false);
+    }
+    free(page);
 }
 
 void PagePool::free(PageIndex page) {

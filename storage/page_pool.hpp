@@ -1,5 +1,5 @@
-// The pages that one export has on one device: slabs cut into pages, reference counts, and which
-// pages are free. A page is never handed to anyone while somebody still holds it.
+// The pages that one export has on one device: slabs cut into pages, who holds them, and which are
+// free. A page is never handed to anyone while somebody still holds it.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "storage/device.hpp"
+#include "storage/pin_counts.hpp"
 #include "storage/provisioner.hpp"
 
 namespace gpunbd::storage {
-
-using PageIndex = std::uint32_t;  // within one pool
 
 class PagePool {
  public:
@@ -28,25 +27,24 @@ class PagePool {
     // Provision::full: allocates every slab now.
     Status fill();
 
-    // A page that reads as zeroes, with one reference, the caller's. Allocates or clears only where
-    // the provisioner has not done so ahead, or there is none.
+    // A page that reads as zeroes, the caller's to map. Allocates or clears only where the
+    // provisioner has not done so ahead, or there is none.
     Status take(PageIndex& page);
-
-    // Adds a reference unless the page has none left: then it is nobody's, and false.
-    bool pin(PageIndex page) {
-        std::atomic<std::uint32_t>& count = references_[page];
-        std::uint32_t seen = count.load(std::memory_order_relaxed);
-        while (seen != 0) {
-            if (count.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire,
-                                            std::memory_order_relaxed)) {
-                return true;
-            }
-        }
-        return false;
+    // The page is not mapped any more; it is free for reuse once nobody holds it.
+    void retire(PageIndex page) {
+        retired_[page].store(true);
+        free_if_unpinned(page);
     }
-    // Drops a reference; with the last one the page is free for reuse.
+
+    // Holds a page that the caller sees to be mapped still, after this returns. If it is not, it
+    // may be anybody's by now: then the pin holds nothing and is to be taken back. Either the
+    // caller sees that the page is not mapped, or who unmaps it sees the pin; either who unpins
+    // sees that it is retired, or who retires it sees no pin left. That holds because on each side
+    // a store comes before a load, in an order that is the same for all threads.
+    void pin(PageIndex page) { pins_.add(page); }
     void unpin(PageIndex page) {
-        if (references_[page].fetch_sub(1, std::memory_order_acq_rel) == 1) free(page);
+        pins_.remove(page);
+        if (retired_[page].load()) free_if_unpinned(page);
     }
 
     // Only for pinned pages.
@@ -62,6 +60,7 @@ class PagePool {
     // One bit per page or slab.
     using Bitmap = std::vector<std::uint64_t>;
 
+    void free_if_unpinned(PageIndex page);
     void free(PageIndex page);
     // With the lock held; `lock` is let go while the device is asked.
     Status add_slab(std::unique_lock<std::mutex>& lock);
@@ -82,7 +81,8 @@ class PagePool {
     PageIndex slab_mask_ = 0;
     std::unique_ptr<Slab[]> slabs_;
     std::uint32_t slab_count_ = 0;  // the length of slabs_, not of what is allocated
-    std::unique_ptr<std::atomic<std::uint32_t>[]> references_;
+    PinCounts pins_;
+    std::unique_ptr<std::atomic<bool>[]> retired_;  // nobody's, but perhaps held
 
     mutable std::mutex mutex_;  // guards what follows and changes of slabs_
     std::vector<std::uint32_t> pages_in_slab_;
@@ -105,7 +105,7 @@ class PagePool {
 class PageRef {
  public:
     PageRef() = default;
-    PageRef(PagePool& pool, PageIndex page) : pool_(&pool), page_(page) {}  // adopts a reference
+    PageRef(PagePool& pool, PageIndex page) : pool_(&pool), page_(page) {}  // adopts a pin
     PageRef(PageRef&& other) noexcept : pool_(other.pool_), page_(other.page_) {
         other.pool_ = nullptr;
     }

@@ -74,15 +74,12 @@ PageRef Volume::find(std::uint64_t page) const {
     while (entry != hole) {
         PagePool& pool = *pools_[pool_of(entry)];
         const PageIndex index = page_index_of(entry);
-        if (pool.pin(index)) {
-            PageRef ref(pool, index);
-            // It may have been unmapped, and even reused, before the pin: then it is not ours.
-            const Entry again = slot.load(std::memory_order_acquire);
-            if (again == entry) return ref;
-            entry = again;
-        } else {
-            entry = slot.load(std::memory_order_acquire);
-        }
+        pool.pin(index);
+        PageRef ref(pool, index);
+        // It may have been unmapped, and even reused, before the pin: then it is not ours.
+        const Entry again = slot.load();
+        if (again == entry) return ref;
+        entry = again;
     }
     return {};
 }
@@ -105,10 +102,10 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
 }
 
 void Volume::unmap(std::uint64_t page) {
-    const Entry entry = entries_[page].exchange(hole, std::memory_order_acq_rel);
+    const Entry entry = entries_[page].exchange(hole);
     if (entry == hole) return;
     mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-    pools_[pool_of(entry)]->unpin(page_index_of(entry));
+    pools_[pool_of(entry)]->retire(page_index_of(entry));
 }
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {

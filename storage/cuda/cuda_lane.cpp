@@ -274,7 +274,6 @@ bool CudaLane::has_place(const Copy& copy, Path path) {
 
 void CudaLane::submit(Waiting& waiting) {
     if (waiting.count == 0) return;
-    use_device(state_.ordinal);
     const Load load = load_of(waiting);
     std::optional<bool> hands_over;  // asked once, if at all
     while (Copy* copy = waiting.copies.front()) {
@@ -332,6 +331,7 @@ void CudaLane::copy_by_cpu(Copy& copy) {
 void CudaLane::add_to_engine(Copy& copy) {
     const Engine engine = engine_of(copy.kind);
     StreamCounter& stream = engines_[engine];
+    use_device(state_.ordinal);
     stream.open().push(copy);
     const cudaError_t error = start_on_engine(copy, stream.stream());
     if (error != cudaSuccess) refuse(copy, error, stream.stream());
@@ -409,6 +409,7 @@ StreamCounter* CudaLane::free_kernel_stream() {
 }
 
 void CudaLane::launch_batch() {
+    use_device(state_.ordinal);
     StreamCounter& stream = *batch_.stream;
     const std::uint32_t count = batch_.count;
     batch_.stream = nullptr;

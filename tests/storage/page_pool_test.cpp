@@ -60,8 +60,9 @@ bool holds(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::u
 }
 
 struct Owned {
-    std::uint32_t references;
     std::uint64_t stamp;
+    bool mapped = true;
+    std::uint32_t pins = 0;
 };
 
 // Slabs in use, by the memory they start at.
@@ -98,22 +99,26 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                             REQUIRE(pool.take(page) == Status::ok);
                             REQUIRE(owned.count(page) == 0);
                             REQUIRE(holds(pool, page, page_size, 0));
-                            owned[page] = {1, next_stamp};
+                            owned[page] = {.stamp = next_stamp};
                             stamp(pool, page, page_size, next_stamp++);
                             continue;
                         }
                         const auto at = std::next(
                             owned.begin(), random.below(static_cast<std::uint32_t>(owned.size())));
                         REQUIRE(holds(pool, at->first, page_size, at->second.stamp));
+                        Owned& mine = at->second;
                         if (random.one_in(3)) {
-                            REQUIRE(pool.pin(at->first));
-                            ++at->second.references;
+                            pool.pin(at->first);
+                            ++mine.pins;
+                        } else if (mine.mapped && (mine.pins == 0 || random.one_in(2))) {
+                            const PageIndex page = at->first;
+                            mine.mapped = false;
+                            if (mine.pins == 0) owned.erase(at);
+                            pool.retire(page);
                         } else {
                             const PageIndex page = at->first;
-                            const bool last = --at->second.references == 0;
-                            if (last) owned.erase(at);
+                            if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
                             pool.unpin(page);
-                            if (last) REQUIRE_FALSE(pool.pin(page));
                         }
                         // Slabs are given back, but for one.
                         const std::uint64_t allocated = pool.allocated_bytes();
@@ -129,7 +134,8 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                     }
                     for (const auto& [page, mine] : owned) {
                         REQUIRE(holds(pool, page, page_size, mine.stamp));
-                        for (std::uint32_t i = 0; i != mine.references; ++i) pool.unpin(page);
+                        if (mine.mapped) pool.retire(page);
+                        for (std::uint32_t i = 0; i != mine.pins; ++i) pool.unpin(page);
                     }
                     if (!full) CHECK(device.slabs() <= 1);
                 }
@@ -159,11 +165,11 @@ TEST_CASE("page pool: every page of what the device has can be had, whatever the
                 PageIndex page = 0;
                 CHECK(pool.take(page) == Status::no_space);
                 // One back, one to be had.
-                pool.unpin(*pages.begin());
+                pool.retire(*pages.begin());
                 REQUIRE(pool.take(page) == Status::ok);
                 CHECK(page == *pages.begin());
                 CHECK(holds(pool, page, page_size, 0));
-                for (const PageIndex each : pages) pool.unpin(each);
+                for (const PageIndex each : pages) pool.retire(each);
             }
         }
     }
@@ -203,7 +209,7 @@ TEST_CASE("page pool: as many pages again can be had while the first are still h
         for (; pool.take(page) == Status::ok; ++more) REQUIRE(pages.insert(page).second);
         CHECK(more <= 3 * geometry.pages);
         CHECK(pool.allocated_bytes() == device.used());
-        for (const PageIndex each : pages) pool.unpin(each);
+        for (const PageIndex each : pages) pool.retire(each);
         CHECK(device.slabs() <= 1);
     }
 }
@@ -215,13 +221,13 @@ TEST_CASE("page pool: a page is cleared at most once, and only if it was written
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == 0);
-        pool.unpin(page);
+        pool.retire(page);
         // Clear pages are preferred.
         for (int i = 0; i != 7; ++i) REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == 0);
         REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == (discards ? 0 : 1));
-        for (PageIndex each = 0; each != 8; ++each) pool.unpin(each);
+        for (PageIndex each = 0; each != 8; ++each) pool.retire(each);
     }
 }
 
@@ -231,15 +237,14 @@ TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     stamp(pool, page, 64 * kib, 1);
-    pool.unpin(page);
+    pool.retire(page);
     device.clears_fail = true;
     CHECK(pool.take(page) == Status::io_error);
     CHECK(pool.take(page) == Status::io_error);
-    CHECK_FALSE(pool.pin(0));
     device.clears_fail = false;
     REQUIRE(pool.take(page) == Status::ok);
     CHECK(holds(pool, page, 64 * kib, 0));
-    pool.unpin(page);
+    pool.retire(page);
 }
 
 TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
@@ -249,12 +254,12 @@ TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
     REQUIRE(pool.take(page) == Status::ok);
     const std::byte* const first = memory_of(pool, page);
     for (int i = 0; i != 10; ++i) {
-        pool.unpin(page);
+        pool.retire(page);
         REQUIRE(device.slabs() == 1);
         REQUIRE(pool.take(page) == Status::ok);
         REQUIRE(memory_of(pool, page) == first);
     }
-    pool.unpin(page);
+    pool.retire(page);
 }
 
 // What another thread does in its own time.
@@ -275,7 +280,7 @@ TEST_CASE("page pool: a provisioner allocates before the last page is gone, but 
         for (int i = 17; i != 40; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
         CHECK(pool.allocated_bytes() == 40 * 2 * mib);
         CHECK(device.used() == 40 * 2 * mib);
-        for (const PageIndex page : pages) pool.unpin(page);
+        for (const PageIndex page : pages) pool.retire(page);
     }
     CHECK(device.used() == 0);
 }
@@ -289,7 +294,7 @@ TEST_CASE("page pool: a provisioner clears what was given back") {
         for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
         for (int i = 0; i != 10; ++i) {
             stamp(pool, pages[i], 2 * mib, 1);
-            pool.unpin(pages[i]);
+            pool.retire(pages[i]);
         }
         CHECK(comes_true([&] { return device.clears == 10; }));
         for (int i = 0; i != 10; ++i) {
@@ -297,7 +302,7 @@ TEST_CASE("page pool: a provisioner clears what was given back") {
             CHECK(holds(pool, pages[i], 2 * mib, 0));
         }
         CHECK(device.clears == 10);
-        for (const PageIndex page : pages) pool.unpin(page);
+        for (const PageIndex page : pages) pool.retire(page);
     }
 }
 
@@ -307,43 +312,89 @@ TEST_CASE("page pool: a provisioner that fails leaves it to those who need a pag
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     device.clears_fail = true;
-    pool.unpin(page);
+    pool.retire(page);
     CHECK(comes_true([&] { return device.clears == 1; }));
     CHECK(pool.take(page) == Status::io_error);
     device.clears_fail = false;
     REQUIRE(pool.take(page) == Status::ok);
     CHECK(holds(pool, page, 2 * mib, 0));
+    pool.retire(page);
+}
+
+TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    MemoryDevice device(0, {.capacity = page_size, .discards = false});
+    PagePool pool(device, page_size, 1, Provision::thin);
+    PageIndex page = 0;
+    REQUIRE(pool.take(page) == Status::ok);
+    stamp(pool, page, page_size, 1);
+    PageIndex other = 0;
+    pool.pin(page);
+    pool.retire(page);
+    CHECK(pool.take(other) == Status::no_space);
+    // Pinned by a thread, let go by another: the counts of both are needed.
+    std::thread([&] { pool.pin(page); }).join();
+    std::thread([&] { pool.unpin(page); }).join();
+    CHECK(pool.take(other) == Status::no_space);
+    CHECK(holds(pool, page, page_size, 1));
+    std::thread([&] { pool.unpin(page); }).join();
+    REQUIRE(pool.take(other) == Status::ok);
+    CHECK(holds(pool, page, page_size, 0));
+    // A pin that comes too late holds nothing, and frees nothing of the new owner's.
+    pool.pin(page);
     pool.unpin(page);
+    CHECK(pool.take(other) == Status::no_space);
+    // Not even when the owner retires it in between: the last of them frees it, once.
+    pool.pin(page);
+    pool.retire(page);
+    CHECK(pool.take(other) == Status::no_space);
+    pool.unpin(page);
+    REQUIRE(pool.take(other) == Status::ok);
+    CHECK(pool.take(page) == Status::no_space);
+    pool.retire(other);
 }
 
 TEST_CASE("page reference: moves, resets, and lets go once") {
-    MemoryDevice device(0, {});
-    PagePool pool(device, 64 * kib, 2, Provision::thin);
-    PageIndex first = 0;
-    PageIndex second = 0;
-    REQUIRE(pool.take(first) == Status::ok);
-    REQUIRE(pool.take(second) == Status::ok);
-    PageRef a(pool, first);
+    constexpr std::uint64_t page_size = 64 * kib;
+    MemoryDevice devices[2] = {{0, {.capacity = page_size}}, {1, {.capacity = page_size}}};
+    PagePool first(devices[0], page_size, 1, Provision::thin);
+    PagePool second(devices[1], page_size, 1, Provision::thin);
+    // A page that only a reference holds.
+    const auto held = [](PagePool& pool) {
+        PageIndex page = 0;
+        REQUIRE(pool.take(page) == Status::ok);
+        pool.pin(page);
+        pool.retire(page);
+        return PageRef(pool, page);
+    };
+    const auto is_free = [](PagePool& pool) {
+        PageIndex page = 0;
+        const bool taken = pool.take(page) == Status::ok;
+        if (taken) pool.retire(page);
+        return taken;
+    };
+    PageRef a = held(first);
     CHECK_FALSE(a.hole());
-    CHECK(a.cpu() == memory_of(pool, first));
-    CHECK(a.address() == pool.slab(first).address + pool.offset_in_slab(first));
-    CHECK(&a.device() == &device);
+    CHECK(a.cpu() == memory_of(first, 0));
+    CHECK(a.address() == first.slab(0).address + first.offset_in_slab(0));
+    CHECK(&a.device() == &devices[0]);
     PageRef b(std::move(a));
     CHECK(a.hole());  // NOLINT(bugprone-use-after-move): it is a hole, and that is the contract
-    CHECK(b.cpu() == memory_of(pool, first));
-    b = PageRef(pool, second);
-    CHECK_FALSE(pool.pin(first));
+    CHECK(b.cpu() == memory_of(first, 0));
+    CHECK_FALSE(is_free(first));
+    b = held(second);
+    CHECK(is_free(first));
     PageRef& same = b;
     b = std::move(same);
-    CHECK(b.cpu() == memory_of(pool, second));
-    REQUIRE(pool.pin(second));
+    CHECK(b.cpu() == memory_of(second, 0));
+    CHECK_FALSE(is_free(second));
+    second.pin(0);
     b.reset();
     b.reset();
     CHECK(b.hole());
-    REQUIRE(pool.pin(second));  // one of two is left
-    pool.unpin(second);
-    pool.unpin(second);
-    CHECK_FALSE(pool.pin(second));
+    CHECK_FALSE(is_free(second));  // one of two is left
+    second.unpin(0);
+    CHECK(is_free(second));
 }
 
 }  // namespace

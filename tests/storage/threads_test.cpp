@@ -224,11 +224,11 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
                 } else {
                     std::swap(mine[random.below(static_cast<std::uint32_t>(mine.size()))],
                               mine.back());
-                    pool.unpin(mine.back());
+                    pool.retire(mine.back());
                     mine.pop_back();
                 }
             }
-            for (const PageIndex page : mine) pool.unpin(page);
+            for (const PageIndex page : mine) pool.retire(page);
         });
         CHECK(wrong == 0);
         // None is lost, and none is had twice.
@@ -237,7 +237,7 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
         while (pool.take(page) == Status::ok) REQUIRE(all.insert(page).second);
         CHECK(all.size() == device.used() / page_size);
         CHECK(all.size() >= 2 * 1024);
-        for (const PageIndex each : all) pool.unpin(each);
+        for (const PageIndex each : all) pool.retire(each);
     }
     CHECK(device.used() == 0);
 }
