@@ -1,7 +1,6 @@
 #include "server/outbox.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "server/operation.hpp"
 
@@ -45,13 +44,16 @@ void Outbox::let_go(const Operation& holder) {
         items_.insert(items_.end(), behind_.begin(), behind_.end());
         behind_.clear();
     }
-    for (Operation* refused : std::exchange(refused_, {})) {
-        if (holder_ == nullptr) {
-            refused->resume();  // which may be refused again
-        } else {
-            refused_.push_back(refused);
-        }
+    to_resume_ = refused_.size();
+    if (resuming_) return;  // called by one of those, as the next would be: the loop goes on
+    resuming_ = true;
+    while (to_resume_ != 0 && !refused_.empty() && holder_ == nullptr) {
+        --to_resume_;
+        Operation& next = *refused_.front();
+        refused_.erase(refused_.begin());
+        next.resume();  // it may be refused again, and then comes last
     }
+    resuming_ = false;
 }
 
 std::size_t Outbox::gather(std::span<iovec> out) const {

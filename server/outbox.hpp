@@ -60,6 +60,8 @@ class Outbox {
     std::vector<Item> behind_;
     const Operation* holder_ = nullptr;
     std::vector<Operation*> refused_;
+    std::size_t to_resume_ = 0;  // of them, the first
+    bool resuming_ = false;
 };
 
 }  // namespace gpunbd::server

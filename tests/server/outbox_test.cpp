@@ -257,6 +257,31 @@ TEST_CASE("outbox: one that is resumed and lets go at once lets the next one com
     for (const Told& each : refused) CHECK(each.resumes == 1);
 }
 
+TEST_CASE("outbox: one that is refused again has its turn when another has answered") {
+    Texts texts;
+    Told holder;
+    Told waits;
+    Told answers;
+    bool allowed = false;
+    CHECK(texts.outbox.hold(holder));
+    waits.on_resume = [&] {
+        if (!texts.outbox.hold(waits, allowed)) return;
+        texts.add(&waits, "second");
+        texts.outbox.let_go(waits);
+    };
+    answers.on_resume = [&] {
+        texts.add(&answers, "first ");
+        allowed = true;
+        texts.outbox.let_go(answers);
+    };
+    CHECK_FALSE(texts.outbox.hold(waits));
+    CHECK_FALSE(texts.outbox.hold(answers));
+    texts.outbox.let_go(holder);
+    CHECK(waits.resumes == 2);
+    CHECK(answers.resumes == 1);
+    CHECK(texts.send_all() == "first second");
+}
+
 TEST_CASE("outbox: cleared, it tells nobody") {
     Texts texts;
     Told holder;
