@@ -27,8 +27,7 @@ bool PinCounts::none(PageIndex page) const {
 
 std::uint32_t PinCounts::next_number() {
     static std::atomic<std::uint32_t> last{0};
-    const std::uint32_t number = ++last;
-    return number != 0 ? number : ++last;
+    return ++last;
 }
 
 }  // namespace gpunbd::storage
