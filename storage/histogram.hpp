@@ -2,6 +2,7 @@
 // locks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -37,13 +38,14 @@ class Histogram {
         for (const auto& bucket : counts_) sum += bucket.load(std::memory_order_relaxed);
         return sum;
     }
-    // In ns; the upper edge of the bucket in which the quantile (0 to 1) lies.
+    // In ns; the upper edge of the bucket in which the quantile (0 to 1) lies, or the longest of
+    // all where that is less.
     std::uint64_t quantile(double share) const {
         const auto rank = static_cast<std::uint64_t>(share * static_cast<double>(count()));
         std::uint64_t seen = 0;
         for (std::size_t i = 0; i != buckets; ++i) {
             seen += counts_[i].load(std::memory_order_relaxed);
-            if (seen > rank) return upper_edge(i);
+            if (seen > rank) return std::min(upper_edge(i), most());
         }
         return most();
     }

@@ -1,0 +1,69 @@
+#include "storage/histogram.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace gpunbd::storage::test {
+namespace {
+
+using std::chrono::nanoseconds;
+
+TEST_CASE("histogram: nothing is longer than the longest") {
+    struct Row {
+        const char* name;
+        std::initializer_list<std::int64_t> ns;
+        std::uint64_t median;
+        std::uint64_t p99;
+        std::uint64_t most;
+    };
+    const Row rows[] = {
+        {"nothing", {}, 0, 0, 0},
+        {"zero", {0}, 0, 0, 0},
+        {"exact buckets", {1, 2, 3}, 2, 3, 3},
+        {"the lower edge of its bucket", {1024}, 1024, 1024, 1024},
+        {"within its bucket", {1'000'000}, 1'000'000, 1'000'000, 1'000'000},
+        {"another bucket is shown by its upper edge", {100, 1024, 5000}, 1087, 5000, 5000},
+        {"negative is none", {-5}, 0, 0, 0},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        Histogram one;
+        for (const std::int64_t ns : row.ns) one.record(nanoseconds(ns));
+        Histogram sum;
+        sum.add(one);
+        for (const Histogram* histogram : {&one, &sum}) {
+            CHECK(histogram->count() == row.ns.size());
+            CHECK(histogram->quantile(0.5) == row.median);
+            CHECK(histogram->quantile(0.99) == row.p99);
+            CHECK(histogram->most() == row.most);
+        }
+    }
+}
+
+TEST_CASE("histogram: nor while it is being written") {
+    Histogram written;
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+        for (std::int64_t ns = 1; !stop; ns += 1 + ns / 64) {
+            written.record(nanoseconds(ns));
+            if (ns > 1'000'000'000'000) ns = 1;
+        }
+    });
+    while (written.count() < 1000) std::this_thread::yield();
+    for (int i = 0; i != 300; ++i) {
+        Histogram copy;
+        copy.add(written);
+        const std::uint64_t p99 = written.quantile(0.99);
+        CHECK(p99 <= written.most());
+        CHECK(copy.quantile(0.99) <= copy.most());
+        CHECK(copy.quantile(0.5) <= copy.quantile(0.99));
+    }
+    stop = true;
+    writer.join();
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
