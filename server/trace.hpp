@@ -18,7 +18,7 @@ struct Trace {
     storage::Histogram write;     // the same, for a WRITE: its data is in device memory
 };
 
-// A table for people; one line a stage.
+// A table for people, one line a stage, at most 80 columns; the last line has no end.
 std::string describe_traces(const std::vector<const Trace*>& traces);
 
 }  // namespace gpunbd::server
