@@ -17,6 +17,40 @@ constexpr std::size_t export_name_padding = 124;  // bytes, unless NO_ZEROES
 // LIST is the one option whose reply the client can make us repeat for a mere 16 bytes.
 constexpr std::size_t max_waiting_output = 1 << 20;  // bytes
 
+constexpr const char* shutting_down = "the server is shutting down";
+constexpr const char* unknown_export = "unknown export";
+constexpr std::size_t max_told = 4;  // names of exports, in a line of the log
+
+std::string in_words(std::string_view export_name) {
+    return export_name.empty() ? "the default export" : "export " + for_log(export_name);
+}
+
+// "'a', 'b' and 7 more"
+std::string some_names(const std::vector<ExportInfo>& exports) {
+    if (exports.empty()) return "nothing";
+    std::string names;
+    for (std::size_t i = 0; i != std::min(exports.size(), max_told); ++i) {
+        names += (i == 0 ? "" : ", ") + for_log(exports[i].name);
+    }
+    if (exports.size() > max_told) {
+        names += " and " + std::to_string(exports.size() - max_told) + " more";
+    }
+    return names;
+}
+
+bool names_an_export(OptionType option) {
+    switch (option) {
+        case OptionType::export_name:
+        case OptionType::info:
+        case OptionType::go:
+        case OptionType::list_meta_context:
+        case OptionType::set_meta_context:
+            return true;
+        default:
+            return false;
+    }
+}
+
 // Of those that fixed newstyle answers with replies.
 bool supported(OptionType option) {
     switch (option) {
@@ -57,6 +91,22 @@ void Negotiation::shut_down() { shut_down_ = true; }
 const Agreement& Negotiation::agreement() const { return agreement_; }
 
 const std::string& Negotiation::reason() const { return reason_; }
+
+Asked Negotiation::asked() const {
+    Asked asked{.export_name = asked_, .refusal = refusal_};
+    const std::string name = asked_ ? in_words(*asked_) : "an export";
+    if (refusal_ == unknown_export) {
+        asked.words = "asked for " + name +
+                      ", which is not offered; offered: " + some_names(catalogue_->list());
+    } else if (!refusal_.empty()) {
+        asked.words = "asked for " + name + ", refused: " + refusal_;
+    } else if (asked_) {
+        asked.words = "asked about " + name;
+    } else if (listed_) {
+        asked.words = "listed the exports";
+    }
+    return asked;
+}
 
 std::size_t Negotiation::take(std::span<const std::byte> bytes) {
     std::size_t taken = 0;
@@ -135,10 +185,14 @@ void Negotiation::on_option() {
         OptionReplies(output_, option_).ack();
         return close({});
     }
+    if (names_an_export(option)) {
+        asked_ = name_asked_for(option, data_);
+        refusal_.clear();
+    }
     if (option == OptionType::export_name) return on_export_name();
     // The set is replaced even where the option fails, for whatever reason.
     if (option == OptionType::set_meta_context) context_export_.reset();
-    if (shut_down_) return refuse(OptionReply::err_shutdown, "the server is shutting down");
+    if (shut_down_) return refuse(OptionReply::err_shutdown, shutting_down);
 
     if (!supported(option)) return refuse(OptionReply::err_unsup, "unsupported option");
     if (drained_ > 0) return refuse(OptionReply::err_too_big, "option data too long");
@@ -162,11 +216,16 @@ void Negotiation::on_option() {
 }
 
 void Negotiation::on_export_name() {
-    if (shut_down_) return close("EXPORT_NAME: the server is shutting down");
+    // It knows no answer but a good one.
+    const auto fail = [this](const char* why) {
+        refusal_ = why;
+        close(std::string("EXPORT_NAME: ") + why);
+    };
+    if (shut_down_) return fail(shutting_down);
     const auto name = decode_export_name(data_);
-    if (!name) return close("EXPORT_NAME: not a valid name");
+    if (!name) return fail("not a valid name");
     const auto info = catalogue_->find(*name);
-    if (!info) return close("EXPORT_NAME: unknown export " + for_log(*name));
+    if (!info) return fail(unknown_export);
 
     append_be(output_, info->size);
     append_be(output_, info->transmission_flags(agreement_.structured_replies));
@@ -180,6 +239,7 @@ void Negotiation::on_list() {
         return refuse(OptionReply::err_too_big, "too many replies are waiting");
     OptionReplies replies(output_, option_);
     for (const ExportInfo& info : catalogue_->list()) replies.server(info);
+    listed_ = true;
     replies.ack();
 }
 
@@ -187,7 +247,7 @@ void Negotiation::on_info(bool go) {
     const auto request = decode_info_request(data_);
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
     const auto info = catalogue_->find(request->export_name);
-    if (!info) return refuse(OptionReply::err_unknown, "unknown export");
+    if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     replies.info_export(*info, agreement_.structured_replies);
@@ -208,7 +268,7 @@ void Negotiation::on_list_meta_context() {
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
     if (!catalogue_->find(query->export_name))
-        return refuse(OptionReply::err_unknown, "unknown export");
+        return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     if (!query->any || query->base_all || query->allocation)
@@ -222,7 +282,7 @@ void Negotiation::on_set_meta_context() {
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
     if (!catalogue_->find(query->export_name))
-        return refuse(OptionReply::err_unknown, "unknown export");
+        return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     if (query->allocation) {
@@ -239,6 +299,7 @@ void Negotiation::enter_transmission(const ExportInfo& info, std::string_view as
 }
 
 void Negotiation::refuse(OptionReply error, std::string_view message) {
+    if (names_an_export(static_cast<OptionType>(option_))) refusal_ = message;
     OptionReplies(output_, option_).error(error, message);
 }
 

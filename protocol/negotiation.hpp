@@ -22,6 +22,13 @@ struct Agreement {
     ExportInfo export_info = {};
 };
 
+// For the log: what a client has asked for so far.
+struct Asked {
+    std::optional<std::string> export_name = {};  // the last, as it came: any bytes
+    std::string refusal = {};                     // what the client was told; empty: it was granted
+    std::string words = {};                       // all of that; printable ASCII; empty: nothing
+};
+
 class Negotiation {
  public:
     // `catalogue` outlives the negotiation. Copying one copies its whole state.
@@ -56,6 +63,7 @@ class Negotiation {
     // One line for the log on why the connection is being closed; empty for a plain ABORT. Safe to
     // print: no byte of the client's that is not printable ASCII.
     const std::string& reason() const;
+    Asked asked() const;
 
  private:
     enum class Stage { client_flags, option_header, option_data, drained_data };
@@ -97,6 +105,9 @@ class Negotiation {
 
     // The name that SET_META_CONTEXT chose base:allocation for; contexts hold for that name alone.
     std::optional<std::string> context_export_;
+    bool listed_ = false;
+    std::optional<std::string> asked_;  // the export named last, in whatever option
+    std::string refusal_;               // why that option failed
     std::vector<std::byte> output_;
     Agreement agreement_;
     std::string reason_;

@@ -29,13 +29,18 @@ class Cursor {
         return value;
     }
 
-    // A length of 32 bits, then as many bytes of text.
-    std::optional<std::string_view> string() {
+    // A length of 32 bits, then as many bytes, whatever they are.
+    std::optional<std::string_view> raw_string() {
         const auto length = number<std::uint32_t>();
         if (!length || *length > rest_.size()) return std::nullopt;
         const std::string_view text = as_text(rest_.first(*length));
-        if (!valid_string(text)) return std::nullopt;
         rest_ = rest_.subspan(*length);
+        return text;
+    }
+
+    std::optional<std::string_view> string() {
+        const auto text = raw_string();
+        if (!text || !valid_string(*text)) return std::nullopt;
         return text;
     }
 
@@ -100,6 +105,11 @@ std::optional<std::string_view> decode_export_name(std::span<const std::byte> da
     const std::string_view name = as_text(data);
     if (!valid_string(name)) return std::nullopt;
     return name;
+}
+
+std::optional<std::string_view> name_asked_for(OptionType option, std::span<const std::byte> data) {
+    if (option == OptionType::export_name) return as_text(data);
+    return Cursor(data).raw_string();
 }
 
 }  // namespace gpunbd::protocol

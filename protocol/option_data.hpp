@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "protocol/constants.hpp"
+
 namespace gpunbd::protocol {
 
 // INFO and GO. Views point into the option's data.
@@ -29,5 +31,8 @@ struct MetaQuery {
 std::optional<InfoRequest> decode_info_request(std::span<const std::byte> data);
 std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data);
 std::optional<std::string_view> decode_export_name(std::span<const std::byte> data);
+
+// For the log: the name that an option starts with, also where it or the rest is malformed.
+std::optional<std::string_view> name_asked_for(OptionType option, std::span<const std::byte> data);
 
 }  // namespace gpunbd::protocol

@@ -57,8 +57,8 @@ std::string for_log(std::string_view text) {
     const bool cut = text.size() > max_logged;
     std::string shown(text.substr(0, max_logged));
     std::replace_if(
-        shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~' || c == '"'; }, '?');
-    return '"' + shown + (cut ? "...\"" : "\"");
+        shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~' || c == '\''; }, '?');
+    return '\'' + shown + (cut ? "...'" : "'");
 }
 
 }  // namespace gpunbd::protocol

@@ -92,6 +92,7 @@ struct Outcome {
     std::size_t used = 0;
     Bytes output;
     std::string reason;
+    Asked asked;
     Agreement agreement;
 };
 
@@ -113,6 +114,7 @@ inline Outcome run(const Catalogue& catalogue, const Bytes& input, std::size_t p
         outcome.output.insert(outcome.output.end(), output.begin(), output.end());
     }
     outcome.reason = negotiation.reason();
+    outcome.asked = negotiation.asked();
     outcome.agreement = negotiation.agreement();
     return outcome;
 }
@@ -126,6 +128,7 @@ inline Outcome run_all_ways(const Catalogue& catalogue, const Bytes& input, bool
         CHECK(pieces.next == whole.next);
         CHECK(pieces.used == whole.used);
         CHECK(pieces.reason == whole.reason);
+        CHECK(pieces.asked.words == whole.asked.words);
         CHECK(to_hex(pieces.output) == to_hex(whole.output));
         CHECK(pieces.agreement.structured_replies == whole.agreement.structured_replies);
         CHECK(pieces.agreement.base_allocation == whole.agreement.base_allocation);

@@ -576,10 +576,104 @@ TEST_CASE("an empty catalogue") {
     CHECK(run(none, after_flags({option(opt::export_name)})).next == Next::close);
 }
 
-TEST_CASE("the reason names the export without its control characters") {
-    const Outcome outcome =
-        run(exports, after_flags({option(opt::export_name, text_bytes("a\nb"))}));
-    CHECK(outcome.reason == "EXPORT_NAME: unknown export \"a?b\"");
+TEST_CASE("what a client has asked for, in words") {
+    constexpr const char* not_offered = ", which is not offered; offered: 'disk', 'ro', 'coarse'";
+    const Bytes unknown_go = option(opt::go, info_data("nope"));
+    const Bytes bad_name = joined({be32(2), hex("61ff"), be16(0)});
+    const std::string longest(max_string, 'x');
+    struct Row {
+        const char* name;
+        Bytes input;
+        std::optional<std::string> export_name;
+        std::string refusal;
+        std::string words;
+    };
+    const Row rows[] = {
+        {"nothing", {}, {}, "", ""},
+        {"no export", option(opt::structured), {}, "", ""},
+        {"an option that is not known", option(opt::starttls), {}, "", ""},
+        {"LIST", option(opt::list), {}, "", "listed the exports"},
+        {"LIST and ABORT",
+         joined({option(opt::list), option(opt::abort)}),
+         {},
+         "",
+         "listed the exports"},
+        {"INFO", option(opt::info, info_data("disk")), "disk", "", "asked about export 'disk'"},
+        {"INFO of the default", option(opt::info, info_data("")), "", "",
+         "asked about the default export"},
+        {"INFO of two",
+         joined({option(opt::info, info_data("disk")), option(opt::info, info_data("ro"))}), "ro",
+         "", "asked about export 'ro'"},
+        {"GO", unknown_go, "nope", "unknown export",
+         "asked for export 'nope'" + std::string(not_offered)},
+        {"GO, and LIST to see why", joined({unknown_go, option(opt::list)}), "nope",
+         "unknown export", "asked for export 'nope'" + std::string(not_offered)},
+        {"GO, and another one that is there",
+         joined({unknown_go, option(opt::info, info_data("ro"))}), "ro", "",
+         "asked about export 'ro'"},
+        {"GO to a hostile name", option(opt::go, info_data("a\nb'\x1b[31m")), "a\nb'\x1b[31m",
+         "unknown export", "asked for export 'a?b??[31m'" + std::string(not_offered)},
+        {"GO to a long name", option(opt::go, info_data(longest)), longest, "unknown export",
+         "asked for export '" + std::string(64, 'x') + "...'" + not_offered},
+        {"GO to a name that is not UTF-8", option(opt::go, bad_name), "a\xff",
+         "malformed export information request",
+         "asked for export 'a?', refused: malformed export information request"},
+        {"GO without a name",
+         option(opt::go),
+         {},
+         "malformed export information request",
+         "asked for an export, refused: malformed export information request"},
+        {"GO with too much data",
+         option(opt::go, Bytes(max_option_data + 1)),
+         {},
+         "option data too long",
+         "asked for an export, refused: option data too long"},
+        {"EXPORT_NAME", option(opt::export_name, text_bytes("a\nb")), "a\nb", "unknown export",
+         "asked for export 'a?b'" + std::string(not_offered)},
+        {"EXPORT_NAME, not UTF-8", option(opt::export_name, hex("ff")), "\xff", "not a valid name",
+         "asked for export '?', refused: not a valid name"},
+        {"LIST_META_CONTEXT", option(opt::list_meta, meta_data("nope", {})), "nope",
+         "unknown export", "asked for export 'nope'" + std::string(not_offered)},
+        {"SET_META_CONTEXT", option(opt::set_meta, meta_data("disk", {})), "disk",
+         "SET_META_CONTEXT needs structured replies",
+         "asked for export 'disk', refused: SET_META_CONTEXT needs structured replies"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Asked asked = run_all_ways(exports, after_flags({row.input})).asked;
+        CHECK(asked.export_name == row.export_name);
+        CHECK(asked.refusal == row.refusal);
+        CHECK(asked.words == row.words);
+    }
+}
+
+TEST_CASE("what a client asked for while the server stops") {
+    const Asked asked =
+        run_all_ways(exports, after_flags({option(opt::go, info_data("disk"))}), true).asked;
+    CHECK(asked.export_name == "disk");
+    CHECK(asked.words == "asked for export 'disk', refused: the server is shutting down");
+}
+
+TEST_CASE("of many exports some are named") {
+    struct Row {
+        std::size_t exports;
+        const char* words;
+    };
+    constexpr Row rows[] = {
+        {0, "nothing"},
+        {1, "'0'"},
+        {4, "'0', '1', '2', '3'"},
+        {5, "'0', '1', '2', '3' and 1 more"},
+        {100, "'0', '1', '2', '3' and 96 more"},
+    };
+    for (const Row& row : rows) {
+        std::vector<ExportInfo> many;
+        for (std::size_t i = 0; i != row.exports; ++i) many.push_back({.name = std::to_string(i)});
+        const PlainCatalogue catalogue(many);
+        const Asked asked = run(catalogue, after_flags({option(opt::go, info_data("x"))})).asked;
+        CHECK(asked.words ==
+              "asked for export 'x', which is not offered; offered: " + std::string(row.words));
+    }
 }
 
 TEST_CASE("a negotiation is a value: a fresh one forgets everything") {

@@ -53,9 +53,9 @@ TEST_CASE("what a string may be") {
 }
 
 TEST_CASE("a name cannot forge a log line") {
-    CHECK(for_log("disk") == "\"disk\"");
-    CHECK(for_log("a\nb\"\x1b\xff") == "\"a?b???\"");
-    CHECK(for_log(std::string(65, 'x')) == '"' + std::string(64, 'x') + "...\"");
+    CHECK(for_log("disk") == "'disk'");
+    CHECK(for_log("a\nb'\x1b\xff") == R"('a?b???')");
+    CHECK(for_log(std::string(65, 'x')) == '\'' + std::string(64, 'x') + "...'");
 }
 
 }  // namespace
