@@ -1,7 +1,6 @@
 #include "storage/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "storage/cuda/cuda_error.hpp"
 #include "storage/cuda/cuda_lane.hpp"
 #include "storage/cuda/pci.hpp"
+#include "storage/log_line.hpp"
 #include "storage/store.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -83,7 +83,9 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOption
     if (!why_not_resident.empty()) {
         info_.access += "; no resident kernel (" + why_not_resident + ")";
     }
-    spdlog::info("{}: {}, {}", info_.id, info_.name, info_.access);
+    LogLine(spdlog::level::info)
+        .with("device", info_.id)
+        .say("{}: {}, {}", info_.id, info_.name, info_.access);
 }
 
 CudaDevice::~CudaDevice() {
@@ -243,9 +245,11 @@ bool CudaDevice::allocate_mapped(std::uint64_t bytes, Slab& out) {
     }
     if (memory.device == nullptr) {
         if (!exhaustion_logged_) {
-            spdlog::warn(
-                "{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
-                state_.id, mapped_bytes_ >> 20, why_not);
+            LogLine(spdlog::level::warn)
+                .with("device", state_.id)
+                .with("bytes", mapped_bytes_)
+                .say("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
+                     state_.id, mapped_bytes_ >> 20, why_not);
         }
         exhaustion_logged_ = true;
         return false;
@@ -267,7 +271,7 @@ Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
         static_cast<void>(cudaGetLastError());
         return Status::no_space;
     }
-    if (error != cudaSuccess) return failure(error, fmt::format("allocating {} bytes", bytes));
+    if (error != cudaSuccess) return failure(error, fmt::format("allocating {} KiB", bytes >> 10));
     out.address = reinterpret_cast<std::uintptr_t>(memory);
     return Status::ok;
 }
@@ -296,7 +300,7 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
     cudaError_t error = cudaMemsetAsync(device_pointer(slab, offset), 0, bytes, service_.get());
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
     if (error == cudaSuccess) return Status::ok;
-    return failure(error, fmt::format("clearing {} bytes at device address {:#x}", bytes,
+    return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,
                                       slab.address + offset));
 }
 
@@ -304,7 +308,11 @@ Status CudaDevice::failure(cudaError_t error, const std::string& what) {
     if (context_lost(service_.get())) {
         state_.fail(to_text(error), what);
     } else {
-        spdlog::error("{}: {} failed: {}", state_.id, what, to_text(error));
+        const std::string why = to_text(error);
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .with("error", why)
+            .say("{}: {} failed: {}", state_.id, what, why);
     }
     return Status::io_error;
 }

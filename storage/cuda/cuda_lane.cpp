@@ -1,7 +1,6 @@
 #include "storage/cuda/cuda_lane.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +12,7 @@
 
 #include "storage/cuda/cuda_error.hpp"
 #include "storage/cuda/recent_writers.hpp"
+#include "storage/log_line.hpp"
 #include "storage/store.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -457,7 +457,12 @@ void CudaLane::refuse(Copy& copy, cudaError_t error, cudaStream_t stream) {
     if (context_lost(stream)) {
         state_.fail(cuda::to_text(error), to_text(copy));
     } else {
-        spdlog::error("{}: {} was refused: {}", state_.id, to_text(copy), cuda::to_text(error));
+        const std::string why = cuda::to_text(error);
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .with("length", copy.length)
+            .with("error", why)
+            .say("{}: {} was refused: {}", state_.id, to_text(copy), why);
     }
 }
 
@@ -519,7 +524,9 @@ void CudaLane::fail_everything(CopyQueue& queued) {
     for (; Copy* const copy = ended.pop(); ++count) finish(*copy, Status::io_error);
     if (count == 0 || failure_logged_) return;
     failure_logged_ = true;
-    spdlog::error("{}: {} copies of this worker ended with the device", state_.id, count);
+    LogLine(spdlog::level::err)
+        .with("device", state_.id)
+        .say("{}: {} copies of this worker ended with the device", state_.id, count);
 }
 
 }  // namespace gpunbd::storage::cuda

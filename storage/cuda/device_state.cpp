@@ -1,10 +1,9 @@
 #include "storage/cuda/device_state.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <stdexcept>
 
 #include "storage/cuda/cuda_error.hpp"
+#include "storage/log_line.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -39,7 +38,10 @@ DeviceState::DeviceState(int device_ordinal)
 void DeviceState::fail(std::string_view error, std::string_view what) noexcept {
     if (failed_.exchange(true, std::memory_order_acq_rel)) return;
     try {
-        spdlog::critical("{}: the device has failed for good, during {}: {}", id, what, error);
+        LogLine(spdlog::level::critical)
+            .with("device", id)
+            .with("error", error)
+            .say("{}: the device has failed for good, during {}: {}", id, what, error);
     } catch (...) {  // the flag is what counts
     }
 }
