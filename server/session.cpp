@@ -1,7 +1,5 @@
 #include "server/session.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -11,6 +9,11 @@
 #include <cstring>
 #include <utility>
 
+#include "config/quote.hpp"
+#include "config/size.hpp"
+#include "protocol/names.hpp"
+#include "server/wire_error.hpp"
+#include "storage/log_line.hpp"
 #include "storage/store.hpp"
 
 namespace gpunbd::server {
@@ -28,6 +31,7 @@ constexpr std::size_t small_gulp = 4 * 1024;      // bytes
 constexpr std::size_t most_lent = 8;              // pieces of a write received into at once
 constexpr std::size_t most_sent = 512;            // pieces sent at once; IOV_MAX is 1024
 constexpr int rounds_per_turn = 8;                // gulps before other connections get their turn
+constexpr const char* gone_early = "the client hung up during the handshake";
 constexpr auto report_interval = std::chrono::seconds(1);
 constexpr std::uint64_t request_cost = 512;        // bytes in flight that any request counts for
 constexpr std::uint32_t most_status = 512 * 1024;  // bytes that a BLOCK_STATUS may hold
@@ -44,6 +48,19 @@ std::uint64_t cost_of(const protocol::Command& command) {
         default:
             return request_cost;
     }
+}
+
+// Which device it was, as far as can be told: those that have failed for good, or any of the
+// volume's.
+std::string suspects(const storage::Volume& volume, storage::Status status) {
+    std::string all;
+    std::string failed;
+    for (const storage::Device* device : volume.devices()) {
+        const std::string& id = device->info().id;
+        all += (all.empty() ? "" : ", ") + id;
+        if (device->failed()) failed += (failed.empty() ? "" : ", ") + id;
+    }
+    return failed.empty() || status == storage::Status::no_space ? all : failed;
 }
 
 }  // namespace
@@ -65,23 +82,47 @@ void Session::start(std::shared_ptr<Session> session) {
 
 asio::awaitable<void> Session::run(std::shared_ptr<Session> session) {
     Session& self = *session;
+    bool failed = false;
     try {
         if (co_await self.negotiate()) co_await self.serve();
         co_await self.settle();
     } catch (const std::exception& error) {
-        spdlog::error("{}: export '{}': {}", self.stream_.peer(), self.agreement_.export_info.name,
-                      error.what());
+        failed = true;
         self.reason_ = error.what();
     }
     self.cut(self.reason_);
     while (self.operations_ != nullptr) co_await self.pause();
     self.deadline_.cancel();
-    const double seconds = std::chrono::duration<double>(Clock::now() - self.started_).count();
-    spdlog::info("{}: closed{}{}: export '{}', {} requests, {} bytes read, {} written, {:.1f} s",
-                 self.stream_.peer(), self.reason_.empty() ? "" : ": ", self.reason_,
-                 self.agreement_.export_info.name, self.counts_.requests, self.counts_.read,
-                 self.counts_.written, seconds);
+    self.report_end(failed);
     self.worker_.leave(session);
+}
+
+void Session::report_end(bool failed) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - started_).count();
+    storage::LogLine line(failed ? spdlog::level::err : spdlog::level::info);
+    line.with("peer", stream_.peer());
+    std::string done;
+    std::string error = failed ? reason_ : "";
+    if (negotiation_) {  // it never agreed on an export
+        const protocol::Asked asked = negotiation_->asked();
+        if (asked.export_name) line.with("export", *asked.export_name);
+        if (!failed) error = asked.refusal;
+        done = asked.words.empty() ? "" : asked.words + "; ";
+    } else {
+        const std::string& name = agreement_.export_info.name;
+        line.with("export", name);
+        done =
+            fmt::format("export {}: {} request{}, {} read, {} written; ", config::in_quotes(name),
+                        counts_.requests, counts_.requests == 1 ? "" : "s",
+                        config::human_size(counts_.read), config::human_size(counts_.written));
+    }
+    line.with("requests", counts_.requests)
+        .with("bytes_read", counts_.read)
+        .with("bytes_written", counts_.written)
+        .with("seconds", seconds)
+        .with("reason", reason_);
+    if (!error.empty()) line.with("error", error);
+    line.say("{}: {}closed after {:.1f} s: {}", stream_.peer(), done, seconds, reason_);
 }
 
 // --- negotiating
@@ -102,7 +143,7 @@ asio::awaitable<bool> Session::negotiate() {
         const Stream::Result got = stream_.receive({&piece, 1});
         if (got.would_block) continue;
         if (got.ended) {
-            if (reason_.empty()) reason_ = "the client hung up during the handshake";
+            if (reason_.empty()) reason_ = gone_early;
             co_return false;
         }
         std::size_t used = 0;
@@ -110,7 +151,8 @@ asio::awaitable<bool> Session::negotiate() {
         if (!co_await send_all(negotiation_->take_output())) co_return false;
         if (next == protocol::Negotiation::Next::receive) continue;
         if (next == protocol::Negotiation::Next::close) {
-            reason_ = negotiation_->reason();
+            const bool aborted = negotiation_->reason().empty();
+            reason_ = aborted ? "the client left the handshake" : negotiation_->reason();
             co_return false;
         }
         agreement_ = negotiation_->agreement();
@@ -130,9 +172,13 @@ asio::awaitable<bool> Session::negotiate() {
         break;
     }
     state_ = State::serving;
-    spdlog::info("{}: serving export '{}'{}{}", stream_.peer(), agreement_.export_info.name,
-                 agreement_.structured_replies ? ", structured replies" : "",
-                 agreement_.base_allocation ? ", base:allocation" : "");
+    storage::LogLine(spdlog::level::debug)
+        .with("peer", stream_.peer())
+        .with("export", agreement_.export_info.name)
+        .say("{}: serving export {}{}{}", stream_.peer(),
+             config::in_quotes(agreement_.export_info.name),
+             agreement_.structured_replies ? ", structured replies" : "",
+             agreement_.base_allocation ? ", base:allocation" : "");
     co_return true;
 }
 
@@ -140,7 +186,10 @@ asio::awaitable<bool> Session::send_all(std::vector<std::byte> bytes) {
     iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
     while (piece.iov_len != 0) {
         const Stream::Result done = stream_.send({&piece, 1});
-        if (done.ended) co_return false;
+        if (done.ended) {
+            if (reason_.empty()) reason_ = gone_early;
+            co_return false;
+        }
         if (done.would_block) {
             if (const auto [error] = co_await stream_.wait_writable(as_result); error) {
                 co_return false;
@@ -325,13 +374,17 @@ void Session::execute(const protocol::Command& command) {
             return;
         case protocol::CommandType::disc:
             end_of_requests_ = true;
+            if (reason_.empty()) reason_ = "the client disconnected";
             return;
     }
 }
 
 void Session::refuse(const protocol::Refusal& refusal) {
-    spdlog::debug("{}: refused a request: error {}", stream_.peer(),
-                  static_cast<std::uint32_t>(refusal.error));
+    storage::LogLine(spdlog::level::debug)
+        .with("peer", stream_.peer())
+        .with("export", agreement_.export_info.name)
+        .with("error", protocol::name_of(refusal.error))
+        .say("{}: refused a request: {}", stream_.peer(), protocol::name_of(refusal.error));
     discard_ = refusal.discard;
     protocol::ReplyHeader header;
     send_header(header, refusal.as_chunk
@@ -476,12 +529,24 @@ void Session::report_failure(const Operation& operation, storage::Status status)
         return;
     }
     const protocol::Command& command = operation.command();
-    spdlog::warn("{}: export '{}': request {} at offset {}, {} bytes, failed: {} ({} more like it)",
-                 stream_.peer(), agreement_.export_info.name,
-                 static_cast<std::uint16_t>(command.type), command.offset, command.length,
-                 status == storage::Status::no_space ? "no space left on its device"
-                                                     : "the device reported an error",
-                 unreported_);
+    const std::string_view request = protocol::name_of(command.type);
+    const std::string_view error = protocol::name_of(wire_error(status));
+    const std::string devices = suspects(volume(), status);
+    storage::LogLine(spdlog::level::warn)
+        .with("peer", stream_.peer())
+        .with("export", agreement_.export_info.name)
+        .with("request", request)
+        .with("offset", command.offset)
+        .with("length", command.length)
+        .with("error", error)
+        .with("device", devices)
+        .with("unreported", unreported_)
+        .say(
+            "{}: export {}: {} of {} at offset {} failed: {}: {} {}{}", stream_.peer(),
+            config::in_quotes(agreement_.export_info.name), request,
+            config::human_size(command.length), command.offset, error,
+            status == storage::Status::no_space ? "no space left on" : "an error of", devices,
+            unreported_ == 0 ? "" : fmt::format(" (and {} more since the last line)", unreported_));
     last_report_ = now;
     unreported_ = 0;
 }

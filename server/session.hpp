@@ -87,6 +87,8 @@ class Session : public std::enable_shared_from_this<Session> {
     boost::asio::awaitable<void> serve();
     boost::asio::awaitable<void> settle();
     boost::asio::awaitable<void> pause();
+    // The one line in the log of a connection.
+    void report_end(bool failed);
 
     // One system call's worth of bytes; false: the connection has ended.
     enum class Received : std::uint8_t { all_asked, less, blocked, ended };
