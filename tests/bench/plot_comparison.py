@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Draws README's comparison from the tables of RESULTS.md: throughput as a multiple of nbdkit's, to an SVG.
+
+    tests/bench/plot_comparison.py      # writes tests/bench/figures/comparison.svg
+
+Each bar is a server's figure over nbdkit's in the same table, since figures of different runs are not comparable.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REFERENCE = "nbdkit"
+# Heading in RESULTS.md; server there; name on the plot.
+SERIES = (
+    ("2026-11-21: one H200, 16 cores, all cells at commit 941f22f", "gpunbd:cuda:0", "gpunbd, GPU memory", "#1f77b4"),
+    ("2026-11-21: one H200, 16 cores, all cells at commit 941f22f", "gpunbd:host", "gpunbd, host memory", "#9ecae1"),
+    ("2026-11-21: nbd-vram beside nbdkit, one H200", "nbd-vram", "nbd-vram, GPU memory", "#e6842a"),
+)
+CELLS = (
+    ("4k-read-qd32", "4 KiB reads,\n32 at once"),
+    ("4k-write-qd32", "4 KiB writes,\n32 at once"),
+    ("1M-read-qd8", "1 MiB reads,\n8 at once"),
+    ("1M-write-qd8", "1 MiB writes,\n8 at once"),
+    ("1M-read-qd8x4", "1 MiB reads,\n4 x 8 at once"),
+    ("1M-write-qd8x4", "1 MiB writes,\n4 x 8 at once"),
+)
+
+
+def first_table(text, heading):
+    """{(cell, server): IOPS} of the first table of measurements under the heading."""
+    _, found, rest = text.partition(f"\n## {heading}\n")
+    table = re.search(r"^\| cell \| server \| IOPS \|.*\n\|.*\n((?:\|.*\n)+)", rest.partition("\n## ")[0], re.MULTILINE)
+    if not found or not table:
+        sys.exit(f"plot: RESULTS.md has no table of measurements under '{heading}'")
+    rows = (re.split(r" *\| *", line.strip("| ")) for line in table[1].splitlines())
+    return {(row[0], row[1]): float(row[2].replace(",", "")) for row in rows}
+
+
+def ratios(text):
+    for heading, server, name, colour in SERIES:
+        table = first_table(text, heading)
+        try:
+            yield name, colour, [table[cell, server] / table[cell, REFERENCE] for cell, _ in CELLS]
+        except KeyError as missing:
+            sys.exit(f"plot: RESULTS.md has no row {missing.args[0]} under '{heading}'")
+
+
+def draw(series, output):
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("plot: matplotlib is missing: apt-get install python3-matplotlib, for /usr/bin/python3")
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "gpunbd", "font.size": 11})
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(10, 4.6))
+    width = 0.27
+    for index, (name, colour, values) in enumerate(series):
+        places = [place + (index - 1) * width for place in range(len(CELLS))]
+        bars = axis.bar(places, values, width * 0.92, label=name, color=colour)
+        axis.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
+    axis.axhline(1, color="#555555", linewidth=1, linestyle="--", label="nbdkit's memory plugin, host memory = 1")
+    axis.set_xticks(range(len(CELLS)), [label for _, label in CELLS])
+    axis.set_ylabel("requests per second,\nmultiple of nbdkit's (more is better)")
+    axis.set_title("NBD over a Unix socket. One NVIDIA H200 (PCIe gen 5 x16), 16 cores, 2026-11-21, medians",
+                   fontsize=11)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(y=0.12)
+    axis.legend(frameon=False, fontsize=10)
+    figure.text(0.01, 0.005, "Each bar over nbdkit in the same run. nbd-vram was measured in a run of its own with "
+                "nbdkit, on the same kind of machine.", fontsize=8.5, color="#444444")
+    figure.tight_layout(rect=(0, 0.025, 1, 1))
+    figure.savefig(output, metadata={"Date": None})
+
+
+def main():
+    output = sys.argv[1] if len(sys.argv) > 1 else HERE / "figures" / "comparison.svg"
+    draw(list(ratios((HERE / "RESULTS.md").read_text(encoding="utf-8"))), output)
+    print(f"plot: wrote {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Follows every link between the pages: each file and each #heading that is named must be there."""
+
+import os
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from urllib.parse import unquote
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)")
+
+
+def pages(root):
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "build"]
+        yield from (Path(folder) / name for name in files if name.endswith(".md"))
+
+
+def prose(page):
+    """Its lines without code: what looks like a link or a heading there is none."""
+    fenced = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            yield number, line
+
+
+def anchors(page):
+    """The names that GitHub gives to headings."""
+    seen = {}
+    for _, line in prose(page):
+        match = re.match(r"#{1,6} +(.*?) *#* *$", line)
+        if match:
+            text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", match[1]).lower()
+            name = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+            seen[name] = seen.get(name, -1) + 1
+            yield name if seen[name] == 0 else f"{name}-{seen[name]}"
+
+
+def broken_links(root):
+    for page in sorted(pages(root)):
+        for number, line in prose(page):
+            for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                if re.match(r"[a-z]+:", target):  # another site's: not ours to follow
+                    continue
+                file, _, anchor = unquote(target).partition("#")
+                place = f"{page.relative_to(root)}:{number}: ({target})"
+                aim = (page.parent / file).resolve() if file else page
+                if not aim.exists():
+                    yield f"{place}: there is no such file"
+                elif anchor and anchor not in anchors(aim):
+                    yield f"{place}: there is no such heading"
+
+
+class Pages(unittest.TestCase):
+    def test_every_link_leads_somewhere(self):
+        self.assertGreater(len(list(pages(ROOT))), 5)
+        self.assertEqual([], list(broken_links(ROOT)))
+
+    def test_a_link_that_leads_nowhere_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "a.md").write_text(
+                "# Here, and `there`\n\n# Twice\n# Twice\n[1](a.md#here-and-there) [2](#twice-1) [3](b.md)\n"
+                "[4](#nowhere) [5](https://example.com/) `[6](c.md)`\n\n    [7](d.md)\n", encoding="utf-8")
+            self.assertEqual(["a.md:5: (b.md): there is no such file", "a.md:6: (#nowhere): there is no such heading"],
+                             list(broken_links(Path(folder))))
+
+    def test_problems_are_reported_to_the_contact_of_the_package(self):
+        contact = re.search(r'CPACK_PACKAGE_CONTACT "([^"]+)"', (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
+        self.assertIn(contact[1], (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
