@@ -130,4 +130,20 @@ std::string format_size(Size size) {
     return fmt::format("{}", size.bytes);
 }
 
+std::string human_size(std::uint64_t bytes) {
+    if (bytes < 1024) return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
+    std::uint64_t tenths = 0;
+    char letter = 0;
+    for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+        const std::uint64_t whole = bytes >> unit->shift;
+        const std::uint64_t rest = bytes - (whole << unit->shift);
+        tenths =
+            whole * 10 + ((rest * 10 + (std::uint64_t{1} << (unit->shift - 1))) >> unit->shift);
+        letter = static_cast<char>(unit->letter - 'a' + 'A');
+        if (tenths < 10240) break;  // else the next unit, also where rounding made it so many
+    }
+    const std::string fraction = tenths % 10 == 0 ? "" : fmt::format(".{}", tenths % 10);
+    return fmt::format("{}{} {}iB", tenths / 10, fraction, letter);
+}
+
 }  // namespace gpunbd::config

@@ -1,6 +1,7 @@
 // Sizes as people write them: 64M, 1.5GiB, 4096, 100%.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -14,5 +15,7 @@ namespace gpunbd::config {
 std::variant<Size, std::string> parse_size(std::string_view text);
 // The shortest exact form: 2M, 1536K, 75%.
 std::string format_size(Size size);
+// For people to read, not to write: at most one decimal, rounded: 1.5 GiB, 512 MiB, 20.3 GiB.
+std::string human_size(std::uint64_t bytes);
 
 }  // namespace gpunbd::config

@@ -115,6 +115,35 @@ TEST_CASE("what a message quotes cannot speak to the terminal, and is clipped") 
     CHECK(what(std::string(100'000, 'x')).size() < 200);
 }
 
+TEST_CASE("sizes for people") {
+    struct Row {
+        std::uint64_t bytes;
+        const char* text;
+    };
+    const Row rows[] = {
+        {0, "0 bytes"},
+        {1, "1 byte"},
+        {1023, "1023 bytes"},
+        {KiB, "1 KiB"},
+        {KiB + 51, "1 KiB"},
+        {KiB + 52, "1.1 KiB"},
+        {1536, "1.5 KiB"},
+        {MiB - 1, "1 MiB"},
+        {MiB - 52, "1023.9 KiB"},
+        {512 * MiB, "512 MiB"},
+        {1536 * MiB, "1.5 GiB"},
+        {GiB - 1, "1 GiB"},
+        {20 * GiB + 300 * MiB, "20.3 GiB"},
+        {TiB - GiB, "1023 GiB"},
+        {8 * TiB, "8 TiB"},
+        {~std::uint64_t{0}, "16777216 TiB"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.text);
+        CHECK(human_size(row.bytes) == row.text);
+    }
+}
+
 TEST_CASE("any size that is formatted is parsed to itself") {
     std::mt19937_64 random(2);
     for (int i = 0; i < 20'000; ++i) {
