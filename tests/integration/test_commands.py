@@ -1,5 +1,6 @@
 """The commands around serving: devices, check, help, and what is said about wrong usage."""
 import os
+import re
 
 import server
 
@@ -95,8 +96,32 @@ threads: many
         self.assertIn(f'{path}:1:', self.errors)
 
     def test_more_than_there_is(self):
-        self.gpunbd('serve', '--device', 'host', '--size', '1000T', status=None)
-        self.assertGreater(self.status, 0)
+        self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
+        found = re.search(r"export '': 1000 TiB do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
+                          r'ask for at most (\S+), or for 100%', self.errors)
+        self.assertTrue(found, self.errors)
+        powers = {'M': 2, 'G': 3, 'T': 4}
+        available = float(found[1]) * 1024 ** powers[found[2]]
+        proposed = int(found[3][:-1]) * 1024 ** powers[found[3][-1]]
+        self.assertLess(proposed, 1.01 * available)
+        self.assertGreater(proposed, 0.89 * available)
+
+    def test_share_of_the_host(self):
+        """Without a GPU, too, a share is one of what there is; only a default is little."""
+        server.need('nbdinfo')
+        sizes = {}
+        for arguments in ((), ('--size', '50%'), ('--size', '25%')):
+            out = self.gpunbd('serve', *arguments, '--run', 'nbdinfo --size "$uri"')
+            if 'NO GPU' not in self.errors:
+                self.skipTest('there is a GPU here')
+            sizes[arguments] = int(out)
+        self.assertEqual(sizes[()], server.GiB)
+        half, quarter = sizes[('--size', '50%')], sizes[('--size', '25%')]
+        self.assertGreater(half, 1.5 * quarter)
+        self.assertLess(half, 3 * quarter)
+        with open('/proc/meminfo', encoding='ascii') as file:
+            available = [int(line.split()[1]) * server.KiB for line in file if line.startswith('MemAvailable')][0]
+        self.assertLess(half, 0.7 * available)
 
     def test_device_that_is_not_there(self):
         self.gpunbd('serve', '--device', 'cuda:99', '--size', '1M', '-U', os.path.join(self.directory(), 's'), status=None)
