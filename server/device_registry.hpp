@@ -25,7 +25,8 @@ class DeviceRegistry {
     std::string calibration(const std::string& id) const;
     // Of the open devices, each once; empty where none is known.
     std::vector<int> numa_nodes() const;
-    // The ids of the GPUs of this machine; empty: `why_none` says why.
+    // The ids of the GPUs of this machine; empty: `why_none` says why,
+    // and what to do about it.
     static std::vector<std::string> gpus(std::string& why_none);
 
     // What a configuration loaded later says of devices that are not open yet.

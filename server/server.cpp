@@ -11,7 +11,9 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
+#include "server/address_error.hpp"
 #include "server/export_factory.hpp"
+#include "server/nbd_uri.hpp"
 #include "server/numa.hpp"
 #include "server/socket_activation.hpp"
 #include "storage/signals_blocked.hpp"
@@ -77,15 +79,21 @@ int Server::run() {
         captive_.emplace();
         signals_.add(SIGCHLD);
     }
+    // A port that is taken ends the start before a GPU is touched. Clients that come before the
+    // exports are there wait in the backlog.
+    open_listeners();
     make_first_exports();
     start_workers();
-    open_listeners();
     wait_for_signal();
     for (const auto& listener : listeners_) {
         listener->start([this](int fd) { accepted(fd); });
     }
-    if (captive_) captive_->start(*command_.run, options_.exports.front().name);
-    io_.run();
+    if (captive_) {
+        captive_->start(*command_.run, options_.exports.front().name);
+    } else {
+        announce();
+    }
+    io_.run();  // from here on clients are accepted
     print_trace();
     return exit_code_;
 }
@@ -110,10 +118,19 @@ void Server::open_listeners() {
     } else if (!inherited.empty()) {
         for (const int fd : inherited) listeners_.push_back(Listener::inherited(io_, fd));
     } else {
-        for (const auto& tcp : options_.tcp) listeners_.push_back(Listener::tcp(io_, tcp));
+        for (const auto& tcp : options_.tcp) open_tcp(tcp);
         for (const auto& path : options_.unix_sockets) {
             listeners_.push_back(Listener::unix_socket(io_, path));
         }
+    }
+}
+
+void Server::open_tcp(const config::TcpListener& tcp) {
+    try {
+        listeners_.push_back(Listener::tcp(io_, tcp));
+    } catch (const AddressError& error) {
+        if (!tcp.optional || error.kind != AddressError::Kind::absent) throw;
+        spdlog::warn("{}: left out", error.what());
     }
 }
 
@@ -131,6 +148,16 @@ void Server::start_workers() {
             worker->run();
         });
         ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
+    }
+}
+
+void Server::announce() {
+    const std::optional<std::string> uri =
+        listeners_.empty() ? std::nullopt : listeners_.front()->uri(options_.exports.front().name);
+    if (uri) {
+        spdlog::info("ready: {} (try: nbdinfo {})", *uri, shell_word(*uri));
+    } else {
+        spdlog::info("ready");
     }
 }
 

@@ -34,7 +34,9 @@ class Server {
  private:
     void make_first_exports();
     void open_listeners();
+    void open_tcp(const config::TcpListener& tcp);
     void start_workers();
+    void announce();
     void accepted(int fd);
     void wait_for_signal();
     void on_signal(int signal);
