@@ -74,8 +74,17 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
                            ? storage::open_host_device(
                                  number, {.reserve = options.reserve, .capacity = options.capacity})
                            : open_gpu(number, options));
+    opened_with_.push_back(options);
     if (calibrate_) calibrate(*devices_.back());
     return *devices_.back();
+}
+
+std::vector<std::string> DeviceRegistry::opened_otherwise() const {
+    std::vector<std::string> ids;
+    for (const config::DeviceOptions& options : opened_with_) {
+        if (options_of(options.id) != options) ids.push_back(options.id);
+    }
+    return ids;
 }
 
 void DeviceRegistry::calibrate(storage::Device& device) {

@@ -31,6 +31,8 @@ class DeviceRegistry {
 
     // What a configuration loaded later says of devices that are not open yet.
     void set_options(std::vector<config::DeviceOptions> options) { options_ = std::move(options); }
+    // The ids of open devices that those options would change, if they were opened anew.
+    std::vector<std::string> opened_otherwise() const;
 
  private:
     config::DeviceOptions options_of(const std::string& id) const;
@@ -39,6 +41,7 @@ class DeviceRegistry {
     std::vector<config::DeviceOptions> options_;
     const bool calibrate_;
     std::vector<std::unique_ptr<storage::Device>> devices_;
+    std::vector<config::DeviceOptions> opened_with_;  // one for each of devices_
     std::map<std::string, std::string> calibrations_;
 };
 

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "config/size.hpp"
@@ -45,6 +46,14 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     return std::move(std::get<std::unique_ptr<storage::Volume>>(made));
 }
 
+// An export that has been replaced, and those before it, as far as anybody still holds them.
+std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Export>& replaced) {
+    std::vector<std::weak_ptr<const Export>> held{replaced};
+    std::copy_if(replaced->earlier.begin(), replaced->earlier.end(), std::back_inserter(held),
+                 [](const auto& each) { return !each.expired(); });
+    return held;
+}
+
 }  // namespace
 
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
@@ -54,6 +63,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
             return old->info.name == wanted.name && same_volume(old->options, wanted);
         });
+        if (kept != current.end() && (*kept)->options == wanted) {
+            made.exports.push_back(*kept);
+            continue;
+        }
         auto next = std::make_shared<Export>();
         next->options = wanted;
         try {
@@ -62,6 +75,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
             continue;
         }
+        if (kept != current.end()) next->earlier = held_of(*kept);
         next->info = {.name = wanted.name,
                       .description = wanted.description,
                       .size = next->volume->size(),

@@ -13,6 +13,7 @@
 
 #include "config/command_line.hpp"
 #include "server/captive_command.hpp"
+#include "server/controlling_terminal.hpp"
 #include "server/device_registry.hpp"
 #include "server/export_registry.hpp"
 #include "server/listener.hpp"
@@ -40,6 +41,8 @@ class Server {
     void accepted(int fd);
     void wait_for_signal();
     void on_signal(int signal);
+    void on_hangup();
+    void end();
     void reload();
     void print_trace();
     void begin_drain();
@@ -57,6 +60,8 @@ class Server {
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
+    const ControllingTerminal terminal_;
+    bool outlives_terminal_ = false;
     bool draining_ = false;
     std::chrono::steady_clock::time_point drain_until_;
     int exit_code_ = 0;
