@@ -36,11 +36,11 @@ std::string round_size(std::uint64_t bytes) {
     return config::format_size({.bytes = bytes / unit * unit});
 }
 
-// Two sizes for people, told apart: exactly where they would look the same.
-std::pair<std::string, std::string> told_apart(std::uint64_t a, std::uint64_t b) {
-    const std::string rounded = config::human_size(a);
-    if (rounded != config::human_size(b)) return {rounded, config::human_size(b)};
-    return {config::format_size({.bytes = a}), config::format_size({.bytes = b})};
+// For people; exactly where it would look the same as what was asked.
+std::string size_beside(std::uint64_t available, std::uint64_t asked) {
+    const std::string rounded = config::human_size(available);
+    return rounded == config::human_size(asked) ? config::format_size({.bytes = available})
+                                                : rounded;
 }
 
 std::string nothing_available(const std::vector<storage::Device*>& devices) {
@@ -79,7 +79,8 @@ std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOpti
             "{} ran out of memory while {} were taken in full; ask for less, or for provision thin",
             devices[*misfit.device]->info().id, config::human_size(misfit.asked));
     }
-    const auto [asked, available] = told_apart(misfit.asked, misfit.available);
+    const std::string asked = config::format_size({.bytes = misfit.asked});  // as it was written
+    const std::string available = size_beside(misfit.available, misfit.asked);
     const std::string ask = misfit.largest == 0 ? "end what uses the rest, or set a smaller reserve"
                                                 : fmt::format("ask for at most {}, or for 100%",
                                                               round_size(misfit.largest));
@@ -87,8 +88,8 @@ std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOpti
         storage::Device* const lacking = devices[*misfit.device];
         return fmt::format(
             "{} do not fit as a stripe over {}: {} has to take {}, and has {} available{}; {}",
-            config::human_size(options.size), ids_of(devices), lacking->info().id, asked, available,
-            reserve_of({lacking}), ask);
+            config::format_size({.bytes = options.size}), ids_of(devices), lacking->info().id,
+            asked, available, reserve_of({lacking}), ask);
     }
     if (misfit.available == 0) return nothing_available(devices);
     return fmt::format("{} do not fit on {}: {} are available{}; {}", asked, ids_of(devices),

@@ -70,7 +70,7 @@ TEST_CASE("volume plan: without a GPU a share is one of the host, and a default 
     options.size = config::Size{.percent = 100};
     CHECK(plan_volume(options, registry).options.size == capacity);
     options.size.reset();
-    CHECK(complaint(options, registry).find("1 GiB do not fit on host") == 0);
+    CHECK(complaint(options, registry).find("1G do not fit on host") == 0);
 }
 
 TEST_CASE("volume plan: what was promised to others is not there") {
@@ -79,11 +79,11 @@ TEST_CASE("volume plan: what was promised to others is not there") {
     options.size = config::Size{.bytes = 80 * MiB};
     CHECK(complaint(options, registry).empty());
     CHECK(complaint(options, registry, {{&registry.open("host"), 30 * MiB}}) ==
-          "80 MiB do not fit on host: 70 MiB are available; ask for at most "
+          "80M do not fit on host: 70 MiB are available; ask for at most "
           "70M, or for 100%");
     DeviceRegistry modest = host_of(10 * MiB, 3 * MiB);
     CHECK(complaint(options, modest) ==
-          "80 MiB do not fit on host: 10 MiB are available beside a reserve of 3 MiB; ask for at "
+          "80M do not fit on host: 10 MiB are available beside a reserve of 3 MiB; ask for at "
           "most 10M, or for 100%");
     CHECK(complaint(options, registry, {{&registry.open("host"), 100 * MiB}}) ==
           "no memory is available on host; end what uses it, or set a "
@@ -106,13 +106,13 @@ TEST_CASE("volume plan: what does not fit, in words") {
          {.asked = 64 * GiB, .available = 12 * GiB + 300 * MiB, .largest = 12 * GiB + 300 * MiB},
          64 * GiB,
          one,
-         "64 GiB do not fit on memory:0: 12.3 GiB are available; ask "
+         "64G do not fit on memory:0: 12.3 GiB are available; ask "
          "for at most 12G, or for 100%"},
         {"less than ten of a unit is told in the next",
          {.asked = 64 * GiB, .available = 9 * GiB + 300 * MiB, .largest = 9 * GiB + 300 * MiB},
          64 * GiB,
          one,
-         "64 GiB do not fit on memory:0: 9.3 GiB are available; ask "
+         "64G do not fit on memory:0: 9.3 GiB are available; ask "
          "for at most 9516M, or for 100%"},
         {"what looks the same is told exactly",
          {.asked = 12 * GiB + 2 * MiB, .available = 12 * GiB, .largest = 12 * GiB},
@@ -124,19 +124,19 @@ TEST_CASE("volume plan: what does not fit, in words") {
          {.asked = 64 * GiB, .available = 12 * GiB, .largest = 12 * GiB},
          64 * GiB,
          two,
-         "64 GiB do not fit on memory:0, memory:1: 12 GiB are available beside their reserves; ask "
+         "64G do not fit on memory:0, memory:1: 12 GiB are available beside their reserves; ask "
          "for at most 12G, or for 100%"},
         {"a stripe",
          {.device = 1, .asked = 32 * GiB, .available = 12 * GiB, .largest = 24 * GiB},
          64 * GiB,
          two,
-         "64 GiB do not fit as a stripe over memory:0, memory:1: memory:1 has to take 32 GiB, and "
+         "64G do not fit as a stripe over memory:0, memory:1: memory:1 has to take 32G, and "
          "has 12 GiB available; ask for at most 24G, or for 100%"},
         {"a stripe over nothing",
          {.device = 0, .asked = 32 * GiB},
          64 * GiB,
          two,
-         "64 GiB do not fit as a stripe over memory:0, memory:1: memory:0 has to take 32 GiB, and "
+         "64G do not fit as a stripe over memory:0, memory:1: memory:0 has to take 32G, and "
          "has 0 bytes available; end what uses the rest, or set a "
          "smaller reserve"},
         {"somebody was faster",
