@@ -9,6 +9,7 @@
 #include "config/yaml_file.hpp"
 #include "server/device_list.hpp"
 #include "server/log.hpp"
+#include "server/preflight.hpp"
 #include "server/server.hpp"
 
 namespace {
@@ -47,8 +48,16 @@ int serve(const config::ServeCommand& command) {
 int check(const config::CheckCommand& command) {
     const auto options = load(command.file);
     if (!options) return exit_usage;
+    // What a library logs must not come between the lines of the configuration.
+    server::start_log({.level = "error"});
     fmt::print("{}", config::to_yaml(*options));
-    return 0;
+    bool would_serve = true;
+    for (const server::Finding& finding : server::try_out(*options)) {
+        fmt::print(stderr, "{}: {}: {}{}\n", command.file, finding.key,
+                   finding.failure ? "" : "note: ", finding.text);
+        would_serve = would_serve && !finding.failure;
+    }
+    return would_serve ? 0 : exit_failure;
 }
 
 }  // namespace

@@ -73,6 +73,33 @@ threads: many
         for word in ('9999', '64Q', 'floppy', '2000', 'colour', 'many'):
             self.assertIn(word, told)
 
+    def test_check_tries_what_serving_needs(self):
+        folder = self.directory()
+        path, out = self.check(f"""listeners: {{unix: [{{path: '{folder}/no/socket', owner: no-such-user}}]}}
+exports:
+  - {{name: a, size: 1000T, devices: [host]}}
+  - {{name: b, size: 1M, devices: ['cuda:99']}}
+""", 1)
+        self.assertIn('1000T', out)
+        found = self.errors.splitlines()
+        self.assertEqual(len(found), 4, found)
+        for line, start in zip(found, (f'listeners.unix[0].path: the folder {folder}/no does not exist',
+                                       'listeners.unix[0].owner: there is no user no-such-user',
+                                       'exports[0]: 1000T do not fit on host',
+                                       'exports[1]: cuda:99: ')):
+            self.assertTrue(line.startswith(f'{path}: {start}'), line)
+
+    def test_check_of_what_is_being_served(self):
+        """The file of a running server is good: that its addresses are in use is only noted."""
+        port = server.free_port()
+        one = self.serve(config=f"""listeners: {{tcp: [{{address: 127.0.0.1, port: {port}}}], unix: [{{path: '{{socket}}'}}]}}
+exports: [{{name: '', size: 64M, devices: [host]}}]
+""")
+        self.gpunbd('check', one.config_path)
+        for key in ('tcp[0]', 'unix[0].path'):
+            self.assertIn(f'{one.config_path}: listeners.{key}: note: not tried: it is in use by gpunbd '
+                          f'(pid {one.process.pid})', self.errors)
+
     def test_check_of_nothing(self):
         self.gpunbd('check', '/nonexistent/gpunbd.yaml', status=None)
         self.assertGreater(self.status, 0)
@@ -97,7 +124,7 @@ threads: many
 
     def test_more_than_there_is(self):
         self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
-        found = re.search(r"export '': 1000 TiB do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
+        found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
                           r'ask for at most (\S+), or for 100%', self.errors)
         self.assertTrue(found, self.errors)
         powers = {'M': 2, 'G': 3, 'T': 4}
