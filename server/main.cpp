@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include "config/command_line.hpp"
 #include "config/yaml_file.hpp"
@@ -11,6 +12,7 @@
 #include "server/log.hpp"
 #include "server/preflight.hpp"
 #include "server/server.hpp"
+#include "server/standard_streams.hpp"
 
 namespace {
 
@@ -60,9 +62,7 @@ int check(const config::CheckCommand& command) {
     return would_serve ? 0 : exit_failure;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
         fmt::print(*line.exit_code == 0 ? stdout : stderr, "{}", line.message);
@@ -71,4 +71,19 @@ int main(int argc, char** argv) {
     if (line.serve) return serve(*line.serve);
     if (line.check) return check(*line.check);
     return server::list_devices(line.devices->calibrate);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    server::occupy_closed_streams();
+    int code = exit_failure;
+    try {
+        code = run(argc, argv);
+    } catch (const std::system_error& error) {
+        // fmt::print() throws where standard output takes no more.
+        server::tell_output_lost(error.code().value());
+        return exit_failure;
+    }
+    return server::finish_output() || code != 0 ? code : exit_failure;
 }

@@ -1,8 +1,10 @@
 """The commands around serving: devices, check, help, and what is said about wrong usage."""
 import os
 import re
+import subprocess
 
 import server
+import wire
 
 server.need_gpunbd()
 
@@ -99,6 +101,49 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         for key in ('tcp[0]', 'unix[0].path'):
             self.assertIn(f'{one.config_path}: listeners.{key}: note: not tried: it is in use by gpunbd '
                           f'(pid {one.process.pid})', self.errors)
+
+    def test_output_that_is_lost_is_an_error(self):
+        path = os.path.join(self.directory(), 'good.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write("listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
+        large = os.path.join(self.directory(), 'large.yaml')  # more than any buffer holds
+        with open(large, 'w', encoding='utf-8') as file:
+            file.write('listeners: {tcp: []}\nexports:\n')
+            file.writelines(f'  - {{name: x{n}, size: 1M, devices: [host]}}\n' for n in range(2000))
+        for arguments in (['check', path], ['check', large], ['devices'], ['--help'], ['serve', '--help'], ['--version']):
+            words = ' '.join([server.PROGRAM, *arguments])
+            for where in ('>/dev/full', '>&-'):
+                with self.subTest(arguments=arguments, where=where):
+                    self.command('sh', '-c', f'{words} {where}', status=1)
+                    self.assertIn('standard output', self.errors)
+            # Whoever reads no more is told by the usual signal.
+            self.command('bash', '-c', f'set -o pipefail; ({words} 2>&1; echo $? >&2) | true', status=None)
+            self.assertIn(self.errors.split()[-1], ('0', '141'))
+
+    def test_closed_streams_are_no_sockets(self):
+        """What is logged does not reach a client whose connection has taken the number of a closed stream."""
+        path = os.path.join(self.directory(), 'socket')
+        child = subprocess.Popen(['sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh', server.PROGRAM, 'serve', '--device', 'host',
+                                  '--size', '1M', '-U', path, '--log-level', 'debug'],
+                                 preexec_fn=server.die_with_parent)
+        try:
+            server.wait_until(lambda: os.path.exists(path), 10, 'the socket')
+            with wire.connect(path) as client:
+                client.write(0, b'clean')
+                self.assertEqual(client.read(0, 5), b'clean')
+            for fd in '012':
+                self.assertEqual(os.readlink(f'/proc/{child.pid}/fd/{fd}'), '/dev/null')
+        finally:
+            child.terminate()
+            self.assertEqual(child.wait(10), 0)
+
+    def test_devices_fit_a_terminal(self):
+        out = self.gpunbd('devices')
+        for line in (out + self.errors).splitlines():
+            if 'https://' not in line:
+                self.assertLessEqual(len(line), 80, line)
+        self.assertRegex(out, r'(?m)^  total +[0-9.]+ [KMGT]iB$')
+        self.assertNotIn('no GPU', out)  # that is for standard error
 
     def test_check_of_nothing(self):
         self.gpunbd('check', '/nonexistent/gpunbd.yaml', status=None)
