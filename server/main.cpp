@@ -1,6 +1,7 @@
 // gpunbd: exports memory of GPUs as NBD block devices.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -10,6 +11,7 @@
 #include "config/yaml_file.hpp"
 #include "server/device_list.hpp"
 #include "server/log.hpp"
+#include "server/parent.hpp"
 #include "server/preflight.hpp"
 #include "server/server.hpp"
 #include "server/standard_streams.hpp"
@@ -30,7 +32,7 @@ std::optional<config::Options> load(const std::string& path) {
     return std::move(loaded.options);
 }
 
-int serve(const config::ServeCommand& command) {
+int serve(const config::ServeCommand& command, pid_t parent) {
     config::Options options = command.options;
     if (command.config_file) {
         auto loaded = load(*command.config_file);
@@ -40,6 +42,10 @@ int serve(const config::ServeCommand& command) {
     }
     server::start_log(options.log);
     try {
+        if (command.exit_with_parent && !server::end_with_parent(parent)) {
+            spdlog::info("--exit-with-parent: the parent has ended already");
+            return 0;
+        }
         return server::Server(command, std::move(options)).run();
     } catch (const std::exception& error) {
         spdlog::error("{}", error.what());
@@ -62,13 +68,13 @@ int check(const config::CheckCommand& command) {
     return would_serve ? 0 : exit_failure;
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
         fmt::print(*line.exit_code == 0 ? stdout : stderr, "{}", line.message);
         return *line.exit_code;
     }
-    if (line.serve) return serve(*line.serve);
+    if (line.serve) return serve(*line.serve, parent);
     if (line.check) return check(*line.check);
     return server::list_devices(line.devices->calibrate);
 }
@@ -76,10 +82,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const pid_t parent = ::getppid();  // before it can end unseen
     server::occupy_closed_streams();
     int code = exit_failure;
     try {
-        code = run(argc, argv);
+        code = run(argc, argv, parent);
     } catch (const std::system_error& error) {
         // fmt::print() throws where standard output takes no more.
         server::tell_output_lost(error.code().value());

@@ -83,6 +83,7 @@ int Server::run() {
         captive_.emplace();
         signals_.add(SIGCHLD);
     }
+    if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
@@ -92,6 +93,7 @@ int Server::run() {
     for (const auto& listener : listeners_) {
         listener->start([this](int fd) { accepted(fd); });
     }
+    if (pidfile_) pidfile_->publish();
     if (captive_) {
         captive_->start(*command_.run, options_.exports.front().name);
     } else {

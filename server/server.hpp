@@ -17,6 +17,7 @@
 #include "server/device_registry.hpp"
 #include "server/export_registry.hpp"
 #include "server/listener.hpp"
+#include "server/pidfile.hpp"
 #include "server/session.hpp"
 #include "server/worker.hpp"
 
@@ -57,6 +58,7 @@ class Server {
     boost::asio::signal_set signals_;
     boost::asio::steady_timer drain_timer_;
     std::optional<CaptiveCommand> captive_;
+    std::optional<Pidfile> pidfile_;
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
