@@ -27,6 +27,8 @@ struct ServeCommand {
     Options options;                         // from the other flags, `overrides` applied
     Overrides overrides;                     // for what is loaded from `config_file`
     std::optional<std::string> run;          // --run 'COMMAND': then no listener is opened
+    bool exit_with_parent = false;           // --exit-with-parent
+    std::optional<std::string> pidfile;      // --pidfile FILE
 };
 struct DevicesCommand {
     bool calibrate = false;
