@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|devices|check`.
+// The command line: `gpunbd serve|devices|check|completion`.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ struct ServeCommand {
     Options options;                         // from the other flags, `overrides` applied
     Overrides overrides;                     // for what is loaded from `config_file`
     std::optional<std::string> run;          // --run 'COMMAND': then no listener is opened
+    std::optional<std::string> pidfile;      // --pidfile FILE: holds the process id while serving
+    bool exit_with_parent = false;           // --exit-with-parent: end when the parent has ended
 };
 struct DevicesCommand {
     bool calibrate = false;
@@ -36,7 +38,8 @@ struct CheckCommand {
 };
 
 // Exactly one of the commands is set, or `exit_code` is: then `message`, newline included, has been
-// made for standard output (exit_code 0: --help, --version) or standard error (2: wrong usage).
+// made for standard output (exit_code 0: help, version, completions) or standard error (2: wrong
+// usage).
 struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<DevicesCommand> devices;
