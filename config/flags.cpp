@@ -266,7 +266,9 @@ and says what it could not try. Serves nothing.
 )",
          .groups = {{"Flags", {help}}},
          .examples = "  gpunbd check /etc/gpunbd.yaml\n",
-         .ending = R"(Exit codes: 0 the file is good; 2 it is not, or wrong usage.
+         .ending = R"(Exit codes: 0 the file is good, and serving would work as far as could be
+tried; 1 it is good, but something that serving needs is missing; 2 it is not
+good, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"},
         {.name = "completion",

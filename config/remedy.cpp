@@ -147,7 +147,7 @@ std::string about_missing_argument(const Flag& flag) {
 
 std::string about_unknown_flag(const Command& given, const Arguments& line, std::string_view text) {
     const std::string_view name = text.substr(0, text.find('='));
-    const std::string unknown = fmt::format("unknown flag {}", in_quotes(text));
+    std::string unknown = fmt::format("unknown flag {}", in_quotes(text));
     if (given.takes == file_argument && has_word("-c -f --config --file", name)) {
         return fmt::format("{}; write {} {}, without a flag", unknown, called(given),
                            file_argument);
