@@ -27,8 +27,8 @@ struct ServeCommand {
     Options options;                         // from the other flags, `overrides` applied
     Overrides overrides;                     // for what is loaded from `config_file`
     std::optional<std::string> run;          // --run 'COMMAND': then no listener is opened
-    std::optional<std::string> pidfile;      // --pidfile FILE: holds the process id while serving
-    bool exit_with_parent = false;           // --exit-with-parent: end when the parent has ended
+    bool exit_with_parent = false;           // --exit-with-parent
+    std::optional<std::string> pidfile;      // --pidfile FILE
 };
 struct DevicesCommand {
     bool calibrate = false;

@@ -1,5 +1,6 @@
 #include "config/unreadable.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
@@ -28,7 +29,7 @@ std::string permission_denied(const std::string& path) {
     fs::path folder;
     for (const fs::path& part : fs::absolute(path, ignored).parent_path()) {
         folder /= part;
-        if (access(folder.c_str(), X_OK) == 0) continue;
+        if (faccessat(AT_FDCWD, folder.c_str(), X_OK, AT_EACCESS) == 0) continue;
         return fmt::format(
             "permission denied: user {} may not enter the folder {}; permit it with "
             "chmod or chown, or move the file",
@@ -36,6 +37,10 @@ std::string permission_denied(const std::string& path) {
     }
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) return "permission denied";
+    if (status.st_uid == geteuid()) {
+        return fmt::format("permission denied: its mode is {:04o}; permit it with chmod u+r",
+                           status.st_mode & 07777U);
+    }
     const std::string owner = user_name(status.st_uid);
     return fmt::format(
         "permission denied: user {} may not read it, it belongs to {} and has mode "

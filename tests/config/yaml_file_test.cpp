@@ -575,6 +575,59 @@ TEST_CASE("files that cannot be read") {
     rmdir(folder);
 }
 
+// As root these would be read: so as somebody else, for as long as this lives.
+class NotRoot {
+ public:
+    NotRoot() {
+        if (was_ == 0) REQUIRE(seteuid(nobody) == 0);
+    }
+    ~NotRoot() {
+        if (was_ == 0) CHECK(seteuid(0) == 0);
+    }
+    NotRoot(const NotRoot&) = delete;
+    NotRoot& operator=(const NotRoot&) = delete;
+
+ private:
+    static constexpr uid_t nobody = 65534;
+    const uid_t was_ = geteuid();
+};
+
+TEST_CASE("files that may not be read") {
+    char base[] = "/tmp/gpunbd-config-test-XXXXXX";
+    std::string folder;
+    std::string own;
+    std::string in_locked;
+    {
+        const NotRoot not_root;
+        REQUIRE(mkdtemp(base) != nullptr);
+        folder = base;
+        own = folder + "/own.yaml";
+        std::ofstream(own) << "exports: [{}]";
+        REQUIRE(chmod(own.c_str(), 0200) == 0);
+        CHECK(joined(load_file(own).problems) == own +
+                                                     ": cannot be read: permission denied: its "
+                                                     "mode is 0200; permit it with chmod u+r\n");
+        REQUIRE(mkdir((folder + "/locked").c_str(), 0600) == 0);
+        in_locked = folder + "/locked/a.yaml";
+        const std::string problem = joined(load_file(in_locked).problems);
+        CHECK(problem.find(in_locked + ": cannot be read: permission denied: user ") == 0);
+        CHECK(problem.find(" may not enter the folder '" + folder +
+                           "/locked'; permit it with chmod or chown, or move the file\n") !=
+              std::string::npos);
+    }
+    if (geteuid() == 0) {
+        REQUIRE(chown(own.c_str(), 0, 0) == 0);
+        REQUIRE(chmod(own.c_str(), 0600) == 0);
+        const NotRoot not_root;
+        CHECK(joined(load_file(own).problems)
+                  .find(" may not read it, it belongs to root and has mode 0600; permit it with "
+                        "chmod or chown, or run gpunbd as root\n") != std::string::npos);
+    }
+    unlink(own.c_str());
+    rmdir((folder + "/locked").c_str());
+    rmdir(folder.c_str());
+}
+
 // Any options that a file can give.
 Options random_options(std::mt19937_64& random) {
     const auto pick = [&](std::uint64_t n) { return random() % n; };
