@@ -191,11 +191,14 @@ void read_listeners(const GivenFlags& flags, Options& out) {
 
     std::uint16_t port = TcpListener{}.port;
     flags.read("--port", port, rules::port);
-    auto addresses = flags.all("--bind");
-    if (addresses.empty()) addresses = {"127.0.0.1", "::1"};
-    for (const std::string& text : addresses) {
-        TcpListener listener{GivenFlags::checked<std::string>("--bind", text, rules::address),
-                             port};
+    if (!flags.given("--bind")) {
+        out.tcp = default_listeners(port);
+        return;
+    }
+    for (const std::string& text : flags.all("--bind")) {
+        TcpListener listener{
+            .address = GivenFlags::checked<std::string>("--bind", text, rules::address),
+            .port = port};
         if (!seen.insert(rules::tcp_identity(listener)).second) {
             throw Usage{
                 fmt::format("--bind {} is given twice; give each address once", in_quotes(text))};

@@ -23,8 +23,15 @@ struct Size {
 struct TcpListener {
     std::string address;  // numeric IPv4 or IPv6
     std::uint16_t port = 10809;
+    bool optional = false;  // a default that is left out where the machine has no such address
     bool operator==(const TcpListener&) const = default;
 };
+
+// Where a server listens that was told nothing of it.
+inline std::vector<TcpListener> default_listeners(std::uint16_t port) {
+    return {{.address = "127.0.0.1", .port = port},
+            {.address = "::1", .port = port, .optional = true}};
+}
 
 struct UnixListener {
     std::string path;
@@ -50,7 +57,7 @@ enum class Provision { thin, full };
 struct ExportOptions {
     std::string name;
     std::string description;
-    Size size{.percent = 100};
+    std::optional<Size> size;  // unset: all that is available, or a little where there is no GPU
     std::vector<std::string> devices;  // ids in order; "auto" has been left to the server
     LayoutKind layout = LayoutKind::linear;
     std::uint64_t stripe_size = 0;  // bytes, a multiple of page_size; 0: one page

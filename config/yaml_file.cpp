@@ -227,7 +227,7 @@ Options read_root(Report& report, const YamlNode& root) {
     if (const auto listeners = map.find("listeners")) {
         read_listeners(report, *listeners, options);
     } else {
-        options.tcp = {{.address = "127.0.0.1"}, {.address = "::1"}};
+        options.tcp = default_listeners(TcpListener{}.port);
     }
     if (const auto devices = map.find("devices")) read_devices(report, *devices, options.devices);
     const auto exports = map.find("exports");

@@ -26,6 +26,12 @@ class Writer {
 std::string bytes(std::uint64_t value) { return format_size({.bytes = value}); }
 
 void write_listeners(Writer& out, const Options& options) {
+    // Written out, a default would be a demand.
+    if (options.tcp == default_listeners(TcpListener{}.port) && options.unix_sockets.empty()) {
+        out.line("# listeners: port {} of 127.0.0.1 and, where there is IPv6, ::1",
+                 TcpListener{}.port);
+        return;
+    }
     out.line("listeners:");
     out.line("  tcp:{}", options.tcp.empty() ? " []" : "");
     for (const TcpListener& tcp : options.tcp) {
@@ -57,7 +63,11 @@ void write_exports(Writer& out, const Options& options) {
     for (const ExportOptions& exported : options.exports) {
         out.line("  - name: {}", yaml_quoted(exported.name));
         out.line("    description: {}", yaml_quoted(exported.description));
-        out.line("    size: {}", format_size(exported.size));
+        if (exported.size) {
+            out.line("    size: {}", format_size(*exported.size));
+        } else {
+            out.line("    # size: 100%, or 1G of the host where no GPU can be used");
+        }
         out.line("    devices:{}", exported.devices.empty() ? " []  # chosen at start" : "");
         for (const std::string& id : exported.devices) out.line("      - {}", id);
         out.line("    layout: {}", rules::text_of(exported.layout));

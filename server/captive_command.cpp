@@ -14,24 +14,13 @@
 #include <string_view>
 #include <vector>
 
+#include "server/nbd_uri.hpp"
+
 namespace gpunbd::server {
 
 namespace {
 
 constexpr int signal_base = 128;  // what a shell adds to the number of a fatal signal
-
-std::string percent_encoded(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (std::isalnum(byte) != 0 || std::strchr("-._~/", c) != nullptr) {
-            out += c;
-        } else {
-            out += fmt::format("%{:02X}", byte);
-        }
-    }
-    return out;
-}
 
 }  // namespace
 
@@ -53,8 +42,6 @@ CaptiveCommand::~CaptiveCommand() {
 }
 
 void CaptiveCommand::start(const std::string& command, const std::string& export_name) {
-    const std::string uri = fmt::format("nbd+unix:///{}?socket={}", percent_encoded(export_name),
-                                        percent_encoded(socket_path_));
     std::vector<std::string> environment;
     for (char** entry = ::environ; *entry != nullptr; ++entry) {
         const std::string_view each(*entry);
@@ -62,7 +49,7 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
             environment.emplace_back(each);
         }
     }
-    environment.push_back("uri=" + uri);
+    environment.push_back("uri=" + unix_uri(socket_path_, export_name));
     environment.push_back("unixsocket=" + socket_path_);
     std::vector<char*> pointers;
     pointers.reserve(environment.size() + 1);

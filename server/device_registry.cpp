@@ -7,6 +7,7 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "server/nvidia_card.hpp"
 #include "storage/host_device.hpp"
 #ifdef GPUNBD_CUDA
 #include "storage/cuda/cuda_device.hpp"
@@ -16,31 +17,36 @@ namespace gpunbd::server {
 
 namespace {
 
+#ifdef GPUNBD_CUDA
 std::unique_ptr<storage::Device> open_gpu(std::uint32_t number,
                                           const config::DeviceOptions& options) {
-#ifdef GPUNBD_CUDA
     int ordinal = 0;
     const std::string digits = options.id.substr(options.id.find(':') + 1);
     std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
-    std::string why_none;
-    const int count = storage::cuda::cuda_device_count(why_none);
-    if (ordinal >= count) {
-        throw std::runtime_error(
-            count == 0 ? fmt::format("{}: no GPU can be used here: {}", options.id, why_none)
-                       : fmt::format("{}: there is no such GPU; the last one is cuda:{}",
-                                     options.id, count - 1));
-    }
     storage::cuda::CudaDeviceOptions cuda;
     cuda.reserve = options.reserve;
     cuda.capacity = options.capacity;
     cuda.mapped = options.mapped;
     cuda.resident = options.resident;
     return storage::cuda::open_cuda_device(number, ordinal, cuda);
+}
 #else
-    static_cast<void>(number);
-    throw std::runtime_error(
-        fmt::format("{}: this gpunbd was built without the CUDA toolkit", options.id));
+std::unique_ptr<storage::Device> open_gpu(std::uint32_t, const config::DeviceOptions&) {
+    return nullptr;  // refuse_absent() lets none come here
+}
 #endif
+
+// A device that is not there is told beside those that are.
+void refuse_absent(const std::string& id) {
+    std::string why_none;
+    const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
+    if (id == "host" || std::find(gpus.begin(), gpus.end(), id) != gpus.end()) return;
+    if (gpus.empty()) {
+        throw std::runtime_error(
+            fmt::format("{}: no GPU can be used: {}; without one, choose host", id, why_none));
+    }
+    throw std::runtime_error(
+        fmt::format("{}: there is no such GPU; choose one of host, {}", id, fmt::join(gpus, ", ")));
 }
 
 }  // namespace
@@ -61,14 +67,24 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
     for (const auto& device : devices_) {
         if (device->info().id == id) return *device;
     }
+    refuse_absent(id);
     const config::DeviceOptions options = options_of(id);
     const auto number = static_cast<std::uint32_t>(devices_.size());
     devices_.push_back(id == "host"
                            ? storage::open_host_device(
                                  number, {.reserve = options.reserve, .capacity = options.capacity})
                            : open_gpu(number, options));
+    opened_with_.push_back(options);
     if (calibrate_) calibrate(*devices_.back());
     return *devices_.back();
+}
+
+std::vector<std::string> DeviceRegistry::opened_otherwise() const {
+    std::vector<std::string> ids;
+    for (const config::DeviceOptions& options : opened_with_) {
+        if (options_of(options.id) != options) ids.push_back(options.id);
+    }
+    return ids;
 }
 
 void DeviceRegistry::calibrate(storage::Device& device) {
@@ -106,9 +122,14 @@ std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) {
     ids.reserve(static_cast<std::size_t>(count));
     for (int ordinal = 0; ordinal < count; ++ordinal)
         ids.push_back(fmt::format("cuda:{}", ordinal));
+    constexpr bool built_with_cuda = true;
 #else
-    why_none = "this gpunbd was built without the CUDA toolkit";
+    why_none = "this gpunbd was built without CUDA";
+    constexpr bool built_with_cuda = false;
 #endif
+    if (!ids.empty()) return ids;
+    const std::string remedy = gpu_remedy(nvidia_cards(), built_with_cuda);
+    if (!remedy.empty()) why_none += ", but " + remedy;
     return ids;
 }
 

@@ -25,11 +25,14 @@ class DeviceRegistry {
     std::string calibration(const std::string& id) const;
     // Of the open devices, each once; empty where none is known.
     std::vector<int> numa_nodes() const;
-    // The ids of the GPUs of this machine; empty: `why_none` says why.
+    // The ids of the GPUs of this machine; empty: `why_none` says why,
+    // and what to do about it.
     static std::vector<std::string> gpus(std::string& why_none);
 
     // What a configuration loaded later says of devices that are not open yet.
     void set_options(std::vector<config::DeviceOptions> options) { options_ = std::move(options); }
+    // The ids of open devices that those options would change, if they were opened anew.
+    std::vector<std::string> opened_otherwise() const;
 
  private:
     config::DeviceOptions options_of(const std::string& id) const;
@@ -38,6 +41,7 @@ class DeviceRegistry {
     std::vector<config::DeviceOptions> options_;
     const bool calibrate_;
     std::vector<std::unique_ptr<storage::Device>> devices_;
+    std::vector<config::DeviceOptions> opened_with_;  // one for each of devices_
     std::map<std::string, std::string> calibrations_;
 };
 

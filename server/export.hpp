@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "config/options.hpp"
 #include "protocol/export_info.hpp"
@@ -15,6 +16,8 @@ struct Export {
     protocol::ExportInfo info;
     config::ExportOptions options;
     std::shared_ptr<storage::Volume> volume;
+    // What this volume was offered as before a reload, where clients may still hold that.
+    std::vector<std::weak_ptr<const Export>> earlier = {};
 };
 
 }  // namespace gpunbd::server

@@ -4,16 +4,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "config/size.hpp"
+#include "server/volume_plan.hpp"
 
 namespace gpunbd::server {
 
 namespace {
-
-constexpr std::uint64_t host_fallback = 1 * config::GiB;
-constexpr std::uint64_t sector = 512;  // bytes: what kernels count a disk's size in
 
 // Are these two served by one and the same volume?
 bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b) {
@@ -22,66 +21,37 @@ bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b)
            a.page_size == b.page_size;
 }
 
-// No device was named: the first GPU, or, said aloud, a little host memory.
-void choose_device(config::ExportOptions& options) {
-    std::string why_none;
-    const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
-    if (!gpus.empty()) {
-        options.devices = {gpus.front()};
-        return;
-    }
-    options.devices = {"host"};
-    if (options.size.percent != 0) options.size = {.bytes = host_fallback};
-    spdlog::warn(
-        "export '{}': NO GPU ({}): serving {} of HOST memory instead; name a device to choose",
-        options.name, why_none, config::format_size(options.size));
-}
-
-std::uint64_t size_in_bytes(const config::Size& size, const std::vector<storage::Device*>& devices,
-                            const config::ExportOptions& options) {
-    if (size.percent == 0) return size.bytes;
-    const bool stripe = options.layout == config::LayoutKind::stripe;
-    std::uint64_t sum = 0;
-    std::uint64_t least = ~std::uint64_t{0};
-    for (const storage::Device* device : devices) {
-        const std::uint64_t pages = device->available() / options.page_size;
-        sum += pages * options.page_size;
-        least = std::min(least, pages * options.page_size);
-    }
-    const std::uint64_t all = stripe ? least * devices.size() : sum;
-    const std::uint64_t share = all / 100 * size.percent;
-    // A stripe is only as even as its unit.
-    const std::uint64_t unit =
-        stripe ? std::max(options.stripe_size, options.page_size) * devices.size() : sector;
-    return share / unit * unit;
-}
-
-std::shared_ptr<storage::Volume> make_volume(config::ExportOptions options,
+std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
                                              DeviceRegistry& registry) {
-    if (options.devices.empty()) choose_device(options);
-    std::vector<storage::Device*> devices;
-    devices.reserve(options.devices.size());
-    for (const std::string& id : options.devices) devices.push_back(&registry.open(id));
-    storage::VolumeOptions volume;
-    volume.size = size_in_bytes(options.size, devices, options);
-    volume.page_size = options.page_size;
-    if (options.layout == config::LayoutKind::stripe) {
-        volume.stripe_size = options.stripe_size != 0 ? options.stripe_size : options.page_size;
+    const VolumePlan plan = plan_volume(options, registry);
+    auto made = storage::Volume::create(plan.options, plan.devices);
+    if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
+        throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
     }
-    volume.provision = options.provision == config::Provision::full ? storage::Provision::full
-                                                                    : storage::Provision::thin;
-    if (volume.size == 0) throw std::runtime_error("no memory is available on its devices");
-    auto made = storage::Volume::create(volume, devices);
-    if (auto* problem = std::get_if<std::string>(&made)) throw std::runtime_error(*problem);
+    const std::string size = config::human_size(plan.options.size);
+    if (!plan.instead_of_gpu.empty()) {
+        spdlog::warn(
+            "export '{}': NO GPU ({}): serving {} of HOST memory instead; name a device "
+            "to choose",
+            options.name, plan.instead_of_gpu, size);
+    }
     std::string names;
-    for (const storage::Device* device : devices) {
+    for (const storage::Device* device : plan.devices) {
         names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", device->info().id,
                              device->info().name);
     }
-    spdlog::info("export '{}': {} bytes on {}, {}, {}", options.name, volume.size, names,
+    spdlog::info("export '{}': {} on {}, {}, {}", options.name, size, names,
                  options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
                  options.provision == config::Provision::full ? "full" : "thin");
     return std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+}
+
+// An export that has been replaced, and those before it, as far as anybody still holds them.
+std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Export>& replaced) {
+    std::vector<std::weak_ptr<const Export>> held{replaced};
+    std::copy_if(replaced->earlier.begin(), replaced->earlier.end(), std::back_inserter(held),
+                 [](const auto& each) { return !each.expired(); });
+    return held;
 }
 
 }  // namespace
@@ -90,17 +60,22 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                          const ExportRegistry::Exports& current) {
     MadeExports made;
     for (const config::ExportOptions& wanted : options) {
-        auto next = std::make_shared<Export>();
-        next->options = wanted;
         const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
             return old->info.name == wanted.name && same_volume(old->options, wanted);
         });
+        if (kept != current.end() && (*kept)->options == wanted) {
+            made.exports.push_back(*kept);
+            continue;
+        }
+        auto next = std::make_shared<Export>();
+        next->options = wanted;
         try {
             next->volume = kept != current.end() ? (*kept)->volume : make_volume(wanted, devices);
         } catch (const std::exception& error) {
             made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
             continue;
         }
+        if (kept != current.end()) next->earlier = held_of(*kept);
         next->info = {.name = wanted.name,
                       .description = wanted.description,
                       .size = next->volume->size(),

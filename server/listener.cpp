@@ -1,14 +1,8 @@
 #include "server/listener.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <grp.h>
-#include <netinet/in.h>
-#include <pwd.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -20,6 +14,10 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "server/nbd_uri.hpp"
+#include "server/tcp_address.hpp"
+#include "server/unix_address.hpp"
+
 namespace gpunbd::server {
 
 namespace asio = boost::asio;
@@ -29,119 +27,25 @@ namespace {
 constexpr int backlog = 1024;
 constexpr auto back_off = std::chrono::milliseconds(100);
 
-// A descriptor that is closed unless it is released.
-class OwnedFd {
- public:
-    explicit OwnedFd(int fd) : fd_(fd) {}
-    ~OwnedFd() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    OwnedFd(const OwnedFd&) = delete;
-    OwnedFd& operator=(const OwnedFd&) = delete;
-    int get() const { return fd_; }
-    int release() { return std::exchange(fd_, -1); }
-
- private:
-    int fd_;
-};
-
-[[noreturn]] void fail(const std::string& where, const char* what) {
-    throw std::runtime_error(fmt::format("{}: {}: {}", where, what, std::strerror(errno)));
-}
-
-int listen_on(OwnedFd& fd, const sockaddr* address, socklen_t length, const std::string& where) {
-    if (fd.get() < 0) fail(where, "cannot create a socket");
-    if (::bind(fd.get(), address, length) != 0) fail(where, "cannot listen there");
-    if (::listen(fd.get(), backlog) != 0) fail(where, "cannot listen there");
-    return fd.release();
-}
-
-// A socket file that nobody listens on any more is in the way; one that is in use is not ours.
-void remove_stale_socket(const sockaddr_un& address, const std::string& where) {
-    struct stat file {};
-    if (::lstat(address.sun_path, &file) != 0) return;
-    if (!S_ISSOCK(file.st_mode)) {
-        throw std::runtime_error(where + ": a file that is no socket is in the way");
-    }
-    // A server whose backlog is full is there all the same, and is not waited for.
-    const OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-        errno == EAGAIN) {
-        throw std::runtime_error(where + ": another server is listening there");
-    }
-    if (errno == ECONNREFUSED) ::unlink(address.sun_path);
-}
-
-void give_to(const std::string& path, const std::string& owner, const std::string& where) {
-    const std::size_t colon = owner.find(':');
-    const std::string user = owner.substr(0, colon);
-    uid_t uid = static_cast<uid_t>(-1);
-    gid_t gid = static_cast<gid_t>(-1);
-    if (!user.empty()) {
-        const passwd* entry = ::getpwnam(user.c_str());
-        if (entry == nullptr) throw std::runtime_error(where + ": there is no user " + user);
-        uid = entry->pw_uid;
-    }
-    if (colon != std::string::npos) {
-        const std::string name = owner.substr(colon + 1);
-        const group* entry = ::getgrnam(name.c_str());
-        if (entry == nullptr) throw std::runtime_error(where + ": there is no group " + name);
-        gid = entry->gr_gid;
-    }
-    if (::chown(path.c_str(), uid, gid) != 0) fail(where, "cannot give the socket to its owner");
-}
-
 }  // namespace
 
 std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpListener& options) {
-    sockaddr_in in{};
-    sockaddr_in6 in6{};
-    const bool v6 = options.address.find(':') != std::string::npos;
-    const std::string where = v6 ? fmt::format("[{}]:{}", options.address, options.port)
-                                 : fmt::format("{}:{}", options.address, options.port);
-    const int parsed = v6 ? ::inet_pton(AF_INET6, options.address.c_str(), &in6.sin6_addr)
-                          : ::inet_pton(AF_INET, options.address.c_str(), &in.sin_addr);
-    if (parsed != 1) throw std::runtime_error(where + ": not a numeric IPv4 or IPv6 address");
-    OwnedFd fd(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int on = 1;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (v6) {
-        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-        in6.sin6_family = AF_INET6;
-        in6.sin6_port = htons(options.port);
-    } else {
-        in.sin_family = AF_INET;
-        in.sin_port = htons(options.port);
-    }
-    const int listening = v6 ? listen_on(fd, reinterpret_cast<sockaddr*>(&in6), sizeof in6, where)
-                             : listen_on(fd, reinterpret_cast<sockaddr*>(&in), sizeof in, where);
-    return std::unique_ptr<Listener>(new Listener(io, listening, where, {}));
+    OwnedFd fd = bind_tcp(options);
+    // Two may bind before either listens.
+    if (::listen(fd.get(), backlog) != 0) throw tcp_error(options, errno);
+    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
 }
 
 std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
                                                 const config::UnixListener& options) {
-    const std::string where = "unix socket " + options.path;
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (options.path.empty() || options.path.size() >= sizeof address.sun_path) {
+    OwnedFd fd = bind_unix(options);
+    std::unique_ptr<Listener> listener(
+        new Listener(io, fd.release(), name_of(options), options.path));
+    open_to_clients(options);
+    if (::listen(listener->socket_.native_handle(), backlog) != 0) {
         throw std::runtime_error(
-            fmt::format("{}: a path must have 1 to {} bytes", where, sizeof address.sun_path - 1));
+            fmt::format("{}: cannot listen there: {}", listener->where_, std::strerror(errno)));
     }
-    std::memcpy(address.sun_path, options.path.data(), options.path.size());
-    remove_stale_socket(address, where);
-    OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    // Nobody may slip in between bind() and chmod().
-    const mode_t before = ::umask(0777);
-    const int bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-    const int bind_error = errno;
-    ::umask(before);
-    errno = bind_error;
-    if (bound != 0) fail(where, "cannot listen there");
-    std::unique_ptr<Listener> listener(new Listener(io, fd.release(), where, options.path));
-    if (!options.owner.empty()) give_to(options.path, options.owner, where);
-    if (::chmod(options.path.c_str(), options.mode) != 0) fail(where, "cannot set its mode");
-    if (::listen(listener->socket_.native_handle(), backlog) != 0)
-        fail(where, "cannot listen there");
     return listener;
 }
 
@@ -162,6 +66,10 @@ Listener::Listener(asio::io_context& io, int fd, std::string where, std::string 
 }
 
 Listener::~Listener() { stop(); }
+
+std::optional<std::string> Listener::uri(const std::string& export_name) {
+    return listener_uri(socket_.native_handle(), export_name);
+}
 
 void Listener::start(OnAccept on_accept) {
     spdlog::info("listening on {}", where_);

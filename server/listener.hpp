@@ -8,6 +8,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "config/options.hpp"
@@ -19,12 +20,12 @@ class Listener {
     // Takes the file descriptor of an accepted connection, and owns it from then on.
     using OnAccept = std::function<void(int fd)>;
 
-    // Each throws std::runtime_error with one clear line where the address cannot be had.
+    // Each throws AddressError where the address cannot be had.
     static std::unique_ptr<Listener> tcp(boost::asio::io_context& io,
                                          const config::TcpListener& options);
     static std::unique_ptr<Listener> unix_socket(boost::asio::io_context& io,
                                                  const config::UnixListener& options);
-    // A socket that listens already, from systemd or its like.
+    // A socket that listens already, from systemd or its like. Throws std::runtime_error.
     static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, int fd);
 
     ~Listener();
@@ -33,7 +34,8 @@ class Listener {
 
     void start(OnAccept on_accept);
     void stop() noexcept;
-    const std::string& where() const { return where_; }
+    // How a client on this machine asks for the export; none where NBD URIs have no form for it.
+    std::optional<std::string> uri(const std::string& export_name);
 
  private:
     Listener(boost::asio::io_context& io, int fd, std::string where, std::string unlink_path);

@@ -1,15 +1,20 @@
 // gpunbd: exports memory of GPUs as NBD block devices.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include "config/command_line.hpp"
 #include "config/yaml_file.hpp"
 #include "server/device_list.hpp"
 #include "server/log.hpp"
+#include "server/parent.hpp"
+#include "server/preflight.hpp"
 #include "server/server.hpp"
+#include "server/standard_streams.hpp"
 
 namespace {
 
@@ -27,7 +32,7 @@ std::optional<config::Options> load(const std::string& path) {
     return std::move(loaded.options);
 }
 
-int serve(const config::ServeCommand& command) {
+int serve(const config::ServeCommand& command, pid_t parent) {
     config::Options options = command.options;
     if (command.config_file) {
         auto loaded = load(*command.config_file);
@@ -37,6 +42,10 @@ int serve(const config::ServeCommand& command) {
     }
     server::start_log(options.log);
     try {
+        if (command.exit_with_parent && !server::end_with_parent(parent)) {
+            spdlog::info("--exit-with-parent: the parent has ended already");
+            return 0;
+        }
         return server::Server(command, std::move(options)).run();
     } catch (const std::exception& error) {
         spdlog::error("{}", error.what());
@@ -47,19 +56,41 @@ int serve(const config::ServeCommand& command) {
 int check(const config::CheckCommand& command) {
     const auto options = load(command.file);
     if (!options) return exit_usage;
+    // What a library logs must not come between the lines of the configuration.
+    server::start_log({.level = "error"});
     fmt::print("{}", config::to_yaml(*options));
-    return 0;
+    bool would_serve = true;
+    for (const server::Finding& finding : server::try_out(*options)) {
+        fmt::print(stderr, "{}: {}: {}{}\n", command.file, finding.key,
+                   finding.failure ? "" : "note: ", finding.text);
+        would_serve = would_serve && !finding.failure;
+    }
+    return would_serve ? 0 : exit_failure;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
         fmt::print(*line.exit_code == 0 ? stdout : stderr, "{}", line.message);
         return *line.exit_code;
     }
-    if (line.serve) return serve(*line.serve);
+    if (line.serve) return serve(*line.serve, parent);
     if (line.check) return check(*line.check);
     return server::list_devices(line.devices->calibrate);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const pid_t parent = ::getppid();  // before it can end unseen
+    server::occupy_closed_streams();
+    int code = exit_failure;
+    try {
+        code = run(argc, argv, parent);
+    } catch (const std::system_error& error) {
+        // fmt::print() throws where standard output takes no more.
+        server::tell_output_lost(error.code().value());
+        return exit_failure;
+    }
+    return server::finish_output() || code != 0 ? code : exit_failure;
 }

@@ -11,8 +11,11 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
+#include "server/address_error.hpp"
 #include "server/export_factory.hpp"
+#include "server/nbd_uri.hpp"
 #include "server/numa.hpp"
+#include "server/reload_report.hpp"
 #include "server/socket_activation.hpp"
 #include "storage/signals_blocked.hpp"
 
@@ -71,21 +74,32 @@ int Server::run() {
     raise_descriptor_limit();
     signals_.add(SIGTERM);
     signals_.add(SIGINT);
-    signals_.add(SIGHUP);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    outlives_terminal_ = hangup.sa_handler == SIG_IGN;  // started by nohup
+    if (command_.config_file || !outlives_terminal_) signals_.add(SIGHUP);
     signals_.add(SIGUSR1);
     if (command_.run) {
         captive_.emplace();
         signals_.add(SIGCHLD);
     }
+    if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
+    // A port that is taken ends the start before a GPU is touched. Clients that come before the
+    // exports are there wait in the backlog.
+    open_listeners();
     make_first_exports();
     start_workers();
-    open_listeners();
     wait_for_signal();
     for (const auto& listener : listeners_) {
         listener->start([this](int fd) { accepted(fd); });
     }
-    if (captive_) captive_->start(*command_.run, options_.exports.front().name);
-    io_.run();
+    if (pidfile_) pidfile_->publish();
+    if (captive_) {
+        captive_->start(*command_.run, options_.exports.front().name);
+    } else {
+        announce();
+    }
+    io_.run();  // from here on clients are accepted
     print_trace();
     return exit_code_;
 }
@@ -110,10 +124,19 @@ void Server::open_listeners() {
     } else if (!inherited.empty()) {
         for (const int fd : inherited) listeners_.push_back(Listener::inherited(io_, fd));
     } else {
-        for (const auto& tcp : options_.tcp) listeners_.push_back(Listener::tcp(io_, tcp));
+        for (const auto& tcp : options_.tcp) open_tcp(tcp);
         for (const auto& path : options_.unix_sockets) {
             listeners_.push_back(Listener::unix_socket(io_, path));
         }
+    }
+}
+
+void Server::open_tcp(const config::TcpListener& tcp) {
+    try {
+        listeners_.push_back(Listener::tcp(io_, tcp));
+    } catch (const AddressError& error) {
+        if (!tcp.optional || error.kind != AddressError::Kind::absent) throw;
+        spdlog::warn("{}: left out", error.what());
     }
 }
 
@@ -131,6 +154,16 @@ void Server::start_workers() {
             worker->run();
         });
         ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
+    }
+}
+
+void Server::announce() {
+    const std::optional<std::string> uri =
+        listeners_.empty() ? std::nullopt : listeners_.front()->uri(options_.exports.front().name);
+    if (uri) {
+        spdlog::info("ready: {} (try: nbdinfo {})", *uri, shell_word(*uri));
+    } else {
+        spdlog::info("ready");
     }
 }
 
@@ -174,31 +207,46 @@ void Server::on_signal(int signal) {
     if (signal == SIGCHLD) {
         if (captive_ && captive_->ended(exit_code_)) begin_drain();
     } else if (signal == SIGHUP) {
-        reload();
+        on_hangup();
     } else if (signal == SIGUSR1) {
         print_trace();
     } else if (draining_) {
         drain_until_ = std::chrono::steady_clock::now();  // told twice: at once
     } else {
-        if (captive_) captive_->terminate();
-        begin_drain();
+        end();
     }
 }
 
-void Server::reload() {
+// One signal has two meanings: read the file again, and: the terminal has been closed.
+void Server::on_hangup() {
+    if (draining_) return;  // a terminal that closes may send it more than once
     if (!command_.config_file) {
-        spdlog::warn("SIGHUP: there is no configuration file to load again");
-        return;
+        spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
+        end();
+    } else if (terminal_.gone() && !outlives_terminal_) {
+        spdlog::info("SIGHUP: the terminal has been closed, so the server ends");
+        end();
+    } else {
+        reload();
     }
+}
+
+void Server::end() {
+    if (captive_) captive_->terminate();
+    begin_drain();
+}
+
+void Server::reload() {
     config::Loaded loaded = config::load_file(*command_.config_file);
     if (!loaded.problems.empty()) {
         for (const auto& problem : loaded.problems) spdlog::error("{}", problem.text());
         spdlog::error("SIGHUP: the configuration stays as it was");
         return;
     }
+    command_.overrides.apply_to(loaded.options);
     devices_.set_options(loaded.options.devices);
-    const auto current = exports_.snapshot();
-    MadeExports made = make_exports(loaded.options.exports, devices_, *current);
+    const auto before = exports_.snapshot();
+    MadeExports made = make_exports(loaded.options.exports, devices_, *before);
     if (!made.problems.empty()) {
         for (const std::string& problem : made.problems) spdlog::error("{}", problem);
         spdlog::error("SIGHUP: the configuration stays as it was");
@@ -208,6 +256,17 @@ void Server::reload() {
     exports_.replace(std::move(made.exports));
     options_.exports = loaded.options.exports;
     options_.devices = loaded.options.devices;
+    for (const ReloadLine& line : report_exports(*before, *exports_.snapshot())) {
+        spdlog::log(line.warning ? spdlog::level::warn : spdlog::level::info, "{}", line.text);
+    }
+    std::vector<std::string> waiting = keys_that_wait(options_, loaded.options);
+    for (const std::string& id : devices_.opened_otherwise()) {
+        waiting.push_back("devices: " + id);
+    }
+    if (!waiting.empty()) {
+        spdlog::warn("reload: what is changed in {} takes effect at the next start",
+                     fmt::join(waiting, ", "));
+    }
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
 }
 

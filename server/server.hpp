@@ -13,9 +13,11 @@
 
 #include "config/command_line.hpp"
 #include "server/captive_command.hpp"
+#include "server/controlling_terminal.hpp"
 #include "server/device_registry.hpp"
 #include "server/export_registry.hpp"
 #include "server/listener.hpp"
+#include "server/pidfile.hpp"
 #include "server/session.hpp"
 #include "server/worker.hpp"
 
@@ -34,10 +36,14 @@ class Server {
  private:
     void make_first_exports();
     void open_listeners();
+    void open_tcp(const config::TcpListener& tcp);
     void start_workers();
+    void announce();
     void accepted(int fd);
     void wait_for_signal();
     void on_signal(int signal);
+    void on_hangup();
+    void end();
     void reload();
     void print_trace();
     void begin_drain();
@@ -52,9 +58,12 @@ class Server {
     boost::asio::signal_set signals_;
     boost::asio::steady_timer drain_timer_;
     std::optional<CaptiveCommand> captive_;
+    std::optional<Pidfile> pidfile_;
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
+    const ControllingTerminal terminal_;
+    bool outlives_terminal_ = false;
     bool draining_ = false;
     std::chrono::steady_clock::time_point drain_until_;
     int exit_code_ = 0;

@@ -1,49 +1,25 @@
 #include "storage/volume.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 
 namespace gpunbd::storage {
 
-std::variant<std::unique_ptr<Volume>, std::string> Volume::create(
-    const VolumeOptions& options, const std::vector<Device*>& devices) {
-    const std::uint64_t pages = (options.size + options.page_size - 1) / options.page_size;
-    Layout layout;
-    if (options.stripe_size != 0) {
-        layout = Layout::stripe(pages, options.stripe_size / options.page_size,
-                                static_cast<std::uint32_t>(devices.size()));
-        for (std::uint32_t i = 0; i < devices.size(); ++i) {
-            const std::uint64_t share = layout.pages_on(i) * options.page_size;
-            if (share > devices[i]->available()) {
-                return fmt::format("its stripe of {} MiB does not fit on {}, which has {} MiB",
-                                   share >> 20, devices[i]->info().id,
-                                   devices[i]->available() >> 20);
-            }
-        }
-    } else {
-        std::vector<std::uint64_t> shares;
-        std::uint64_t left = pages;
-        std::uint64_t available = 0;
-        for (const Device* device : devices) {
-            available += device->available();
-            shares.push_back(std::min(left, device->available() / options.page_size));
-            left -= shares.back();
-        }
-        if (left != 0) {
-            return fmt::format("{} MiB do not fit: {} MiB are available on its devices",
-                               options.size >> 20, available >> 20);
-        }
-        layout = Layout::linear(std::move(shares));
-    }
-    std::unique_ptr<Volume> volume(new Volume(options, std::move(layout), devices));
+std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
+                                                             const std::vector<Device*>& devices) {
+    std::vector<std::uint64_t> available;
+    available.reserve(devices.size());
+    for (const Device* device : devices) available.push_back(device->available());
+    auto layout = lay_out(options, available);
+    if (const auto* misfit = std::get_if<Misfit>(&layout)) return *misfit;
+    std::unique_ptr<Volume> volume(
+        new Volume(options, std::move(std::get<Layout>(layout)), devices));
     if (options.provision == Provision::full) {
-        for (const auto& pool : volume->pools_) {
-            if (pool->fill() != Status::ok) {
-                return fmt::format("{} ran out of memory while the export was provisioned in full",
-                                   pool->device().info().id);
-            }
+        for (std::uint32_t i = 0; i != devices.size(); ++i) {
+            if (volume->pools_[i]->fill() == Status::ok) continue;
+            return Misfit{.device = i,
+                          .asked = volume->layout_.pages_on(i) * options.page_size,
+                          .ran_out = true};
         }
     }
     return volume;

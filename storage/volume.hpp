@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <variant>
 #include <vector>
 
+#include "storage/fit.hpp"
 #include "storage/layout.hpp"
 #include "storage/page_pool.hpp"
 
@@ -26,8 +26,8 @@ struct VolumeOptions {
 class Volume {
  public:
     // The devices outlive the volume. Linear: each device takes as much as it has available before
-    // the next is used. An error is one line that says what does not fit.
-    static std::variant<std::unique_ptr<Volume>, std::string> create(
+    // the next is used.
+    static std::variant<std::unique_ptr<Volume>, Misfit> create(
         const VolumeOptions& options, const std::vector<Device*>& devices);
 
     std::uint64_t size() const { return options_.size; }

@@ -26,7 +26,7 @@ ServeCommand serve(std::vector<const char*> arguments) {
     return *line.serve;
 }
 
-const std::vector<TcpListener> loopback{{"127.0.0.1", 10809}, {"::1", 10809}};
+const std::vector<TcpListener> loopback = default_listeners(10809);
 
 TEST_CASE("serve with nothing else") {
     const ServeCommand command = serve({});
@@ -34,7 +34,7 @@ TEST_CASE("serve with nothing else") {
     expected.tcp = loopback;
     expected.exports = {ExportOptions{}};
     CHECK(command.options == expected);
-    CHECK(command.options.exports[0].size == Size{.percent = 100});
+    CHECK_FALSE(command.options.exports[0].size.has_value());
     CHECK(command.options.exports[0].devices.empty());
     CHECK_FALSE(command.config_file.has_value());
     CHECK_FALSE(command.run.has_value());
@@ -115,10 +115,15 @@ TEST_CASE("listeners by flags") {
         std::size_t unix_sockets;
     };
     const Row rows[] = {
-        {"port", {"-p", "1"}, {{"127.0.0.1", 1}, {"::1", 1}}, 0},
-        {"port, attached", {"-p1"}, {{"127.0.0.1", 1}, {"::1", 1}}, 0},
-        {"port, long", {"--port=65535"}, {{"127.0.0.1", 65535}, {"::1", 65535}}, 0},
+        {"port", {"-p", "1"}, default_listeners(1), 0},
+        {"port, attached", {"-p1"}, default_listeners(1), 0},
+        {"port, long", {"--port=65535"}, default_listeners(65535), 0},
         {"address", {"-b", "10.1.2.3"}, {{"10.1.2.3", 10809}}, 0},
+        // Named, an address is a demand.
+        {"addresses as by default",
+         {"-b", "127.0.0.1", "-b", "::1"},
+         {{"127.0.0.1", 10809}, {"::1", 10809}},
+         0},
         {"Unix only", {"-U", "a"}, {}, 1},
         {"Unix and port", {"-U", "a", "-p", "10809"}, loopback, 1},
         {"Unix and address", {"-b", "::1", "-U", "a", "-U", "b"}, {{"::1", 10809}}, 2},

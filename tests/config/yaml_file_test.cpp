@@ -42,10 +42,10 @@ TEST_CASE("the smallest file has every default") {
     const Loaded loaded = load_text("exports: [{}]", "f");
     REQUIRE(joined(loaded.problems) == "");
     Options expected;
-    expected.tcp = {{"127.0.0.1", 10809}, {"::1", 10809}};
+    expected.tcp = default_listeners(10809);
     expected.exports = {ExportOptions{}};
     CHECK(loaded.options == expected);
-    CHECK(loaded.options.exports[0].size == Size{.percent = 100});
+    CHECK_FALSE(loaded.options.exports[0].size.has_value());
 }
 
 TEST_CASE("the example is read, key by key") {
@@ -636,7 +636,9 @@ Options random_options(std::mt19937_64& random) {
     for (std::uint64_t i = pick(3); i > 0; --i) {
         o.tcp.push_back({coin() ? "10.0.0.1" : "fe80::1", static_cast<std::uint16_t>(i)});
     }
-    for (std::uint64_t i = pick(3); i > 0; --i) {
+    const bool listens_by_default = pick(8) == 0;
+    if (listens_by_default) o.tcp = default_listeners(10809);
+    for (std::uint64_t i = listens_by_default ? 0 : pick(3); i > 0; --i) {
         o.unix_sockets.push_back({"/run/a \"b\\" + std::to_string(i),
                                   static_cast<std::uint32_t>(pick(01000)),
                                   coin() ? "root:1000" : ""});
@@ -655,8 +657,10 @@ Options random_options(std::mt19937_64& random) {
         ExportOptions& e = o.exports.emplace_back();
         e.name = names[i];
         e.description = coin() ? "" : "lines\n\tand \"quotes\" and \\ and " + e.name;
-        e.size = coin() ? Size{.percent = static_cast<std::uint32_t>(1 + pick(100))}
-                        : Size{.bytes = 512 * (1 + pick(std::uint64_t{1} << pick(50)))};
+        if (coin()) {
+            e.size = coin() ? Size{.percent = static_cast<std::uint32_t>(1 + pick(100))}
+                            : Size{.bytes = 512 * (1 + pick(std::uint64_t{1} << pick(50)))};
+        }
         if (coin()) e.devices = {"host", "cuda:7"};
         e.page_size = (64 * KiB) << pick(11);
         if (coin()) e.layout = LayoutKind::stripe;

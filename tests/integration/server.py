@@ -124,11 +124,14 @@ class Server:
         if self.process.poll() is not None:
             raise AssertionError(f'{self.command} ended with {self.process.returncode} before it served')
         try:
+            # A socket that listens may have nobody yet who accepts: only the greeting tells.
             if unix:
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(self.path)
+                    probe.recv(1)
             if self.port:
-                socket.create_connection((self.bind, self.port)).close()
+                with socket.create_connection((self.bind, self.port)) as probe:
+                    probe.recv(1)
             return True
         except OSError:
             return False

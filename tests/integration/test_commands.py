@@ -1,7 +1,10 @@
 """The commands around serving: devices, check, help, and what is said about wrong usage."""
 import os
+import re
+import subprocess
 
 import server
+import wire
 
 server.need_gpunbd()
 
@@ -72,6 +75,76 @@ threads: many
         for word in ('9999', '64Q', 'floppy', '2000', 'colour', 'many'):
             self.assertIn(word, told)
 
+    def test_check_tries_what_serving_needs(self):
+        folder = self.directory()
+        path, out = self.check(f"""listeners: {{unix: [{{path: '{folder}/no/socket', owner: no-such-user}}]}}
+exports:
+  - {{name: a, size: 1000T, devices: [host]}}
+  - {{name: b, size: 1M, devices: ['cuda:99']}}
+""", 1)
+        self.assertIn('1000T', out)
+        found = self.errors.splitlines()
+        self.assertEqual(len(found), 4, found)
+        for line, start in zip(found, (f'listeners.unix[0].path: the folder {folder}/no does not exist',
+                                       'listeners.unix[0].owner: there is no user no-such-user',
+                                       'exports[0]: 1000T do not fit on host',
+                                       'exports[1]: cuda:99: ')):
+            self.assertTrue(line.startswith(f'{path}: {start}'), line)
+
+    def test_check_of_what_is_being_served(self):
+        """The file of a running server is good: that its addresses are in use is only noted."""
+        port = server.free_port()
+        one = self.serve(config=f"""listeners: {{tcp: [{{address: 127.0.0.1, port: {port}}}], unix: [{{path: '{{socket}}'}}]}}
+exports: [{{name: '', size: 64M, devices: [host]}}]
+""")
+        self.gpunbd('check', one.config_path)
+        for key in ('tcp[0]', 'unix[0].path'):
+            self.assertIn(f'{one.config_path}: listeners.{key}: note: not tried: it is in use by gpunbd '
+                          f'(pid {one.process.pid})', self.errors)
+
+    def test_output_that_is_lost_is_an_error(self):
+        path = os.path.join(self.directory(), 'good.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write("listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
+        large = os.path.join(self.directory(), 'large.yaml')  # more than any buffer holds
+        with open(large, 'w', encoding='utf-8') as file:
+            file.write('listeners: {tcp: []}\nexports:\n')
+            file.writelines(f'  - {{name: x{n}, size: 1M, devices: [host]}}\n' for n in range(2000))
+        for arguments in (['check', path], ['check', large], ['devices'], ['--help'], ['serve', '--help'], ['--version']):
+            words = ' '.join([server.PROGRAM, *arguments])
+            for where in ('>/dev/full', '>&-'):
+                with self.subTest(arguments=arguments, where=where):
+                    self.command('sh', '-c', f'{words} {where}', status=1)
+                    self.assertIn('standard output', self.errors)
+            # Whoever reads no more is told by the usual signal.
+            self.command('bash', '-c', f'set -o pipefail; ({words} 2>&1; echo $? >&2) | true', status=None)
+            self.assertIn(self.errors.split()[-1], ('0', '141'))
+
+    def test_closed_streams_are_no_sockets(self):
+        """What is logged does not reach a client whose connection has taken the number of a closed stream."""
+        path = os.path.join(self.directory(), 'socket')
+        child = subprocess.Popen(['sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh', server.PROGRAM, 'serve', '--device', 'host',
+                                  '--size', '1M', '-U', path, '--log-level', 'debug'],
+                                 preexec_fn=server.die_with_parent)
+        try:
+            server.wait_until(lambda: os.path.exists(path), 10, 'the socket')
+            with wire.connect(path) as client:
+                client.write(0, b'clean')
+                self.assertEqual(client.read(0, 5), b'clean')
+            for fd in '012':
+                self.assertEqual(os.readlink(f'/proc/{child.pid}/fd/{fd}'), '/dev/null')
+        finally:
+            child.terminate()
+            self.assertEqual(child.wait(10), 0)
+
+    def test_devices_fit_a_terminal(self):
+        out = self.gpunbd('devices')
+        for line in (out + self.errors).splitlines():
+            if 'https://' not in line:
+                self.assertLessEqual(len(line), 80, line)
+        self.assertRegex(out, r'(?m)^  total +[0-9.]+ [KMGT]iB$')
+        self.assertNotIn('no GPU', out)  # that is for standard error
+
     def test_check_of_nothing(self):
         self.gpunbd('check', '/nonexistent/gpunbd.yaml', status=None)
         self.assertGreater(self.status, 0)
@@ -95,8 +168,32 @@ threads: many
         self.assertIn(f'{path}:1:', self.errors)
 
     def test_more_than_there_is(self):
-        self.gpunbd('serve', '--device', 'host', '--size', '1000T', status=None)
-        self.assertGreater(self.status, 0)
+        self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
+        found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
+                          r'ask for at most (\S+), or for 100%', self.errors)
+        self.assertTrue(found, self.errors)
+        powers = {'M': 2, 'G': 3, 'T': 4}
+        available = float(found[1]) * 1024 ** powers[found[2]]
+        proposed = int(found[3][:-1]) * 1024 ** powers[found[3][-1]]
+        self.assertLess(proposed, 1.01 * available)
+        self.assertGreater(proposed, 0.89 * available)
+
+    def test_share_of_the_host(self):
+        """Without a GPU, too, a share is one of what there is; only a default is little."""
+        server.need('nbdinfo')
+        sizes = {}
+        for arguments in ((), ('--size', '50%'), ('--size', '25%')):
+            out = self.gpunbd('serve', *arguments, '--run', 'nbdinfo --size "$uri"')
+            if 'NO GPU' not in self.errors:
+                self.skipTest('there is a GPU here')
+            sizes[arguments] = int(out)
+        self.assertEqual(sizes[()], server.GiB)
+        half, quarter = sizes[('--size', '50%')], sizes[('--size', '25%')]
+        self.assertGreater(half, 1.5 * quarter)
+        self.assertLess(half, 3 * quarter)
+        with open('/proc/meminfo', encoding='ascii') as file:
+            available = [int(line.split()[1]) * server.KiB for line in file if line.startswith('MemAvailable')][0]
+        self.assertLess(half, 0.7 * available)
 
     def test_device_that_is_not_there(self):
         self.gpunbd('serve', '--device', 'cuda:99', '--size', '1M', '-U', os.path.join(self.directory(), 's'), status=None)

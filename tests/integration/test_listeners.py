@@ -1,8 +1,10 @@
 """Sockets: modes and stale files of Unix sockets, IPv6, several listeners, and sockets handed over (LISTEN_FDS)."""
+import ctypes
 import fcntl
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -11,6 +13,21 @@ import server
 import wire
 
 HAS_IPV6 = os.path.exists('/proc/net/if_inet6') and '00000000000000000000000000000001' in open('/proc/net/if_inet6').read()
+
+
+def without_ipv6():
+    """From now on this process gets no IPv6 socket, as in many a container (a seccomp filter)."""
+    server.die_with_parent()
+    load, jump, give = 0x20, 0x15, 0x06  # BPF: load a word; jump if equal; return
+    errno, allow, eafnosupport = 0x00050000, 0x7fff0000, 97
+    socket_call = {'x86_64': 41, 'aarch64': 198}[os.uname().machine]
+    rules = [(load, 0, 0, 0), (jump, 0, 3, socket_call), (load, 0, 0, 16), (jump, 0, 1, int(socket.AF_INET6)),
+             (give, 0, 0, errno | eafnosupport), (give, 0, 0, allow)]
+    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
+    program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(rules), ctypes.addressof(code)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP
+        raise OSError(ctypes.get_errno(), 'seccomp')
 
 
 class Listeners(server.Test):
@@ -73,6 +90,140 @@ exports: [{name: '', size: 64M, devices: [host]}]
         finally:
             again.terminate()
             self.assertEqual(again.wait(10), 0)
+
+    def test_port_is_taken_before_memory(self):
+        """Of two reasons not to start, the address is told: no memory has been asked for yet."""
+        self.only_gpunbd()
+        with socket.socket() as other:
+            other.bind(('127.0.0.1', 0))
+            other.listen()
+            port = other.getsockname()[1]
+            self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000000G', '-b', '127.0.0.1',
+                         '-p', port, status=1)
+        self.assertIn(f'127.0.0.1:{port}', self.errors)
+        self.assertNotIn('fit', self.errors)
+
+    def test_failed_start_leaves_no_socket(self):
+        self.only_gpunbd()
+        path = os.path.join(self.directory(), 'socket')
+        self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000000G', '-U', path, status=1)
+        self.assertIn('fit', self.errors)
+        self.assertFalse(os.path.exists(path))
+
+    def refused(self, *arguments, environment=None):
+        """What `serve` says where it does not start: one line on standard error."""
+        self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments, status=1,
+                     environment=environment)
+        self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+        return self.errors
+
+    def test_addresses_that_cannot_be_had(self):
+        self.only_gpunbd()
+        one = self.serve(tcp=True)
+        who = f'gpunbd (pid {one.process.pid})'
+        self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {who}; end that program, or choose another',
+                      self.refused('-b', '127.0.0.1', '-p', str(one.port)))
+        self.assertIn(f'another server is listening there, {who};', self.refused('-U', one.path))
+        self.assertIn('192.0.2.1:1: this machine has no address 192.0.2.1', self.refused('-b', '192.0.2.1', '-p', '1'))
+        missing = os.path.join(one.directory, 'missing')
+        self.assertIn(f'the folder {missing} does not exist; make it', self.refused('-U', f'{missing}/socket'))
+        self.assertIn(f'{one.log_path} is not a folder', self.refused('-U', f'{one.log_path}/socket'))
+        self.assertIn('a file that is no socket is in the way; remove it', self.refused('-U', one.log_path))
+
+    def test_addresses_that_a_user_may_not_have(self):
+        self.only_gpunbd()
+        if os.getuid() != 0:
+            self.skipTest('only root becomes another user')
+        folder = self.directory()  # root's alone
+        program = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M']
+
+        def as_nobody(*arguments):
+            done = subprocess.run([*program, *arguments], user=65534, group=65534, extra_groups=[], check=False,
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            return done.stderr
+
+        if not os.access(server.PROGRAM, os.X_OK) or subprocess.run(
+                [server.PROGRAM, '--version'], user=65534, group=65534, extra_groups=[], check=False,
+                stdout=subprocess.DEVNULL).returncode:
+            self.skipTest('nobody cannot run the program here')
+        self.assertIn(f'uid 65534 may not make files in {folder}', as_nobody('-U', f'{folder}/socket'))
+        with open('/proc/sys/net/ipv4/ip_unprivileged_port_start', encoding='ascii') as file:
+            if int(file.read()) > 1:
+                self.assertIn('uid 65534 may not take this port; choose one above 1023',
+                              as_nobody('-b', '127.0.0.1', '-p', '1'))
+        path = os.path.join(folder, 'config.yaml')
+        os.chmod(folder, 0o777)
+        with open(path, 'w', encoding='ascii') as file:
+            file.write(f"listeners: {{unix: [{{path: '{folder}/socket', owner: root}}]}}\n"
+                       'exports: [{size: 64M, devices: [host]}]\n')
+        program[2:] = []
+        self.assertIn('only root may give it to root; run as root', as_nobody('--config', path))
+        self.assertFalse(os.path.exists(f'{folder}/socket'))
+
+    def test_owners_that_do_not_exist(self):
+        self.only_gpunbd()
+        folder = self.directory()
+        path = os.path.join(folder, 'config.yaml')
+        for owner, told in (('no-such-user', 'there is no user no-such-user'),
+                            ('root:no-such-group', 'there is no group no-such-group')):
+            with open(path, 'w', encoding='ascii') as file:
+                file.write(f"listeners: {{unix: [{{path: '{folder}/socket', owner: '{owner}'}}]}}\n"
+                           'exports: [{size: 64M, devices: [host]}]\n')
+            self.command(server.PROGRAM, 'serve', '--config', path, status=1)
+            self.assertIn(told, self.errors)
+            self.assertFalse(os.path.exists(f'{folder}/socket'))
+
+    def test_without_ipv6(self):
+        """A default that cannot be is left out; what was asked for is an error."""
+        self.only_gpunbd()
+        if os.uname().machine not in ('x86_64', 'aarch64'):
+            self.skipTest('the seccomp filter knows x86_64 and aarch64')
+        port = server.free_port()
+        program = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-p', str(port)]
+        child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 preexec_fn=without_ipv6, text=True)
+        try:
+            told = []
+            while not told or 'ready' not in told[-1]:
+                told.append(child.stderr.readline() or child.stdout.readline())
+                self.assertTrue(told[-1], told)
+            self.assertTrue(any('this machine has no IPv6' in line and 'left out' in line for line in told), told)
+            self.works(('127.0.0.1', port))
+        finally:
+            child.terminate()
+            self.assertEqual(child.wait(10), 0)
+            child.stderr.close()
+            child.stdout.close()
+        done = subprocess.run([*program, '-b', '::1'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              preexec_fn=without_ipv6, check=False, timeout=30)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('this machine has no IPv6; listen on 127.0.0.1 instead', done.stdout + done.stderr)
+
+    def ready(self, one):
+        line = [line for line in one.log().splitlines() if 'ready: ' in line]
+        self.assertEqual(len(line), 1, one.log())
+        return line[0].split('ready: ', 1)[1]
+
+    def test_ready_line(self):
+        """It names an address that works as it stands, in a shell too."""
+        self.only_gpunbd()
+        tcp = self.serve(tcp=True, unix=False)
+        self.assertEqual(self.ready(tcp), f'nbd://127.0.0.1:{tcp.port} (try: nbdinfo nbd://127.0.0.1:{tcp.port})')
+        everywhere = self.serve(tcp=True, unix=False, bind='0.0.0.0', name='a b')
+        uri = f'nbd://127.0.0.1:{everywhere.port}/a%20b'
+        self.assertEqual(self.ready(everywhere), f'{uri} (try: nbdinfo {uri})')
+        if HAS_IPV6:
+            v6 = self.serve(tcp=True, unix=False, bind='::1')
+            self.assertIn(f'nbd://[::1]:{v6.port} (', self.ready(v6))
+        local = self.serve(name='x&y')
+        uri = f'nbd+unix:///x%26y?socket={local.path}'
+        self.assertEqual(self.ready(local), f"{uri} (try: nbdinfo '{uri}')")
+        server.need('nbdinfo')
+        for one in self.servers:
+            command = self.ready(one).split('(try: ')[1].rstrip(')')
+            self.assertEqual(self.command('sh', '-c', command.replace('nbdinfo', 'nbdinfo --size')).strip(),
+                             str(64 * server.MiB))
 
     def test_no_other_file_is_removed(self):
         self.only_gpunbd()

@@ -1,5 +1,9 @@
 """SIGHUP: exports come and go, a bad file changes nothing, and connected clients notice nothing."""
+import fcntl
+import os
 import signal
+import subprocess
+import termios
 import threading
 import time
 
@@ -73,7 +77,6 @@ class Reload(server.Test):
         self.assertEqual(self.names(one), ['a', 'b'])
 
     def test_missing_file(self):
-        import os
         one = self.serve(config=config(('a', '64M')))
         os.unlink(one.config_path)
         before = one.log()
@@ -110,13 +113,122 @@ class Reload(server.Test):
         self.assertTrue(all(rounds))
         self.assertEqual(self.names(one), ['a', 'x19'])
 
-    def test_without_a_file(self):
-        """SIGHUP is no reason to end a server that was given its exports on the command line."""
-        one = self.serve()
-        one.process.send_signal(signal.SIGHUP)
-        time.sleep(0.3)
-        with wire.connect(one.address) as client:
+    def test_each_export_is_accounted_for(self):
+        one = self.serve(config=config(('kept', '64M'), ('goes', '64M'), ('grows', '64M'), ('told', '64M')))
+        clients = [wire.connect(one.address, name) for name in ('goes', 'goes', 'grows', 'told')]
+        text = config(('kept', '64M'), ('comes', '32M'), ('grows', '128M')) + (
+            '  - {name: told, size: 64M, devices: [host], description: words, read_only: true}\n')
+        told = self.reload(one, text)
+        for line in ("export 'kept' stays as it was",
+                     "export 'goes' is removed; its contents are lost when 2 clients have gone",
+                     "export 'comes' is new, 32 MiB",
+                     "export 'grows' is replaced by a new, empty one (size changed); the old contents are lost when "
+                     '1 client has gone',
+                     "export 'told' keeps its contents; description, read_only changed"):
+            self.assertIn(f'reload: {line}', told)
+        self.assertNotIn('next start', told)
+        # Who opened it before it was described otherwise counts all the same.
+        told = self.reload(one, config(('kept', '64M'), ('comes', '32M')))
+        self.assertIn("export 'told' is removed; its contents are lost when 1 client has gone", told)
+        self.assertIn("export 'grows' is removed; its contents are lost now", told)
+        for client in clients:
             self.assertEqual(client.read(0, 4), bytes(4))
+            client.disconnect()
+
+    def test_what_waits_for_the_next_start(self):
+        exports = config(('a', '64M'))
+        one = self.serve(config=exports, extra=('--log-level', 'info'))
+        waits = ('threads: 3\nlimits: {drain: 3}\ntrace: true\npipeline: {slots: 3}\n'
+                 'devices: [{id: host, reserve: 100M}]\n')
+        for _ in range(2):  # it is still so the next time
+            told = self.reload(one, exports + waits)
+            self.assertIn('reload: what is changed in pipeline, threads, limits, trace, devices: host takes effect at '
+                          'the next start', told)
+        self.assertNotIn('next start', self.reload(one, exports))
+        self.assertNotIn('next start', self.reload(one, exports + 'log: {level: info}\n'))
+        self.assertIn('changed in listeners takes', self.reload(one, exports.replace("'}]", "', mode: 0666}]")))
+        # What the command line says wins over the file, now and then.
+        self.assertNotIn('next start', self.reload(one, exports + 'log: {level: debug}\n'))
+
+
+class Hangup(server.Test):
+    """SIGHUP that does not mean: read the file again."""
+
+    def test_without_a_file(self):
+        """The server ends, as programs do, and leaves nothing behind."""
+        one = self.serve()
+        one.stop(signal.SIGHUP)
+        self.assertIn('SIGHUP: there is no configuration file', one.log())
+        self.assertFalse(os.path.exists(one.path))
+
+    def start(self, command, before):
+        log = open(os.path.join(self.directory(), 'log'), 'w+b')
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=before)
+        self.addCleanup(log.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child
+
+    def wait_for(self, path):
+        def up():
+            try:
+                with wire.connect(path) as client:
+                    return client.read(0, 4) == bytes(4)
+            except OSError:
+                return False
+        server.wait_until(up, 20, 'a server that answers')
+
+    def test_ignored(self):
+        """nohup(1) has made SIGHUP ignored: that is respected."""
+        path = os.path.join(self.directory(), 'socket')
+
+        def before():
+            server.die_with_parent()
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        child = self.start([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', path], before)
+        self.wait_for(path)
+        child.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        self.wait_for(path)
+        child.terminate()
+        self.assertEqual(child.wait(10), 0)
+
+    def on_a_terminal(self, folder, before=lambda: None):
+        """A server with --config in a session of its own, whose terminal's other end is returned."""
+        path = os.path.join(folder, 'gpunbd.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(config(('a', '64M')).replace('{socket}', os.path.join(folder, 'socket')))
+        master, slave = os.openpty()
+
+        def start():
+            server.die_with_parent()
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+            before()
+        child = self.start([server.PROGRAM, 'serve', '--config', path], start)
+        os.close(slave)
+        self.wait_for(os.path.join(folder, 'socket'))
+        return child, master
+
+    def test_terminal_closed(self):
+        """With a file, too: nobody would be left who could end it."""
+        folder = self.directory()
+        child, master = self.on_a_terminal(folder)
+        child.send_signal(signal.SIGHUP)  # the terminal is there: only a reload
+        time.sleep(0.3)
+        self.wait_for(os.path.join(folder, 'socket'))
+        os.close(master)  # the kernel sends SIGHUP
+        self.assertEqual(child.wait(20), 0)
+        self.assertFalse(os.path.exists(os.path.join(folder, 'socket')))
+
+    def test_terminal_closed_behind_nohup(self):
+        folder = self.directory()
+        child, master = self.on_a_terminal(folder, lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        os.close(master)
+        time.sleep(0.5)
+        self.wait_for(os.path.join(folder, 'socket'))
+        child.terminate()
+        self.assertEqual(child.wait(20), 0)
 
 
 if __name__ == '__main__':

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "client.hpp"
+#include "server/address_error.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -82,6 +83,14 @@ bool contains(const std::string& text, const std::string& part) {
     return found;
 }
 
+// As messages call this program.
+std::string own_name() {
+    std::ifstream file("/proc/self/comm");
+    std::string name;
+    std::getline(file, name);
+    return name + " (pid " + std::to_string(::getpid()) + ")";
+}
+
 config::UnixListener at(const std::string& path) {
     config::UnixListener options;
     options.path = path;
@@ -129,7 +138,7 @@ TEST_CASE("listener: a socket that is in use is left alone") {
     const Directory directory;
     const int other = bound_to(directory.socket(), 0);
     contains(complaint([&] { return Listener::unix_socket(io, at(directory.socket())); }),
-             "another server is listening");
+             "another server is listening there, " + own_name() + ";");
     // Its backlog is full, by now or soon, and nobody takes from it.
     std::vector<int> waiting;
     for (int fd = 0; fd >= 0 && waiting.size() < 100;) {
@@ -167,7 +176,9 @@ TEST_CASE("listener: paths") {
     contains(complaint([&] { return Listener::unix_socket(io, at(longest + "s")); }),
              "1 to 107 bytes");
     contains(complaint([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
-             "No such file");
+             "the folder /no/such/directory does not exist; make it");
+    contains(complaint([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
+             "/dev/null is not a folder");
 }
 
 TEST_CASE("listener: an owner that does not exist, and nothing is left behind") {
@@ -175,6 +186,7 @@ TEST_CASE("listener: an owner that does not exist, and nothing is left behind") 
     const Directory directory;
     struct stat status {};
     for (const char* owner : {"no-such-user-here", ":no-such-group-here", "root:no-such-group"}) {
+        CAPTURE(owner);
         auto options = at(directory.socket());
         options.owner = owner;
         contains(complaint([&] { return Listener::unix_socket(io, options); }), "there is no");
@@ -201,8 +213,25 @@ TEST_CASE("listener: TCP addresses") {
     const std::string in_use =
         complaint([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
     contains(in_use, "127.0.0.1:" + std::to_string(port));
-    contains(in_use, "Address already in use");
+    contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose");
+    // Who listens at every address stands in the way, too.
     ::close(other);
+    const int everywhere = ::socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = 0;
+    REQUIRE(::bind(everywhere, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(everywhere, 1) == 0);
+    const std::uint16_t taken = port_of(everywhere);
+    contains(complaint([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
+             "the port is taken by " + own_name());
+    ::close(everywhere);
+    try {
+        Listener::tcp(io, {.address = "192.0.2.1", .port = 1});  // for documentation only
+        FAIL("an address of another machine was taken");
+    } catch (const AddressError& error) {
+        CHECK(error.kind == AddressError::Kind::absent);
+        contains(error.what(), "this machine has no address 192.0.2.1");
+    }
     for (const char* wrong : {"localhost", "", "127.0.0", "::1::", "1.2.3.4.5"}) {
         contains(complaint([&] { return Listener::tcp(io, {.address = wrong, .port = 1}); }),
                  "not a numeric");

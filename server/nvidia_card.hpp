@@ -1,0 +1,17 @@
+// Is an NVIDIA card in this machine, whether or not a driver or CUDA is? Then what is missing can
+// be named.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gpunbd::server {
+
+// PCI addresses of NVIDIA's display and 3D controllers, sorted. `sysfs` is /sys but in tests.
+std::vector<std::string> nvidia_cards(const std::string& sysfs = "/sys");
+
+// What to do so that a GPU can be used, in one phrase; empty where no card is there.
+// `built_with_cuda`: then only the driver can be missing.
+std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cuda);
+
+}  // namespace gpunbd::server

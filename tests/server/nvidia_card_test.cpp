@@ -1,0 +1,60 @@
+// Cards found in a sysfs of our own.
+#include "server/nvidia_card.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace gpunbd::server::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Sysfs {
+ public:
+    Sysfs() {
+        char pattern[] = "/tmp/gpunbd-sysfsXXXXXX";
+        REQUIRE(::mkdtemp(pattern) != nullptr);
+        path = pattern;
+    }
+    ~Sysfs() { fs::remove_all(path); }
+    Sysfs(const Sysfs&) = delete;
+    Sysfs& operator=(const Sysfs&) = delete;
+
+    void add(const std::string& address, const std::string& vendor, const std::string& kind) const {
+        const fs::path device = fs::path(path) / "bus/pci/devices" / address;
+        fs::create_directories(device);
+        std::ofstream(device / "vendor") << vendor << '\n';
+        std::ofstream(device / "class") << kind << '\n';
+    }
+    std::string path;
+};
+
+TEST_CASE("nvidia card: found among what is on the bus") {
+    const Sysfs sysfs;
+    CHECK(nvidia_cards(sysfs.path).empty());
+    sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // another vendor's
+    sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // its sound
+    sysfs.add("0000:05:00.0", "0x10de", "0x068000");  // a bridge
+    CHECK(nvidia_cards(sysfs.path).empty());
+    sysfs.add("0000:17:00.0", "0x10de", "0x030200");
+    sysfs.add("0000:04:00.0", "0x10de", "0x030000");
+    CHECK(nvidia_cards(sysfs.path) == std::vector<std::string>{"0000:04:00.0", "0000:17:00.0"});
+    CHECK(nvidia_cards(sysfs.path + "/no/such").empty());
+}
+
+TEST_CASE("nvidia card: what to install") {
+    CHECK(gpu_remedy({}, false).empty());
+    CHECK(gpu_remedy({}, true).empty());
+    CHECK(gpu_remedy({"0000:04:00.0"}, false) ==
+          "an NVIDIA card is there (0000:04:00.0): install the CUDA Toolkit, 12.4 or later (tested "
+          "with 13.0), https://docs.nvidia.com/cuda/cuda-installation-guide-linux/, and build "
+          "gpunbd again");
+    CHECK(gpu_remedy({"a", "b"}, true).find("2 NVIDIA cards are there: install NVIDIA's driver") ==
+          0);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test
