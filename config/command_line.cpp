@@ -10,8 +10,12 @@
 #include <string_view>
 #include <utility>
 
+#include "config/build_text.hpp"
+#include "config/completion.hpp"
+#include "config/flags.hpp"
 #include "config/help_text.hpp"
 #include "config/quote.hpp"
+#include "config/remedy.hpp"
 #include "config/rules.hpp"
 
 namespace gpunbd::config {
@@ -22,50 +26,14 @@ struct Usage {
     std::string what;
 };
 
-struct Flag {
-    std::string_view spelling;  // as CLI11 takes it
-    std::string_view name;      // as messages call it
-    bool with_file;             // may stand beside --config
-};
-constexpr std::array value_flags{
-    Flag{"--name", "--name", false},
-    Flag{"--size", "--size", false},
-    Flag{"--device", "--device", false},
-    Flag{"--layout", "--layout", false},
-    Flag{"--stripe-size", "--stripe-size", false},
-    Flag{"--provision", "--provision", false},
-    Flag{"--page-size", "--page-size", false},
-    Flag{"--reserve", "--reserve", false},
-    Flag{"-p,--port", "--port", false},
-    Flag{"-b,--bind", "--bind", false},
-    Flag{"-U,--unix", "--unix", false},
-    Flag{"--config", "--config", true},
-    Flag{"--run", "--run", true},
-    Flag{"--threads", "--threads", true},
-    Flag{"--chunk-size", "--chunk-size", true},
-    Flag{"--slots", "--slots", true},
-    Flag{"--log-level", "--log-level", true},
-    Flag{"--log-format", "--log-format", true},
-};
-constexpr std::array switch_flags{
-    Flag{"--readonly", "--readonly", false},
-    Flag{"--trace", "--trace", true},
-};
-constexpr std::array<std::string_view, 3> commands{"serve", "devices", "check"};
-
-// What was given to `gpunbd serve`, as text, and with which rule it becomes a value.
-class ServeFlags {
+// What was given to a command, as text, and with which rule it becomes a value.
+class GivenFlags {
  public:
-    explicit ServeFlags(CLI::App& app) {
-        for (const Flag& flag : value_flags) {
-            // Every repetition is kept, so that text() can say what is wrong with it; each takes
-            // one argument.
-            app.add_option(std::string(flag.spelling), values_[flag.name])
-                ->type_name("argument")
-                ->allow_extra_args(false);
-        }
-        for (const Flag& flag : switch_flags) {
-            app.add_flag(std::string(flag.spelling), switches_[flag.name]);
+    GivenFlags(CLI::App& app, const Command& command) {
+        for (const FlagGroup& group : command.groups) {
+            for (const Flag& flag : group.flags) {
+                if (flag.name != "--help") add(app, flag);
+            }
         }
     }
 
@@ -108,6 +76,19 @@ class ServeFlags {
         using type = T;
     };
 
+    void add(CLI::App& app, const Flag& flag) {
+        const std::string spelling = flag.letter.empty()
+                                         ? std::string(flag.name)
+                                         : fmt::format("{},{}", flag.letter, flag.name);
+        if (flag.takes.empty()) {
+            app.add_flag(spelling, switches_[flag.name]);
+        } else {
+            // Every repetition is kept, so that text() can say what is wrong with it; each takes
+            // one argument.
+            app.add_option(spelling, values_[flag.name])->allow_extra_args(false);
+        }
+    }
+
     std::map<std::string_view, std::vector<std::string>> values_;
     std::map<std::string_view, bool> switches_;
 };
@@ -119,20 +100,28 @@ auto bytes_in(rules::ByteRange range) {
     return [range](std::string_view text) { return rules::bytes(text, range); };
 }
 
-void refuse_together(const ServeFlags& flags, std::string_view with, std::string_view why) {
-    const auto refuse = [&](const Flag& flag) {
-        if (!flags.given(flag.name)) return;
-        throw Usage{fmt::format("{} and {} exclude each other: {}", with, flag.name, why)};
-    };
-    for (const Flag& flag : value_flags) {
-        if (!flag.with_file) refuse(flag);
-    }
-    for (const Flag& flag : switch_flags) {
-        if (!flag.with_file) refuse(flag);
+void refuse_beside_file(const GivenFlags& flags) {
+    for (const FlagGroup& group : find_command("serve")->groups) {
+        for (const Flag& flag : group.flags) {
+            if (flag.with_file || flag.name == "--help" || !flags.given(flag.name)) continue;
+            throw Usage{
+                fmt::format("--config and {} exclude each other: exports and listeners stand in "
+                            "the file; leave one of the two out",
+                            flag.name)};
+        }
     }
 }
 
-ExportOptions read_export(const ServeFlags& flags) {
+// The name of a file, which may not be there yet.
+std::optional<std::string> file_name(const GivenFlags& flags, std::string_view name) {
+    const auto* file = flags.text(name);
+    if (file == nullptr) return std::nullopt;
+    if (!file->empty()) return *file;
+    throw Usage{fmt::format("{}: the name of the file is empty; write for example {} {}", name,
+                            name, find_flag(*find_command("serve"), name)->example)};
+}
+
+ExportOptions read_export(const GivenFlags& flags) {
     ExportOptions out;
     flags.read("--name", out.name, rules::export_name);
     flags.read("--size", out.size, rules::export_size);
@@ -151,7 +140,7 @@ ExportOptions read_export(const ServeFlags& flags) {
         if (device == "auto") {
             throw Usage{"--device auto stands alone: it leaves the choice to gpunbd"};
         }
-        auto id = ServeFlags::checked<std::string>("--device", device, rules::device_id);
+        auto id = GivenFlags::checked<std::string>("--device", device, rules::device_id);
         if (std::find(out.devices.begin(), out.devices.end(), id) != out.devices.end()) {
             throw Usage{fmt::format("--device {} is given twice; give each device once", id)};
         }
@@ -163,7 +152,7 @@ ExportOptions read_export(const ServeFlags& flags) {
     return out;
 }
 
-void read_reserve(const ServeFlags& flags, Options& out) {
+void read_reserve(const GivenFlags& flags, Options& out) {
     std::uint64_t reserve = 0;
     if (!flags.read("--reserve", reserve, bytes_in(rules::reserve))) return;
     if (out.exports[0].devices.empty()) {
@@ -178,12 +167,12 @@ void read_reserve(const ServeFlags& flags, Options& out) {
     }
 }
 
-void read_listeners(const ServeFlags& flags, Options& out) {
+void read_listeners(const GivenFlags& flags, Options& out) {
     for (std::string_view name : {"--port", "--bind", "--unix"}) {
         if (flags.given("--run") && flags.given(name)) {
             throw Usage{
                 fmt::format("--run and {} exclude each other: --run serves on a private "
-                            "Unix socket",
+                            "Unix socket; leave one of the two out",
                             name)};
         }
     }
@@ -191,7 +180,7 @@ void read_listeners(const ServeFlags& flags, Options& out) {
 
     std::set<std::string> seen;
     for (const std::string& text : flags.all("--unix")) {
-        auto path = ServeFlags::checked<std::string>("--unix", text, rules::unix_path);
+        auto path = GivenFlags::checked<std::string>("--unix", text, rules::unix_path);
         if (!seen.insert(path).second) {
             throw Usage{
                 fmt::format("--unix {} is given twice; give each path once", in_quotes(path))};
@@ -201,14 +190,14 @@ void read_listeners(const ServeFlags& flags, Options& out) {
     if (flags.given("--unix") && !flags.given("--port") && !flags.given("--bind")) return;
 
     std::uint16_t port = TcpListener{}.port;
-    flags.read("--port", port, integer_in(rules::port));
+    flags.read("--port", port, rules::port);
     if (!flags.given("--bind")) {
         out.tcp = default_listeners(port);
         return;
     }
     for (const std::string& text : flags.all("--bind")) {
         TcpListener listener{
-            .address = ServeFlags::checked<std::string>("--bind", text, rules::address),
+            .address = GivenFlags::checked<std::string>("--bind", text, rules::address),
             .port = port};
         if (!seen.insert(rules::tcp_identity(listener)).second) {
             throw Usage{
@@ -218,13 +207,12 @@ void read_listeners(const ServeFlags& flags, Options& out) {
     }
 }
 
-ServeCommand read_serve(const ServeFlags& flags) {
+ServeCommand read_serve(const GivenFlags& flags) {
     ServeCommand out;
-    if (const auto* file = flags.text("--config")) {
-        if (file->empty()) throw Usage{"--config: the name of the file is empty"};
-        refuse_together(flags, "--config", "exports and listeners stand in the file");
-        out.config_file = *file;
-    }
+    out.config_file = file_name(flags, "--config");
+    if (out.config_file) refuse_beside_file(flags);
+    out.pidfile = file_name(flags, "--pidfile");
+    out.exit_with_parent = flags.on("--exit-with-parent");
     if (const auto* command = flags.text("--run")) {
         if (command->find_first_not_of(" \t\n") == std::string::npos) {
             throw Usage{"--run: the command is empty; write for example --run 'nbdinfo \"$uri\"'"};
@@ -247,50 +235,68 @@ ServeCommand read_serve(const ServeFlags& flags) {
 }
 
 // The arguments in the order that CLI11 wants, last one first.
-std::vector<std::string> arguments(int argc, const char* const* argv) {
-    std::vector<std::string> out;
-    for (int i = 1; i < argc; ++i) {
-        std::string argument = argv[i];
+std::vector<std::string> for_parser(const Arguments& line) {
+    Arguments out;
+    for (const std::string& argument : line) {
         // CLI11 would take the next argument for the value of "--name=".
         if (argument.size() > 3 && argument.substr(0, 2) == "--" && argument.back() == '=' &&
             argument.find('=') + 1 == argument.size()) {
-            argument.pop_back();
-            out.push_back(std::move(argument));
+            out.push_back(argument.substr(0, argument.size() - 1));
             out.emplace_back();
         } else {
-            out.push_back(std::move(argument));
+            out.push_back(argument);
         }
     }
     std::reverse(out.begin(), out.end());
     return out;
 }
 
-std::vector<std::string> flag_names(const CLI::App& app) {
-    std::vector<std::string> out;
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
+// The command of the line, before it is parsed.
+const Command& command_of(const Arguments& line) {
+    for (const std::string& argument : line) {
+        if (const Command* command = find_command(argument)) return *command;
     }
-    return out;
+    return program();
 }
 
 // Refuses what `app` did not expect.
-void refuse_extras(const CLI::App& app, bool is_command) {
+void refuse_extras(const CLI::App& app, const Command& command, const Arguments& line) {
     auto extras = app.remaining();
     // CLI11 leaves the mark that ends the flags among them.
     extras.erase(std::remove(extras.begin(), extras.end(), "--"), extras.end());
     if (extras.empty()) return;
     const std::string& first = extras.front();
-    if (first.size() > 1 && first[0] == '-') {
-        const auto names = flag_names(app);
-        const auto meant = rules::nearest(first.substr(0, first.find('=')), names);
-        throw Usage{fmt::format("unknown flag {}{}", in_quotes(first),
-                                meant.empty() ? "" : fmt::format("; did you mean {}?", meant))};
+    const bool is_flag = first.size() > 1 && first[0] == '-';
+    throw Usage{is_flag ? about_unknown_flag(command, line, first)
+                        : about_stray_word(command_of(line), line, first)};
+}
+
+std::string write_for_example(const Command& command) {
+    return fmt::format("write for example gpunbd {} {}", command.name, command.example);
+}
+
+// The one argument of a command.
+const std::string& only_argument(const Command& command, const std::vector<std::string>& given) {
+    if (given.empty()) {
+        throw Usage{fmt::format("{} is missing; {}", command.takes, write_for_example(command))};
     }
-    if (is_command) throw Usage{fmt::format("unexpected argument {}", in_quotes(first))};
-    const auto meant = rules::nearest(first, commands);
-    throw Usage{fmt::format(
-        "unknown command {}; {}", in_quotes(first),
-        meant.empty() ? "use serve, devices or check" : fmt::format("did you mean {}?", meant))};
+    if (given.size() > 1) {
+        throw Usage{fmt::format("takes one {} at a time; leave {} out", command.takes,
+                                in_quotes(given[1]))};
+    }
+    if (given[0].empty()) {
+        throw Usage{fmt::format("the {} is empty; {}", command.takes, write_for_example(command))};
+    }
+    return given[0];
+}
+
+std::string_view shell_of(const Command& command, const std::vector<std::string>& given) {
+    const std::string& shell = only_argument(command, given);
+    for (std::string_view known : command.words) {
+        if (known == shell) return known;
+    }
+    throw Usage{fmt::format("{} is none of the shells {}; {}", in_quotes(shell),
+                            rules::either(command.words), write_for_example(command))};
 }
 
 std::string one_line(std::string text) {
@@ -312,22 +318,25 @@ void Overrides::apply_to(Options& options) const {
 }
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
+    const Arguments line(argv + std::min(argc, 1), argv + argc);
+    const Command& command = command_of(line);
+
     CLI::App app("", "gpunbd");
     app.set_help_flag("-h,--help", "");
-    app.set_version_flag("--version", "");
     app.allow_extras();
     app.require_subcommand(0, 1);
-
-    CLI::App& serve = *app.add_subcommand("serve");
-    CLI::App& devices = *app.add_subcommand("devices");
-    CLI::App& check = *app.add_subcommand("check");
-    for (CLI::App* command : {&serve, &devices, &check}) command->allow_extras();
-
-    const ServeFlags serve_flags(serve);
-    bool calibrate = false;
-    devices.add_flag("--calibrate", calibrate);
-    std::vector<std::string> files;
-    check.add_option("FILE", files);
+    const GivenFlags program_flags(app, program());
+    std::map<std::string_view, CLI::App*> apps;
+    std::map<std::string_view, GivenFlags> flags;
+    std::vector<std::string> words;  // arguments that belong to no flag
+    for (const Command& each : commands()) {
+        CLI::App& sub = *app.add_subcommand(std::string(each.name));
+        sub.allow_extras();
+        flags.emplace(std::piecewise_construct, std::forward_as_tuple(each.name),
+                      std::forward_as_tuple(sub, each));
+        if (!each.takes.empty()) sub.add_option(std::string(each.takes), words);
+        apps.emplace(each.name, &sub);
+    }
 
     const auto finish = [](int exit_code, std::string message) {
         CommandLine out;
@@ -335,45 +344,46 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         out.message = std::move(message);
         return out;
     };
-    const auto command_name = [&]() -> std::string {
-        const auto parsed = app.get_subcommands();
-        return parsed.empty() ? "gpunbd" : "gpunbd " + parsed.front()->get_name();
-    };
     const auto wrong_usage = [&](const std::string& what) {
-        return finish(2, fmt::format("{}: {} (see '{} --help')\n", command_name(), one_line(what),
-                                     command_name()));
+        const std::string name =
+            command.name.empty() ? "gpunbd" : fmt::format("gpunbd {}", command.name);
+        return finish(2, fmt::format("{}: {} (see '{} --help')\n", name, one_line(what), name));
     };
 
     try {
-        app.parse(arguments(argc, argv));
-        refuse_extras(app, !app.get_subcommands().empty());
+        if (const auto wrong = about_misread_flag(command, line); !wrong.empty()) {
+            throw Usage{wrong};
+        }
+        app.parse(for_parser(line));
+        refuse_extras(app, program(), line);
+        const bool verbose = program_flags.on("--verbose");
+        if (program_flags.on("--version")) {
+            return finish(0, verbose ? build_text() : version_text());
+        }
+        if (verbose) {
+            throw Usage{
+                "--verbose goes with --version: gpunbd --version --verbose; for a log that says "
+                "more: gpunbd serve --log-level debug"};
+        }
+        if (command.name.empty()) {
+            throw Usage{"no command; write for example gpunbd serve --size 1G"};
+        }
+        refuse_extras(*apps.at(command.name), command, line);
         CommandLine out;
-        if (serve.parsed()) {
-            refuse_extras(serve, true);
-            out.serve = read_serve(serve_flags);
-        } else if (devices.parsed()) {
-            refuse_extras(devices, true);
-            out.devices = DevicesCommand{calibrate};
-        } else if (check.parsed()) {
-            refuse_extras(check, true);
-            if (files.empty()) throw Usage{"FILE is missing; write for example gpunbd.yaml"};
-            if (files.size() > 1) throw Usage{"takes one FILE at a time"};
-            if (files[0].empty()) throw Usage{"the name of the file is empty"};
-            out.check = CheckCommand{files[0]};
+        if (command.name == "serve") {
+            out.serve = read_serve(flags.at(command.name));
+        } else if (command.name == "devices") {
+            out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
+        } else if (command.name == "check") {
+            out.check = CheckCommand{only_argument(command, words)};
         } else {
-            throw Usage{"no command; use serve, devices or check"};
+            return finish(0, completion_script(shell_of(command, words)));
         }
         return out;
     } catch (const Usage& usage) {
         return wrong_usage(usage.what);
     } catch (const CLI::CallForHelp&) {
-        const std::string_view text = serve.parsed()     ? help_text::serve
-                                      : devices.parsed() ? help_text::devices
-                                      : check.parsed()   ? help_text::check
-                                                         : help_text::program;
-        return finish(0, std::string(text));
-    } catch (const CLI::CallForVersion&) {
-        return finish(0, "gpunbd " GPUNBD_VERSION "\n");
+        return finish(0, help_text(command));
     } catch (const CLI::ParseError& error) {
         return wrong_usage(error.what());
     }

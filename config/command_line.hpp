@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|devices|check`.
+// The command line: `gpunbd serve|devices|check|completion`.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct CheckCommand {
 };
 
 // Exactly one of the commands is set, or `exit_code` is: then `message`, newline included, has been
-// made for standard output (exit_code 0: --help, --version) or standard error (2: wrong usage).
+// made for standard output (exit_code 0: help, version, completions) or standard error (2: wrong
+// usage).
 struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<DevicesCommand> devices;

@@ -1,14 +1,12 @@
-// What --help says. Written by hand, so that it reads the same whatever CLI11 formats; a test holds
-// it against the flags that are taken and against gpunbd(8).
+// What --help says: the table of flags, in the same form for every command and 80 columns wide.
 #pragma once
 
-#include <string_view>
+#include <string>
 
-namespace gpunbd::config::help_text {
+#include "config/flags.hpp"
 
-extern const std::string_view program;
-extern const std::string_view serve;
-extern const std::string_view devices;
-extern const std::string_view check;
+namespace gpunbd::config {
 
-}  // namespace gpunbd::config::help_text
+std::string help_text(const Command& command);
+
+}  // namespace gpunbd::config

@@ -30,13 +30,10 @@ constexpr std::array<Word<LogFormat>, 2> log_formats{
 constexpr std::array<Word<int>, 5> log_levels{
     {{"trace", 0}, {"debug", 1}, {"info", 2}, {"warn", 3}, {"error", 4}}};
 
-template <class Words>
-std::string list_of(const Words& words) {
-    std::string out;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
-        out += words[i].text;
-    }
+template <class T, std::size_t N>
+Words words_of(const std::array<Word<T>, N>& words) {
+    Words out;
+    for (const Word<T>& word : words) out.push_back(word.text);
     return out;
 }
 
@@ -45,7 +42,10 @@ Checked<T> choice(std::string_view text, const std::array<Word<T>, N>& words) {
     for (const Word<T>& word : words) {
         if (word.text == text) return word.value;
     }
-    return Wrong{fmt::format("{} is none of {}", in_quotes(text), list_of(words))};
+    const Words known = words_of(words);
+    const std::string_view meant = nearest(text, known);
+    return Wrong{fmt::format("{} is none of {}{}", in_quotes(text), either(known),
+                             meant.empty() ? "" : fmt::format("; did you mean {}?", meant))};
 }
 
 template <class T, std::size_t N>
@@ -61,6 +61,31 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 
 std::string human(std::uint64_t bytes) { return format_size({.bytes = bytes}); }
 
+// What is a device to other programs: gpu0, cuda0, 0, /dev/nvidia0, cpu. Empty: it is none.
+std::string device_meant(std::string_view text) {
+    if (text.empty()) return {};
+    if (text.find(',') != std::string_view::npos) return "one device at a time";
+    std::string folded = lower_case(text);
+    if (folded == "auto") return "no device at all to leave the choice to gpunbd";
+    for (std::string_view word : {"host", "cpu", "ram", "memory", "mem", "localhost"}) {
+        if (folded == word) return "host";
+    }
+    constexpr std::string_view folder = "/dev/";
+    if (folded.starts_with(folder)) folded.erase(0, folder.size());
+    const std::size_t letters =
+        std::min(folded.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), folded.size());
+    const std::string kind = folded.substr(0, letters);
+    std::string number = folded.substr(letters);
+    if (!number.empty() && !kind.empty() && !is_digit(number[0])) number.erase(0, 1);
+    if (number.size() > 3 || !std::all_of(number.begin(), number.end(), is_digit)) return {};
+    for (std::string_view word : {"", "cuda", "gpu", "nvidia", "vram", "card"}) {
+        if (kind != word) continue;
+        number.erase(0, std::min(number.find_first_not_of('0'), number.size()));
+        return fmt::format("cuda:{}", number.empty() ? "0" : number);
+    }
+    return {};
+}
+
 // Bytes of the address in network order, or nothing.
 std::optional<std::string> address_bytes(const std::string& text) {
     if (in_addr v4{}; inet_pton(AF_INET, text.c_str(), &v4) == 1) {
@@ -72,14 +97,30 @@ std::optional<std::string> address_bytes(const std::string& text) {
     return std::nullopt;
 }
 
+// What is an address to other programs: a name, brackets, a port behind it. Empty: none is near.
+std::string address_meant(std::string_view text) {
+    if (text == "localhost") return "127.0.0.1 or ::1";
+    if (text == "*" || text == "any" || text == "all") return "0.0.0.0 for every interface";
+    const std::size_t colon = text.find_last_of(":]");
+    const bool has_port = colon != std::string_view::npos && text[colon] == ':';
+    std::string_view bare = has_port ? text.substr(0, colon) : text;
+    if (bare.size() > 2 && bare.front() == '[' && bare.back() == ']') {
+        bare = bare.substr(1, bare.size() - 2);
+    }
+    if (bare == "localhost") bare = "127.0.0.1";
+    if (!address_bytes(std::string(bare))) return {};
+    return fmt::format("{}{}", bare, has_port ? ", and the port apart" : "");
+}
+
 Checked<std::string> utf8_text(std::string_view text, std::string_view what,
                                bool line_breaks_allowed) {
     if (text.size() > longest_text) {
-        return Wrong{
-            fmt::format("the {} has {} bytes; NBD allows {}", what, text.size(), longest_text)};
+        return Wrong{fmt::format("the {} has {} bytes; NBD allows {} at most", what, text.size(),
+                                 longest_text)};
     }
     if (find_invalid_utf8(text) != std::string_view::npos) {
-        return Wrong{fmt::format("{} is not UTF-8, which NBD asks for", in_quotes(text))};
+        return Wrong{
+            fmt::format("{} is not UTF-8, which NBD asks for; write it in UTF-8", in_quotes(text))};
     }
     for (char c : text) {
         if (is_control(c) && !(line_breaks_allowed && (c == '\n' || c == '\t'))) {
@@ -147,10 +188,20 @@ Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range)
 Checked<bool> boolean(std::string_view text) {
     if (text == "true" || text == "True" || text == "TRUE") return true;
     if (text == "false" || text == "False" || text == "FALSE") return false;
-    return Wrong{fmt::format("{} is neither true nor false", in_quotes(text))};
+    const std::string folded = lower_case(text);
+    const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
+        return std::find(words.begin(), words.end(), folded) != words.end();
+    };
+    const std::string_view meant = is_one_of({"yes", "on", "1", "y"})   ? "true"
+                                   : is_one_of({"no", "off", "0", "n"}) ? "false"
+                                                                        : "true or false";
+    return Wrong{fmt::format("{} is neither true nor false; write {}", in_quotes(text), meant)};
 }
 
 Checked<Size> export_size(std::string_view text) {
+    if (const std::string folded = lower_case(text); folded == "all" || folded == "max") {
+        return Wrong{fmt::format("{} is not a size; write 100% for all there is", in_quotes(text))};
+    }
     auto parsed = parse_size(text);
     if (auto* wrong = std::get_if<std::string>(&parsed)) return Wrong{std::move(*wrong)};
     const Size size = std::get<Size>(parsed);
@@ -164,17 +215,33 @@ Checked<Size> export_size(std::string_view text) {
                                  human(largest_export))};
     }
     if (size.bytes % sector != 0) {
-        const std::uint64_t down = size.bytes / sector * sector;
-        return Wrong{fmt::format("{} is not a multiple of 512 bytes; use for example {}",
-                                 in_quotes(text), human(down > 0 ? down : sector))};
+        const std::uint64_t down = std::max(size.bytes / sector * sector, sector);
+        // Who writes 8 means 8G: bytes are meant by those who know the unit.
+        const bool bare = text.size() <= 4 && std::all_of(text.begin(), text.end(), is_digit);
+        return Wrong{fmt::format("{} is not a multiple of 512 bytes; use for example {}{}",
+                                 in_quotes(text), human(down),
+                                 bare ? fmt::format(", or {}M with a unit", text) : "")};
     }
     return size;
+}
+
+Checked<std::uint64_t> port(std::string_view text) {
+    if (text == "0") {
+        return Wrong{
+            "'0' would be any free port, which clients could not know; write a whole number from "
+            "1 to 65535"};
+    }
+    return integer(text, {1, 65535});
 }
 
 Checked<std::string> address(std::string_view text) {
     std::string out(text);
     // inet_pton() would stop at a NUL byte.
     if (text.find('\0') == std::string_view::npos && address_bytes(out)) return out;
+    if (const std::string meant = address_meant(text); !meant.empty()) {
+        return Wrong{fmt::format("{} is not a numeric IPv4 or IPv6 address; write {}",
+                                 in_quotes(text), meant)};
+    }
     return Wrong{
         fmt::format("{} is not a numeric IPv4 or IPv6 address; write for example "
                     "127.0.0.1, ::1, or 0.0.0.0 for every interface",
@@ -190,17 +257,19 @@ Checked<std::string> device_id(std::string_view text) {
                             std::all_of(number.begin(), number.end(), is_digit);
         if (digits && (number.size() == 1 || number[0] != '0')) return std::string(text);
     }
-    return Wrong{
-        fmt::format("{} is not a device; write host, or cuda:N with the GPU's number, for "
-                    "example cuda:0 ('gpunbd devices' lists them)",
-                    in_quotes(text))};
+    const std::string meant = device_meant(text);
+    return Wrong{fmt::format(
+        "{} is not a device; write {} ('gpunbd devices' lists them)", in_quotes(text),
+        meant.empty() ? "host, or cuda:N with the GPU's number, for example cuda:0" : meant)};
 }
 
 Checked<std::string> unix_path(std::string_view text) {
     if (text.empty()) return Wrong{"the path is empty; write for example /run/gpunbd.sock"};
     if (text.size() > longest_unix_path) {
-        return Wrong{fmt::format("{} has {} bytes; a Unix socket's path has at most {}",
-                                 in_quotes(text), text.size(), longest_unix_path)};
+        return Wrong{
+            fmt::format("{} has {} bytes, a Unix socket's path at most {}; use a shorter one, for "
+                        "example /run/gpunbd.sock",
+                        in_quotes(text), text.size(), longest_unix_path)};
     }
     if (std::any_of(text.begin(), text.end(), is_control)) {
         return Wrong{
@@ -255,6 +324,20 @@ Checked<LayoutKind> layout(std::string_view text) { return choice(text, layouts)
 Checked<Provision> provision(std::string_view text) { return choice(text, provisions); }
 Checked<LogFormat> log_format(std::string_view text) { return choice(text, log_formats); }
 
+Words layout_words() { return words_of(layouts); }
+Words provision_words() { return words_of(provisions); }
+Words log_level_words() { return words_of(log_levels); }
+Words log_format_words() { return words_of(log_formats); }
+
+std::string either(const Words& words) {
+    std::string out;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+        out += words[i];
+    }
+    return out;
+}
+
 std::string_view text_of(LayoutKind layout) { return text_in(layout, layouts); }
 std::string_view text_of(Provision provision) { return text_in(provision, provisions); }
 std::string_view text_of(LogFormat format) { return text_in(format, log_formats); }
@@ -282,6 +365,21 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
 std::uint64_t least_pinned(const PipelineOptions& pipeline) {
     if (!pipeline.chunk_size) return 0;
     return std::bit_ceil(2 * pipeline.slots * *pipeline.chunk_size);
+}
+
+std::string lower_case(std::string_view text) {
+    std::string out(text);
+    for (char& c : out) {
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return out;
+}
+
+bool is_part(std::string_view a, std::string_view b) {
+    for (std::string_view* text : {&a, &b}) {
+        text->remove_prefix(std::min(text->find_first_not_of('-'), text->size()));
+    }
+    return std::min(a.size(), b.size()) > 2 && (a.starts_with(b) || b.starts_with(a));
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "config/options.hpp"
 
@@ -39,7 +40,6 @@ struct ByteRange {
     bool power_of_two = false;
 };
 
-inline constexpr IntegerRange port{1, 65535};
 inline constexpr IntegerRange threads{0, 1024};
 inline constexpr IntegerRange slots{1, 8};
 inline constexpr IntegerRange connections{1, 1'000'000};
@@ -60,6 +60,7 @@ Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range)
 Checked<bool> boolean(std::string_view text);
 Checked<Size> export_size(std::string_view text);
 
+Checked<std::uint64_t> port(std::string_view text);
 Checked<std::string> address(std::string_view text);  // numeric IPv4 or IPv6
 Checked<std::string> device_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
@@ -76,6 +77,13 @@ std::string_view text_of(LayoutKind layout);
 std::string_view text_of(Provision provision);
 std::string_view text_of(LogFormat format);
 
+using Words = std::vector<std::string_view>;
+Words layout_words();
+Words provision_words();
+Words log_level_words();
+Words log_format_words();
+std::string either(const Words& words);  // "a, b or c"
+
 // Equal for two spellings of the same address and port.
 std::string tcp_identity(const TcpListener& listener);
 
@@ -91,19 +99,28 @@ std::uint64_t least_pinned(const PipelineOptions& pipeline);
 // How many insertions, removals and replacements of one byte turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
+std::string lower_case(std::string_view text);
+// Is one the beginning of the other, dashes aside, and more than a letter or two of it?
+bool is_part(std::string_view a, std::string_view b);
+
 // The known word that was probably meant; empty where none is near.
-template <class Words>
-std::string_view nearest(std::string_view text, const Words& words) {
+template <class Known>
+std::string_view nearest(std::string_view text, const Known& words) {
+    const std::string folded = lower_case(text);
     std::string_view best;
     std::size_t least = text.size() > 4 ? 3 : 2;  // below this it counts as near
     for (std::string_view word : words) {
-        const std::size_t distance = edit_distance(text, word);
+        const std::size_t distance = edit_distance(folded, word);
         if (distance < least) {
             least = distance;
             best = word;
         }
     }
-    return best;
+    if (!best.empty()) return best;
+    for (std::string_view word : words) {
+        if (is_part(folded, word)) return word;
+    }
+    return {};
 }
 
 }  // namespace gpunbd::config::rules

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -21,6 +22,7 @@ constexpr std::array<Unit, 4> units{{{'t', 40}, {'g', 30}, {'m', 20}, {'k', 10}}
 constexpr std::size_t max_fraction_digits = 40;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+char upper(char c) { return static_cast<char>(c - 'a' + 'A'); }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // The fraction ".digits" times 2^shift, where that is whole: decimal doubling, so nothing rounds.
@@ -42,6 +44,25 @@ std::optional<std::uint64_t> scale_fraction(std::string_view digits, unsigned sh
     return whole;
 }
 
+// What was meant where a unit is a word, a blank stands before it, or the fraction has a comma:
+// "10 gigs", "8 G", "1,5G".
+std::string meant_size(std::string_view number, std::string_view suffix) {
+    std::string meant(number);
+    if (suffix[0] == ',' && number.find('.') == std::string_view::npos) {
+        const std::size_t end = std::min(suffix.find_first_not_of("0123456789", 1), suffix.size());
+        if (end == 1 || end == 4) return {};  // 1,000 is a thousand to some
+        meant += fmt::format(".{}", suffix.substr(1, end - 1));
+        suffix.remove_prefix(end);
+    }
+    suffix.remove_prefix(std::min(suffix.find_first_not_of(' '), suffix.size()));
+    const auto is_letter = [](char c) { return lower(c) >= 'a' && lower(c) <= 'z'; };
+    if (suffix.empty() || !std::all_of(suffix.begin(), suffix.end(), is_letter)) return {};
+    for (const Unit& unit : units) {
+        if (lower(suffix[0]) == unit.letter) return meant + upper(unit.letter);
+    }
+    return {};
+}
+
 // The power of two that the letters after a number stand for, or what is wrong with them.
 std::variant<unsigned, std::string> unit_shift(std::string_view text, std::string_view number,
                                                std::string_view suffix) {
@@ -52,10 +73,13 @@ std::variant<unsigned, std::string> unit_shift(std::string_view text, std::strin
         if (unit[0] != known.letter) continue;
         if (unit.size() == 1 || unit.substr(1) == "ib") return known.shift;
         if (unit.substr(1) == "b") {
-            const char letter = static_cast<char>(known.letter - 'a' + 'A');
+            const char letter = upper(known.letter);
             return fmt::format("{} has a decimal unit, and sizes are binary; write {}{} or {}{}iB",
                                in_quotes(text), number, letter, number, letter);
         }
+    }
+    if (const std::string meant = meant_size(number, suffix); !meant.empty()) {
+        return fmt::format("{} is not a size; write {}", in_quotes(text), meant);
     }
     return fmt::format(
         "{} is not a size: unknown unit {}; write a number with K, M, G or T, for example 8G",
@@ -124,7 +148,7 @@ std::string format_size(Size size) {
     for (const Unit& unit : units) {
         const std::uint64_t whole = size.bytes >> unit.shift;
         if (whole > 0 && whole << unit.shift == size.bytes) {
-            return fmt::format("{}{}", whole, static_cast<char>(unit.letter - 'a' + 'A'));
+            return fmt::format("{}{}", whole, upper(unit.letter));
         }
     }
     return fmt::format("{}", size.bytes);
@@ -139,7 +163,7 @@ std::string human_size(std::uint64_t bytes) {
         const std::uint64_t rest = bytes - (whole << unit->shift);
         tenths =
             whole * 10 + ((rest * 10 + (std::uint64_t{1} << (unit->shift - 1))) >> unit->shift);
-        letter = static_cast<char>(unit->letter - 'a' + 'A');
+        letter = upper(unit->letter);
         if (tenths < 10240) break;  // else the next unit, also where rounding made it so many
     }
     const std::string fraction = tenths % 10 == 0 ? "" : fmt::format(".{}", tenths % 10);

@@ -2,17 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <exception>
 #include <map>
-#include <system_error>
 
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/size.hpp"
+#include "config/unreadable.hpp"
 #include "config/yaml_reader.hpp"
 #include "config/yaml_tree.hpp"
 
@@ -56,7 +55,7 @@ void read_tcp(Report& report, const YamlValue& list, std::vector<TcpListener>& o
         TcpListener listener;
         const auto address = map.read("address", Scalar::any, listener.address, rules::address);
         map.require("address", address, "127.0.0.1");
-        const auto port = map.read("port", Scalar::plain, listener.port, integer_in(rules::port));
+        const auto port = map.read("port", Scalar::plain, listener.port, rules::port);
         if (address == Outcome::good && port != Outcome::bad) {
             unique.check(rules::tcp_identity(listener), item.place(), item.path,
                          fmt::format("{} port {}", listener.address, listener.port));
@@ -246,7 +245,10 @@ Options read_root(Report& report, const YamlNode& root) {
 
 Loaded load_checked(const std::string& text, const std::string& name) {
     if (text.size() > largest_file) {
-        return {{}, {{name, 0, 0, "", "is larger than 1 MiB, which no configuration needs"}}};
+        return {
+            {},
+            {{name, 0, 0, "",
+              "is larger than 1 MiB, which no configuration needs; is it another kind of file?"}}};
     }
     const auto parsed = parse_yaml(text, name);
     if (const auto* problem = std::get_if<Problem>(&parsed)) return {{}, {*problem}};
@@ -291,8 +293,8 @@ Loaded load_text(const std::string& text, const std::string& name) {
 
 Loaded load_file(const std::string& path) {
     const auto refuse = [&path](int error) -> Loaded {
-        const std::string why = std::generic_category().message(error);
-        return {{}, {{path, 0, 0, "", fmt::format("cannot be read: {}", why)}}};
+        return {{},
+                {{path, 0, 0, "", fmt::format("cannot be read: {}", why_unreadable(path, error))}}};
     };
     const File file(path);
     if (file.fd() < 0) return refuse(errno);

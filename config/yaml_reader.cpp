@@ -58,7 +58,7 @@ std::optional<std::string_view> read_scalar(Report& report, const YamlValue& val
         const bool null = node.kind == YamlNode::Kind::null;
         report.add(value.place(), value.path,
                    null ? "has no value; give it one, or leave the key out"
-                        : expected("a single value", node));
+                        : expected("a single value", node) + "; write it without brackets or '- '");
         return std::nullopt;
     }
     if (form == Scalar::plain && !node.plain) {
@@ -94,8 +94,12 @@ YamlMap::YamlMap(Report& report, const YamlValue& value,
     : report_(&report), place_(value.place()), path_(value.path) {
     const YamlNode& node = *value.node;
     if (node.kind != YamlNode::Kind::map) {
+        const bool glued = node.kind == YamlNode::Kind::scalar && node.plain &&
+                           node.text.find(':') != std::string::npos;
         report.add(place_, path_,
-                   expected("a mapping", node) + fmt::format("; its keys are {}", list_of(known)));
+                   expected("a mapping", node) +
+                       (glued ? "; write a space behind the ':'"
+                              : fmt::format("; its keys are {}", list_of(known))));
         return;
     }
     is_map_ = true;
@@ -103,7 +107,9 @@ YamlMap::YamlMap(Report& report, const YamlValue& value,
     for (const YamlNode::Entry& entry : node.entries) {
         if (report.full()) return;
         if (entry.key->kind != YamlNode::Kind::scalar) {
-            report.add(entry.key->place, path_, expected("a key", *entry.key));
+            report.add(
+                entry.key->place, path_,
+                expected("a key", *entry.key) + fmt::format("; known here are {}", list_of(known)));
             continue;
         }
         const std::string_view key = entry.key->text;

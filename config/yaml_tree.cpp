@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "config/quote.hpp"
+#include "config/yaml_syntax.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -44,8 +45,11 @@ std::optional<Refused> find_odd_byte(std::string_view text) {
         const auto byte = static_cast<unsigned char>(text[i]);
         const bool line_end = byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
         if ((byte < 0x20 && byte != '\t' && byte != '\n' && !line_end) || byte == 0x7f) {
-            return Refused{place_of_offset(text, i),
-                           fmt::format("the byte 0x{:02x} is not allowed in YAML text", byte)};
+            return Refused{
+                place_of_offset(text, i),
+                fmt::format("the byte 0x{:02x} is not allowed in YAML text; save the file "
+                            "as plain text",
+                            byte)};
         }
     }
     if (invalid == std::string_view::npos) return std::nullopt;
@@ -82,9 +86,22 @@ class TreeBuilder : public YAML::EventHandler {
         return {mark.line + 1, counted_characters_ + 1};
     }
 
+    Refused syntax(const YAML::Exception& error) {
+        const Place at = place(error.mark);
+        const auto line = static_cast<std::size_t>(at.line);
+        if (line > 0 && line <= lines_.size()) {
+            if (const auto tab = indenting_tab(lines_[line - 1])) {
+                return {{at.line, static_cast<int>(*tab) + 1},
+                        "a tab cannot indent in YAML; use spaces"};
+            }
+        }
+        return {at, about_syntax(error.msg)};
+    }
+
     void OnDocumentStart(const YAML::Mark& mark) override {
         if (tree_.root != nullptr) {
-            throw Refused{place(mark), "a second document starts here; a file holds one"};
+            throw Refused{place(mark),
+                          "a second document starts here; a file holds one, so leave the rest out"};
         }
     }
     void OnDocumentEnd() override {}
@@ -100,9 +117,11 @@ class TreeBuilder : public YAML::EventHandler {
 
     void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
         const auto found = anchors_.find(anchor);
-        if (found == anchors_.end()) throw Refused{place(mark), "the alias has no anchor"};
+        if (found == anchors_.end())
+            throw Refused{place(mark), "the alias has no anchor; define it before with '&'"};
         if (std::find(open_.begin(), open_.end(), found->second) != open_.end()) {
-            throw Refused{place(mark), "the alias stands inside of what it refers to"};
+            throw Refused{place(mark),
+                          "the alias stands inside of what it refers to; write the value out"};
         }
         attach(*found->second);
     }
@@ -138,7 +157,9 @@ class TreeBuilder : public YAML::EventHandler {
 
     void open(YamlNode& node, const YAML::Mark& mark) {
         if (open_.size() == deepest_nesting) {
-            throw Refused{place(mark), fmt::format("nested more than {} deep", deepest_nesting)};
+            throw Refused{place(mark),
+                          fmt::format("nested more than {} deep, which no configuration needs",
+                                      deepest_nesting)};
         }
         open_.push_back(&node);
         keys_.push_back(key_);
@@ -201,7 +222,7 @@ std::variant<YamlTree, Problem> parse_yaml(const std::string& text, const std::s
     } catch (const Refused& refused) {
         return refuse(refused);
     } catch (const YAML::Exception& error) {
-        return refuse({builder.place(error.mark), "YAML syntax: " + error.msg});
+        return refuse(builder.syntax(error));
     }
     return tree;
 }

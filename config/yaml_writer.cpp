@@ -35,12 +35,14 @@ void write_listeners(Writer& out, const Options& options) {
     out.line("listeners:");
     out.line("  tcp:{}", options.tcp.empty() ? " []" : "");
     for (const TcpListener& tcp : options.tcp) {
-        out.line("    - {{address: {}, port: {}}}", yaml_quoted(tcp.address), tcp.port);
+        out.line("    - address: {}", yaml_quoted(tcp.address));
+        out.line("      port: {}", tcp.port);
     }
     out.line("  unix:{}", options.unix_sockets.empty() ? " []" : "");
     for (const UnixListener& socket : options.unix_sockets) {
-        out.line("    - {{path: {}, mode: {:04o}, owner: {}}}", yaml_quoted(socket.path),
-                 socket.mode, yaml_quoted(socket.owner));
+        out.line("    - path: {}", yaml_quoted(socket.path));
+        out.line("      mode: {:04o}", socket.mode);
+        out.line("      owner: {}", yaml_quoted(socket.owner));
     }
 }
 
@@ -59,10 +61,6 @@ void write_devices(Writer& out, const Options& options) {
 void write_exports(Writer& out, const Options& options) {
     out.line("exports:{}", options.exports.empty() ? " []" : "");
     for (const ExportOptions& exported : options.exports) {
-        std::string devices;
-        for (const std::string& id : exported.devices) {
-            devices += fmt::format("{}{}", devices.empty() ? "" : ", ", id);
-        }
         out.line("  - name: {}", yaml_quoted(exported.name));
         out.line("    description: {}", yaml_quoted(exported.description));
         if (exported.size) {
@@ -70,7 +68,8 @@ void write_exports(Writer& out, const Options& options) {
         } else {
             out.line("    # size: 100%, or 1G of the host where no GPU can be used");
         }
-        out.line("    devices: [{}]{}", devices, devices.empty() ? "  # chosen at start" : "");
+        out.line("    devices:{}", exported.devices.empty() ? " []  # chosen at start" : "");
+        for (const std::string& id : exported.devices) out.line("      - {}", id);
         out.line("    layout: {}", rules::text_of(exported.layout));
         if (exported.stripe_size > 0) out.line("    stripe_size: {}", bytes(exported.stripe_size));
         out.line("    provision: {}", rules::text_of(exported.provision));

@@ -148,6 +148,19 @@ TEST_CASE("values that look odd and are not") {
     CHECK(serve({"--chunk-size", "16M"}).options.pipeline.pinned == 64 * MiB);
 }
 
+TEST_CASE("the process: pidfile and parent, beside anything") {
+    CHECK_FALSE(serve({}).exit_with_parent);
+    CHECK_FALSE(serve({}).pidfile.has_value());
+    CHECK(serve({"--exit-with-parent"}).exit_with_parent);
+    CHECK(serve({"--pidfile", "/run/a b.pid"}).pidfile == "/run/a b.pid");
+    const ServeCommand all =
+        serve({"--config", "c", "--run", "true", "--exit-with-parent", "--pidfile=p"});
+    CHECK(all.exit_with_parent);
+    CHECK(all.pidfile == "p");
+    CHECK(all.run == "true");
+    CHECK(all.config_file == "c");
+}
+
 TEST_CASE("serve with a file") {
     const ServeCommand plain = serve({"--config", "/etc/gpunbd.yaml"});
     CHECK(plain.config_file == "/etc/gpunbd.yaml");
@@ -192,7 +205,13 @@ TEST_CASE("help and version go to standard output") {
         {{"serve", "--size", "8G", "-h"}, "gpunbd serve - "},
         {{"devices", "--help"}, "gpunbd devices - "},
         {{"check", "--help"}, "gpunbd check - "},
+        {{"completion", "--help"}, "gpunbd completion - "},
+        {{"completion", "bash"}, "# bash completion"},
+        {{"completion", "zsh"}, "#compdef gpunbd\n"},
+        {{"completion", "fish"}, "# fish completion"},
         {{"--version"}, "gpunbd "},
+        {{"--version", "--verbose"}, "gpunbd "},
+        {{"--verbose", "--version"}, "gpunbd "},
     };
     for (const Row& row : rows) {
         CAPTURE(row.start);
@@ -212,33 +231,38 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         const char* message;  // less "(see ...)"
     };
     const Row rows[] = {
-        {{}, "gpunbd: no command; use serve, devices or check"},
-        {{"serv"}, "gpunbd: unknown command 'serv'; did you mean serve?"},
-        {{"start"}, "gpunbd: unknown command 'start'; use serve, devices or check"},
-        {{"--size", "8G"}, "gpunbd: unknown flag '--size'"},
+        {{}, "gpunbd: no command; write for example gpunbd serve --size 1G"},
+        {{"serv"}, "gpunbd: unknown command 'serv'; did you mean gpunbd serve?"},
+        {{"start"}, "gpunbd: unknown command 'start'; did you mean gpunbd serve?"},
+        {{"--size", "8G"},
+         "gpunbd: --size is a flag of gpunbd serve; write gpunbd serve --size 8G"},
         {{"serve", "--sise", "8G"}, "gpunbd serve: unknown flag '--sise'; did you mean --size?"},
         {{"serve", "--read-only"},
          "gpunbd serve: unknown flag '--read-only'; did you mean --readonly?"},
         {{"serve", "--bogus=1"}, "gpunbd serve: unknown flag '--bogus=1'"},
-        {{"serve", "8G"}, "gpunbd serve: unexpected argument '8G'"},
-        {{"serve", "--device", "host", "cuda:0"}, "gpunbd serve: unexpected argument 'cuda:0'"},
-        {{"serve", "--", "x"}, "gpunbd serve: unexpected argument 'x'"},
-        {{"serve", "devices"}, "gpunbd serve: unexpected argument 'devices'"},
-        {{"serve", "--size"}, "gpunbd serve: --size: 1 required argument missing"},
+        {{"serve", "8G"}, "gpunbd serve: unexpected argument '8G'; did you mean --size 8G?"},
+        {{"serve", "--device", "host", "cuda:0"},
+         "gpunbd serve: unexpected argument 'cuda:0'; did you mean --device cuda:0?"},
+        {{"serve", "--", "x"},
+         "gpunbd serve: unexpected argument 'x'; values stand behind flags, as in --size 8G"},
+        {{"serve", "devices"},
+         "gpunbd serve: unexpected argument 'devices'; one command at a time: gpunbd devices"},
+        {{"serve", "--size"}, "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
         {{"serve", "--size", "1G", "--size", "2G"},
          "gpunbd serve: --size is given 2 times; give it once"},
         {{"serve", "--size", "8GB"},
          "gpunbd serve: --size: '8GB' has a decimal unit, and sizes are binary; write 8G or 8GiB"},
         {{"serve", "--size", "1000"},
-         "gpunbd serve: --size: '1000' is not a multiple of 512 bytes; use for example 512"},
+         "gpunbd serve: --size: '1000' is not a multiple of 512 bytes; use for example 512, or "
+         "1000M with a unit"},
         {{"serve", "--size="}, "gpunbd serve: --size: the size is empty; write for example 8G"},
         {{"serve", "--name", "a\nb"},
          "gpunbd serve: --name: 'a\\nb' holds a control character; use printable text"},
         {{"serve", "--name", "\xff"},
-         "gpunbd serve: --name: '\\xff' is not UTF-8, which NBD asks for"},
+         "gpunbd serve: --name: '\\xff' is not UTF-8, which NBD asks for; write it in UTF-8"},
         {{"serve", "--device", "gpu"},
-         "gpunbd serve: --device: 'gpu' is not a device; write host, or cuda:N with the GPU's "
-         "number, for example cuda:0 ('gpunbd devices' lists them)"},
+         "gpunbd serve: --device: 'gpu' is not a device; write cuda:0 ('gpunbd devices' lists "
+         "them)"},
         {{"serve", "--device", "auto", "--device", "host"},
          "gpunbd serve: --device auto stands alone: it leaves the choice to gpunbd"},
         {{"serve", "--device", "host", "--device", "host"},
@@ -252,20 +276,21 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --stripe-size: 3M is not a multiple of --page-size (2M); use for example "
          "4M"},
         {{"serve", "--provision", "thick"},
-         "gpunbd serve: --provision: 'thick' is none of thin or full"},
+         "gpunbd serve: --provision: 'thick' is none of thin or full; did you mean thin?"},
         {{"serve", "--page-size", "2000"},
          "gpunbd serve: --page-size: '2000' is out of range; write 64K to 64M"},
         {{"serve", "--reserve", "1G"},
          "gpunbd serve: --reserve needs to know of which device; add --device, for example "
          "--device cuda:0"},
         {{"serve", "-p", "0"},
-         "gpunbd serve: --port: '0' is out of range; write a whole number from 1 to 65535"},
+         "gpunbd serve: --port: '0' would be any free port, which clients could not know; write a "
+         "whole number from 1 to 65535"},
         {{"serve", "-p", "http"},
          "gpunbd serve: --port: 'http' is not a whole number; write one from 1 to 65535, in "
          "decimal"},
         {{"serve", "-b", "localhost"},
-         "gpunbd serve: --bind: 'localhost' is not a numeric IPv4 or IPv6 address; write for "
-         "example 127.0.0.1, ::1, or 0.0.0.0 for every interface"},
+         "gpunbd serve: --bind: 'localhost' is not a numeric IPv4 or IPv6 address; write 127.0.0.1 "
+         "or ::1"},
         {{"serve", "-b", "::1", "-b", "0::1"},
          "gpunbd serve: --bind '0::1' is given twice; give each address once"},
         {{"serve", "-U", ""},
@@ -276,14 +301,16 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --run: the command is empty; write for example --run 'nbdinfo \"$uri\"'"},
         {{"serve", "--run", "x", "-p", "1"},
          "gpunbd serve: --run and --port exclude each other: --run serves on a private Unix "
-         "socket"},
+         "socket; leave one of the two out"},
         {{"serve", "--run", "x", "-b", "::1"},
          "gpunbd serve: --run and --bind exclude each other: --run serves on a private Unix "
-         "socket"},
+         "socket; leave one of the two out"},
         {{"serve", "--run", "x", "-U", "a"},
          "gpunbd serve: --run and --unix exclude each other: --run serves on a private Unix "
-         "socket"},
-        {{"serve", "--config", ""}, "gpunbd serve: --config: the name of the file is empty"},
+         "socket; leave one of the two out"},
+        {{"serve", "--config", ""},
+         "gpunbd serve: --config: the name of the file is empty; write for example --config "
+         "/etc/gpunbd.yaml"},
         {{"serve", "--threads", "-1"},
          "gpunbd serve: --threads: '-1' is out of range; write a whole number from 0 to 1024"},
         {{"serve", "--chunk-size", "1000K"},
@@ -294,12 +321,164 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --log-level: 'loud' is none of trace, debug, info, warn or error"},
         {{"serve", "--log-format", "xml"},
          "gpunbd serve: --log-format: 'xml' is none of text or json"},
+        {{"--verbose"},
+         "gpunbd: --verbose goes with --version: gpunbd --version --verbose; for a log that says "
+         "more: gpunbd serve --log-level debug"},
+        {{"-v"}, "gpunbd: unknown flag '-v'; did you mean --version or --verbose?"},
+        {{"--sise", "1G"}, "gpunbd: unknown flag '--sise'; did you mean gpunbd serve --size?"},
+        {{"-p", "10809"}, "gpunbd: -p is a flag of gpunbd serve; write gpunbd serve -p 10809"},
+        {{"--size", "1G", "serve"},
+         "gpunbd serve: --size is a flag of gpunbd serve; write gpunbd serve --size 1G"},
+        {{"/etc/x.yaml"},
+         "gpunbd: unknown command '/etc/x.yaml'; did you mean gpunbd serve --config /etc/x.yaml?"},
+        {{"1G"}, "gpunbd: unknown command '1G'; did you mean gpunbd serve --size 1G?"},
+        {{"cuda:0"},
+         "gpunbd: unknown command 'cuda:0'; did you mean gpunbd serve --device cuda:0?"},
+        {{"help"}, "gpunbd: unknown command 'help'; did you mean gpunbd --help?"},
+        {{"version"}, "gpunbd: unknown command 'version'; did you mean gpunbd --version?"},
+        {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
+        {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
+        {{"bogus"}, "gpunbd: unknown command 'bogus'; use serve, devices, check or completion"},
+        {{"serve", "--size", "--device", "host"},
+         "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
+        {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
+        {{"serve", "--layout"},
+         "gpunbd serve: --layout needs its KIND: linear or stripe; write for example --layout "
+         "stripe"},
+        {{"serve", "--config"},
+         "gpunbd serve: --config needs its FILE; write for example --config /etc/gpunbd.yaml"},
+        {{"serve", "--readonly=yes"},
+         "gpunbd serve: --readonly takes no argument; write --readonly alone, or leave it out"},
+        {{"serve", "--trace="},
+         "gpunbd serve: --trace takes no argument; write --trace alone, or leave it out"},
+        {{"serve", "--readonly", "yes"},
+         "gpunbd serve: unexpected argument 'yes'; --readonly takes none: write it alone"},
+        {{"serve", "-port", "1"}, "gpunbd serve: unknown flag '-port'; did you mean --port?"},
+        {{"serve", "-size", "1G"}, "gpunbd serve: unknown flag '-size'; did you mean --size?"},
+        {{"serve", "-r"},
+         "gpunbd serve: unknown flag '-r'; did you mean --reserve, --readonly or --run?"},
+        {{"serve", "-x"}, "gpunbd serve: unknown flag '-x'"},
+        {{"serve", "--listen", "::1"},
+         "gpunbd serve: unknown flag '--listen'; did you mean --bind?"},
+        {{"serve", "--verbose"},
+         "gpunbd serve: unknown flag '--verbose'; did you mean --log-level?"},
+        {{"serve", "--version"},
+         "gpunbd serve: --version is a flag of gpunbd itself; write gpunbd --version"},
+        {{"serve", "--calibrate"},
+         "gpunbd serve: --calibrate is a flag of gpunbd devices; write gpunbd devices --calibrate"},
+        {{"devices", "--size", "1G"},
+         "gpunbd devices: --size is a flag of gpunbd serve; write gpunbd serve --size 1G"},
+        {{"check", "--config", "f"},
+         "gpunbd check: unknown flag '--config'; write gpunbd check FILE, without a flag"},
+        {{"check", "--size", "1G"},
+         "gpunbd check: --size is a flag of gpunbd serve; write gpunbd serve --size 1G"},
+        {{"serve", "/etc/x.yaml"},
+         "gpunbd serve: unexpected argument '/etc/x.yaml'; did you mean --config /etc/x.yaml?"},
+        {{"serve", "x.yml"},
+         "gpunbd serve: unexpected argument 'x.yml'; did you mean --config x.yml?"},
+        {{"serve", "/run/a.sock"},
+         "gpunbd serve: unexpected argument '/run/a.sock'; did you mean --unix /run/a.sock?"},
+        {{"serve", "10809"},
+         "gpunbd serve: unexpected argument '10809'; did you mean --port 10809?"},
+        {{"serve", "4194304"},
+         "gpunbd serve: unexpected argument '4194304'; did you mean --size 4194304?"},
+        {{"serve", "127.0.0.1"},
+         "gpunbd serve: unexpected argument '127.0.0.1'; did you mean --bind 127.0.0.1?"},
+        {{"serve", "127.0.0.1:10809"},
+         "gpunbd serve: unexpected argument '127.0.0.1:10809'; did you mean --bind 127.0.0.1 "
+         "--port 10809?"},
+        {{"serve", "size=1G"},
+         "gpunbd serve: unexpected argument 'size=1G'; did you mean --size=1G?"},
+        {{"serve", "size"}, "gpunbd serve: unexpected argument 'size'; did you mean --size 8G?"},
+        {{"serve", "readonly"},
+         "gpunbd serve: unexpected argument 'readonly'; did you mean --readonly?"},
+        {{"serve", "stripe"},
+         "gpunbd serve: unexpected argument 'stripe'; did you mean --layout stripe?"},
+        {{"serve", "--size", "1", "G"},
+         "gpunbd serve: unexpected argument 'G'; a size is one word: 1G"},
+        {{"serve", "--run", "nbdinfo", "nbd://x"},
+         "gpunbd serve: unexpected argument 'nbd://x'; quote the command of --run as one argument: "
+         "--run 'nbdinfo \"$uri\"'"},
+        {{"serve", "--size", "all"},
+         "gpunbd serve: --size: 'all' is not a size; write 100% for all there is"},
+        {{"serve", "--size", "1X"},
+         "gpunbd serve: --size: '1X' is not a size: unknown unit 'X'; write a number with K, M, G "
+         "or T, for example 8G"},
+        {{"serve", "--device", "cuda"},
+         "gpunbd serve: --device: 'cuda' is not a device; write cuda:0 ('gpunbd devices' lists "
+         "them)"},
+        {{"serve", "--device", "0"},
+         "gpunbd serve: --device: '0' is not a device; write cuda:0 ('gpunbd devices' lists them)"},
+        {{"serve", "--device", "GPU:1"},
+         "gpunbd serve: --device: 'GPU:1' is not a device; write cuda:1 ('gpunbd devices' lists "
+         "them)"},
+        {{"serve", "--device", "/dev/nvidia2"},
+         "gpunbd serve: --device: '/dev/nvidia2' is not a device; write cuda:2 ('gpunbd devices' "
+         "lists them)"},
+        {{"serve", "--device", "cpu"},
+         "gpunbd serve: --device: 'cpu' is not a device; write host ('gpunbd devices' lists them)"},
+        {{"serve", "--device", "cuda:0,cuda:1"},
+         "gpunbd serve: --device: 'cuda:0,cuda:1' is not a device; write one device at a time "
+         "('gpunbd devices' lists them)"},
+        {{"serve", "--device", "cuda:all"},
+         "gpunbd serve: --device: 'cuda:all' is not a device; write host, or cuda:N with the GPU's "
+         "number, for example cuda:0 ('gpunbd devices' lists them)"},
+        {{"serve", "-b", "[::1]"},
+         "gpunbd serve: --bind: '[::1]' is not a numeric IPv4 or IPv6 address; write ::1"},
+        {{"serve", "-b", "*"},
+         "gpunbd serve: --bind: '*' is not a numeric IPv4 or IPv6 address; write 0.0.0.0 for every "
+         "interface"},
+        {{"serve", "-b", "0.0.0.0:10809"},
+         "gpunbd serve: --bind: '0.0.0.0:10809' is not a numeric IPv4 or IPv6 address; write "
+         "0.0.0.0, and the port apart"},
+        {{"serve", "-b", "eth0"},
+         "gpunbd serve: --bind: 'eth0' is not a numeric IPv4 or IPv6 address; write for example "
+         "127.0.0.1, ::1, or 0.0.0.0 for every interface"},
+        {{"serve", "--log-level", "DEBUG"},
+         "gpunbd serve: --log-level: 'DEBUG' is none of trace, debug, info, warn or error; did you "
+         "mean debug?"},
+        {{"serve", "--log-level", "warning"},
+         "gpunbd serve: --log-level: 'warning' is none of trace, debug, info, warn or error; did "
+         "you mean warn?"},
+        {{"serve", "--pidfile"},
+         "gpunbd serve: --pidfile needs its FILE; write for example --pidfile /run/gpunbd.pid"},
+        {{"serve", "--pidfile", "a", "--pidfile", "b"},
+         "gpunbd serve: --pidfile is given 2 times; give it once"},
+        {{"serve", "--exit-with-parent=1"},
+         "gpunbd serve: --exit-with-parent takes no argument; write --exit-with-parent alone, or "
+         "leave it out"},
+        {{"devices", "serve"},
+         "gpunbd devices: unexpected argument 'serve'; gpunbd devices takes flags only"},
+        {{"completion"},
+         "gpunbd completion: SHELL is missing; write for example gpunbd completion bash"},
+        {{"completion", "tcsh"},
+         "gpunbd completion: 'tcsh' is none of the shells bash, zsh or fish; write for example "
+         "gpunbd completion bash"},
+        {{"completion", "bash", "zsh"},
+         "gpunbd completion: takes one SHELL at a time; leave 'zsh' out"},
+        {{"serve", "--pidfile", ""},
+         "gpunbd serve: --pidfile: the name of the file is empty; write for example --pidfile "
+         "/run/gpunbd.pid"},
+        {{"serve", "--device", ""},
+         "gpunbd serve: --device: '' is not a device; write host, or cuda:N with the GPU's number, "
+         "for example cuda:0 ('gpunbd devices' lists them)"},
+        {{"serve", ""},
+         "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
+        {{""}, "gpunbd: unknown command ''; use serve, devices, check or completion"},
+        {{"--name", "two words"},
+         "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
+        {{"--run",
+          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},
+         "gpunbd: --run is a flag of gpunbd serve; write gpunbd serve --run ..."},
         {{"devices", "--calibrated"},
          "gpunbd devices: unknown flag '--calibrated'; did you mean --calibrate?"},
-        {{"devices", "cuda:0"}, "gpunbd devices: unexpected argument 'cuda:0'"},
-        {{"check"}, "gpunbd check: FILE is missing; write for example gpunbd.yaml"},
-        {{"check", ""}, "gpunbd check: the name of the file is empty"},
-        {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time"},
+        {{"devices", "cuda:0"},
+         "gpunbd devices: unexpected argument 'cuda:0'; gpunbd devices takes flags only"},
+        {{"check"},
+         "gpunbd check: FILE is missing; write for example gpunbd check /etc/gpunbd.yaml"},
+        {{"check", ""},
+         "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
+        {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.message);
@@ -330,8 +509,8 @@ TEST_CASE("--config names the flag that it excludes") {
         CHECK(line.exit_code == 2);
         std::string expected = "gpunbd serve: --config and ";
         expected.append(name).append(
-            " exclude each other: exports and listeners stand in the file (see 'gpunbd serve "
-            "--help')\n");
+            " exclude each other: exports and listeners stand in the file; leave one of the two "
+            "out (see 'gpunbd serve --help')\n");
         CHECK(line.message == expected);
     }
 }

@@ -60,7 +60,7 @@ TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
     REQUIRE(in_manual.size() > 20);
 
     Words in_help = flags_of(help_of({}));
-    for (const char* command : {"serve", "devices", "check"}) {
+    for (const char* command : {"serve", "devices", "check", "completion"}) {
         for (const std::string& flag : flags_of(help_of({command}))) {
             CAPTURE(flag);
             CHECK(is_taken(command, flag));
@@ -79,6 +79,40 @@ TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
         CAPTURE(letter);
         CHECK(manual.find(std::string("Fl ") + letter) != std::string::npos);
         CHECK(help_of({"serve"}).find(std::string("\n  -") + letter + ", --") != std::string::npos);
+    }
+}
+
+TEST_CASE("every help has the same parts, in 80 columns") {
+    for (const char* command : {"", "serve", "devices", "check", "completion"}) {
+        CAPTURE(command);
+        const std::string help = *command == 0 ? help_of({}) : help_of({command});
+        std::size_t at = 0;
+        for (const char* part :
+             {" - ", "\n\nUsage: gpunbd", "\n\n", "  -h, --help", "\n\nExamples:\n",
+              "\n\nExit codes: 0 ", "\nSee also: gpunbd(8)"}) {
+            CAPTURE(part);
+            at = help.find(part, at);
+            REQUIRE(at != std::string::npos);
+        }
+        std::istringstream lines(help);
+        for (std::string line; std::getline(lines, line);) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+        }
+    }
+}
+
+TEST_CASE("what check prints fits 80 columns, however many devices there are") {
+    std::string text = "exports: [{devices: [host";
+    for (int i = 0; i < 63; ++i) text += ", cuda:" + std::to_string(i);
+    const Loaded many = load_text(text + "]}]", "f");
+    REQUIRE(joined(many.problems) == "");
+    for (const Options& options : {many.options, load_file(GPUNBD_EXAMPLE).options}) {
+        std::istringstream lines(to_yaml(options));
+        for (std::string line; std::getline(lines, line);) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+        }
     }
 }
 

@@ -71,11 +71,14 @@ TEST_CASE("sizes that are refused, and the remedy") {
         {"eight", "'eight' is not a size; write for example 8G, 1.5GiB or 4096"},
         {"8GB", "'8GB' has a decimal unit, and sizes are binary; write 8G or 8GiB"},
         {"1.5kb", "'1.5kb' has a decimal unit, and sizes are binary; write 1.5K or 1.5KiB"},
-        {"8 G",
-         "'8 G' is not a size: unknown unit ' G'; write a number with K, M, G or T, for example "
-         "8G"},
-        {"8Gi",
-         "'8Gi' is not a size: unknown unit 'Gi'; write a number with K, M, G or T, for example "
+        {"8 G", "'8 G' is not a size; write 8G"},
+        {"8Gi", "'8Gi' is not a size; write 8G"},
+        {"10 gigs", "'10 gigs' is not a size; write 10G"},
+        {"1.5 terabytes", "'1.5 terabytes' is not a size; write 1.5T"},
+        {"1,5G", "'1,5G' is not a size; write 1.5G"},
+        {"1,000",
+         "'1,000' is not a size: unknown unit ',000'; write a number with K, M, G or T, for "
+         "example "
          "8G"},
         {"1P",
          "'1P' is not a size: unknown unit 'P'; write a number with K, M, G or T, for example 8G"},

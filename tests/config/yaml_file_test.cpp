@@ -161,8 +161,11 @@ TEST_CASE("keys") {
          "f:3:1: threads: is given twice, first in line 2; keep one\n"},
         {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
          "f:4:5: exports[0].size: is given twice, first in line 2; keep one\n"},
-        {"not text", "exports: [{}]\n[a]: 1\n", "f:2:1: expected a key, found a list\n"},
-        {"null", "exports: [{}]\nlog: {~: 1}\n", "f:2:6: log: expected a key, found nothing\n"},
+        {"not text", "exports: [{}]\n[a]: 1\n",
+         "f:2:1: expected a key, found a list; known here are listeners, devices, exports, "
+         "pipeline, threads, limits, log, trace\n"},
+        {"null", "exports: [{}]\nlog: {~: 1}\n",
+         "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
          "f:2:1: a\\x1b: unknown key; known here are listeners, devices, exports, pipeline, "
          "threads, limits, log, trace\n"},
@@ -207,7 +210,8 @@ TEST_CASE("types") {
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
          "size, devices, layout, stripe_size, provision, page_size, read_only\n"},
         {"list for text", "exports:\n  - name: [a]\n",
-         "f:2:11: exports[0].name: expected a single value, found a list\n"},
+         "f:2:11: exports[0].name: expected a single value, found a list; write it without "
+         "brackets or '- '\n"},
         {"null for text", "exports:\n  - name:\n    size: 1G\n",
          "f:2:5: exports[0].name: has no value; give it one, or leave the key out\n"},
         {"text for integer", "exports: [{}]\nthreads: many\n",
@@ -221,9 +225,9 @@ TEST_CASE("types") {
         {"fraction", "exports: [{}]\nthreads: 1.5\n",
          "f:2:10: threads: '1.5' is not a whole number; write one from 0 to 1024, in decimal\n"},
         {"boolean", "exports: [{read_only: yes}]\n",
-         "f:1:23: exports[0].read_only: 'yes' is neither true nor false\n"},
+         "f:1:23: exports[0].read_only: 'yes' is neither true nor false; write true\n"},
         {"boolean as a number", "exports: [{}]\ntrace: 1\n",
-         "f:2:8: trace: '1' is neither true nor false\n"},
+         "f:2:8: trace: '1' is neither true nor false; write true\n"},
     };
     check(rows);
 }
@@ -238,8 +242,8 @@ TEST_CASE("ranges") {
          "f:2:10: threads: '99999999999999999999' is out of range; write a whole number from 0 to "
          "1024\n"},
         {"port 0", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 0}]}\n",
-         "f:2:40: listeners.tcp[0].port: '0' is out of range; write a whole number from 1 to "
-         "65535\n"},
+         "f:2:40: listeners.tcp[0].port: '0' would be any free port, which clients could not know; "
+         "write a whole number from 1 to 65535\n"},
         {"port", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 65536}]}\n",
          "f:2:40: listeners.tcp[0].port: '65536' is out of range; write a whole number from 1 to "
          "65535\n"},
@@ -259,7 +263,8 @@ TEST_CASE("ranges") {
         {"size 0", "exports: [{size: 0}]\n",
          "f:1:18: exports[0].size: '0' leaves nothing to export; write for example 8G or 50%\n"},
         {"size, sectors", "exports: [{size: 1000}]\n",
-         "f:1:18: exports[0].size: '1000' is not a multiple of 512 bytes; use for example 512\n"},
+         "f:1:18: exports[0].size: '1000' is not a multiple of 512 bytes; use for example 512, or "
+         "1000M with a unit\n"},
         {"size, unit", "exports: [{size: 8GB}]\n",
          "f:1:18: exports[0].size: '8GB' has a decimal unit, and sizes are binary; write 8G or "
          "8GiB\n"},
@@ -294,7 +299,7 @@ TEST_CASE("ranges") {
         {"mapped, offsets", "exports: [{}]\ndevices: [{id: cuda:0, mapped: 4194305T}]\n",
          "f:2:32: devices[0].mapped: '4194305T' is out of range; write 0 to 4194304T\n"},
         {"resident", "exports: [{}]\ndevices: [{id: cuda:0, resident: maybe}]\n",
-         "f:2:34: devices[0].resident: 'maybe' is neither true nor false\n"},
+         "f:2:34: devices[0].resident: 'maybe' is neither true nor false; write true or false\n"},
         {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
          "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
@@ -310,16 +315,18 @@ TEST_CASE("words, addresses, ids and texts") {
     const std::string long_name(4097, 'n');
     const Row rows[] = {
         {"layout", "exports: [{layout: striped}]\n",
-         "f:1:20: exports[0].layout: 'striped' is none of linear or stripe\n"},
+         "f:1:20: exports[0].layout: 'striped' is none of linear or stripe; did you mean "
+         "stripe?\n"},
         {"provision", "exports: [{provision: thick}]\n",
-         "f:1:23: exports[0].provision: 'thick' is none of thin or full\n"},
+         "f:1:23: exports[0].provision: 'thick' is none of thin or full; did you mean thin?\n"},
         {"level", "exports: [{}]\nlog: {level: warning}\n",
-         "f:2:14: log.level: 'warning' is none of trace, debug, info, warn or error\n"},
+         "f:2:14: log.level: 'warning' is none of trace, debug, info, warn or error; did you mean "
+         "warn?\n"},
         {"format", "exports: [{}]\nlog: {format: xml}\n",
          "f:2:15: log.format: 'xml' is none of text or json\n"},
         {"address", "exports: [{}]\nlisteners: {tcp: [{address: localhost}]}\n",
          "f:2:29: listeners.tcp[0].address: 'localhost' is not a numeric IPv4 or IPv6 address; "
-         "write for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"},
+         "write 127.0.0.1 or ::1\n"},
         {"address with a NUL", "exports: [{}]\nlisteners: {tcp: [{address: \"::1\\0\"}]}\n",
          "f:2:29: listeners.tcp[0].address: '::1\\x00' is not a numeric IPv4 or IPv6 address; "
          "write for example 127.0.0.1, ::1, or 0.0.0.0 for every interface\n"},
@@ -337,11 +344,17 @@ TEST_CASE("words, addresses, ids and texts") {
          "f:2:37: listeners.unix[0].owner: 'a:b:c' is not an owner; write user or user:group, for "
          "example root:disk\n"},
         {"device", "exports: [{devices: [gpu0]}]\n",
-         "f:1:22: exports[0].devices[0]: 'gpu0' is not a device; write host, or cuda:N with the "
-         "GPU's number, for example cuda:0 ('gpunbd devices' lists them)\n"},
+         "f:1:22: exports[0].devices[0]: 'gpu0' is not a device; write cuda:0 ('gpunbd devices' "
+         "lists them)\n"},
+        {"device auto", "exports: [{devices: [auto]}]\n",
+         "f:1:22: exports[0].devices[0]: 'auto' is not a device; write no device at all to leave "
+         "the choice to gpunbd ('gpunbd devices' lists them)\n"},
+        {"address and port", "exports: [{}]\nlisteners: {tcp: [{address: \"[::1]:10809\"}]}\n",
+         "f:2:29: listeners.tcp[0].address: '[::1]:10809' is not a numeric IPv4 or IPv6 address; "
+         "write ::1, and the port apart\n"},
         {"device number", "exports: [{}]\ndevices: [{id: cuda:00}]\n",
-         "f:2:16: devices[0].id: 'cuda:00' is not a device; write host, or cuda:N with the GPU's "
-         "number, for example cuda:0 ('gpunbd devices' lists them)\n"},
+         "f:2:16: devices[0].id: 'cuda:00' is not a device; write cuda:0 ('gpunbd devices' lists "
+         "them)\n"},
         {"no id", "exports: [{}]\ndevices: [{reserve: 1G}]\n",
          "f:2:11: devices[0].id: is missing; write for example cuda:0\n"},
         {"name", "exports: [{name: \"a\\tb\"}]\n",
@@ -351,7 +364,7 @@ TEST_CASE("words, addresses, ids and texts") {
     CHECK(problems("exports: [{}]\nlisteners: {unix: [{path: " + long_path + "}]}\n")
               .find("f:2:27: listeners.unix[0].path: 'ppp") == 0);
     CHECK(problems("exports: [{name: " + long_name + "}]\n") ==
-          "f:1:18: exports[0].name: the name has 4097 bytes; NBD allows 4096\n");
+          "f:1:18: exports[0].name: the name has 4097 bytes; NBD allows 4096 at most\n");
 }
 
 TEST_CASE("what does not go together") {
@@ -408,25 +421,51 @@ TEST_CASE("pinned memory grows with the chunks where it is not given") {
 TEST_CASE("what is not YAML is one problem with its place") {
     const Row rows[] = {
         {"open list", "exports: [{}]\ndevices: [\n",
-         "f:3:1: YAML syntax: end of sequence flow not found\n"},
+         "f:3:1: YAML syntax: end of sequence flow not found; close '[' with ']', and separate its "
+         "items by ','\n"},
         {"indentation", "exports:\n  - name: a\n   size: 1G\n",
-         "f:3:4: YAML syntax: end of sequence not found\n"},
+         "f:3:4: YAML syntax: end of sequence not found; let keys of one mapping, and items of one "
+         "list, begin in the same column\n"},
+        {"a tab for an item", "exports:\n\t- name: a\n",
+         "f:2:1: a tab cannot indent in YAML; use spaces\n"},
+        {"a tab for a key", "log:\n\tlevel: info\nexports: [{}]\n",
+         "f:2:1: a tab cannot indent in YAML; use spaces\n"},
+        {"a tab behind spaces", "exports:\n  - name: a\n  \tsize: 1G\n",
+         "f:3:3: a tab cannot indent in YAML; use spaces\n"},
+        {"a tab behind a dash", "exports:\n  -\tname: a\n",
+         "f:2:4: a tab cannot indent in YAML; use spaces\n"},
+        {"a tab elsewhere is fine", "exports:\n  - name: a\n    size:\t1G\n", ""},
+        {"no space behind a colon", "exports:\n  - size:1G\n",
+         "f:2:5: exports[0]: expected a mapping, found the text 'size:1G'; write a space behind "
+         "the ':'\n"},
+        {"open mapping", "exports: [{name: a]\n",
+         "f:1:19: YAML syntax: illegal flow end; close each '[' with ']' and each '{' with '}'\n"},
+        {"no quotes", "exports: [{name: @a}]\n",
+         "f:1:18: YAML syntax: unknown token; quote a text that begins with @, %, ` or the like\n"},
+        {"an escape", "exports: [{name: \"a\\q\"}]\n",
+         "f:1:22: YAML syntax: unknown escape character: q; write \\\\ for a backslash, or use "
+         "single quotes\n"},
+        {"without a remedy of its own", "%YAML 2.0\n---\na\n",
+         "f:1:1: YAML syntax: YAML major version too large; quote the text, or see "
+         "gpunbd.yaml(5)\n"},
         {"unknown alias", "exports: *a\n",
-         "f:1:10: YAML syntax: the referenced anchor is not defined\n"},
+         "f:1:10: YAML syntax: the referenced anchor is not defined; define it before with '&', or "
+         "quote a text that begins with '*'\n"},
         {"alias of itself", "exports: &a [*a]\n",
-         "f:1:14: the alias stands inside of what it refers to\n"},
+         "f:1:14: the alias stands inside of what it refers to; write the value out\n"},
         {"two documents", "exports: [{}]\n---\nexports: [{}]\n",
-         "f:2:1: a second document starts here; a file holds one\n"},
+         "f:2:1: a second document starts here; a file holds one, so leave the rest out\n"},
         {"not UTF-8", "exports: [{}]\n# \xc3\xa4 \xe4\n",
          "f:2:5: the byte 0xe4 is not UTF-8; save the file as UTF-8\n"},
         {"UTF-16", "\xff\xfe", "f:1:1: the byte 0xff is not UTF-8; save the file as UTF-8\n"},
         {"a byte that ends the file for yaml-cpp", "exports: [{}]\n\x04threads: x\n",
-         "f:2:1: the byte 0x04 is not allowed in YAML text\n"},
+         "f:2:1: the byte 0x04 is not allowed in YAML text; save the file as plain text\n"},
         {"carriage return alone", "exports: [{}]\rthreads: x",
-         "f:1:14: the byte 0x0d is not allowed in YAML text\n"},
+         "f:1:14: the byte 0x0d is not allowed in YAML text; save the file as plain text\n"},
     };
     check(rows);
-    CHECK(problems(std::string("a\0b", 3)) == "f:1:2: the byte 0x00 is not allowed in YAML text\n");
+    CHECK(problems(std::string("a\0b", 3)) ==
+          "f:1:2: the byte 0x00 is not allowed in YAML text; save the file as plain text\n");
     CHECK(problems(std::string(100'000, '[')).find("nested more than 16 deep") !=
           std::string::npos);
 }
@@ -499,11 +538,32 @@ TEST_CASE("files that cannot be read") {
     REQUIRE(mkdtemp(folder) != nullptr);
     const std::string path = std::string(folder) + "/file";
     CHECK(joined(load_file(folder).problems) ==
-          std::string(folder) + ": cannot be read: Is a directory\n");
+          std::string(folder) +
+              ": cannot be read: it is a folder; name a file in it, for example '" + folder +
+              "/gpunbd.yaml'\n");
+    CHECK(joined(load_file(path).problems) == path +
+                                                  ": cannot be read: there is no such file; make "
+                                                  "it, see gpunbd.yaml(5), or correct the path\n");
+    CHECK(joined(load_file(path + "/x/y.yaml").problems) ==
+          path + "/x/y.yaml: cannot be read: there is no folder '" + path +
+              "/x'; make it, or correct the path\n");
+    REQUIRE(symlink("nowhere", path.c_str()) == 0);
     CHECK(joined(load_file(path).problems) ==
-          path + ": cannot be read: No such file or directory\n");
+          path +
+              ": cannot be read: it is a link to 'nowhere', which is not there; make that, or mend "
+              "the link\n");
+    unlink(path.c_str());
+    CHECK(joined(load_file("/dev/null/x").problems) ==
+          "/dev/null/x: cannot be read: a part of the path is a file, not a folder; correct the "
+          "path\n");
+    const std::string long_path(5000, 'p');
+    CHECK(joined(load_file(long_path).problems) ==
+          long_path + ": cannot be read: the path is too long; use a shorter one\n");
+    CHECK(joined(load_file("/dev/null").problems)
+              .find("exports: is missing, the file is empty; write") != std::string::npos);
     CHECK(joined(load_file("/dev/zero").problems) ==
-          "/dev/zero: is larger than 1 MiB, which no configuration needs\n");
+          "/dev/zero: is larger than 1 MiB, which no configuration needs; is it another kind of "
+          "file?\n");
 
     const std::string good = "exports: [{}]\n#";
     for (const std::size_t size : {std::size_t{1} << 20, (std::size_t{1} << 20) + 1}) {
@@ -513,6 +573,59 @@ TEST_CASE("files that cannot be read") {
     }
     unlink(path.c_str());
     rmdir(folder);
+}
+
+// As root these would be read: so as somebody else, for as long as this lives.
+class NotRoot {
+ public:
+    NotRoot() {
+        if (was_ == 0) REQUIRE(seteuid(nobody) == 0);
+    }
+    ~NotRoot() {
+        if (was_ == 0) CHECK(seteuid(0) == 0);
+    }
+    NotRoot(const NotRoot&) = delete;
+    NotRoot& operator=(const NotRoot&) = delete;
+
+ private:
+    static constexpr uid_t nobody = 65534;
+    const uid_t was_ = geteuid();
+};
+
+TEST_CASE("files that may not be read") {
+    char base[] = "/tmp/gpunbd-config-test-XXXXXX";
+    std::string folder;
+    std::string own;
+    std::string in_locked;
+    {
+        const NotRoot not_root;
+        REQUIRE(mkdtemp(base) != nullptr);
+        folder = base;
+        own = folder + "/own.yaml";
+        std::ofstream(own) << "exports: [{}]";
+        REQUIRE(chmod(own.c_str(), 0200) == 0);
+        CHECK(joined(load_file(own).problems) == own +
+                                                     ": cannot be read: permission denied: its "
+                                                     "mode is 0200; permit it with chmod u+r\n");
+        REQUIRE(mkdir((folder + "/locked").c_str(), 0600) == 0);
+        in_locked = folder + "/locked/a.yaml";
+        const std::string problem = joined(load_file(in_locked).problems);
+        CHECK(problem.find(in_locked + ": cannot be read: permission denied: user ") == 0);
+        CHECK(problem.find(" may not enter the folder '" + folder +
+                           "/locked'; permit it with chmod or chown, or move the file\n") !=
+              std::string::npos);
+    }
+    if (geteuid() == 0) {
+        REQUIRE(chown(own.c_str(), 0, 0) == 0);
+        REQUIRE(chmod(own.c_str(), 0600) == 0);
+        const NotRoot not_root;
+        CHECK(joined(load_file(own).problems)
+                  .find(" may not read it, it belongs to root and has mode 0600; permit it with "
+                        "chmod or chown, or run gpunbd as root\n") != std::string::npos);
+    }
+    unlink(own.c_str());
+    rmdir((folder + "/locked").c_str());
+    rmdir(folder.c_str());
 }
 
 // Any options that a file can give.

@@ -1,0 +1,69 @@
+#include "config/build_text.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string_view>
+
+#include "config/commit.hpp"  // made by commit.cmake
+
+// Null unless something in this program links OpenSSL, so that what is said of it stays true.
+extern "C" __attribute__((weak)) const char* OpenSSL_version(int);
+
+namespace gpunbd::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string line(std::string_view name, std::string_view value) {
+    return fmt::format("{:<10}{}\n", name, value);
+}
+
+// An installed file by its path from the folder of the program, compressed by a packager or not.
+std::string installed(const fs::path& program, std::string_view relative) {
+    std::error_code error;
+    for (std::string_view ending : {"", ".gz"}) {
+        const fs::path path = (program.parent_path() / relative).lexically_normal().concat(ending);
+        if (fs::exists(path, error)) return path.string();
+    }
+    return "not installed with this program";
+}
+
+std::string_view openssl() {
+    if (OpenSSL_version == nullptr) return "not used";
+    std::string_view text = OpenSSL_version(0);  // "OpenSSL 3.0.15 3 Sep 2024"
+    if (constexpr std::string_view name = "OpenSSL "; text.starts_with(name)) {
+        text.remove_prefix(name.size());
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string version_text() { return "gpunbd " GPUNBD_VERSION "\n"; }
+
+std::string build_text() {
+    constexpr std::string_view cuda = GPUNBD_CUDA_VERSION;
+    constexpr std::string_view commit = GPUNBD_COMMIT;
+    std::error_code error;
+    const fs::path program = fs::read_symlink("/proc/self/exe", error);
+    std::string out = version_text();
+    out += line("commit", commit.empty() ? "unknown" : commit);
+    out += line("build", GPUNBD_BUILD_TYPE);
+    out += line("compiler", GPUNBD_COMPILER);
+    out += line("CUDA", cuda.empty() ? "without: no cuda:N devices" : cuda);
+    out += line("Boost", GPUNBD_BOOST_VERSION);
+    out += line("OpenSSL", openssl());
+    out += line("fmt", GPUNBD_FMT_VERSION);
+    out += line("spdlog", GPUNBD_SPDLOG_VERSION);
+    out += line("yaml-cpp", GPUNBD_YAML_CPP_VERSION);
+    out += line("CLI11", GPUNBD_CLI11_VERSION);
+    out += line("program", error ? "unknown: /proc is not there" : program.string());
+    out += line("manuals", installed(program, GPUNBD_MAN8 "/gpunbd.8"));
+    out += line("", installed(program, GPUNBD_MAN5 "/gpunbd.yaml.5"));
+    out += line("example", installed(program, GPUNBD_DOC "/gpunbd.example.yaml"));
+    out += line("config", "none is read unless named: gpunbd serve --config FILE");
+    return out;
+}
+
+}  // namespace gpunbd::config

@@ -1,0 +1,310 @@
+#include "config/flags.hpp"
+
+#include "config/rules.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+const Flag help{.name = "--help", .letter = "-h", .brief = "Show this", .more = "."};
+
+FlagGroup export_flags() {
+    return {
+        "Export",
+        {{.name = "--name",
+          .takes = "NAME",
+          .example = "fast",
+          .brief = "Name that clients ask for",
+          .more = "; default: the empty name, NBD's default export.",
+          .called = "--export --export-name --exportname"},
+         {.name = "--size",
+          .takes = "SIZE",
+          .example = "8G",
+          .brief = "Size of the export",
+          .more = ": a multiple of 512 bytes, or a share of its devices' memory such as 50% (of "
+                  "the host: of the memory available); default 100%.",
+          .called = "--memory --mem --capacity --length --vram"},
+         {.name = "--device",
+          .takes = "ID",
+          .example = "cuda:0",
+          .brief = "Where the memory comes from",
+          .more = ": host, cuda:N, or auto (the first GPU, else the host); default auto. Repeat it "
+                  "to spread the export over several devices.",
+          .words = {"auto", "host", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5",
+                    "cuda:6", "cuda:7"},
+          .called = "--gpu --gpus --cuda --card --devices",
+          .repeats = true},
+         {.name = "--layout",
+          .takes = "KIND",
+          .example = "stripe",
+          .brief = "How several devices are filled",
+          .more = ": linear, one after the other, or stripe, all in turn; default linear.",
+          .words = rules::layout_words(),
+          .called = "--stripe --striped --raid --linear"},
+         {.name = "--stripe-size",
+          .takes = "SIZE",
+          .example = "4M",
+          .brief = "Bytes on one device before the next one's turn",
+          .more = ", a multiple of the page size; default one page. Needs --layout stripe."},
+         {.name = "--provision",
+          .takes = "KIND",
+          .example = "full",
+          .brief = "When memory is taken",
+          .more = ": thin, when it is first written, or full, all of it at start; default thin.",
+          .words = rules::provision_words(),
+          .called = "--thin --full --preallocate --prealloc"},
+         {.name = "--page-size",
+          .takes = "SIZE",
+          .example = "2M",
+          .brief = "Unit of allocation",
+          .more = ", a power of two, 64K to 64M; default 2M."},
+         {.name = "--reserve",
+          .takes = "SIZE",
+          .example = "1G",
+          .brief = "Memory of each --device that is never taken",
+          .more = "; default: the device's own. Needs --device.",
+          .called = "--keep"},
+         {.name = "--readonly",
+          .brief = "Refuse what would change the export",
+          .more = ".",
+          .called = "--ro"},
+         {.name = "--config",
+          .takes = file_argument,
+          .example = "/etc/gpunbd.yaml",
+          .brief = "Take exports and listeners from a YAML file",
+          .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
+                  "--run.",
+          .called = "--file --yaml --conf --configuration",
+          .with_file = true}}};
+}
+
+FlagGroup listener_flags() {
+    return {"Listeners",
+            {{.name = "--port",
+              .letter = "-p",
+              .takes = "PORT",
+              .example = "10809",
+              .brief = "TCP port",
+              .more = ", 1 to 65535; default 10809."},
+             {.name = "--bind",
+              .letter = "-b",
+              .takes = "ADDRESS",
+              .example = "127.0.0.1",
+              .brief = "Numeric IPv4 or IPv6 address to listen on",
+              .more = ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 or :: is every interface.",
+              .called = "--listen --address --addr --ip --ipaddr --interface --ip-addr",
+              .repeats = true},
+             {.name = "--unix",
+              .letter = "-U",
+              .takes = "PATH",
+              .example = "/run/gpunbd.sock",
+              .brief = "Unix socket to listen on",
+              .more = ", repeatable. Without -p and -b: no TCP then.",
+              .called = "--socket --sock --unix-socket",
+              .repeats = true},
+             {.name = "--run",
+              .takes = "COMMAND",
+              .example = "'nbdinfo \"$uri\"'",
+              .brief = "Run a command on a private server",
+              .more = ": serve on a private Unix socket only, run COMMAND in a shell with $uri and "
+                      "$unixsocket set, and exit with its status.",
+              .called = "--exec --command",
+              .with_file = true}}};
+}
+
+FlagGroup process_flags() {
+    return {"Process",
+            {{.name = "--pidfile",
+              .takes = file_argument,
+              .example = "/run/gpunbd.pid",
+              .brief = "Write the process id once clients can connect",
+              .more = "; the file is removed at the end.",
+              .called = "--pid --pid-file",
+              .with_file = true},
+             {.name = "--exit-with-parent",
+              .brief = "End the server when its parent process has ended",
+              .more = ", as SIGTERM does.",
+              .called = "--exit --die-with-parent",
+              .with_file = true}}};
+}
+
+FlagGroup data_path_flags() {
+    return {"Data path",
+            {{.name = "--threads",
+              .takes = "N",
+              .example = "4",
+              .brief = "Worker threads",
+              .more = ", 0 to 1024; default 0: one per core.",
+              .called = "--jobs --workers --cores --cpus",
+              .with_file = true},
+             {.name = "--chunk-size",
+              .takes = "SIZE",
+              .example = "1M",
+              .brief = "Bytes per copy of the pinned pipeline",
+              .more = ", a power of two, 64K to 16M; default: calibrated at start.",
+              .with_file = true},
+             {.name = "--slots",
+              .takes = "N",
+              .example = "2",
+              .brief = "Chunks of one transfer in flight on a device",
+              .more = ", 1 to 8; default 2.",
+              .with_file = true}}};
+}
+
+FlagGroup log_flags() {
+    return {"Log",
+            {{.name = "--log-level",
+              .takes = "LEVEL",
+              .example = "debug",
+              .brief = "Least level that is logged",
+              .more = ": trace, debug, info, warn or error; default info.",
+              .words = rules::log_level_words(),
+              .called = "--verbose --debug --quiet --level -v -q",
+              .with_file = true},
+             {.name = "--log-format",
+              .takes = "KIND",
+              .example = "json",
+              .brief = "How lines are written",
+              .more = ": text or json; default text.",
+              .words = rules::log_format_words(),
+              .called = "--json --format",
+              .with_file = true},
+             {.name = "--trace",
+              .brief = "Keep histograms of latencies",
+              .more = "; SIGUSR1 prints them.",
+              .called = "--stats --metrics --histogram",
+              .with_file = true}}};
+}
+
+}  // namespace
+
+const Command& program() {
+    static const Command command{
+        .name = "",
+        .brief = "an NBD server that exports GPU memory as block devices",
+        .usage = "Usage: gpunbd COMMAND [FLAGS]\n",
+        .about = "Nothing is persistent: what is written is gone when the server ends.\n",
+        .groups = {{"Flags",
+                    {{.name = "--help",
+                      .letter = "-h",
+                      .brief = "Show this",
+                      .more = ", or, after a command, the help of the command."},
+                     {.name = "--version", .brief = "Show the version", .more = "."},
+                     {.name = "--verbose",
+                      .brief = "With --version: also the build",
+                      .more = ", the libraries, and where its files are."}}}},
+        .examples = R"(  gpunbd serve                      the first GPU's memory, on port 10809
+  gpunbd serve --size 8G --device cuda:0
+  gpunbd serve --config /etc/gpunbd.yaml
+  gpunbd check /etc/gpunbd.yaml
+)",
+        .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage or configuration.
+See also: gpunbd(8), gpunbd.yaml(5)
+)"};
+    return command;
+}
+
+const std::vector<Command>& commands() {
+    static const std::vector<Command> all{
+        {.name = "serve",
+         .called = "start run server daemon export",
+         .brief = "Serve exports to NBD clients",
+         .usage = R"(Usage: gpunbd serve [FLAGS]
+       gpunbd serve --config FILE [--run COMMAND]
+                    [process, data path and log flags]
+)",
+         .about = R"(Without --config there is one export, which the flags describe. With no flags
+at all it is the first GPU's free memory less a reserve or, without a GPU,
+1 GiB of host memory. SIZE is a number with K, M, G or T (binary; 1.5GiB works
+too), or plain bytes.
+)",
+         .groups = {export_flags(),
+                    listener_flags(),
+                    process_flags(),
+                    data_path_flags(),
+                    log_flags(),
+                    {"", {help}}},
+         .examples = R"(  gpunbd serve --size 8G --device cuda:0
+  gpunbd serve --device cuda:0 --device cuda:1 --layout stripe --name fast
+  gpunbd serve --size 1G --device host -U /run/gpunbd.sock
+  gpunbd serve --size 2G --run 'nbdcopy a.img "$uri" && nbdinfo --map "$uri"'
+  gpunbd serve --config /etc/gpunbd.yaml --log-level debug
+)",
+         .ending = R"(Exit codes: 0 ended by a signal, after clients were answered; 1 failed at run
+time; 2 wrong usage or configuration. With --run: the status of COMMAND, or
+128+n where signal n ended it.
+See also: gpunbd(8), gpunbd.yaml(5)
+)"},
+        {.name = "devices",
+         .called = "list ls info gpus status show",
+         .brief = "List the host's memory and the GPUs that exports can use",
+         .usage = "Usage: gpunbd devices [--calibrate]\n",
+         .about = R"(For each device: its id, name, total and free memory, PCI address and link,
+copy engines, and the ways by which gpunbd can reach its memory.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--calibrate",
+                       .brief = "Also measure the copies between host and device",
+                       .more = ", and show the chunk size that 'gpunbd serve' would choose. Takes "
+                               "a few seconds and some memory of each GPU."},
+                      help}}},
+         .examples = R"(  gpunbd devices
+  gpunbd devices --calibrate
+)",
+         .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage.
+See also: gpunbd(8)
+)"},
+        {.name = "check",
+         .called = "validate test lint verify",
+         .takes = file_argument,
+         .example = "/etc/gpunbd.yaml",
+         .brief = "Validate a configuration file and print the effective one",
+         .usage = "Usage: gpunbd check FILE\n",
+         .about = R"(Prints the effective configuration, defaults filled in, as YAML to standard
+output; or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to
+standard error. It also tries what serving will need: owners, devices, sizes;
+and says what it could not try. Serves nothing.
+)",
+         .groups = {{"Flags", {help}}},
+         .examples = "  gpunbd check /etc/gpunbd.yaml\n",
+         .ending = R"(Exit codes: 0 the file is good, and serving would work as far as could be
+tried; 1 it is good, but something that serving needs is missing; 2 it is not
+good, or wrong usage.
+See also: gpunbd(8), gpunbd.yaml(5)
+)"},
+        {.name = "completion",
+         .takes = "SHELL",
+         .example = "bash",
+         .words = {"bash", "zsh", "fish"},
+         .brief = "Print the completions of bash, zsh or fish",
+         .usage = "Usage: gpunbd completion bash|zsh|fish\n",
+         .about = R"(Packages install them. Without a package, one of these has the shell complete
+gpunbd's commands, flags and their values:
+  bash   in ~/.bashrc:  source <(gpunbd completion bash)
+  zsh    gpunbd completion zsh > _gpunbd, in a folder of $fpath
+  fish   gpunbd completion fish > ~/.config/fish/completions/gpunbd.fish
+)",
+         .groups = {{"Flags", {help}}},
+         .examples = "  source <(gpunbd completion bash)\n",
+         .ending = R"(Exit codes: 0 done; 2 wrong usage.
+See also: gpunbd(8)
+)"}};
+    return all;
+}
+
+const Command* find_command(std::string_view name) {
+    for (const Command& command : commands()) {
+        if (command.name == name) return &command;
+    }
+    return nullptr;
+}
+
+const Flag* find_flag(const Command& command, std::string_view name) {
+    for (const FlagGroup& group : command.groups) {
+        for (const Flag& flag : group.flags) {
+            if (flag.name == name || (!flag.letter.empty() && flag.letter == name)) return &flag;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace gpunbd::config
