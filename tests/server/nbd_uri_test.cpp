@@ -55,7 +55,7 @@ TEST_CASE("nbd uri: TCP") {
 TEST_CASE("nbd uri: Unix sockets") {
     CHECK(unix_uri("/run/a b", "x&y") == "nbd+unix:///x%26y?socket=/run/a%20b");
     const std::string relative = "gpunbd-nbd-uri-test";
-    for (const std::string path : {std::string("/tmp/gpunbd-nbd-uri-test"), relative}) {
+    for (const std::string& path : {std::string("/tmp/gpunbd-nbd-uri-test"), relative}) {
         const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
