@@ -1,14 +1,15 @@
 #include "server/export_factory.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
 
+#include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/volume_plan.hpp"
+#include "storage/log_line.hpp"
 
 namespace gpunbd::server {
 
@@ -29,20 +30,28 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
     }
     const std::string size = config::human_size(plan.options.size);
+    const std::string name = config::in_quotes(options.name);
     if (!plan.instead_of_gpu.empty()) {
-        spdlog::warn(
-            "export '{}': NO GPU ({}): serving {} of HOST memory instead; name a device "
-            "to choose",
-            options.name, plan.instead_of_gpu, size);
+        storage::LogLine(spdlog::level::warn)
+            .with("export", options.name)
+            .with("error", plan.instead_of_gpu)
+            .say(
+                "export {}: NO GPU ({}): serving {} of HOST memory instead; name a device to "
+                "choose",
+                name, plan.instead_of_gpu, size);
     }
     std::string names;
     for (const storage::Device* device : plan.devices) {
         names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", device->info().id,
                              device->info().name);
     }
-    spdlog::info("export '{}': {} on {}, {}, {}", options.name, size, names,
-                 options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
-                 options.provision == config::Provision::full ? "full" : "thin");
+    storage::LogLine(spdlog::level::info)
+        .with("export", options.name)
+        .with("bytes", plan.options.size)
+        .with("device", names)
+        .say("export {}: {} on {}, {}, {}", name, size, names,
+             options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
+             options.provision == config::Provision::full ? "full" : "thin");
     return std::move(std::get<std::unique_ptr<storage::Volume>>(made));
 }
 

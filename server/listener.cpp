@@ -17,6 +17,7 @@
 #include "server/nbd_uri.hpp"
 #include "server/tcp_address.hpp"
 #include "server/unix_address.hpp"
+#include "storage/log_line.hpp"
 
 namespace gpunbd::server {
 
@@ -90,7 +91,10 @@ asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
         if (fd >= 0) {
             (*on_accept)(fd);
         } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            spdlog::error("{}: accept: {}", where_, std::strerror(errno));
+            const std::string error = std::strerror(errno);
+            storage::LogLine(spdlog::level::err)
+                .with("error", error)
+                .say("{}: accept: {}", where_, error);
             timer.expires_after(back_off);
             const auto [ignored] = co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
             static_cast<void>(ignored);

@@ -41,19 +41,22 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
 }
 
 ReloadLine compare(const Made& old, const Made& now) {
-    const std::string name = config::in_quotes(now->info.name);
+    const std::string& name = now->info.name;
+    const std::string quoted = config::in_quotes(name);
     if (old->volume != now->volume) {
-        return {true, fmt::format("reload: export {} is replaced by a new, empty one ({} changed); "
-                                  "the old contents {}",
-                                  name, differences(old->options, now->options),
-                                  what_becomes_of(old, "are lost"))};
+        return {true, name,
+                fmt::format("reload: export {} is replaced by a new, empty one ({} changed); "
+                            "the old contents {}",
+                            quoted, differences(old->options, now->options),
+                            what_becomes_of(old, "are lost"))};
     }
     if (old->options == now->options) {
-        return {false, fmt::format("reload: export {} stays as it was", name)};
+        return {false, name, fmt::format("reload: export {} stays as it was", quoted)};
     }
-    return {false, fmt::format("reload: export {} keeps its contents; {} changed, for clients that "
-                               "connect from now on",
-                               name, differences(old->options, now->options))};
+    return {false, name,
+            fmt::format("reload: export {} keeps its contents; {} changed, for clients that "
+                        "connect from now on",
+                        quoted, differences(old->options, now->options))};
 }
 
 ExportRegistry::Exports::const_iterator named(const std::string& name,
@@ -69,17 +72,19 @@ std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
     std::vector<ReloadLine> lines;
     for (const Made& old : before) {
         if (named(old->info.name, after) != after.end()) continue;
-        lines.push_back({true, fmt::format("reload: export {} is removed; its contents {}",
-                                           config::in_quotes(old->info.name),
-                                           what_becomes_of(old, "are lost"))});
+        lines.push_back(
+            {true, old->info.name,
+             fmt::format("reload: export {} is removed; its contents {}",
+                         config::in_quotes(old->info.name), what_becomes_of(old, "are lost"))});
     }
     for (const Made& now : after) {
         const auto old = named(now->info.name, before);
         lines.push_back(old != before.end()
                             ? compare(*old, now)
-                            : ReloadLine{false, fmt::format("reload: export {} is new, {}",
-                                                            config::in_quotes(now->info.name),
-                                                            config::human_size(now->info.size))});
+                            : ReloadLine{false, now->info.name,
+                                         fmt::format("reload: export {} is new, {}",
+                                                     config::in_quotes(now->info.name),
+                                                     config::human_size(now->info.size))});
     }
     return lines;
 }

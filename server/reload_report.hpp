@@ -12,6 +12,7 @@ namespace gpunbd::server {
 
 struct ReloadLine {
     bool warning = false;
+    std::string name;  // the export's
     std::string text;
 };
 

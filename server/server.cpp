@@ -17,6 +17,7 @@
 #include "server/numa.hpp"
 #include "server/reload_report.hpp"
 #include "server/socket_activation.hpp"
+#include "storage/log_line.hpp"
 #include "storage/signals_blocked.hpp"
 
 namespace gpunbd::server {
@@ -257,7 +258,9 @@ void Server::reload() {
     options_.exports = loaded.options.exports;
     options_.devices = loaded.options.devices;
     for (const ReloadLine& line : report_exports(*before, *exports_.snapshot())) {
-        spdlog::log(line.warning ? spdlog::level::warn : spdlog::level::info, "{}", line.text);
+        storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
+            .with("export", line.name)
+            .say("{}", line.text);
     }
     std::vector<std::string> waiting = keys_that_wait(options_, loaded.options);
     for (const std::string& id : devices_.opened_otherwise()) {
