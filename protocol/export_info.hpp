@@ -31,9 +31,9 @@ struct ExportInfo {
 };
 
 // The exports as the negotiation sees them. The empty name asks for the default export.
-class Catalogue {
+class ExportDirectory {
  public:
-    virtual ~Catalogue() = default;
+    virtual ~ExportDirectory() = default;
     virtual std::vector<ExportInfo> list() const = 0;
     virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
 };

@@ -45,10 +45,10 @@ bool aligned(const Request& request, std::uint32_t block) {
     return ((request.offset | request.length) & (block - 1)) == 0;
 }
 
-Error verdict(const Request& request, CommandType type, const Agreement& agreement) {
-    const ExportInfo& info = agreement.export_info;
+Error verdict(const Request& request, CommandType type, const NegotiatedOptions& negotiated) {
+    const ExportInfo& info = negotiated.export_info;
     if (request.type > static_cast<std::uint16_t>(CommandType::block_status)) return Error::einval;
-    if ((request.flags & ~known_flags(type, agreement.structured_replies)) != 0)
+    if ((request.flags & ~known_flags(type, negotiated.structured_replies)) != 0)
         return Error::einval;
     if (info.read_only && changes(type)) return Error::eperm;
 
@@ -59,7 +59,7 @@ Error verdict(const Request& request, CommandType type, const Agreement& agreeme
             if (request.length > info.maximum_payload) return Error::einval;
             break;
         case CommandType::block_status:
-            if (!agreement.base_allocation || request.length == 0) return Error::einval;
+            if (!negotiated.base_allocation || request.length == 0) return Error::einval;
             break;
         default:
             break;
@@ -73,21 +73,18 @@ Error verdict(const Request& request, CommandType type, const Agreement& agreeme
 
 }  // namespace
 
-Admission admit(const Request& request, const Agreement& agreement) {
+Validated validate(const Request& request, const NegotiatedOptions& negotiated) {
     const auto type = static_cast<CommandType>(request.type);
     // A DISC has no reply, so there is no way to refuse one.
     if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
-    if (type == CommandType::write && request.length > longest_discard(agreement.export_info))
+    if (type == CommandType::write && request.length > longest_discard(negotiated.export_info))
         return Hangup{"WRITE payload absurdly long"};
 
-    const Error error = verdict(request, type, agreement);
+    const Error error = verdict(request, type, negotiated);
     if (error != Error::none) {
-        return Refusal{
-            .error = error,
-            .cookie = request.cookie,
-            .discard = type == CommandType::write ? request.length : 0,
-            .as_chunk = agreement.structured_replies &&
-                        (type == CommandType::read || type == CommandType::block_status)};
+        return Refusal{.error = error,
+                       .cookie = request.cookie,
+                       .discard = type == CommandType::write ? request.length : 0};
     }
     return Command{.type = type,
                    .cookie = request.cookie,

@@ -18,7 +18,7 @@ struct Command {
     CommandType type = CommandType::disc;
     std::uint64_t cookie = 0;
     std::uint64_t offset = 0;  // bytes
-    std::uint32_t length = 0;  // bytes
+    std::uint64_t length = 0;  // bytes
     bool no_hole = false;
     bool fast_zero = false;
     bool one_extent = false;
@@ -29,8 +29,7 @@ struct Command {
 struct Refusal {
     Error error = Error::einval;
     std::uint64_t cookie = 0;
-    std::uint32_t discard = 0;  // bytes
-    bool as_chunk = false;      // answer with an ERROR chunk (READ, BLOCK_STATUS when structured)
+    std::uint64_t discard = 0;  // bytes
 };
 
 // The connection cannot go on: the payload that follows is absurdly long, so that neither consuming
@@ -39,11 +38,11 @@ struct Hangup {
     const char* reason = "";
 };
 
-using Admission = std::variant<Command, Refusal, Hangup>;
+using Validated = std::variant<Command, Refusal, Hangup>;
 
 // DISC is always admitted, having no reply that could refuse it. ESHUTDOWN, and ENOTSUP for a
 // zeroing that would not be fast, depend on more than the request: they are the session's and
 // storage's.
-Admission admit(const Request& request, const Agreement& agreement);
+Validated validate(const Request& request, const NegotiatedOptions& negotiated);
 
 }  // namespace gpunbd::protocol

@@ -68,7 +68,7 @@ bool supported(OptionType option) {
 
 }  // namespace
 
-Negotiation::Negotiation(const Catalogue& catalogue) : catalogue_(&catalogue) {}
+Negotiation::Negotiation(const ExportDirectory& directory) : directory_(&directory) {}
 
 std::vector<std::byte> Negotiation::greeting() const {
     std::vector<std::byte> out;
@@ -88,7 +88,7 @@ std::vector<std::byte> Negotiation::take_output() { return std::exchange(output_
 
 void Negotiation::shut_down() { shut_down_ = true; }
 
-const Agreement& Negotiation::agreement() const { return agreement_; }
+const NegotiatedOptions& Negotiation::negotiated() const { return negotiated_; }
 
 const std::string& Negotiation::reason() const { return reason_; }
 
@@ -97,7 +97,7 @@ Asked Negotiation::asked() const {
     const std::string name = asked_ ? in_words(*asked_) : "an export";
     if (refusal_ == unknown_export) {
         asked.words = "asked for " + name +
-                      ", which is not offered; offered: " + some_names(catalogue_->list());
+                      ", which is not offered; offered: " + some_names(directory_->list());
     } else if (!refusal_.empty()) {
         asked.words = "asked for " + name + ", refused: " + refusal_;
     } else if (asked_) {
@@ -224,11 +224,11 @@ void Negotiation::on_export_name() {
     if (shut_down_) return fail(shutting_down);
     const auto name = decode_export_name(data_);
     if (!name) return fail("not a valid name");
-    const auto info = catalogue_->find(*name);
+    const auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
 
     append_be(output_, info->size);
-    append_be(output_, info->transmission_flags(agreement_.structured_replies));
+    append_be(output_, info->transmission_flags(negotiated_.structured_replies));
     if (!no_zeroes_) output_.resize(output_.size() + export_name_padding);
     enter_transmission(*info, *name);
 }
@@ -238,7 +238,7 @@ void Negotiation::on_list() {
     if (output_.size() > max_waiting_output)
         return refuse(OptionReply::err_too_big, "too many replies are waiting");
     OptionReplies replies(output_, option_);
-    for (const ExportInfo& info : catalogue_->list()) replies.server(info);
+    for (const ExportInfo& info : directory_->list()) replies.server(info);
     listed_ = true;
     replies.ack();
 }
@@ -246,11 +246,11 @@ void Negotiation::on_list() {
 void Negotiation::on_info(bool go) {
     const auto request = decode_info_request(data_);
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
-    const auto info = catalogue_->find(request->export_name);
+    const auto info = directory_->find(request->export_name);
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
-    replies.info_export(*info, agreement_.structured_replies);
+    replies.info_export(*info, negotiated_.structured_replies);
     if (request->name) replies.info_name(*info);
     if (request->description) replies.info_description(*info);
     if (request->block_size || !info->default_block_sizes()) replies.info_block_size(*info);
@@ -260,14 +260,14 @@ void Negotiation::on_info(bool go) {
 
 void Negotiation::on_structured_reply() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "STRUCTURED_REPLY takes no data");
-    agreement_.structured_replies = true;
+    negotiated_.structured_replies = true;
     OptionReplies(output_, option_).ack();
 }
 
 void Negotiation::on_list_meta_context() {
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!catalogue_->find(query->export_name))
+    if (!directory_->find(query->export_name))
         return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
@@ -277,11 +277,11 @@ void Negotiation::on_list_meta_context() {
 }
 
 void Negotiation::on_set_meta_context() {
-    if (!agreement_.structured_replies)
+    if (!negotiated_.structured_replies)
         return refuse(OptionReply::err_invalid, "SET_META_CONTEXT needs structured replies");
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!catalogue_->find(query->export_name))
+    if (!directory_->find(query->export_name))
         return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
@@ -293,8 +293,8 @@ void Negotiation::on_set_meta_context() {
 }
 
 void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {
-    agreement_.export_info = info;
-    agreement_.base_allocation = context_export_ == asked_name;
+    negotiated_.export_info = info;
+    negotiated_.base_allocation = context_export_ == asked_name;
     next_ = Next::transmit;
 }
 

@@ -16,7 +16,7 @@
 namespace gpunbd::protocol {
 
 // What the two sides agreed, for the transmission phase.
-struct Agreement {
+struct NegotiatedOptions {
     bool structured_replies = false;
     bool base_allocation = false;  // context id 0 is base:allocation for this export
     ExportInfo export_info = {};
@@ -31,12 +31,12 @@ struct Asked {
 
 class Negotiation {
  public:
-    // `catalogue` outlives the negotiation. Copying one copies its whole state.
-    explicit Negotiation(const Catalogue& catalogue);
+    // `directory` outlives the negotiation. Copying one copies its whole state.
+    explicit Negotiation(const ExportDirectory& directory);
 
     enum class Next {
         receive,   // send output(), then feed more bytes
-        transmit,  // send output(), then the transmission phase starts with agreement()
+        transmit,  // send output(), then the transmission phase starts with negotiated()
         close,     // send output() as far as it goes, then close
     };
 
@@ -58,7 +58,7 @@ class Negotiation {
     void shut_down();
 
     // Complete after Next::transmit only.
-    const Agreement& agreement() const;
+    const NegotiatedOptions& negotiated() const;
 
     // One line for the log on why the connection is being closed; empty for a plain ABORT. Safe to
     // print: no byte of the client's that is not printable ASCII.
@@ -88,7 +88,7 @@ class Negotiation {
     void refuse(OptionReply error, std::string_view message);
     void close(std::string reason);
 
-    const Catalogue* catalogue_;
+    const ExportDirectory* directory_;
     Stage stage_ = Stage::client_flags;
     Next next_ = Next::receive;
     bool fixed_newstyle_ = false;
@@ -109,7 +109,7 @@ class Negotiation {
     std::optional<std::string> asked_;  // the export named last, in whatever option
     std::string refusal_;               // why that option failed
     std::vector<std::byte> output_;
-    Agreement agreement_;
+    NegotiatedOptions negotiated_;
     std::string reason_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace gpunbd::server {
 
-class ExportRegistry final : public protocol::Catalogue {
+class ExportRegistry final : public protocol::ExportDirectory {
  public:
     // In the order in which they are listed; the first is also the default ("" asks for it).
     using Exports = std::vector<std::shared_ptr<const Export>>;

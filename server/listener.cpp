@@ -89,12 +89,12 @@ asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
         const int fd =
             ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            (*on_accept)(fd);
+            (*on_accept)(fd, peer_of(fd, where_));
         } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            const std::string error = std::strerror(errno);
+            const std::string why = std::strerror(errno);
             storage::LogLine(spdlog::level::err)
-                .with("error", error)
-                .say("{}: accept: {}", where_, error);
+                .with("error", why)
+                .say("{}: accept: {}", where_, why);
             timer.expires_after(back_off);
             const auto [ignored] = co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
             static_cast<void>(ignored);

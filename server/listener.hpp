@@ -12,13 +12,14 @@
 #include <string>
 
 #include "config/options.hpp"
+#include "server/connection/peer.hpp"
 
 namespace gpunbd::server {
 
 class Listener {
  public:
     // Takes the file descriptor of an accepted connection, and owns it from then on.
-    using OnAccept = std::function<void(int fd)>;
+    using OnAccept = std::function<void(int fd, Peer peer)>;
 
     // Each throws AddressError where the address cannot be had.
     static std::unique_ptr<Listener> tcp(boost::asio::io_context& io,

@@ -92,7 +92,7 @@ int Server::run() {
     start_workers();
     wait_for_signal();
     for (const auto& listener : listeners_) {
-        listener->start([this](int fd) { accepted(fd); });
+        listener->start([this](int fd, Peer peer) { accepted(fd, std::move(peer)); });
     }
     if (pidfile_) pidfile_->publish();
     if (captive_) {
@@ -168,32 +168,21 @@ void Server::announce() {
     }
 }
 
-void Server::accepted(int fd) {
+void Server::accepted(int fd, Peer peer) {
     std::uint32_t connections = 0;
     Worker* least = workers_.front().get();
     for (const auto& worker : workers_) {
-        connections += worker->connections;
-        if (worker->connections < least->connections) least = worker.get();
+        connections += worker->connections();
+        if (worker->connections() < least->connections()) least = worker.get();
     }
     if (connections >= options_.limits.connections) {
-        spdlog::warn("refused a connection: {} are open, the limit", connections);
+        storage::LogLine(spdlog::level::warn)
+            .with("peer", peer.text())
+            .say("{}: refused: {} connections are open, the limit", peer.text(), connections);
         ::close(fd);
         return;
     }
-    ++least->connections;
-    asio::post(least->io(), [this, least, fd] {
-        Socket socket(least->io());
-        boost::system::error_code error;
-        // The protocol is only used to make new sockets; this one is there already.
-        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd, error);
-        if (error) {
-            spdlog::error("a connection cannot be served: {}", error.message());
-            ::close(fd);
-            --least->connections;
-            return;
-        }
-        Session::start(std::make_shared<Session>(*least, std::move(socket), exports_, limits_));
-    });
+    least->serve(fd, std::move(peer), exports_, limits_);
 }
 
 void Server::wait_for_signal() {
@@ -286,9 +275,7 @@ void Server::begin_drain() {
     draining_ = true;
     spdlog::info("stopping: answering what is in flight");
     for (const auto& listener : listeners_) listener->stop();
-    for (const auto& worker : workers_) {
-        asio::post(worker->io(), [target = worker.get()] { target->drain_sessions(); });
-    }
+    for (const auto& worker : workers_) worker->drain_sessions();
     drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     drained_or_wait();
 }
@@ -296,7 +283,7 @@ void Server::begin_drain() {
 void Server::drained_or_wait() {
     const bool no_time = std::chrono::steady_clock::now() >= drain_until_;
     const bool drained = std::all_of(workers_.begin(), workers_.end(),
-                                     [](const auto& worker) { return worker->connections == 0; });
+                                     [](const auto& worker) { return worker->connections() == 0; });
     // The command's exit status is ours.
     if (drained && (no_time || !captive_ || !captive_->running())) {
         signals_.cancel();
@@ -304,9 +291,7 @@ void Server::drained_or_wait() {
         return;
     }
     if (no_time) {
-        for (const auto& worker : workers_) {
-            asio::post(worker->io(), [target = worker.get()] { target->cut_sessions(); });
-        }
+        for (const auto& worker : workers_) worker->cut_sessions();
     }
     drain_timer_.expires_after(drain_poll);
     drain_timer_.async_wait([this](boost::system::error_code error) {

@@ -18,8 +18,7 @@
 #include "server/export_registry.hpp"
 #include "server/listener.hpp"
 #include "server/pidfile.hpp"
-#include "server/session.hpp"
-#include "server/worker.hpp"
+#include "server/worker/worker.hpp"
 
 namespace gpunbd::server {
 
@@ -39,7 +38,7 @@ class Server {
     void open_tcp(const config::TcpListener& tcp);
     void start_workers();
     void announce();
-    void accepted(int fd);
+    void accepted(int fd, Peer peer);
     void wait_for_signal();
     void on_signal(int signal);
     void on_hangup();

@@ -2,9 +2,8 @@
 
 namespace gpunbd::storage {
 
-void ReadTransfer::begin(Volume& volume, Lanes& lanes, StagingAccount& account,
-                         TransferOwner& owner, std::uint64_t offset, std::uint32_t length) {
-    start(volume, lanes, account, owner, offset, length);
+void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+    start(context, owner, range);
     taken_ = 0;
     abandoned_ = false;
     advance();

@@ -15,9 +15,8 @@ class ReadTransfer final : public Transfer {
         std::uint32_t length = 0;         // bytes
     };
 
-    // The range lies within the volume. May have pieces at once; the owner is not told from here.
-    void begin(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
-               std::uint64_t offset, std::uint32_t length);
+    // May have pieces at once; the owner is not told from here.
+    void begin(const TransferContext& context, TransferOwner& owner, Range range);
 
     // Takes the next piece, lent until give_back(); false: there is none now (or ever, if status()
     // says so or everything has been taken).

@@ -4,14 +4,13 @@
 
 namespace gpunbd::storage {
 
-void Transfer::start(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
-                     std::uint64_t offset, std::uint32_t length) {
-    volume_ = &volume;
-    lanes_ = &lanes;
-    account_ = &account;
+void Transfer::start(const TransferContext& context, TransferOwner& owner, Range range) {
+    volume_ = &context.volume;
+    lanes_ = &context.lanes;
+    account_ = &context.account;
     owner_ = &owner;
-    position_ = offset;
-    end_ = offset + length;
+    position_ = range.offset;
+    end_ = range.offset + range.length;
     issued_ = returned_ = staged_ = recycled_ = 0;
     status_ = Status::ok;
     waiting_at_ = nullptr;

@@ -32,6 +32,19 @@ struct StagingAccount {
     std::size_t writes = 0;
 };
 
+// What transfers of one client work with. It outlives them.
+struct TransferContext {
+    Volume& volume;
+    Lanes& lanes;
+    StagingAccount& account;
+};
+
+// Bytes of a volume; within it.
+struct Range {
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+};
+
 class Transfer : private CopyOwner, private StagingWaiter {
  public:
     Transfer(const Transfer&) = delete;
@@ -56,8 +69,7 @@ class Transfer : private CopyOwner, private StagingWaiter {
     Transfer() = default;
     ~Transfer() override = default;
 
-    void start(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
-               std::uint64_t offset, std::uint32_t length);
+    void start(const TransferContext& context, TransferOwner& owner, Range range);
 
     bool window_full() const { return issued_ - returned_ == window; }
     Chunk& chunk(std::uint32_t number) { return chunks_[number % window]; }

@@ -7,10 +7,9 @@
 
 namespace gpunbd::storage {
 
-void WriteTransfer::begin(Volume& volume, Lanes& lanes, StagingAccount& account,
-                          TransferOwner& owner, std::uint64_t offset, std::uint32_t length) {
-    start(volume, lanes, account, owner, offset, length);
-    begin_ = offset;
+void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+    start(context, owner, range);
+    begin_ = range.offset;
     filled_ = 0;
     filled_bytes_ = 0;
     advance();

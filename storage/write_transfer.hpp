@@ -13,9 +13,8 @@ namespace gpunbd::storage {
 
 class WriteTransfer final : public Transfer {
  public:
-    // The range lies within the volume. The owner is not told from here.
-    void begin(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
-               std::uint64_t offset, std::uint32_t length);
+    // The owner is not told from here.
+    void begin(const TransferContext& context, TransferOwner& owner, Range range);
 
     // Where the next payload bytes go: the number of pieces described in `out`. 0: nothing can be
     // lent now, and the owner is told when that changes; or all is filled; or status() is not ok,

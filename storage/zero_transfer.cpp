@@ -2,10 +2,9 @@
 
 namespace gpunbd::storage {
 
-void ZeroTransfer::begin(Volume& volume, Lanes& lanes, StagingAccount& account,
-                         TransferOwner& owner, std::uint64_t offset, std::uint32_t length,
+void ZeroTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range,
                          bool keep_pages) {
-    start(volume, lanes, account, owner, offset, length);
+    start(context, owner, range);
     keep_pages_ = keep_pages;
     deferred_ = false;
     advance();
@@ -48,6 +47,8 @@ void ZeroTransfer::advance() {
         position_ += length;
     }
 }
+
+void ZeroTransfer::abandon() { position_ = end_; }
 
 void ZeroTransfer::go_on_later() {
     deferred_ = true;

@@ -9,8 +9,9 @@ namespace gpunbd::storage {
 class ZeroTransfer final : public Transfer, private Deferred {
  public:
     // `keep_pages` (NO_HOLE): every page of the range is mapped afterwards.
-    void begin(Volume& volume, Lanes& lanes, StagingAccount& account, TransferOwner& owner,
-               std::uint64_t offset, std::uint32_t length, bool keep_pages);
+    void begin(const TransferContext& context, TransferOwner& owner, Range range, bool keep_pages);
+    // What has not begun never will. done() tells when the copies in flight have ended.
+    void abandon();
     // status() is final.
     bool done() const { return position_ == end_ && returned_ == issued_ && !deferred_; }
 

@@ -8,14 +8,14 @@
 #include <variant>
 
 #include "protocol/gate.hpp"
-#include "tests/protocol/plain_catalogue.hpp"
+#include "tests/protocol/plain_export_directory.hpp"
 
 using namespace gpunbd::protocol;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size == 0) return 0;
-    const test::PlainCatalogue catalogue;
-    Negotiation negotiation(catalogue);
+    const test::PlainExportDirectory directory;
+    Negotiation negotiation(directory);
     const std::size_t piece = std::size_t{1} + data[0];
     auto rest = std::as_bytes(std::span(data, size)).subspan(1);
 
@@ -28,11 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (next != Negotiation::Next::transmit) return 0;
 
-    const ExportInfo& info = negotiation.agreement().export_info;
+    const ExportInfo& info = negotiation.negotiated().export_info;
     for (; rest.size() >= request_size; rest = rest.subspan(request_size)) {
         const auto request = decode_request(rest.first<request_size>());
         if (!request) return 0;
-        const Admission admission = admit(*request, negotiation.agreement());
+        const Validated admission = validate(*request, negotiation.negotiated());
         const auto* command = std::get_if<Command>(&admission);
         if (command &&
             (command->offset > info.size || command->length > info.size - command->offset))

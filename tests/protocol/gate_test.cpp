@@ -34,22 +34,20 @@ Request request(CommandType type, std::uint64_t offset = 0, std::uint32_t length
 }
 
 // Everything negotiated.
-Agreement full() {
+NegotiatedOptions full() {
     return {.structured_replies = true, .base_allocation = true, .export_info = {.size = size}};
 }
 
 // The error a request meets, none where it becomes a command; what must hold of any refusal is
 // checked on the way.
-Error outcome(const Request& asked, const Agreement& agreement) {
-    const Admission admission = admit(asked, agreement);
+Error outcome(const Request& asked, const NegotiatedOptions& negotiated) {
+    const Validated admission = validate(asked, negotiated);
     REQUIRE_FALSE(std::holds_alternative<Hangup>(admission));
     if (const auto* refusal = std::get_if<Refusal>(&admission)) {
         const auto type = static_cast<CommandType>(asked.type);
         CHECK(refusal->error != Error::none);
         CHECK(refusal->cookie == asked.cookie);
         CHECK(refusal->discard == (type == write ? asked.length : 0));
-        CHECK(refusal->as_chunk ==
-              (agreement.structured_replies && (type == read || type == status)));
         return refusal->error;
     }
     const auto& command = std::get<Command>(admission);
@@ -59,7 +57,7 @@ Error outcome(const Request& asked, const Agreement& agreement) {
         CHECK(command.offset == asked.offset);
         CHECK(command.length == asked.length);
         CHECK(command.offset + command.length >= command.offset);
-        CHECK(command.offset + command.length <= agreement.export_info.size);
+        CHECK(command.offset + command.length <= negotiated.export_info.size);
     }
     return Error::none;
 }
@@ -100,22 +98,23 @@ TEST_CASE("the range of each command, at and past the end") {
 }
 
 TEST_CASE("an export that fills the 64-bit range") {
-    Agreement agreement = full();
-    agreement.export_info.size = top;
+    NegotiatedOptions negotiated = full();
+    negotiated.export_info.size = top;
     for (const CommandType type : {read, write, trim, cache, zeroes, status}) {
         CAPTURE(type);
-        CHECK(outcome(request(type, top - 4096, 4096), agreement) == Error::none);
-        CHECK(outcome(request(type, top - 4095, 4096), agreement) != Error::none);
-        CHECK(outcome(request(type, top - max_payload + 1, max_payload), agreement) != Error::none);
+        CHECK(outcome(request(type, top - 4096, 4096), negotiated) == Error::none);
+        CHECK(outcome(request(type, top - 4095, 4096), negotiated) != Error::none);
+        CHECK(outcome(request(type, top - max_payload + 1, max_payload), negotiated) !=
+              Error::none);
     }
 }
 
 TEST_CASE("an export of no bytes") {
-    Agreement agreement = full();
-    agreement.export_info.size = 0;
-    CHECK(outcome(request(read, 0, 0), agreement) == Error::none);
-    CHECK(outcome(request(read, 0, 1), agreement) == Error::einval);
-    CHECK(outcome(request(write, 0, 1), agreement) == Error::enospc);
+    NegotiatedOptions negotiated = full();
+    negotiated.export_info.size = 0;
+    CHECK(outcome(request(read, 0, 0), negotiated) == Error::none);
+    CHECK(outcome(request(read, 0, 1), negotiated) == Error::einval);
+    CHECK(outcome(request(write, 0, 1), negotiated) == Error::enospc);
 }
 
 TEST_CASE("a length of zero is a command, except for block status") {
@@ -163,42 +162,42 @@ TEST_CASE("payload limits") {
 }
 
 TEST_CASE("an absurd write payload hangs up, whatever else is wrong with it") {
-    const auto hangs_up = [](const Request& asked, const Agreement& agreement) {
-        return std::holds_alternative<Hangup>(admit(asked, agreement));
+    const auto hangs_up = [](const Request& asked, const NegotiatedOptions& negotiated) {
+        return std::holds_alternative<Hangup>(validate(asked, negotiated));
     };
-    Agreement agreement = full();
-    CHECK_FALSE(hangs_up(request(write, 0, 2 * max_payload), agreement));
-    CHECK(hangs_up(request(write, 0, 2 * max_payload + 1), agreement));
-    CHECK(hangs_up(request(write, top, UINT32_MAX, 0xffff), agreement));
-    CHECK_FALSE(hangs_up(request(zeroes, 0, UINT32_MAX), agreement));
+    NegotiatedOptions negotiated = full();
+    CHECK_FALSE(hangs_up(request(write, 0, 2 * max_payload), negotiated));
+    CHECK(hangs_up(request(write, 0, 2 * max_payload + 1), negotiated));
+    CHECK(hangs_up(request(write, top, UINT32_MAX, 0xffff), negotiated));
+    CHECK_FALSE(hangs_up(request(zeroes, 0, UINT32_MAX), negotiated));
 
     // Less than 2^25 bytes are never absurd, even where the maximum is small.
-    agreement.export_info.maximum_payload = mib;
-    CHECK(outcome(request(write, 0, mib), agreement) == Error::none);
-    CHECK(outcome(request(write, 0, mib + 1), agreement) == Error::einval);
-    CHECK(outcome(request(write, 0, max_payload), agreement) == Error::einval);
-    CHECK(hangs_up(request(write, 0, max_payload + 1), agreement));
+    negotiated.export_info.maximum_payload = mib;
+    CHECK(outcome(request(write, 0, mib), negotiated) == Error::none);
+    CHECK(outcome(request(write, 0, mib + 1), negotiated) == Error::einval);
+    CHECK(outcome(request(write, 0, max_payload), negotiated) == Error::einval);
+    CHECK(hangs_up(request(write, 0, max_payload + 1), negotiated));
 
     // Twice the maximum does not wrap in 32 bits.
-    agreement.export_info.maximum_payload = UINT32_MAX;
-    CHECK(outcome(request(write, 0, UINT32_MAX), agreement) == Error::none);
+    negotiated.export_info.maximum_payload = UINT32_MAX;
+    CHECK(outcome(request(write, 0, UINT32_MAX), negotiated) == Error::none);
 }
 
 TEST_CASE("a read-only export refuses changes only") {
-    Agreement agreement = full();
-    agreement.export_info.read_only = true;
+    NegotiatedOptions negotiated = full();
+    negotiated.export_info.read_only = true;
     for (const CommandType type : {write, trim, zeroes}) {
         CAPTURE(type);
-        CHECK(outcome(request(type, 0, 512), agreement) == Error::eperm);
-        CHECK(outcome(request(type, 0, 0), agreement) == Error::eperm);
-        CHECK(outcome(request(type, size, 512), agreement) == Error::eperm);
+        CHECK(outcome(request(type, 0, 512), negotiated) == Error::eperm);
+        CHECK(outcome(request(type, 0, 0), negotiated) == Error::eperm);
+        CHECK(outcome(request(type, size, 512), negotiated) == Error::eperm);
     }
-    CHECK(outcome(request(write, 0, max_payload + 1), agreement) == Error::eperm);
+    CHECK(outcome(request(write, 0, max_payload + 1), negotiated) == Error::eperm);
     for (const CommandType type : {read, cache, status}) {
         CAPTURE(type);
-        CHECK(outcome(request(type, 0, 512), agreement) == Error::none);
+        CHECK(outcome(request(type, 0, 512), negotiated) == Error::none);
     }
-    CHECK(outcome(request(flush), agreement) == Error::none);
+    CHECK(outcome(request(flush), negotiated) == Error::none);
 }
 
 TEST_CASE("which flags each command knows") {
@@ -232,7 +231,7 @@ TEST_CASE("which flags each command knows") {
 TEST_CASE("flags reach the command") {
     namespace flag = command_flag;
     const auto command = [](const Request& asked) {
-        return std::get<Command>(admit(asked, full()));
+        return std::get<Command>(validate(asked, full()));
     };
     CHECK(command(request(zeroes, 0, 1, flag::no_hole)).no_hole);
     CHECK_FALSE(command(request(zeroes, 0, 1, flag::no_hole)).fast_zero);
@@ -245,36 +244,36 @@ TEST_CASE("flags reach the command") {
 }
 
 TEST_CASE("what was not negotiated is refused") {
-    Agreement plain = full();
+    NegotiatedOptions plain = full();
     plain.structured_replies = false;
     plain.base_allocation = false;
     CHECK(outcome(request(read, 0, 512), plain) == Error::none);
     CHECK(outcome(request(read, 0, 512, command_flag::df), plain) == Error::einval);
     CHECK(outcome(request(status, 0, 512), plain) == Error::einval);
 
-    Agreement without_context = full();
+    NegotiatedOptions without_context = full();
     without_context.base_allocation = false;
     CHECK(outcome(request(read, 0, 512, command_flag::df), without_context) == Error::none);
     CHECK(outcome(request(status, 0, 512), without_context) == Error::einval);
 }
 
 TEST_CASE("alignment to the minimum block") {
-    Agreement agreement = full();
-    agreement.export_info.minimum_block = 512;
+    NegotiatedOptions negotiated = full();
+    negotiated.export_info.minimum_block = 512;
     for (const CommandType type : {read, write, trim, cache, zeroes, status}) {
         CAPTURE(type);
-        CHECK(outcome(request(type, 0, 512), agreement) == Error::none);
-        CHECK(outcome(request(type, size - 512, 512), agreement) == Error::none);
-        CHECK(outcome(request(type, 1, 512), agreement) == Error::einval);
-        CHECK(outcome(request(type, 256, 512), agreement) == Error::einval);
-        CHECK(outcome(request(type, 0, 511), agreement) == Error::einval);
-        CHECK(outcome(request(type, 0, 513), agreement) == Error::einval);
-        CHECK(outcome(request(type, top, 1), agreement) == Error::einval);
+        CHECK(outcome(request(type, 0, 512), negotiated) == Error::none);
+        CHECK(outcome(request(type, size - 512, 512), negotiated) == Error::none);
+        CHECK(outcome(request(type, 1, 512), negotiated) == Error::einval);
+        CHECK(outcome(request(type, 256, 512), negotiated) == Error::einval);
+        CHECK(outcome(request(type, 0, 511), negotiated) == Error::einval);
+        CHECK(outcome(request(type, 0, 513), negotiated) == Error::einval);
+        CHECK(outcome(request(type, top, 1), negotiated) == Error::einval);
     }
     // A block that is only half there is past the end.
-    agreement.export_info.size = 768;
-    CHECK(outcome(request(read, 512, 512), agreement) == Error::einval);
-    CHECK(outcome(request(write, 512, 512), agreement) == Error::enospc);
+    negotiated.export_info.size = 768;
+    CHECK(outcome(request(read, 512, 512), negotiated) == Error::einval);
+    CHECK(outcome(request(write, 512, 512), negotiated) == Error::enospc);
 }
 
 TEST_CASE("unknown commands are EINVAL and carry no payload") {
@@ -300,9 +299,9 @@ TEST_CASE("every command with every boundary value, against a model in wide arit
         0, 1, 511, 512, 4096, max_payload, max_payload + 1, 2 * max_payload, UINT32_MAX};
     for (const std::uint32_t block : {1U, 512U}) {
         for (const bool read_only : {false, true}) {
-            Agreement agreement = full();
-            agreement.export_info.minimum_block = block;
-            agreement.export_info.read_only = read_only;
+            NegotiatedOptions negotiated = full();
+            negotiated.export_info.minimum_block = block;
+            negotiated.export_info.read_only = read_only;
             for (const CommandType type : all_commands) {
                 for (const std::uint64_t offset : offsets) {
                     for (const std::uint32_t length : lengths) {
@@ -319,7 +318,7 @@ TEST_CASE("every command with every boundary value, against a model in wide arit
                         CAPTURE(type);
                         CAPTURE(offset);
                         CAPTURE(length);
-                        const Error error = outcome(request(type, offset, length), agreement);
+                        const Error error = outcome(request(type, offset, length), negotiated);
                         CHECK((error == Error::none) == fine);
                     }
                 }

@@ -15,7 +15,7 @@
 
 #include "protocol/negotiation.hpp"
 #include "tests/protocol/bytes_of.hpp"
-#include "tests/protocol/plain_catalogue.hpp"
+#include "tests/protocol/plain_export_directory.hpp"
 
 namespace gpunbd::protocol::test {
 
@@ -93,12 +93,12 @@ struct Outcome {
     Bytes output;
     std::string reason;
     Asked asked;
-    Agreement agreement;
+    NegotiatedOptions negotiated;
 };
 
-inline Outcome run(const Catalogue& catalogue, const Bytes& input, std::size_t piece = SIZE_MAX,
-                   bool stopping = false) {
-    Negotiation negotiation(catalogue);
+inline Outcome run(const ExportDirectory& directory, const Bytes& input,
+                   std::size_t piece = SIZE_MAX, bool stopping = false) {
+    Negotiation negotiation(directory);
     if (stopping) negotiation.shut_down();
     Outcome outcome;
     while (outcome.next == Next::receive && outcome.used < input.size()) {
@@ -115,24 +115,25 @@ inline Outcome run(const Catalogue& catalogue, const Bytes& input, std::size_t p
     }
     outcome.reason = negotiation.reason();
     outcome.asked = negotiation.asked();
-    outcome.agreement = negotiation.agreement();
+    outcome.negotiated = negotiation.negotiated();
     return outcome;
 }
 
 // Runs it whole, byte by byte and in odd pieces; all must agree.
-inline Outcome run_all_ways(const Catalogue& catalogue, const Bytes& input, bool stopping = false) {
-    Outcome whole = run(catalogue, input, SIZE_MAX, stopping);
+inline Outcome run_all_ways(const ExportDirectory& directory, const Bytes& input,
+                            bool stopping = false) {
+    Outcome whole = run(directory, input, SIZE_MAX, stopping);
     for (const std::size_t piece : {1, 2, 3, 7, 16, 17, 4096}) {
         CAPTURE(piece);
-        const Outcome pieces = run(catalogue, input, piece, stopping);
+        const Outcome pieces = run(directory, input, piece, stopping);
         CHECK(pieces.next == whole.next);
         CHECK(pieces.used == whole.used);
         CHECK(pieces.reason == whole.reason);
         CHECK(pieces.asked.words == whole.asked.words);
         CHECK(to_hex(pieces.output) == to_hex(whole.output));
-        CHECK(pieces.agreement.structured_replies == whole.agreement.structured_replies);
-        CHECK(pieces.agreement.base_allocation == whole.agreement.base_allocation);
-        CHECK(pieces.agreement.export_info.name == whole.agreement.export_info.name);
+        CHECK(pieces.negotiated.structured_replies == whole.negotiated.structured_replies);
+        CHECK(pieces.negotiated.base_allocation == whole.negotiated.base_allocation);
+        CHECK(pieces.negotiated.export_info.name == whole.negotiated.export_info.name);
     }
     return whole;
 }

@@ -16,7 +16,7 @@ constexpr std::uint32_t unknown = 0x80000006;
 constexpr std::uint32_t shutdown = 0x80000007;
 constexpr std::uint32_t too_big = 0x80000009;
 
-const PlainCatalogue exports;
+const PlainExportDirectory exports;
 
 Bytes after_flags(std::initializer_list<Bytes> parts) {
     return joined({fixed_flags(), joined(parts)});
@@ -283,9 +283,9 @@ TEST_CASE("EXPORT_NAME pads with zeroes unless told not to") {
         CHECK(outcome.next == Next::transmit);
         CHECK(to_hex(outcome.output) ==
               to_hex(joined({hex("0000000000001000 050f"), Bytes(row.padding)})));
-        CHECK(outcome.agreement.export_info.name == "ro");
-        CHECK_FALSE(outcome.agreement.structured_replies);
-        CHECK_FALSE(outcome.agreement.base_allocation);
+        CHECK(outcome.negotiated.export_info.name == "ro");
+        CHECK_FALSE(outcome.negotiated.structured_replies);
+        CHECK_FALSE(outcome.negotiated.base_allocation);
     }
 }
 
@@ -447,8 +447,8 @@ TEST_CASE("meta contexts: when the set holds in transmission") {
         CAPTURE(row.name);
         const Outcome outcome = run_all_ways(exports, after_flags({row.input}));
         REQUIRE(outcome.next == Next::transmit);
-        CHECK(outcome.agreement.structured_replies);
-        CHECK(outcome.agreement.base_allocation == row.agreed);
+        CHECK(outcome.negotiated.structured_replies);
+        CHECK(outcome.negotiated.base_allocation == row.agreed);
     }
 }
 
@@ -456,12 +456,12 @@ TEST_CASE("what GO agrees") {
     const Outcome outcome =
         run_all_ways(exports, after_flags({option(opt::go, info_data("coarse", {3}))}));
     REQUIRE(outcome.next == Next::transmit);
-    const ExportInfo& info = outcome.agreement.export_info;
+    const ExportInfo& info = outcome.negotiated.export_info;
     CHECK(info.name == "coarse");
     CHECK(info.size == 1 << 20);
     CHECK(info.minimum_block == 512);
     CHECK(info.maximum_payload == 1 << 20);
-    CHECK_FALSE(outcome.agreement.structured_replies);
+    CHECK_FALSE(outcome.negotiated.structured_replies);
 }
 
 TEST_CASE("a failed GO leaves the handshake open") {
@@ -469,7 +469,7 @@ TEST_CASE("a failed GO leaves the handshake open") {
         exports, after_flags({option(opt::go, info_data("nowhere")), option(opt::go, hex("")),
                               option(opt::go, info_data("ro"))}));
     CHECK(outcome.next == Next::transmit);
-    CHECK(outcome.agreement.export_info.name == "ro");
+    CHECK(outcome.negotiated.export_info.name == "ro");
 }
 
 TEST_CASE("structured replies may be asked for twice") {
@@ -477,7 +477,7 @@ TEST_CASE("structured replies may be asked for twice") {
         run_all_ways(exports, after_flags({option(opt::structured), option(opt::structured),
                                            option(opt::go, info_data("disk"))}));
     CHECK(outcome.next == Next::transmit);
-    CHECK(outcome.agreement.structured_replies);
+    CHECK(outcome.negotiated.structured_replies);
 }
 
 TEST_CASE("while stopping, only ABORT is answered") {
@@ -530,14 +530,14 @@ TEST_CASE("the number of options is limited") {
 
 TEST_CASE("the longest names and descriptions fit their replies") {
     const std::string longest(max_string, 'n');
-    const PlainCatalogue catalogue(
+    const PlainExportDirectory directory(
         {{.name = longest, .description = std::string(max_string, 'd'), .size = 1}});
     const Outcome outcome = run_all_ways(
-        catalogue, after_flags({option(opt::list), option(opt::structured),
+        directory, after_flags({option(opt::list), option(opt::structured),
                                 option(opt::set_meta, meta_data(longest, {"base:allocation"})),
                                 option(opt::go, info_data(longest, {1, 2, 3}))}));
     REQUIRE(outcome.next == Next::transmit);
-    CHECK(outcome.agreement.base_allocation);
+    CHECK(outcome.negotiated.base_allocation);
     const auto all = answers(outcome.output);
     REQUIRE(all.size() == 10);
     CHECK(all[0].data.size() == 4 + 2 * max_string);
@@ -549,12 +549,12 @@ TEST_CASE("the longest names and descriptions fit their replies") {
 TEST_CASE("a stream of LISTs cannot pile up replies without end") {
     std::vector<ExportInfo> many(200);
     for (ExportInfo& info : many) info.name = std::string(max_string, 'n');
-    const PlainCatalogue catalogue(many);
+    const PlainExportDirectory directory(many);
     const std::size_t one_list = 200 * (24 + max_string) + 20;
     Bytes input = fixed_flags();
     for (std::uint32_t i = 0; i < max_options; ++i) input = joined({input, option(opt::list)});
 
-    Negotiation negotiation(catalogue);
+    Negotiation negotiation(directory);
     std::size_t used = 0;
     CHECK(negotiation.feed(input, used) == Next::receive);
     CHECK(used == input.size());
@@ -563,8 +563,8 @@ TEST_CASE("a stream of LISTs cannot pile up replies without end") {
     CHECK(answers(output).back().type == too_big);
 }
 
-TEST_CASE("an empty catalogue") {
-    const PlainCatalogue none(std::vector<ExportInfo>{});
+TEST_CASE("an empty directory") {
+    const PlainExportDirectory none(std::vector<ExportInfo>{});
     const Outcome outcome =
         run_all_ways(none, after_flags({option(opt::list), option(opt::go, info_data("")),
                                         option(opt::list_meta, meta_data("", {}))}));
@@ -669,8 +669,8 @@ TEST_CASE("of many exports some are named") {
     for (const Row& row : rows) {
         std::vector<ExportInfo> many;
         for (std::size_t i = 0; i != row.exports; ++i) many.push_back({.name = std::to_string(i)});
-        const PlainCatalogue catalogue(many);
-        const Asked asked = run(catalogue, after_flags({option(opt::go, info_data("x"))})).asked;
+        const PlainExportDirectory directory(many);
+        const Asked asked = run(directory, after_flags({option(opt::go, info_data("x"))})).asked;
         CHECK(asked.words ==
               "asked for export 'x', which is not offered; offered: " + std::string(row.words));
     }
@@ -684,7 +684,7 @@ TEST_CASE("a negotiation is a value: a fresh one forgets everything") {
     CHECK(negotiation.take_output().empty());
     CHECK(negotiation.feed(after_flags({option(opt::go, info_data("disk"))}), used) ==
           Next::transmit);
-    CHECK_FALSE(negotiation.agreement().structured_replies);
+    CHECK_FALSE(negotiation.negotiated().structured_replies);
 }
 
 }  // namespace

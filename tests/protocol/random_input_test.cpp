@@ -64,7 +64,7 @@ void check_bounded(const Bytes& input, const Outcome& outcome) {
 }
 
 TEST_CASE("random bytes") {
-    const PlainCatalogue exports;
+    const PlainExportDirectory exports;
     Random random(1);
     for (int round = 0; round < rounds; ++round) {
         CAPTURE(round);
@@ -76,7 +76,7 @@ TEST_CASE("random bytes") {
 }
 
 TEST_CASE("nearly right handshakes, in any pieces, give one result") {
-    const PlainCatalogue exports;
+    const PlainExportDirectory exports;
     Random random(2);
     for (int round = 0; round < rounds; ++round) {
         CAPTURE(round);
@@ -92,14 +92,14 @@ TEST_CASE("nearly right handshakes, in any pieces, give one result") {
 
 TEST_CASE("random requests never become a command out of range") {
     Random random(3);
-    Agreement agreement;
-    agreement.export_info.size = 1ULL << 32;
+    NegotiatedOptions negotiated;
+    negotiated.export_info.size = 1ULL << 32;
     int admitted = 0;
     for (int round = 0; round < 20 * rounds; ++round) {
-        agreement.structured_replies = below(random, 2) != 0;
-        agreement.base_allocation = agreement.structured_replies && below(random, 2) != 0;
-        agreement.export_info.read_only = below(random, 4) == 0;
-        agreement.export_info.minimum_block = 1U << below(random, 13);
+        negotiated.structured_replies = below(random, 2) != 0;
+        negotiated.base_allocation = negotiated.structured_replies && below(random, 2) != 0;
+        negotiated.export_info.read_only = below(random, 4) == 0;
+        negotiated.export_info.minimum_block = 1U << below(random, 13);
         Bytes wire = random_bytes(random, request_size);
         wire[0] = std::byte{0x25}, wire[1] = std::byte{0x60};
         wire[2] = std::byte{0x95}, wire[3] = std::byte{0x13};
@@ -114,9 +114,9 @@ TEST_CASE("random requests never become a command out of range") {
         ExactBuffer bytes(wire);
         const auto request = decode_request(bytes.span().first<request_size>());
         REQUIRE(request.has_value());
-        const Admission admission = admit(*request, agreement);
+        const Validated admission = validate(*request, negotiated);
         if (const auto* command = std::get_if<Command>(&admission)) {
-            const ExportInfo& info = agreement.export_info;
+            const ExportInfo& info = negotiated.export_info;
             const bool fine = command->offset <= info.size &&
                               command->length <= info.size - command->offset &&
                               command->offset % info.minimum_block == 0 &&

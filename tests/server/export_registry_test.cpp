@@ -90,7 +90,7 @@ TEST_CASE("registry: a session keeps the export that was replaced, and lets it g
         rig.settle();
         new_model.apply(write, true);
         new_model.check(read, new_client.ask(read));
-        while (rig.worker.connections != 1) rig.let_run();
+        while (rig.worker.connections() != 1) rig.let_run();
         rig.let_run();
         CHECK(old_volume.expired());
         new_client.close();

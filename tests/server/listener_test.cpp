@@ -107,7 +107,7 @@ TEST_CASE("listener: accepts, and removes its socket when it stops") {
     REQUIRE(::stat(options.path.c_str(), &status) == 0);
     CHECK((status.st_mode & 07777) == 0640);
     std::vector<int> accepted;
-    listener->start([&](int fd) { accepted.push_back(fd); });
+    listener->start([&](int fd, const Peer&) { accepted.push_back(fd); });
     std::vector<int> clients;
     for (int i = 0; i != 5; ++i) clients.push_back(connect_to(options.path));
     while (accepted.size() != clients.size()) io.run_one();
@@ -249,7 +249,7 @@ TEST_CASE("listener: inherited sockets must listen") {
     REQUIRE(::listen(quiet, 5) == 0);
     const auto listener = Listener::inherited(io, quiet);
     bool accepted = false;
-    listener->start([&](int fd) {
+    listener->start([&](int fd, const Peer&) {
         accepted = true;
         ::close(fd);
     });
@@ -269,7 +269,7 @@ TEST_CASE("listener: survives that there are no descriptors left") {
     const Directory directory;
     const auto listener = Listener::unix_socket(io, at(directory.socket()));
     int accepted = 0;
-    listener->start([&](int fd) {
+    listener->start([&](int fd, const Peer&) {
         ++accepted;
         ::close(fd);
     });

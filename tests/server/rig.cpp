@@ -15,11 +15,9 @@
 
 namespace gpunbd::server::test {
 
-namespace asio = boost::asio;
-
 namespace {
 
-constexpr int turns_to_settle = 30;
+constexpr int turns_to_settle = 60;
 
 std::pair<int, int> tcp_pair() {
     const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -97,13 +95,7 @@ std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t s
 
 Client Rig::connect(const Handshake& handshake, Transport transport) {
     const auto [client, server] = transport == Transport::tcp ? tcp_pair() : unix_pair();
-    ++worker.connections;
-    asio::post(worker.io(), [this, fd = server] {
-        Socket socket(worker.io());
-        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
-        Session::start(
-            std::make_shared<Session>(worker, std::move(socket), exports, options.limits));
-    });
+    worker.serve(server, peer_of(server, "a test"), exports, options.limits);
     return Client(client, handshake);
 }
 
@@ -125,15 +117,15 @@ void Rig::settle() {
 
 void Rig::check_over() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(guard);
-    while (worker.connections != 0) {
+    while (worker.connections() != 0) {
         if (std::chrono::steady_clock::now() > until) hang();
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     settle();
-    CHECK(on_worker([this] {
-        return std::all_of(devices.begin(), devices.end(), [this](const auto& device) {
-            worker.lanes().open(*device);
-            storage::Lane& lane = worker.lanes().to(*device);
+    CHECK(on_worker_with([this](WorkerContext& its) {
+        return std::all_of(devices.begin(), devices.end(), [&its](const auto& device) {
+            its.lanes.open(*device);
+            storage::Lane& lane = its.lanes.to(*device);
             return lane.read_staging().free_bytes() == lane.read_staging().largest() &&
                    lane.write_staging().free_bytes() == lane.write_staging().largest();
         });

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "client.hpp"
-#include "server/session.hpp"
+#include "server/worker/worker.hpp"
 #include "storage/faulty_device.hpp"
 #include "tests/storage/memory_device.hpp"
 
@@ -50,9 +50,17 @@ class Rig {
 
     template <typename Call>
     auto on_worker(Call call) {
-        std::packaged_task<decltype(call())()> task(std::move(call));
+        return on_worker_with([call = std::move(call)](WorkerContext&) { return call(); });
+    }
+    template <typename Call>
+    auto on_worker_with(Call call) {
+        WorkerContext* context = nullptr;
+        std::packaged_task<decltype(call(*context))()> task([&] { return call(*context); });
         auto result = task.get_future();
-        boost::asio::post(worker.io(), [&] { task(); });
+        worker.post([&](WorkerContext& its) {
+            context = &its;
+            task();
+        });
         wait(result);
         return result.get();
     }
@@ -61,13 +69,15 @@ class Rig {
     // That, and no copy is under way any more.
     void settle();
     void drain() {
-        on_worker([this] { worker.drain_sessions(); });
+        worker.drain_sessions();
+        on_worker([] {});
     }
     void cut() {
-        on_worker([this] { worker.cut_sessions(); });
+        worker.cut_sessions();
+        on_worker([] {});
     }
     bool busy() {
-        return on_worker([this] { return worker.lanes().busy(); });
+        return on_worker_with([](WorkerContext& its) { return its.lanes.busy(); });
     }
 
     // Every session has ended, and then: no staging memory is lent, nothing is under way.

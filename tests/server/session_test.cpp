@@ -300,7 +300,7 @@ TEST_CASE("session: the client hangs up with copies in flight, which keep what i
                 }
                 rig.let_run();
                 const bool held = rig.busy();
-                CHECK(rig.worker.connections == (held ? 1 : 0));
+                CHECK(rig.worker.connections() == (held ? 1 : 0));
                 rig.script.hold = false;
                 rig.check_clean();
             }
@@ -384,7 +384,7 @@ TEST_CASE("session: a handshake that takes too long is cut") {
     CHECK_FALSE(silent.shake_hands(true).has_value());
     CHECK_FALSE(slow.shake_hands(true).has_value());
     CHECK(served.ask({CommandType::read, 0, 10}).error == Error::none);
-    CHECK(rig.worker.connections == 1);
+    CHECK(rig.worker.connections() == 1);
     served.close();
     rig.check_clean();
 }

@@ -43,7 +43,7 @@ TEST_CASE("shutdown: a half-received write may be finished, and is answered") {
             rig.settle();
             rig.drain();
             rig.let_run();
-            CHECK(rig.worker.connections == 1);
+            CHECK(rig.worker.connections() == 1);
             client.send_bytes(std::span(bytes).subspan(place));
             CHECK(client.answer(cookie).error == Error::none);
             client.check_end();
@@ -70,7 +70,7 @@ TEST_CASE("shutdown: one that is never finished is cut") {
         rig.settle();
         rig.drain();
         rig.settle();
-        CHECK(rig.worker.connections == 1);
+        CHECK(rig.worker.connections() == 1);
         rig.cut();
         client.check_end();
         rig.check_clean();
@@ -98,7 +98,7 @@ TEST_CASE("shutdown: a copy in flight is waited for, what is new is refused") {
             CHECK(client.answer(late[1]).error == Error::eshutdown);
             CHECK(client.answer(late[2]).error == Error::eshutdown);
             CHECK(client.answer(late[3]).error == Error::einval);
-            CHECK(rig.worker.connections == 1);
+            CHECK(rig.worker.connections() == 1);
             rig.script.hold = false;
             CHECK(client.answer(cookie).error == Error::none);
             client.check_end();
@@ -126,7 +126,7 @@ TEST_CASE("shutdown: cut with a copy in flight: the session ends after the copy"
         while (client.next()) {
         }
         rig.let_run();
-        CHECK(rig.worker.connections == 1);
+        CHECK(rig.worker.connections() == 1);
         rig.script.hold = false;
         rig.check_clean();
     }
@@ -142,7 +142,7 @@ TEST_CASE("shutdown: a client that does not take its answers is cut") {
         rig.settle();
         rig.drain();
         rig.settle();
-        CHECK(rig.worker.connections == 1);
+        CHECK(rig.worker.connections() == 1);
         rig.cut();
         rig.check_clean();
     }

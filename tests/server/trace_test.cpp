@@ -1,4 +1,4 @@
-#include "server/trace.hpp"
+#include "server/worker/trace.hpp"
 
 #include <doctest/doctest.h>
 

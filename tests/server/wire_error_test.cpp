@@ -1,4 +1,4 @@
-#include "server/wire_error.hpp"
+#include "server/operations/wire_error.hpp"
 
 #include <doctest/doctest.h>
 

@@ -88,7 +88,7 @@ WriteJob::WriteJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_
     }
     // Until it has ended, nobody knows.
     rig_.set_known(offset, length, false);
-    transfer_.begin(*rig.volume, lanes, account, *this, offset, length);
+    transfer_.begin({*rig.volume, lanes, account}, *this, {offset, length});
 }
 
 bool WriteJob::step(Random& random) {
@@ -166,7 +166,7 @@ void WriteJob::finish() {
 ReadJob::ReadJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
                  std::uint32_t length)
     : rig_(rig), at_(offset), end_(offset + length) {
-    transfer_.begin(*rig.volume, lanes, account, *this, offset, length);
+    transfer_.begin({*rig.volume, lanes, account}, *this, {offset, length});
 }
 
 bool ReadJob::step(Random& random) {
@@ -249,7 +249,7 @@ ZeroJob::ZeroJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t 
         if (page * size >= offset && end <= offset + length) whole_.push_back(page);
     }
     rig_.set_known(offset, length, false);
-    transfer_.begin(*rig.volume, lanes, account, *this, offset, length, keep_pages);
+    transfer_.begin({*rig.volume, lanes, account}, *this, {offset, length}, keep_pages);
 }
 
 bool ZeroJob::step(Random&) {

@@ -274,7 +274,7 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
                 const std::uint32_t length = 1 + random.below(piece - skip);
 
                 WriteTransfer write;
-                write.begin(*rig.volume, mine, account, owner, at, piece);
+                write.begin({*rig.volume, mine, account}, owner, {at, piece});
                 for (std::size_t sent = 0; !write.done();) {
                     sent += write.fill(std::span(payload).subspan(sent));
                     mine.turn();
@@ -283,13 +283,13 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
                 expected = payload;
 
                 ZeroTransfer zero;
-                zero.begin(*rig.volume, mine, account, owner, at + skip, length, false);
+                zero.begin({*rig.volume, mine, account}, owner, {at + skip, length}, false);
                 while (!zero.done()) mine.turn();
                 if (zero.status() != Status::ok) ++wrong;
                 std::fill_n(expected.begin() + skip, length, std::byte{0});
 
                 ReadTransfer read;
-                read.begin(*rig.volume, mine, account, owner, at, piece);
+                read.begin({*rig.volume, mine, account}, owner, {at, piece});
                 while (!read.all_taken()) {
                     for (ReadTransfer::Piece got; read.next(got); read.give_back()) {
                         for (std::uint32_t i = 0; i != got.length; ++i) {

@@ -163,7 +163,7 @@ TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
             void transfer_moved(Transfer&) override {}
         } owner;
         ReadTransfer transfer;
-        transfer.begin(*rig.volume, *rig.lanes, client.account, owner, 7, size - 7);
+        transfer.begin({*rig.volume, *rig.lanes, client.account}, owner, {7, size - 7});
         std::uint64_t at = 7;
         ReadTransfer::Piece piece;
         for (int turns = 0; !transfer.all_taken(); ++turns) {
@@ -202,7 +202,7 @@ TEST_CASE("transfers: on a device in place, payload goes to the page and comes f
     StagingAccount account;
     CountingOwner owner;
     WriteTransfer write;
-    write.begin(*rig.volume, *rig.lanes, account, owner, page - 10, 20);
+    write.begin({*rig.volume, *rig.lanes, account}, owner, {page - 10, 20});
     iovec lent[3];
     REQUIRE(write.lend(lent) == 2);
     CHECK(lent[0].iov_base == rig.volume->find(0).cpu() + page - 10);
@@ -217,7 +217,7 @@ TEST_CASE("transfers: on a device in place, payload goes to the page and comes f
     CHECK(write.all_filled());
     CHECK(write.done());
     ReadTransfer read;
-    read.begin(*rig.volume, *rig.lanes, account, owner, page - 1, 5);
+    read.begin({*rig.volume, *rig.lanes, account}, owner, {page - 1, 5});
     ReadTransfer::Piece piece;
     REQUIRE(read.next(piece));
     CHECK(piece.data == rig.volume->find(0).cpu() + page - 1);
@@ -250,7 +250,7 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
         StagingAccount account;
         CountingOwner owner;
         WriteTransfer write;
-        write.begin(*rig.volume, *rig.lanes, account, owner, 0, 16 * page);
+        write.begin({*rig.volume, *rig.lanes, account}, owner, {0, 16 * page});
         CHECK(account.writes == std::size_t{slots} * chunk);
         iovec lent[32];
         CHECK(write.lend(lent) == slots);
@@ -308,7 +308,7 @@ TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
     StagingAccount account;
     CountingOwner owner;
     WriteTransfer write;
-    write.begin(*rig.volume, *rig.lanes, account, owner, 0, 16 * page);
+    write.begin({*rig.volume, *rig.lanes, account}, owner, {0, 16 * page});
     CHECK(account.writes == 6 * chunk);
     for (const auto& device : rig.devices) {
         const StagingArena& arena = rig.lanes->to(*device).write_staging();
@@ -331,11 +331,11 @@ TEST_CASE("transfers: a TRIM of many pages is spread over turns, and others are 
     CountingOwner owner;
     CountingOwner reader;
     ZeroTransfer zero;
-    zero.begin(*rig.volume, *rig.lanes, account, owner, 1, 100 * page - 1, false);
+    zero.begin({*rig.volume, *rig.lanes, account}, owner, {1, 100 * page - 1}, false);
     CHECK_FALSE(zero.done());
     CHECK(rig.mapped(99));
     ReadTransfer read;
-    read.begin(*rig.volume, *rig.lanes, account, reader, 99 * page, chunk);
+    read.begin({*rig.volume, *rig.lanes, account}, reader, {99 * page, chunk});
     int turns = 0;
     for (; !zero.done(); ++turns) {
         CHECK(rig.lanes->busy());
@@ -539,7 +539,7 @@ TEST_CASE("transfers: one that waits for a page that goes is in no queue when it
             ReadTransfer transfer;
             // A page in place, and then one that has to wait.
             const std::uint32_t length = page + 100 + (to_another_device ? page : 0);
-            transfer.begin(*rig.volume, *rig.lanes, account, owner, 0, length);
+            transfer.begin({*rig.volume, *rig.lanes, account}, owner, {0, length});
             ReadTransfer::Piece piece;
             REQUIRE(transfer.next(piece));
             CHECK_FALSE(transfer.next(piece));

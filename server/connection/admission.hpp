@@ -1,0 +1,42 @@
+// May a connection take another request now? What its requests hold is charged: their payload and
+// their work to the connection itself, the memory of the process to its worker's budget.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/gate.hpp"
+#include "server/connection/budget.hpp"
+
+namespace gpunbd::server {
+
+class Admission {
+ public:
+    // `max_in_flight`: bytes of payload and of work that this connection may have unanswered.
+    Admission(std::uint64_t max_in_flight, Budget& budget, Budget::Waiter& waiter)
+        : max_in_flight_(max_in_flight), budget_(budget), waiter_(waiter) {}
+    ~Admission() { budget_.discharge(memory_); }
+    Admission(const Admission&) = delete;
+    Admission& operator=(const Admission&) = delete;
+
+    // A request begins, and has been answered. `memory`: bytes that it takes while it lives.
+    void enter(const protocol::Command& command, std::uint64_t page_size, std::uint64_t memory);
+    // true: the connection was over its own limit, and may take requests again.
+    bool leave(const protocol::Command& command, std::uint64_t page_size, std::uint64_t memory);
+    // Bytes that the connection holds beside its requests: buffers, queues.
+    void hold_memory(std::uint64_t bytes);
+
+    // One request is always let through. Where it is the worker's budget that is exceeded, the
+    // waiter is told when there is room.
+    bool may_take();
+
+ private:
+    const std::uint64_t max_in_flight_;
+    Budget& budget_;
+    Budget::Waiter& waiter_;
+    std::uint64_t requests_ = 0;
+    std::uint64_t in_flight_ = 0;  // bytes
+    std::uint64_t held_ = 0;       // bytes, of memory_
+    std::uint64_t memory_ = 0;     // bytes charged to the budget
+};
+
+}  // namespace gpunbd::server

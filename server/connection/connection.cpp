@@ -1,0 +1,418 @@
+#include "server/connection/connection.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+#include "protocol/names.hpp"
+#include "server/operations/wire_error.hpp"
+#include "storage/log_line.hpp"
+#include "storage/store.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::size_t max_sent = 512;     // pieces sent at once; IOV_MAX is 1024
+constexpr std::size_t max_unsent = 4096;  // answers that wait for a client which goes on asking
+constexpr auto report_interval = std::chrono::seconds(1);
+
+// A turn: what a connection does before others get theirs, in bytes of payload or of work that
+// takes as long. About 50 us of one core.
+constexpr std::int64_t turn_budget = 256 * 1024;
+constexpr std::int64_t request_work = 2 * 1024;
+constexpr std::uint64_t page_work = 8 * 1024;  // to take a page out of the table, or put one in
+constexpr std::uint64_t max_work = turn_budget;
+// Bytes sent before others get their turn.
+constexpr std::size_t max_flush = 1024 * 1024;
+
+std::int64_t work_of(const protocol::Command& command, std::uint64_t page_size) {
+    std::uint64_t bytes = 0;
+    switch (command.type) {
+        case protocol::CommandType::read:
+        case protocol::CommandType::write:
+            bytes = command.length;
+            break;
+        case protocol::CommandType::trim:
+        case protocol::CommandType::write_zeroes:
+            bytes = command.length / page_size * page_work;
+            break;
+        case protocol::CommandType::block_status:
+            bytes = command.length / page_size;
+            break;
+        default:
+            break;
+    }
+    return request_work + static_cast<std::int64_t>(std::min(bytes, max_work));
+}
+
+// Which device it was, as far as can be told: those that have failed for good, or any of the
+// volume's.
+std::string suspects(const storage::Volume& volume, storage::Status status) {
+    std::string all;
+    std::string failed;
+    for (const storage::Device* device : volume.devices()) {
+        const std::string& id = device->info().id;
+        all += (all.empty() ? "" : ", ") + id;
+        if (device->failed()) failed += (failed.empty() ? "" : ", ") + id;
+    }
+    return failed.empty() || status == storage::Status::no_space ? all : failed;
+}
+
+}  // namespace
+
+Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
+                       std::uint64_t max_in_flight)
+    : OperationContext(worker.trace != nullptr ? &worker.trace->sent : nullptr),
+      worker_(worker),
+      transport_(std::move(socket)),
+      peer_(std::move(peer)),
+      reader_(worker.receive_buffers),
+      admission_(max_in_flight, worker.budget, *this),
+      resumed_(worker.io, 1) {}
+
+Connection::~Connection() = default;
+
+void Connection::serve(const protocol::NegotiatedOptions& negotiated,
+                       std::shared_ptr<const Export> served, std::span<const std::byte> received) {
+    negotiated_ = negotiated;
+    export_ = std::move(served);
+    encoder_ = protocol::ReplyEncoder(negotiated_);
+    for (storage::Device* device : export_->volume->devices()) worker_.lanes.open(*device);
+    reader_.put(received);
+}
+
+// --- receiving
+
+void Connection::begin_turn() { turn_left_ = turn_budget; }
+
+Connection::Round Connection::round() {
+    using Amount = RequestReader::Received::Amount;
+    resumed_.try_receive([](auto...) {});  // what it tells of is looked at here
+    Taken taken = take_requests();
+    Amount amount = Amount::none;
+    if (taken == Taken::hungry) {
+        amount = receive();
+        if (amount == Amount::none) taken = Taken::blocked;
+        if (amount == Amount::all || amount == Amount::less) taken = take_requests();
+    }
+    flush();
+    if (!operations_.empty() && std::next(operations_.begin()) == operations_.end()) {
+        worker_.scheduler.submit_if_alone();
+    }
+    if (amount == Amount::end || reading_is_over()) return Round::over;
+    switch (taken) {
+        case Taken::hungry:
+            // There may be more to take; but copies that wait come first.
+            if (amount == Amount::all || transport_.pending()) {
+                return turn_left_ <= 0 || worker_.lanes.busy() ? Round::yield : Round::again;
+            }
+            reader_.rest();
+            admission_.hold_memory(send_queue_.memory());
+            return Round::idle;
+        case Taken::yield:
+            return Round::yield;
+        case Taken::blocked:
+            admission_.hold_memory(reader_.memory() + send_queue_.memory());
+            return Round::blocked;
+        case Taken::over:
+            break;
+    }
+    return Round::over;
+}
+
+RequestReader::Received::Amount Connection::receive() {
+    const RequestReader::Received got = reader_.receive(transport_);
+    if (worker_.trace != nullptr) received_at_ = storage::TraceClock::now();
+    if (got.amount == RequestReader::Received::Amount::end) {
+        if (got.error != 0) close(fmt::format("receiving failed: {}", std::strerror(got.error)));
+        if (reason_.empty()) reason_ = "the client hung up";
+    }
+    moved_ += got.bytes;
+    return got.amount;
+}
+
+Connection::Taken Connection::take_requests() {
+    protocol::Request request;
+    WriteOperation* write = nullptr;
+    while (!reading_is_over()) {
+        if (reader_.at_request()) {
+            if (!may_take_request()) return Taken::blocked;
+            if (turn_left_ <= 0) return Taken::yield;
+        }
+        switch (reader_.next(request, write)) {
+            case RequestReader::Next::bytes:
+                return Taken::hungry;
+            case RequestReader::Next::request:
+                take(request);
+                break;
+            case RequestReader::Next::written:
+                payload_complete(*write);
+                break;
+            case RequestReader::Next::memory:
+                return Taken::blocked;
+            case RequestReader::Next::invalid:
+                hang_up("a request without its magic number");
+                break;
+        }
+    }
+    return Taken::over;
+}
+
+bool Connection::may_take_request() {
+    return send_queue_.size() <= max_unsent && send_queue_.sequencer().takes_requests() &&
+           admission_.may_take();
+}
+
+void Connection::payload_complete(WriteOperation& write) {
+    if (worker_.trace != nullptr) {
+        worker_.trace->payload.record(storage::TraceClock::now() - write.received_at);
+    }
+    write.payload_complete();
+}
+
+void Connection::take(const protocol::Request& request) {
+    ++counts_.requests;
+    if (worker_.trace != nullptr) {
+        worker_.trace->received.record(storage::TraceClock::now() - received_at_);
+    }
+    const protocol::Validated validated = protocol::validate(request, negotiated_);
+    if (const auto* command = std::get_if<protocol::Command>(&validated)) {
+        execute(*command);
+    } else if (const auto* refusal = std::get_if<protocol::Refusal>(&validated)) {
+        refuse(*refusal);
+    } else {
+        hang_up(std::get<protocol::Hangup>(validated).reason);
+    }
+}
+
+void Connection::execute(const protocol::Command& command) {
+    turn_left_ -= work_of(command, page_size());
+    if (command.type == protocol::CommandType::disc) {
+        end_of_requests_ = true;
+        if (reason_.empty()) reason_ = "the client disconnected";
+        return;
+    }
+    if (draining_) {
+        refuse({.error = protocol::Error::eshutdown,
+                .cookie = command.cookie,
+                .discard = command.type == protocol::CommandType::write ? command.length : 0});
+        return;
+    }
+    protocol::ReplyHeader header;
+    switch (command.type) {
+        case protocol::CommandType::read:
+            counts_.read += command.length;
+            start(worker_.operations.reads.take(), command);
+            return;
+        case protocol::CommandType::write: {
+            counts_.written += command.length;
+            WriteOperation& write = worker_.operations.writes.take();
+            start(write, command);
+            reader_.expect_payload_of(write);  // it may be empty
+            return;
+        }
+        case protocol::CommandType::trim:
+        case protocol::CommandType::write_zeroes:
+            if (command.fast_zero && command.no_hole) {  // every page would have to be written
+                refuse({.error = protocol::Error::enotsup, .cookie = command.cookie});
+                return;
+            }
+            start(worker_.operations.zeroes.take(), command);
+            return;
+        case protocol::CommandType::block_status:
+            start(worker_.operations.statuses.take(), command);
+            return;
+        case protocol::CommandType::flush:  // every answered write is in device memory already
+        case protocol::CommandType::cache:  // and all of it is cache
+            add_header(header, encoder_.success(header, command));
+            return;
+        case protocol::CommandType::disc:
+            return;
+    }
+}
+
+void Connection::refuse(const protocol::Refusal& refusal) {
+    turn_left_ -= request_work;
+    storage::LogLine(spdlog::level::debug)
+        .with("peer", peer_)
+        .with("export", negotiated_.export_info.name)
+        .with("error", protocol::name_of(refusal.error))
+        .say("{}: refused a request: {}", peer_, protocol::name_of(refusal.error));
+    reader_.expect_discarded(refusal.discard);
+    protocol::ReplyHeader header;
+    add_header(header, encoder_.error(header, refusal.cookie, refusal.error));
+}
+
+// --- operations
+
+void Connection::start(Operation& operation, const protocol::Command& command) {
+    operation.charged = command.type == protocol::CommandType::block_status
+                            ? StatusOperation::max_memory(command, page_size())
+                            : sizeof(ReadOperation);
+    if (operations_.empty()) worker_.scheduler.begins_work();
+    operations_.push_front(operation);
+    admission_.enter(command, page_size(), operation.charged);
+    if (worker_.trace != nullptr) operation.received_at = received_at_;
+    operation.start(*this, command);
+}
+
+void Connection::finish(Operation& operation) {
+    operations_.erase(operations_.iterator_to(operation));
+    const bool may_go_on = admission_.leave(operation.command(), page_size(), operation.charged);
+    operation.return_to(worker_.operations);
+    if (operations_.empty()) {
+        worker_.scheduler.ends_work();
+        if (draining_) transport_.stop_receiving();
+    }
+    if (may_go_on) resume_receiving();
+}
+
+void Connection::answered(const Operation& operation) {
+    if (worker_.trace == nullptr) return;
+    Trace& trace = *worker_.trace;
+    (operation.command().type == protocol::CommandType::read ? trace.read : trace.write)
+        .record(storage::TraceClock::now() - operation.received_at);
+}
+
+void Connection::report_failure(const Operation& operation, storage::Status status) {
+    const Clock::time_point now = Clock::now();
+    if (last_report_ != Clock::time_point{} && now - last_report_ < report_interval) {
+        ++unreported_;
+        return;
+    }
+    const protocol::Command& command = operation.command();
+    const std::string_view request = protocol::name_of(command.type);
+    const std::string_view error = protocol::name_of(wire_error(status));
+    const std::string devices = suspects(*export_->volume, status);
+    storage::LogLine(spdlog::level::warn)
+        .with("peer", peer_)
+        .with("export", negotiated_.export_info.name)
+        .with("request", request)
+        .with("offset", command.offset)
+        .with("length", command.length)
+        .with("error", error)
+        .with("device", devices)
+        .with("unreported", unreported_)
+        .say("{}: export {}: {} of {} at offset {} failed: {}: {} {}{}", peer_,
+             config::in_quotes(negotiated_.export_info.name), request,
+             config::human_size(command.length), command.offset, error,
+             status == storage::Status::no_space ? "no space left on" : "an error of", devices,
+             unreported_ == 0 ? ""
+                              : fmt::format(" (and {} more since the last line)", unreported_));
+    last_report_ = now;
+    unreported_ = 0;
+}
+
+void Connection::resume_receiving() { resumed_.try_send(boost::system::error_code()); }
+
+asio::awaitable<void> Connection::resumed() { return resumed_.async_receive(asio::use_awaitable); }
+
+void Connection::hang_up(const char* reason) {
+    hang_up_ = reason;
+    end_of_requests_ = true;
+}
+
+// --- sending
+
+void Connection::flush() {
+    if (closed_) return;
+    if (!waiting_to_send_ && !send_queue_.nothing_to_send()) {
+        // An answer tells that the payload of its write is where everybody sees it.
+        storage::store_fence();
+        std::array<iovec, max_sent> pieces;
+        const bool was_full = send_queue_.size() > max_unsent;
+        for (std::size_t flushed = 0; !send_queue_.nothing_to_send();) {
+            const Transport::Result done =
+                transport_.send({pieces.data(), send_queue_.gather(pieces)});
+            if (done.ended) {
+                close(done.error == EPIPE || done.error == ECONNRESET
+                          ? "the client hung up"
+                          : fmt::format("sending failed: {}", std::strerror(done.error)));
+                return;
+            }
+            moved_ += done.bytes;
+            flushed += done.bytes;
+            send_queue_.sent(done.bytes);
+            if (done.wait != Transport::Wait::none || flushed >= max_flush) {
+                wait_to_send();
+                break;
+            }
+        }
+        if (was_full && send_queue_.size() <= max_unsent) resume_receiving();
+        if (counts_.requests - requests_at_flush_ == 1 && operations_.empty()) {
+            worker_.scheduler.expect_next_soon();
+        }
+        requests_at_flush_ = counts_.requests;
+        if (send_queue_.empty()) send_queue_.give_memory_back();
+    }
+    if (hang_up_ != nullptr) close(hang_up_);
+    if (end_of_requests_) resume_receiving();
+}
+
+// Called where an exception would end the worker.
+void Connection::flush_or_close() noexcept {
+    try {
+        flush();
+    } catch (const std::exception& error) {
+        close(fmt::format("sending failed: {}", error.what()));
+    }
+}
+
+void Connection::wait_to_send() {
+    waiting_to_send_ = true;
+    transport_.wait(Transport::Wait::writable,
+                    [self = shared_from_this()](boost::system::error_code error) {
+                        self->waiting_to_send_ = false;
+                        if (!error) self->flush_or_close();
+                    });
+}
+
+// --- ending
+
+void Connection::drain() {
+    draining_ = true;
+    reason_ = "the server is stopping";
+    if (operations_.empty()) transport_.stop_receiving();
+}
+
+void Connection::stop_taking() {
+    end_of_requests_ = true;
+    if (WriteOperation* const broken = reader_.stop_writing(); broken != nullptr) {
+        broken->abandon();  // the rest of its payload will never come
+    }
+}
+
+bool Connection::settle() {
+    flush();
+    resumed_.try_receive([](auto...) {});  // flush() itself told
+    return closed_ || (operations_.empty() && send_queue_.empty());
+}
+
+void Connection::close(const std::string& reason) {
+    if (closed_) return;
+    closed_ = true;
+    reason_ = reason;
+    reader_.stop_writing();
+    send_queue_.clear();
+    transport_.close();
+    for (auto next = operations_.begin(); next != operations_.end();) (next++)->abandon();
+    resume_receiving();
+}
+
+std::uint32_t Connection::looks_without_progress(std::uint64_t min_progress) {
+    const bool progress = moved_ - std::exchange(moved_at_look_, moved_) >= min_progress;
+    looks_without_progress_ = progress ? 0 : looks_without_progress_ + 1;
+    return looks_without_progress_;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,143 @@
+// A connection that serves an export: takes requests off its transport, runs their operations and
+// sends what they answer. A session is its life; this is its work.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/experimental/channel.hpp>
+#include <boost/intrusive/list.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "protocol/negotiation.hpp"
+#include "server/connection/admission.hpp"
+#include "server/connection/request_reader.hpp"
+#include "server/connection/transport.hpp"
+#include "server/export.hpp"
+#include "server/operations/operation_context.hpp"
+#include "server/worker/worker_context.hpp"
+
+namespace gpunbd::server {
+
+class Connection final : public OperationContext,
+                         public std::enable_shared_from_this<Connection>,
+                         private Scheduler::Runnable,
+                         private Budget::Waiter {
+ public:
+    // `peer`: for the log. `max_in_flight`: bytes that its requests may have unanswered.
+    Connection(WorkerContext& worker, Socket socket, std::string peer, std::uint64_t max_in_flight);
+    ~Connection();
+
+    Transport& transport() { return transport_; }
+
+    // From here on it serves; `received` came along with the last option. Opens lanes, and throws
+    // as Lanes::open() does.
+    void serve(const protocol::NegotiatedOptions& negotiated, std::shared_ptr<const Export> served,
+               std::span<const std::byte> received);
+
+    // What a round of receiving, starting operations and sending came to.
+    enum class Round : std::uint8_t {
+        again,    // there is more to take
+        yield,    // there is, but others come first
+        idle,     // until the transport is readable
+        blocked,  // until resumed()
+        over,     // no more requests come: DISC, the end, or it was closed
+    };
+    Round round();
+    // Others had their turn: the next rounds have a whole budget again.
+    void begin_turn();
+    // Completes once something that it was blocked by may be over; at once if that has happened
+    // since the last round began.
+    boost::asio::awaitable<void> resumed();
+
+    // Every request from now on is refused; once nothing is in flight the client is told the end.
+    void drain();
+    // No request is taken any more, nor the rest of a payload.
+    void stop_taking();
+    // Sends what is queued, as far as the transport takes it. true: nothing is in flight and
+    // everything has been sent, or it was closed; else resumed() tells when to look again.
+    bool settle();
+    // Now. Operations finish as soon as their copies have ended.
+    void close(const std::string& reason);
+    bool closed() const { return closed_; }
+    bool has_operations() const { return !operations_.empty(); }
+
+    // Why it ends; empty: the client wished so.
+    const std::string& reason() const { return reason_; }
+    struct Counts {
+        std::uint64_t requests = 0;
+        std::uint64_t read = 0;     // bytes
+        std::uint64_t written = 0;  // bytes
+    };
+    const Counts& counts() const { return counts_; }
+
+    // While others wait for staging memory: does it hold some, and how many looks in a row have
+    // found that it moved fewer than `min_progress` bytes?
+    bool holds_staging() const { return staging_.reads + staging_.writes != 0; }
+    std::uint32_t looks_without_progress(std::uint64_t min_progress);
+
+    // OperationContext
+    storage::TransferContext transfer_context() override {
+        return {*export_->volume, worker_.lanes, staging_};
+    }
+    void finish(Operation& operation) override;
+    void answered(const Operation& operation) override;
+    void report_failure(const Operation& operation, storage::Status status) override;
+    void flush_soon() override { worker_.scheduler.run_soon(*this); }
+    void resume_receiving() override;
+    void hang_up(const char* reason) override;
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    // What taking requests came to; as Round, but that `hungry` has no whole request left.
+    enum class Taken : std::uint8_t { hungry, yield, blocked, over };
+
+    void run_after_poll() override { flush_or_close(); }
+    void budget_has_room() override { resume_receiving(); }
+
+    Taken take_requests();
+    void take(const protocol::Request& request);
+    void execute(const protocol::Command& command);
+    void refuse(const protocol::Refusal& refusal);
+    void start(Operation& operation, const protocol::Command& command);
+    void payload_complete(WriteOperation& write);
+    RequestReader::Received::Amount receive();
+    bool may_take_request();
+    bool reading_is_over() const { return end_of_requests_ || closed_; }
+    void flush();
+    void flush_or_close() noexcept;
+    void wait_to_send();
+    std::uint64_t page_size() const { return export_->volume->page_size(); }
+
+    WorkerContext& worker_;
+    Transport transport_;
+    const std::string peer_;
+    protocol::NegotiatedOptions negotiated_;
+    std::shared_ptr<const Export> export_;
+    storage::StagingAccount staging_;
+
+    RequestReader reader_;
+    Admission admission_;
+    boost::intrusive::list<Operation, boost::intrusive::constant_time_size<false>> operations_;
+    bool end_of_requests_ = false;
+    bool draining_ = false;
+    bool closed_ = false;
+    bool waiting_to_send_ = false;
+    const char* hang_up_ = nullptr;
+    std::string reason_;
+    boost::asio::experimental::channel<void(boost::system::error_code)>
+        resumed_;  // holds one: what came while nobody waited
+
+    std::int64_t turn_left_ = 0;  // bytes of payload and of work
+    std::uint64_t requests_at_flush_ = 0;
+    std::uint64_t moved_ = 0;  // bytes received and sent
+    std::uint64_t moved_at_look_ = 0;
+    std::uint32_t looks_without_progress_ = 0;
+    Counts counts_;
+    storage::TraceClock::time_point received_at_;  // only with a trace
+    Clock::time_point last_report_;
+    std::uint64_t unreported_ = 0;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,57 @@
+#include "server/connection/peer.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <utility>
+
+namespace gpunbd::server {
+
+std::string Peer::text() const {
+    switch (kind) {
+        case Kind::tcp:
+            return address.find(':') == std::string::npos ? fmt::format("{}:{}", address, port)
+                                                          : fmt::format("[{}]:{}", address, port);
+        case Kind::unix_socket:
+            return fmt::format("unix:pid={},uid={}", pid, uid);
+        case Kind::unknown:
+            break;
+    }
+    return "unknown";
+}
+
+Peer peer_of(int fd, std::string listener) {
+    Peer peer;
+    peer.listener = std::move(listener);
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return peer;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (address.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+        ::inet_ntop(AF_INET, &in.sin_addr, text.data(), text.size());
+        peer.kind = Peer::Kind::tcp;
+        peer.port = ntohs(in.sin_port);
+    } else if (address.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+        ::inet_ntop(AF_INET6, &in6.sin6_addr, text.data(), text.size());
+        peer.kind = Peer::Kind::tcp;
+        peer.port = ntohs(in6.sin6_port);
+    }
+    peer.address = text.data();
+    ucred credentials{};
+    length = sizeof credentials;
+    if (address.ss_family == AF_UNIX &&
+        ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0) {
+        peer.kind = Peer::Kind::unix_socket;
+        peer.pid = credentials.pid;
+        peer.uid = credentials.uid;
+        peer.gid = credentials.gid;
+    }
+    return peer;
+}
+
+}  // namespace gpunbd::server

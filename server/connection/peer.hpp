@@ -1,0 +1,32 @@
+// Who is at the other end of a connection. Made by the listener that accepted it, and of one type
+// for whoever logs, limits or decides by it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace gpunbd::server {
+
+struct Peer {
+    enum class Kind : std::uint8_t { unknown, tcp, unix_socket };
+
+    Kind kind = Kind::unknown;
+    std::string listener;  // where it was accepted: "127.0.0.1:10809", "unix socket /run/x"
+    // Kind::tcp
+    std::string address;  // numeric IPv4 or IPv6
+    std::uint16_t port = 0;
+    // Kind::unix_socket
+    pid_t pid = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+
+    // For the log: "127.0.0.1:50000", "[::1]:50000", "unix:pid=7,uid=0".
+    std::string text() const;
+};
+
+// Of a connected socket; Kind::unknown where the system does not tell.
+Peer peer_of(int fd, std::string listener);
+
+}  // namespace gpunbd::server

@@ -1,0 +1,124 @@
+#include "server/connection/request_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace gpunbd::server {
+
+namespace {
+
+// Payload of large writes is received straight into lent memory; behind it, room for the next
+// header and only a little of the payload that follows it, which would be copied twice.
+constexpr std::uint64_t large_write = 16 * 1024;       // bytes
+constexpr std::size_t room_behind_payload = 4 * 1024;  // bytes
+constexpr std::size_t max_lent = 8;                    // pieces of a write received into at once
+
+}  // namespace
+
+ReceiveBuffer& RequestReader::buffer() {
+    if (buffer_ == nullptr) {
+        buffer_ = &buffers_.take();
+        std::memcpy(buffer_->room(rest_length_).data(), rest_.data(), rest_length_);
+        buffer_->received(std::exchange(rest_length_, 0));
+    }
+    return *buffer_;
+}
+
+void RequestReader::drop_buffer() {
+    if (buffer_ == nullptr) return;
+    buffer_->consume(buffer_->bytes().size());
+    buffers_.give_back(*std::exchange(buffer_, nullptr));
+}
+
+void RequestReader::rest() {
+    if (buffer_ == nullptr) return;
+    const std::span<const std::byte> left = buffer_->bytes();
+    std::memcpy(rest_.data(), left.data(), left.size());
+    rest_length_ = left.size();
+    drop_buffer();
+}
+
+void RequestReader::put(std::span<const std::byte> bytes) {
+    const std::span<std::byte> room = buffer().room(bytes.size());
+    std::memcpy(room.data(), bytes.data(), bytes.size());
+    buffer_->received(bytes.size());
+}
+
+RequestReader::Received RequestReader::receive(Transport& transport) {
+    using Amount = Received::Amount;
+    std::array<iovec, max_lent + 1> pieces;
+    std::size_t count = 0;
+    std::size_t lent = 0;
+    const auto* const payload = std::get_if<Payload>(&reading_);
+    WriteOperation* const into =
+        payload != nullptr && !payload->write->discards() ? payload->write : nullptr;
+    if (into != nullptr) {
+        count = into->lend(std::span(pieces).first(max_lent));
+        for (std::size_t i = 0; i != count; ++i) lent += pieces[i].iov_len;
+        if (lent == 0) return {.amount = Amount::none};
+    }
+    std::size_t asked = lent;
+    if (into == nullptr || lent == into->missing()) {
+        const std::span<std::byte> room = buffer().room(
+            last_write_ >= large_write ? room_behind_payload : ReceiveBuffer::capacity);
+        pieces[count++] = {.iov_base = room.data(), .iov_len = room.size()};
+        asked += room.size();
+    }
+    const Transport::Result got = transport.receive(std::span(pieces).first(count));
+    if (got.ended) return {.amount = Amount::end, .error = got.error};
+    const std::size_t direct = std::min(got.bytes, lent);
+    if (direct != 0) into->received(direct);
+    if (got.bytes != direct) buffer_->received(got.bytes - direct);
+    return {.amount = got.bytes == asked ? Amount::all : Amount::less, .bytes = got.bytes};
+}
+
+RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperation*& write) {
+    for (;;) {
+        const std::span<const std::byte> bytes =
+            buffer_ != nullptr ? buffer_->bytes() : std::span<const std::byte>();
+        if (auto* const payload = std::get_if<Payload>(&reading_); payload != nullptr) {
+            if (payload->write->missing() == 0) {
+                write = payload->write;
+                reading_ = Header{};
+                return Next::written;
+            }
+            if (bytes.empty()) return Next::bytes;
+            const std::size_t used = payload->write->take(bytes);
+            buffer_->consume(used);
+            if (used == 0) return Next::memory;
+        } else if (auto* const discarded = std::get_if<Discarded>(&reading_);
+                   discarded != nullptr) {
+            if (bytes.empty()) return Next::bytes;
+            const auto used = std::min<std::uint64_t>(bytes.size(), discarded->left);
+            buffer_->consume(used);
+            discarded->left -= used;
+            if (discarded->left == 0) reading_ = Header{};
+        } else {
+            if (bytes.size() < protocol::request_size) return Next::bytes;
+            const auto decoded = protocol::decode_request(bytes.first<protocol::request_size>());
+            buffer_->consume(protocol::request_size);
+            if (!decoded) return Next::invalid;
+            request = *decoded;
+            return Next::request;
+        }
+    }
+}
+
+void RequestReader::expect_payload_of(WriteOperation& write) {
+    last_write_ = write.command().length;
+    reading_ = Payload{&write};
+}
+
+void RequestReader::expect_discarded(std::uint64_t bytes) {
+    if (bytes != 0) reading_ = Discarded{bytes};
+}
+
+WriteOperation* RequestReader::stop_writing() {
+    const auto* const payload = std::get_if<Payload>(&reading_);
+    WriteOperation* const write = payload != nullptr ? payload->write : nullptr;
+    reading_ = Header{};
+    return write;
+}
+
+}  // namespace gpunbd::server

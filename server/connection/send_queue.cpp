@@ -1,0 +1,90 @@
+#include "server/connection/send_queue.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t max_sent_kept = 1024;  // items that have gone and are still kept
+constexpr std::size_t max_idle_items = 512;  // room that an empty queue keeps
+// Bytes. A payload so long leaves by a call of its own, and its header before it by another: the
+// header wakes the client, which then reads what comes while the CPU's cache still has it.
+constexpr std::size_t long_payload = 512 << 10;
+
+}  // namespace
+
+SendQueue::Item& SendQueue::add(const SequencedReply* reply) {
+    const bool behind = sequencer_.held_by_other(reply);
+    if (first_ == items_.size() || first_ >= max_sent_kept) {
+        items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+    }
+    Item& item = (behind ? behind_ : items_).emplace_back();
+    if (trace_ != nullptr) item.since = storage::TraceClock::now();
+    return item;
+}
+
+bool SendQueue::leave(SequencedReply& reply) {
+    const bool takes_again = sequencer_.leave(reply);
+    if (!sequencer_.held_by_other(nullptr) && !behind_.empty()) {
+        items_.insert(items_.end(), behind_.begin(), behind_.end());
+        behind_.clear();
+    }
+    sequencer_.resume_waiting();
+    return takes_again;
+}
+
+std::size_t SendQueue::gather(std::span<iovec> out) const {
+    std::size_t count = 0;
+    std::size_t skip = sent_of_first_;
+    const auto add_piece = [&](const std::byte* data, std::size_t length) {
+        if (skip >= length) {
+            skip -= length;
+            return;
+        }
+        // sendmsg() does not write through it.
+        out[count++] = {.iov_base = const_cast<std::byte*>(data) + skip, .iov_len = length - skip};
+        skip = 0;
+    };
+    for (std::size_t i = first_; i != items_.size() && count + 2 <= out.size(); ++i) {
+        const Item& item = items_[i];
+        const bool alone = item.payload_length >= long_payload;
+        if (alone && count != 0) break;  // after what is before it
+        add_piece(item.header.data(), item.header_length);
+        if (alone && count != 0) break;  // after its header
+        add_piece(item.payload, item.payload_length);
+        if (alone) break;
+    }
+    return count;
+}
+
+void SendQueue::sent(std::size_t bytes) {
+    sent_of_first_ += bytes;
+    while (first_ != items_.size()) {
+        const Item& item = items_[first_];
+        const std::size_t length = item.header_length + item.payload_length;
+        if (sent_of_first_ < length) return;
+        sent_of_first_ -= length;
+        ++first_;
+        if (trace_ != nullptr) trace_->record(storage::TraceClock::now() - item.since);
+        // The item may move or go as soon as its sender adds another.
+        if (Sender* sender = item.sender; sender != nullptr) sender->sent();
+    }
+}
+
+void SendQueue::give_memory_back() {
+    if (items_.capacity() > max_idle_items) {
+        std::vector<Item>().swap(items_);
+        first_ = 0;
+    }
+    if (behind_.capacity() > max_idle_items) std::vector<Item>().swap(behind_);
+}
+
+void SendQueue::clear() {
+    items_.clear();
+    behind_.clear();
+    first_ = 0;
+    sent_of_first_ = 0;
+    sequencer_.clear();
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,206 @@
+#include "server/connection/session.hpp"
+
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+#include "storage/log_line.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
+constexpr const char* gone_early = "the client hung up during the handshake";
+
+}  // namespace
+
+Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
+                 const SessionLimits& limits)
+    : worker_(worker),
+      peer_(std::move(peer)),
+      connection_(
+          std::make_shared<Connection>(worker, std::move(socket), peer_.text(), limits.in_flight)),
+      exports_(exports),
+      limits_(limits),
+      deadline_(worker.io) {}
+
+asio::awaitable<void> Session::run() {
+    const auto self = shared_from_this();
+    bool failed = false;
+    try {
+        if (co_await negotiate()) co_await serve();
+        co_await settle();
+    } catch (const std::exception& error) {
+        failed = true;
+        reason_ = error.what();
+    }
+    connection_->close(reason_.empty() ? connection_->reason() : reason_);
+    while (connection_->has_operations()) co_await connection_->resumed();
+    deadline_.cancel();
+    report_end(failed);
+}
+
+void Session::report_end(bool failed) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - started_).count();
+    const std::string peer = peer_.text();
+    const std::string& reason = connection_->reason();
+    const Connection::Counts& counts = connection_->counts();
+    storage::LogLine line(failed ? spdlog::level::err : spdlog::level::info);
+    line.with("peer", peer);
+    std::string done;
+    std::string error = failed ? reason : "";
+    if (negotiation_) {  // it never agreed on an export
+        const protocol::Asked asked = negotiation_->asked();
+        if (asked.export_name) line.with("export", *asked.export_name);
+        if (!failed) error = asked.refusal;
+        done = asked.words.empty() ? "" : asked.words + "; ";
+    } else {
+        line.with("export", export_name_);
+        done = fmt::format("export {}: {} request{}, {} read, {} written; ",
+                           config::in_quotes(export_name_), counts.requests,
+                           counts.requests == 1 ? "" : "s", config::human_size(counts.read),
+                           config::human_size(counts.written));
+    }
+    line.with("requests", counts.requests)
+        .with("bytes_read", counts.read)
+        .with("bytes_written", counts.written)
+        .with("seconds", seconds)
+        .with("reason", reason);
+    if (!error.empty()) line.with("error", error);
+    line.say("{}: {}closed after {:.1f} s: {}", peer, done, seconds, reason);
+}
+
+void Session::set_deadline(std::chrono::seconds after, const char* reason) {
+    deadline_.expires_after(after);
+    deadline_.async_wait([weak = weak_from_this(), reason](boost::system::error_code error) {
+        if (const auto self = weak.lock(); self && !error) self->cut(reason);
+    });
+}
+
+// --- negotiating
+
+asio::awaitable<bool> Session::negotiate() {
+    set_deadline(limits_.handshake, "the handshake took too long");
+    negotiation_.emplace(exports_);
+    if (!co_await send_all(negotiation_->greeting())) co_return false;
+    Transport& transport = connection_->transport();
+    std::array<std::byte, 4096> buffer;
+    for (;;) {
+        iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
+        const Transport::Result got = transport.receive({&piece, 1});
+        if (got.wait != Transport::Wait::none) {
+            if (const auto [error] = co_await transport.wait(got.wait, as_result); error) {
+                co_return false;
+            }
+            continue;
+        }
+        if (got.ended) {
+            reason_ = gone_early;
+            co_return false;
+        }
+        std::size_t used = 0;
+        const auto next = negotiation_->feed(std::span(buffer).first(got.bytes), used);
+        if (!co_await send_all(negotiation_->take_output())) co_return false;
+        if (next == protocol::Negotiation::Next::receive) continue;
+        if (next == protocol::Negotiation::Next::close) {
+            const bool aborted = negotiation_->reason().empty();
+            reason_ = aborted ? "the client left the handshake" : negotiation_->reason();
+            co_return false;
+        }
+        const protocol::NegotiatedOptions negotiated = negotiation_->negotiated();
+        negotiation_.reset();
+        export_name_ = negotiated.export_info.name;
+        auto served = exports_.open(export_name_);
+        if (!served || served->info.size != negotiated.export_info.size) {
+            reason_ = "the export went away during the handshake";
+            co_return false;
+        }
+        if (connection_->closed()) co_return false;
+        deadline_.cancel();
+        connection_->serve(negotiated, std::move(served),
+                           std::span(buffer).first(got.bytes).subspan(used));
+        storage::LogLine(spdlog::level::debug)
+            .with("peer", peer_.text())
+            .with("export", export_name_)
+            .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
+                 negotiated.structured_replies ? ", structured replies" : "",
+                 negotiated.base_allocation ? ", base:allocation" : "");
+        co_return true;
+    }
+}
+
+asio::awaitable<bool> Session::send_all(std::vector<std::byte> bytes) {
+    Transport& transport = connection_->transport();
+    iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
+    while (piece.iov_len != 0) {
+        const Transport::Result done = transport.send({&piece, 1});
+        if (done.ended) {
+            reason_ = gone_early;
+            co_return false;
+        }
+        if (done.wait != Transport::Wait::none) {
+            if (const auto [error] = co_await transport.wait(done.wait, as_result); error) {
+                co_return false;
+            }
+        }
+        piece.iov_base = static_cast<std::byte*>(piece.iov_base) + done.bytes;
+        piece.iov_len -= done.bytes;
+    }
+    co_return true;
+}
+
+// --- serving
+
+asio::awaitable<void> Session::serve() {
+    Connection& connection = *connection_;
+    connection.begin_turn();
+    for (;;) {
+        switch (connection.round()) {
+            case Connection::Round::again:
+                continue;
+            case Connection::Round::yield:
+                co_await asio::post(worker_.io, asio::use_awaitable);
+                break;
+            case Connection::Round::idle: {
+                const auto [error] =
+                    co_await connection.transport().wait(Transport::Wait::readable, as_result);
+                if (error) co_return;
+                break;
+            }
+            case Connection::Round::blocked:
+                co_await connection.resumed();
+                break;
+            case Connection::Round::over:
+                co_return;
+        }
+        connection.begin_turn();
+    }
+}
+
+// --- draining and closed
+
+void Session::drain() {
+    if (negotiation_) {
+        negotiation_->shut_down();
+    } else if (!connection_->closed()) {
+        connection_->drain();
+    }
+}
+
+asio::awaitable<void> Session::settle() {
+    if (connection_->closed()) co_return;
+    connection_->stop_taking();
+    set_deadline(limits_.farewell, "the client did not take its last answers");
+    while (!connection_->settle()) co_await connection_->resumed();
+}
+
+void Session::cut(const std::string& reason) { connection_->close(reason); }
+
+}  // namespace gpunbd::server

@@ -1,0 +1,65 @@
+// A session: the life of one connection. It only moves down: negotiating -> serving -> draining ->
+// closed.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "protocol/negotiation.hpp"
+#include "server/connection/connection.hpp"
+#include "server/connection/peer.hpp"
+#include "server/export_registry.hpp"
+
+namespace gpunbd::server {
+
+struct SessionLimits {
+    std::chrono::seconds handshake{10};
+    std::uint64_t in_flight = 64 << 20;  // bytes that this connection may have under way
+    std::chrono::seconds farewell{10};   // for answers still to be sent once nothing more is read
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+    Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
+            const SessionLimits& limits);
+
+    // From the greeting to the end, which it logs; every exception ends here.
+    boost::asio::awaitable<void> run();
+
+    // Answers what is in flight, refuses what is new, then closes.
+    void drain();
+    // Closes now. Operations finish as soon as their copies have ended.
+    void cut(const std::string& reason);
+
+    // For who looks after memory that is lent.
+    Connection& connection() { return *connection_; }
+
+ private:
+    using Clock = std::chrono::steady_clock;
+
+    boost::asio::awaitable<bool> negotiate();
+    boost::asio::awaitable<bool> send_all(std::vector<std::byte> bytes);
+    boost::asio::awaitable<void> serve();
+    boost::asio::awaitable<void> settle();
+    // The one line in the log of a connection.
+    void report_end(bool failed);
+    void set_deadline(std::chrono::seconds after, const char* reason);
+
+    WorkerContext& worker_;
+    const Peer peer_;
+    const std::shared_ptr<Connection> connection_;
+    const ExportRegistry& exports_;
+    const SessionLimits limits_;
+    std::optional<protocol::Negotiation> negotiation_;  // while negotiating
+    std::string export_name_;
+    std::string reason_;  // why the negotiation failed
+    boost::asio::steady_timer deadline_;
+    Clock::time_point started_ = Clock::now();
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,80 @@
+#include "server/connection/transport.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace gpunbd::server {
+
+namespace {
+
+// Bytes that TCP takes and cannot send yet. With more of them a client that reads fast finds what
+// has left the cache long ago.
+constexpr int unsent_over_tcp = 1 << 20;
+constexpr int unix_buffer = 2 << 20;  // bytes; the default holds less than 32 requests of 4 KiB
+
+void set(int fd, int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof value);  // an optimisation: failure is no error
+}
+
+template <typename Call>
+Transport::Result attempt(Transport::Wait wait, Call call) {
+    for (;;) {
+        const ssize_t bytes = call();
+        if (bytes > 0) return {.bytes = static_cast<std::size_t>(bytes)};
+        if (bytes == 0) return {.ended = true};
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return {.wait = wait};
+        if (errno != EINTR) return {.ended = true, .error = errno};
+    }
+}
+
+}  // namespace
+
+Transport::Transport(Socket socket) : socket_(std::move(socket)) {
+    const int fd = socket_.native_handle();
+    boost::system::error_code ignored;
+    socket_.native_non_blocking(true, ignored);
+    int family = 0;
+    socklen_t length = sizeof family;
+    ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &length);
+    if (family == AF_UNIX) {
+        set(fd, SOL_SOCKET, SO_SNDBUF, unix_buffer);
+        set(fd, SOL_SOCKET, SO_RCVBUF, unix_buffer);
+    } else {
+        set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+        set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_over_tcp);
+        set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    }
+}
+
+Transport::Result Transport::receive(std::span<iovec> into) {
+    msghdr message{};
+    message.msg_iov = into.data();
+    message.msg_iovlen = into.size();
+    return attempt(Wait::readable,
+                   [&] { return ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT); });
+}
+
+Transport::Result Transport::send(std::span<iovec> from) {
+    msghdr message{};
+    message.msg_iov = from.data();
+    message.msg_iovlen = from.size();
+    return attempt(Wait::writable, [&] {
+        return ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
+}
+
+void Transport::stop_receiving() noexcept {
+    boost::system::error_code ignored;
+    socket_.shutdown(Socket::shutdown_receive, ignored);
+}
+
+void Transport::close() noexcept {
+    boost::system::error_code ignored;
+    socket_.shutdown(Socket::shutdown_both, ignored);
+    socket_.close(ignored);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,50 @@
+// The few things that an operation may ask of the connection that it serves. Operations know
+// neither sockets nor sessions.
+#pragma once
+
+#include "protocol/reply_encoder.hpp"
+#include "server/connection/send_queue.hpp"
+#include "storage/transfer.hpp"
+
+namespace gpunbd::server {
+
+class Operation;
+
+class OperationContext {
+ public:
+    OperationContext(const OperationContext&) = delete;
+    OperationContext& operator=(const OperationContext&) = delete;
+
+    // What its transfer works with.
+    virtual storage::TransferContext transfer_context() = 0;
+    const protocol::ReplyEncoder& encoder() const { return encoder_; }
+    SendQueue& send_queue() { return send_queue_; }
+
+    // Queue a reply that has no payload.
+    void succeed(const Operation& operation);
+    void fail(const Operation& operation, storage::Status status);
+
+    // The answer is queued, or not wanted any more: the operation goes back to its pool.
+    virtual void finish(Operation& operation) = 0;
+    // For the trace: all of the answer is ready.
+    virtual void answered(const Operation& operation) = 0;
+    // One line in the log, but not one for each of a flood.
+    virtual void report_failure(const Operation& operation, storage::Status status) = 0;
+    // Once the lanes have been polled, what is queued is sent.
+    virtual void flush_soon() = 0;
+    // What kept requests or payload from being taken may be over.
+    virtual void resume_receiving() = 0;
+    // The connection cannot be saved: it is closed at the next safe point.
+    virtual void hang_up(const char* reason) = 0;
+
+ protected:
+    explicit OperationContext(storage::Histogram* trace) : send_queue_(trace) {}
+    ~OperationContext() = default;
+
+    void add_header(const protocol::ReplyHeader& header, std::size_t length);
+
+    protocol::ReplyEncoder encoder_;
+    SendQueue send_queue_;
+};
+
+}  // namespace gpunbd::server

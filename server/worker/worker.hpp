@@ -1,0 +1,65 @@
+// A worker: one thread, one event loop, its lanes and its pools. A connection lives on one worker
+// for its whole life, so that nothing on a request's way takes a lock or changes threads.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "server/connection/session.hpp"
+#include "server/worker/worker_context.hpp"
+
+namespace gpunbd::server {
+
+class Worker {
+ public:
+    // How long a client may neither send nor receive while it holds memory that others wait for.
+    static constexpr std::chrono::milliseconds patience{10'000};
+
+    // `max_memory`: bytes that the requests of all its connections may hold. `trace`: keep one.
+    Worker(storage::LaneOptions options, std::uint64_t max_memory, bool trace,
+           std::chrono::milliseconds stall_limit = patience);
+    ~Worker();
+
+    // Runs until stop(); called once, on the worker's own thread.
+    void run();
+    // Any thread, as all that follows.
+    void stop();
+    // Serves a connected socket, and closes it at the end. `exports` outlives the worker.
+    void serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits);
+    void drain_sessions();
+    void cut_sessions();
+    // Connections that live here or are on their way.
+    std::uint32_t connections() const { return connections_; }
+    const Trace* trace() const { return context_.trace.get(); }  // null: none is kept
+    // Calls on the worker's thread, with what its connections work with.
+    template <typename Call>
+    void post(Call call) {
+        boost::asio::post(context_.io, [this, call = std::move(call)] { call(context_); });
+    }
+
+ private:
+    void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits);
+    void leave(const std::shared_ptr<Session>& session);
+    // Staging memory is lent to clients, who fill or take it at their own pace. One that has
+    // stopped, or nearly so, must not keep it from others for ever: it is cut once it has not moved
+    // for the stall limit, while a client that holds none waits. Runs only while anybody waits for
+    // staging memory.
+    void look_for_stalled();
+    void look_again_later();
+
+    WorkerContext context_;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+    std::set<std::shared_ptr<Session>> sessions_;
+    std::atomic<std::uint32_t> connections_{0};
+    const std::chrono::milliseconds stall_limit_;
+    boost::asio::steady_timer look_timer_;
+    bool looking_ = false;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,40 @@
+// Exports as plain values: "disk" is also the default export, "ro" is read-only, "coarse" has block
+// sizes of its own.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "protocol/export_info.hpp"
+
+namespace gpunbd::protocol::test {
+
+class PlainExportDirectory final : public ExportDirectory {
+ public:
+    PlainExportDirectory()
+        : PlainExportDirectory({{.name = "disk", .description = "a disk", .size = 0x10000000},
+                                {.name = "ro", .size = 4096, .read_only = true},
+                                {.name = "coarse",
+                                 .size = 1 << 20,
+                                 .minimum_block = 512,
+                                 .preferred_block = 8192,
+                                 .maximum_payload = 1 << 20}}) {}
+    explicit PlainExportDirectory(std::vector<ExportInfo> exports) : exports_(std::move(exports)) {}
+
+    std::vector<ExportInfo> list() const override { return exports_; }
+
+    std::optional<ExportInfo> find(std::string_view name) const override {
+        if (name.empty() && !exports_.empty()) return exports_.front();
+        for (const ExportInfo& info : exports_) {
+            if (info.name == name) return info;
+        }
+        return std::nullopt;
+    }
+
+ private:
+    std::vector<ExportInfo> exports_;
+};
+
+}  // namespace gpunbd::protocol::test
