@@ -144,8 +144,8 @@ ExportOptions read_export(const GivenFlags& flags) {
         if (std::find(out.devices.begin(), out.devices.end(), id) != out.devices.end()) {
             throw Usage{fmt::format("--device {} is given twice; give each device once", id)};
         }
-        if (out.devices.size() == rules::most_devices) {
-            throw Usage{fmt::format("--device is given more than {} times", rules::most_devices)};
+        if (out.devices.size() == rules::max_devices) {
+            throw Usage{fmt::format("--device is given more than {} times", rules::max_devices)};
         }
         out.devices.push_back(std::move(id));
     }
@@ -314,7 +314,7 @@ void Overrides::apply_to(Options& options) const {
     if (log_format) options.log.format = *log_format;
     if (trace) options.trace = true;
     options.pipeline.pinned =
-        std::max(options.pipeline.pinned, rules::least_pinned(options.pipeline));
+        std::max(options.pipeline.pinned, rules::min_pinned(options.pipeline));
 }
 
 CommandLine parse_command_line(int argc, const char* const* argv) {

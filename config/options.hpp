@@ -47,7 +47,7 @@ struct DeviceOptions {
     std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
     // Only of GPUs: bytes mapped into the CPU's address space at most; unset: what can be.
     std::optional<std::uint64_t> mapped;
-    bool resident = true;  // only of GPUs: may a kernel linger to serve small copies?
+    bool persistent_kernel = true;  // only of GPUs: may a kernel linger to serve small copies?
     bool operator==(const DeviceOptions&) const = default;
 };
 

@@ -7,7 +7,7 @@
 namespace gpunbd::config {
 namespace {
 
-constexpr std::size_t longest_quote = 64;
+constexpr std::size_t max_quote = 64;
 
 std::string escaped(std::string_view text, char quote) {
     const bool utf8 = find_invalid_utf8(text) == std::string_view::npos;
@@ -50,8 +50,8 @@ std::size_t utf8_length(std::string_view text) {
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
-    if (text.size() <= longest_quote) return fmt::format("'{}'", escaped(text, '\''));
-    std::size_t end = longest_quote;
+    if (text.size() <= max_quote) return fmt::format("'{}'", escaped(text, '\''));
+    std::size_t end = max_quote;
     // Not in the middle of a character.
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) --end;
     return fmt::format("'{}...'", escaped(text.substr(0, end), '\''));

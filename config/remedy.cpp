@@ -11,7 +11,7 @@
 namespace gpunbd::config {
 namespace {
 
-constexpr std::size_t longest_line = 72;  // a longer one is not repeated whole
+constexpr std::size_t max_line = 72;  // a longer one is not repeated whole
 
 const Command& serve() { return *find_command("serve"); }
 
@@ -37,7 +37,7 @@ std::string line_for(const Command& command, const Arguments& line) {
             continue;
         }
         const std::string next = as_typed(argument);
-        if (out.size() + next.size() > longest_line) return out + " ...";
+        if (out.size() + next.size() > max_line) return out + " ...";
         out += ' ' + next;
     }
     return out;

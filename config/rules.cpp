@@ -114,9 +114,9 @@ std::string address_meant(std::string_view text) {
 
 Checked<std::string> utf8_text(std::string_view text, std::string_view what,
                                bool line_breaks_allowed) {
-    if (text.size() > longest_text) {
-        return Wrong{fmt::format("the {} has {} bytes; NBD allows {} at most", what, text.size(),
-                                 longest_text)};
+    if (text.size() > max_text) {
+        return Wrong{
+            fmt::format("the {} has {} bytes; NBD allows {} at most", what, text.size(), max_text)};
     }
     if (find_invalid_utf8(text) != std::string_view::npos) {
         return Wrong{
@@ -139,13 +139,13 @@ Checked<std::uint64_t> integer(std::string_view text, IntegerRange range) {
         text.size() > 1 && text[0] == '-' && std::all_of(text.begin() + 1, text.end(), is_digit);
     if ((!digits && !negative) || (digits && text.size() > 1 && text[0] == '0')) {
         return Wrong{fmt::format("{} is not a whole number; write one from {} to {}, in decimal",
-                                 in_quotes(text), range.least, range.most)};
+                                 in_quotes(text), range.min, range.max)};
     }
     std::uint64_t value = 0;
     const auto error = std::from_chars(text.data(), text.data() + text.size(), value).ec;
-    if (negative || error != std::errc() || value < range.least || value > range.most) {
+    if (negative || error != std::errc() || value < range.min || value > range.max) {
         return Wrong{fmt::format("{} is out of range; write a whole number from {} to {}",
-                                 in_quotes(text), range.least, range.most)};
+                                 in_quotes(text), range.min, range.max)};
     }
     return value;
 }
@@ -160,9 +160,9 @@ Checked<std::uint64_t> bytes(std::string_view text, ByteRange range) {
                         "bytes, for example 64M",
                         in_quotes(text))};
     }
-    if (size.bytes < range.least || size.bytes > range.most) {
+    if (size.bytes < range.min || size.bytes > range.max) {
         return Wrong{fmt::format("{} is out of range; write {} to {}", in_quotes(text),
-                                 human(range.least), human(range.most))};
+                                 human(range.min), human(range.max))};
     }
     if (range.power_of_two && !std::has_single_bit(size.bytes)) {
         // Both bounds are powers of two, so the next lower one is in range.
@@ -182,7 +182,7 @@ Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range)
     return Wrong{
         fmt::format("{} is not a time; write whole seconds from {} to {}, for example 10 "
                     "or 10s",
-                    in_quotes(text), range.least, range.most)};
+                    in_quotes(text), range.min, range.max)};
 }
 
 Checked<bool> boolean(std::string_view text) {
@@ -210,9 +210,9 @@ Checked<Size> export_size(std::string_view text) {
         return Wrong{fmt::format("{} leaves nothing to export; write for example 8G or 50%",
                                  in_quotes(text))};
     }
-    if (size.bytes > largest_export) {
+    if (size.bytes > max_export_size) {
         return Wrong{fmt::format("{} is out of range; an export has at most {}", in_quotes(text),
-                                 human(largest_export))};
+                                 human(max_export_size))};
     }
     if (size.bytes % sector != 0) {
         const std::uint64_t down = std::max(size.bytes / sector * sector, sector);
@@ -265,11 +265,11 @@ Checked<std::string> device_id(std::string_view text) {
 
 Checked<std::string> unix_path(std::string_view text) {
     if (text.empty()) return Wrong{"the path is empty; write for example /run/gpunbd.sock"};
-    if (text.size() > longest_unix_path) {
+    if (text.size() > max_unix_path) {
         return Wrong{
             fmt::format("{} has {} bytes, a Unix socket's path at most {}; use a shorter one, for "
                         "example /run/gpunbd.sock",
-                        in_quotes(text), text.size(), longest_unix_path)};
+                        in_quotes(text), text.size(), max_unix_path)};
     }
     if (std::any_of(text.begin(), text.end(), is_control)) {
         return Wrong{
@@ -362,7 +362,7 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                        human(up));
 }
 
-std::uint64_t least_pinned(const PipelineOptions& pipeline) {
+std::uint64_t min_pinned(const PipelineOptions& pipeline) {
     if (!pipeline.chunk_size) return 0;
     return std::bit_ceil(2 * pipeline.slots * *pipeline.chunk_size);
 }

@@ -22,21 +22,21 @@ template <class T>
 using Checked = std::variant<T, Wrong>;
 
 inline constexpr std::uint64_t sector = 512;  // bytes; sizes are multiples
-inline constexpr std::uint64_t largest_export = std::uint64_t{1} << 62;  // offsets stay signed
-inline constexpr std::size_t longest_text = 4096;      // bytes: NBD's string limit
-inline constexpr std::size_t longest_unix_path = 107;  // bytes: sun_path less its NUL
-inline constexpr std::size_t most_exports = 4096;
-inline constexpr std::size_t most_listeners = 64;           // of each kind
-inline constexpr std::size_t most_devices = 64;             // of an export, or listed
-inline constexpr std::uint64_t largest_request = 32 * MiB;  // payload of one request
+inline constexpr std::uint64_t max_export_size = std::uint64_t{1} << 62;  // offsets stay signed
+inline constexpr std::size_t max_text = 4096;      // bytes: NBD's string limit
+inline constexpr std::size_t max_unix_path = 107;  // bytes: sun_path less its NUL
+inline constexpr std::size_t max_exports = 4096;
+inline constexpr std::size_t max_listeners = 64;             // of each kind
+inline constexpr std::size_t max_devices = 64;               // of an export, or listed
+inline constexpr std::uint64_t max_request_size = 32 * MiB;  // payload of one request
 
 struct IntegerRange {
-    std::uint64_t least;
-    std::uint64_t most;
+    std::uint64_t min;
+    std::uint64_t max;
 };
 struct ByteRange {
-    std::uint64_t least;
-    std::uint64_t most;
+    std::uint64_t min;
+    std::uint64_t max;
     bool power_of_two = false;
 };
 
@@ -49,10 +49,10 @@ inline constexpr ByteRange page_size{64 * KiB, 64 * MiB, true};
 inline constexpr ByteRange stripe_size{64 * KiB, 1024 * GiB};
 inline constexpr ByteRange chunk_size{64 * KiB, 16 * MiB, true};
 inline constexpr ByteRange pinned{1 * MiB, 1 * GiB, true};
-inline constexpr ByteRange reserve{0, largest_export};
-inline constexpr ByteRange capacity{64 * KiB, largest_export};
-inline constexpr ByteRange mapped{0, largest_export};
-inline constexpr ByteRange in_flight{largest_request, 1024 * GiB};
+inline constexpr ByteRange reserve{0, max_export_size};
+inline constexpr ByteRange capacity{64 * KiB, max_export_size};
+inline constexpr ByteRange mapped{0, max_export_size};
+inline constexpr ByteRange in_flight{max_request_size, 1024 * GiB};
 
 Checked<std::uint64_t> integer(std::string_view text, IntegerRange range);
 Checked<std::uint64_t> bytes(std::string_view text, ByteRange range);
@@ -94,7 +94,7 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                                          std::string_view page_size_name);
 // The least `pinned` with which `slots` chunks are in flight for one transfer while another one
 // finds as much: 0 where the chunk size is calibrated.
-std::uint64_t least_pinned(const PipelineOptions& pipeline);
+std::uint64_t min_pinned(const PipelineOptions& pipeline);
 
 // How many insertions, removals and replacements of one byte turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
@@ -108,11 +108,11 @@ template <class Known>
 std::string_view nearest(std::string_view text, const Known& words) {
     const std::string folded = lower_case(text);
     std::string_view best;
-    std::size_t least = text.size() > 4 ? 3 : 2;  // below this it counts as near
+    std::size_t fewest = text.size() > 4 ? 3 : 2;  // below this it counts as near
     for (std::string_view word : words) {
         const std::size_t distance = edit_distance(folded, word);
-        if (distance < least) {
-            least = distance;
+        if (distance < fewest) {
+            fewest = distance;
             best = word;
         }
     }

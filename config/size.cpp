@@ -135,9 +135,9 @@ std::variant<Size, std::string> parse_size(std::string_view text) {
     }
     std::uint64_t value = 0;
     const auto error = std::from_chars(integer.data(), integer.data() + integer.size(), value).ec;
-    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
     // `part` is below 2^shift, so only the shift of the whole number can overflow.
-    if (error != std::errc() || value > (most >> shift)) {
+    if (error != std::errc() || value > (max >> shift)) {
         return fmt::format("{} is too large; a size is less than 16777216T", in_quotes(text));
     }
     return Size{.bytes = (value << shift) + *part};

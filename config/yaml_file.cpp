@@ -18,7 +18,7 @@
 namespace gpunbd::config {
 namespace {
 
-constexpr std::size_t largest_file = 1 * MiB;
+constexpr std::size_t max_file_size = 1 * MiB;
 
 // Rules with their ranges, as read_value() takes them.
 auto integer_in(rules::IntegerRange range) {
@@ -50,7 +50,7 @@ class Unique {
 
 void read_tcp(Report& report, const YamlValue& list, std::vector<TcpListener>& out) {
     Unique unique(report);
-    for (const YamlValue& item : read_list(report, list, rules::most_listeners)) {
+    for (const YamlValue& item : read_list(report, list, rules::max_listeners)) {
         const YamlMap map(report, item, {"address", "port"});
         TcpListener listener;
         const auto address = map.read("address", Scalar::any, listener.address, rules::address);
@@ -66,7 +66,7 @@ void read_tcp(Report& report, const YamlValue& list, std::vector<TcpListener>& o
 
 void read_unix(Report& report, const YamlValue& list, std::vector<UnixListener>& out) {
     Unique unique(report);
-    for (const YamlValue& item : read_list(report, list, rules::most_listeners)) {
+    for (const YamlValue& item : read_list(report, list, rules::max_listeners)) {
         const YamlMap map(report, item, {"path", "mode", "owner"});
         UnixListener listener;
         const auto path = map.read("path", Scalar::any, listener.path, rules::unix_path);
@@ -91,16 +91,17 @@ void read_listeners(Report& report, const YamlValue& value, Options& options) {
 
 void read_devices(Report& report, const YamlValue& list, std::vector<DeviceOptions>& out) {
     Unique unique(report);
-    for (const YamlValue& item : read_list(report, list, rules::most_devices)) {
-        const YamlMap map(report, item, {"id", "reserve", "capacity", "mapped", "resident"});
+    for (const YamlValue& item : read_list(report, list, rules::max_devices)) {
+        const YamlMap map(report, item,
+                          {"id", "reserve", "capacity", "mapped", "persistent_kernel"});
         DeviceOptions device;
         const auto id = map.read("id", Scalar::any, device.id, rules::device_id);
         map.require("id", id, "cuda:0");
         map.read("reserve", Scalar::any, device.reserve, bytes_in(rules::reserve));
         map.read("capacity", Scalar::any, device.capacity, bytes_in(rules::capacity));
         map.read("mapped", Scalar::any, device.mapped, bytes_in(rules::mapped));
-        map.read("resident", Scalar::plain, device.resident, rules::boolean);
-        for (const std::string_view key : {"mapped", "resident"}) {
+        map.read("persistent_kernel", Scalar::plain, device.persistent_kernel, rules::boolean);
+        for (const std::string_view key : {"mapped", "persistent_kernel"}) {
             const auto value = map.find(key);
             if (device.id != "host" || !value) continue;
             report.add(value->place(), map.path_of(key),
@@ -116,7 +117,7 @@ void read_devices(Report& report, const YamlValue& list, std::vector<DeviceOptio
 
 void read_export_devices(Report& report, const YamlValue& list, std::vector<std::string>& out) {
     Unique unique(report);
-    for (const YamlValue& item : read_list(report, list, rules::most_devices)) {
+    for (const YamlValue& item : read_list(report, list, rules::max_devices)) {
         std::string id;
         if (read_value<std::string>(report, item, Scalar::any, id, rules::device_id) !=
             Outcome::good) {
@@ -153,7 +154,7 @@ ExportOptions read_export(Report& report, const YamlMap& map) {
 void read_exports(Report& report, const YamlValue& list, std::vector<ExportOptions>& out) {
     const std::size_t before = out.size();
     Unique unique(report);
-    for (const YamlValue& item : read_list(report, list, rules::most_exports)) {
+    for (const YamlValue& item : read_list(report, list, rules::max_exports)) {
         if (report.full()) return;
         const YamlMap map(report, item,
                           {"name", "description", "size", "devices", "layout", "stripe_size",
@@ -181,15 +182,15 @@ void read_pipeline(Report& report, const YamlValue& value, PipelineOptions& out)
     const auto slots = map.read("slots", Scalar::plain, out.slots, integer_in(rules::slots));
     const auto pinned = map.read("pinned", Scalar::any, out.pinned, bytes_in(rules::pinned));
     if (chunk == Outcome::bad || slots == Outcome::bad) return;
-    const std::uint64_t least = rules::least_pinned(out);
-    if (pinned == Outcome::absent && least > out.pinned) out.pinned = least;
-    if (pinned == Outcome::good && least > out.pinned) {
+    const std::uint64_t min = rules::min_pinned(out);
+    if (pinned == Outcome::absent && min > out.pinned) out.pinned = min;
+    if (pinned == Outcome::good && min > out.pinned) {
         report.add(
             map.find("pinned")->place(), map.path_of("pinned"),
             fmt::format("{} is less than two transfers need, with {} chunks of {} each; use "
                         "at least {}",
                         format_size({.bytes = out.pinned}), out.slots,
-                        format_size({.bytes = *out.chunk_size}), format_size({.bytes = least})));
+                        format_size({.bytes = *out.chunk_size}), format_size({.bytes = min})));
     }
 }
 
@@ -244,7 +245,7 @@ Options read_root(Report& report, const YamlNode& root) {
 }
 
 Loaded load_checked(const std::string& text, const std::string& name) {
-    if (text.size() > largest_file) {
+    if (text.size() > max_file_size) {
         return {
             {},
             {{name, 0, 0, "",
@@ -299,7 +300,7 @@ Loaded load_file(const std::string& path) {
     const File file(path);
     if (file.fd() < 0) return refuse(errno);
     // One byte past the limit is enough for load_text() to refuse it: /dev/zero has no end.
-    std::string text(largest_file + 1, '\0');
+    std::string text(max_file_size + 1, '\0');
     std::size_t length = 0;
     while (length < text.size()) {
         const ssize_t got = read(file.fd(), text.data() + length, text.size() - length);

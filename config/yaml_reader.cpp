@@ -70,7 +70,7 @@ std::optional<std::string_view> read_scalar(Report& report, const YamlValue& val
     return node.text;
 }
 
-std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t most) {
+std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t max) {
     std::vector<YamlValue> items;
     const YamlNode& node = *value.node;
     if (node.kind != YamlNode::Kind::sequence) {
@@ -78,9 +78,9 @@ std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::si
                    expected("a list", node) + "; write [a, b], or lines that start with '- '");
         return items;
     }
-    if (node.items.size() > most) {
+    if (node.items.size() > max) {
         report.add(value.place(), value.path,
-                   fmt::format("has {} items; at most {} are allowed", node.items.size(), most));
+                   fmt::format("has {} items; at most {} are allowed", node.items.size(), max));
         return items;
     }
     for (std::size_t i = 0; i < node.items.size(); ++i) {

@@ -23,12 +23,12 @@ class Report {
     void add(Place place, std::string key, std::string what);
     bool empty() const { return problems_.empty(); }
     // Aliases can make any number of problems: past a bound they are dropped, and take() says so.
-    bool full() const { return problems_.size() >= most; }
+    bool full() const { return problems_.size() >= max; }
     // In the order of the file.
     std::vector<Problem> take();
 
  private:
-    static constexpr std::size_t most = 1000;
+    static constexpr std::size_t max = 1000;
     std::string file_;
     std::vector<Problem> problems_;
 };
@@ -47,8 +47,8 @@ enum class Outcome { absent, good, bad };
 // The text of a scalar; anything else is reported.
 std::optional<std::string_view> read_scalar(Report& report, const YamlValue& value, Scalar form);
 
-// The items of a list; anything else, and a list of more than `most`, is reported.
-std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t most);
+// The items of a list; anything else, and a list of more than `max`, is reported.
+std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t max);
 
 template <class T, class Target, class Rule>
 Outcome read_value(Report& report, const YamlValue& value, Scalar form, Target& target, Rule rule) {

@@ -54,7 +54,7 @@ void write_devices(Writer& out, const Options& options) {
         if (device.capacity) out.line("    capacity: {}", bytes(*device.capacity));
         if (device.id == "host") continue;
         if (device.mapped) out.line("    mapped: {}", bytes(*device.mapped));
-        out.line("    resident: {}", device.resident);
+        out.line("    persistent_kernel: {}", device.persistent_kernel);
     }
 }
 

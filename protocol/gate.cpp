@@ -7,7 +7,7 @@ namespace {
 
 // Payloads below 2^25 bytes should not be taken for an attack, whatever maximum was advertised
 // ("Block size constraints").
-std::uint64_t longest_discard(const ExportInfo& info) {
+std::uint64_t max_discard(const ExportInfo& info) {
     return std::max<std::uint64_t>(std::uint64_t{2} * info.maximum_payload, max_payload);
 }
 
@@ -77,7 +77,7 @@ Validated validate(const Request& request, const NegotiatedOptions& negotiated) 
     const auto type = static_cast<CommandType>(request.type);
     // A DISC has no reply, so there is no way to refuse one.
     if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
-    if (type == CommandType::write && request.length > longest_discard(negotiated.export_info))
+    if (type == CommandType::write && request.length > max_discard(negotiated.export_info))
         return Hangup{"WRITE payload absurdly long"};
 
     const Error error = verdict(request, type, negotiated);

@@ -40,7 +40,7 @@ struct Hangup {
 
 using Validated = std::variant<Command, Refusal, Hangup>;
 
-// DISC is always admitted, having no reply that could refuse it. ESHUTDOWN, and ENOTSUP for a
+// DISC is always valid, having no reply that could refuse it. ESHUTDOWN, and ENOTSUP for a
 // zeroing that would not be fast, depend on more than the request: they are the session's and
 // storage's.
 Validated validate(const Request& request, const NegotiatedOptions& negotiated);

@@ -9,12 +9,12 @@
 
 #include "config/command_line.hpp"
 #include "config/yaml_file.hpp"
-#include "server/device_list.hpp"
-#include "server/log.hpp"
-#include "server/parent.hpp"
-#include "server/preflight.hpp"
-#include "server/server.hpp"
-#include "server/standard_streams.hpp"
+#include "server/exports/device_list.hpp"
+#include "server/process/log.hpp"
+#include "server/process/parent.hpp"
+#include "server/process/preflight.hpp"
+#include "server/process/server.hpp"
+#include "server/process/standard_streams.hpp"
 
 namespace {
 

@@ -20,8 +20,8 @@ class Histogram {
         const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
         const auto value = static_cast<std::uint64_t>(ns < 0 ? 0 : ns);
         add(counts_[bucket_of(value)]);
-        if (value > most_.load(std::memory_order_relaxed)) {
-            most_.store(value, std::memory_order_relaxed);
+        if (value > max_.load(std::memory_order_relaxed)) {
+            max_.store(value, std::memory_order_relaxed);
         }
     }
     // Adds what another has counted.
@@ -29,8 +29,8 @@ class Histogram {
         for (std::size_t i = 0; i != buckets; ++i) {
             add(counts_[i], other.counts_[i].load(std::memory_order_relaxed));
         }
-        const std::uint64_t most = other.most_.load(std::memory_order_relaxed);
-        if (most > most_.load(std::memory_order_relaxed)) most_ = most;
+        const std::uint64_t max = other.max_.load(std::memory_order_relaxed);
+        if (max > max_.load(std::memory_order_relaxed)) max_ = max;
     }
 
     std::uint64_t count() const {
@@ -45,11 +45,11 @@ class Histogram {
         std::uint64_t seen = 0;
         for (std::size_t i = 0; i != buckets; ++i) {
             seen += counts_[i].load(std::memory_order_relaxed);
-            if (seen > rank) return std::min(upper_edge(i), most());
+            if (seen > rank) return std::min(upper_edge(i), max());
         }
-        return most();
+        return max();
     }
-    std::uint64_t most() const { return most_.load(std::memory_order_relaxed); }  // ns
+    std::uint64_t max() const { return max_.load(std::memory_order_relaxed); }  // ns
 
  private:
     static constexpr unsigned linear_bits = 4;  // 16 buckets per power of two: within 6%
@@ -71,7 +71,7 @@ class Histogram {
     }
 
     std::array<std::atomic<std::uint64_t>, buckets> counts_{};
-    std::atomic<std::uint64_t> most_{0};
+    std::atomic<std::uint64_t> max_{0};
 };
 
 }  // namespace gpunbd::storage

@@ -7,7 +7,7 @@ namespace gpunbd::storage {
 namespace {
 
 // Collectors of logs split lines, at 16 KiB some of them; escaped, a byte can take six.
-constexpr std::size_t longest_value = 1024;
+constexpr std::size_t max_value = 1024;
 
 // The fields lie behind the text, in the payload, and the line's source location tells where the
 // text ends: loggers hand it on, copy or queue it with the payload, and no text can forge its
@@ -18,13 +18,13 @@ constexpr char fields_follow[] = "fields follow";
 
 LogLine& LogLine::with(std::string_view key, std::string_view value) {
     if (!on_) return *this;
-    if (value.size() <= longest_value) {
+    if (value.size() <= max_value) {
         fields_ += fmt::format(R"(,"{}":{})", key, json_string(value));
         return *this;
     }
-    std::size_t end = longest_value;
+    std::size_t end = max_value;
     // Not in the middle of a character.
-    while (end > longest_value - 4 && (static_cast<unsigned char>(value[end]) & 0xc0U) == 0x80) {
+    while (end > max_value - 4 && (static_cast<unsigned char>(value[end]) & 0xc0U) == 0x80) {
         --end;
     }
     fields_ +=

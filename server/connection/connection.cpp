@@ -87,7 +87,7 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
     negotiated_ = negotiated;
     export_ = std::move(served);
     encoder_ = protocol::ReplyEncoder(negotiated_);
-    for (storage::Device* device : export_->volume->devices()) worker_.lanes.open(*device);
+    for (storage::Device* device : export_->volume->devices()) worker_.channels.open(*device);
     reader_.put(received);
 }
 
@@ -114,7 +114,7 @@ Connection::Round Connection::round() {
         case Taken::hungry:
             // There may be more to take; but copies that wait come first.
             if (amount == Amount::all || transport_.pending()) {
-                return turn_left_ <= 0 || worker_.lanes.busy() ? Round::yield : Round::again;
+                return turn_left_ <= 0 || worker_.channels.busy() ? Round::yield : Round::again;
             }
             reader_.rest();
             admission_.hold_memory(send_queue_.memory());
@@ -303,12 +303,12 @@ void Connection::report_failure(const Operation& operation, storage::Status stat
         .with("error", error)
         .with("device", devices)
         .with("unreported", unreported_)
-        .say("{}: export {}: {} of {} at offset {} failed: {}: {} {}{}", peer_,
-             config::in_quotes(negotiated_.export_info.name), request,
-             config::human_size(command.length), command.offset, error,
-             status == storage::Status::no_space ? "no space left on" : "an error of", devices,
-             unreported_ == 0 ? ""
-                              : fmt::format(" (and {} more since the last line)", unreported_));
+        .say(
+            "{}: export {}: {} of {} at offset {} failed: {}: {} {}{}", peer_,
+            config::in_quotes(negotiated_.export_info.name), request,
+            config::human_size(command.length), command.offset, error,
+            status == storage::Status::no_space ? "no space left on" : "an error of", devices,
+            unreported_ == 0 ? "" : fmt::format(" (and {} more since the last line)", unreported_));
     last_report_ = now;
     unreported_ = 0;
 }

@@ -14,7 +14,7 @@
 #include "server/connection/admission.hpp"
 #include "server/connection/request_reader.hpp"
 #include "server/connection/transport.hpp"
-#include "server/export.hpp"
+#include "server/exports/export.hpp"
 #include "server/operations/operation_context.hpp"
 #include "server/worker/worker_context.hpp"
 
@@ -31,8 +31,8 @@ class Connection final : public OperationContext,
 
     Transport& transport() { return transport_; }
 
-    // From here on it serves; `received` came along with the last option. Opens lanes, and throws
-    // as Lanes::open() does.
+    // From here on it serves; `received` came along with the last option. Opens channels, and
+    // throws as Channels::open() does.
     void serve(const protocol::NegotiatedOptions& negotiated, std::shared_ptr<const Export> served,
                std::span<const std::byte> received);
 
@@ -79,7 +79,7 @@ class Connection final : public OperationContext,
 
     // OperationContext
     storage::TransferContext transfer_context() override {
-        return {*export_->volume, worker_.lanes, staging_};
+        return {*export_->volume, worker_.channels, staging_};
     }
     void finish(Operation& operation) override;
     void answered(const Operation& operation) override;

@@ -13,7 +13,7 @@
 #include "protocol/negotiation.hpp"
 #include "server/connection/connection.hpp"
 #include "server/connection/peer.hpp"
-#include "server/export_registry.hpp"
+#include "server/exports/export_registry.hpp"
 
 namespace gpunbd::server {
 

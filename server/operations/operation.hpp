@@ -33,7 +33,7 @@ class Operation : public storage::TransferOwner,
     virtual void return_to(OperationPools& pools) = 0;
 
     void sent() override {}
-    // What goes wrong here ends this connection, not the worker that polls the lanes.
+    // What goes wrong here ends this connection, not the worker that polls the channels.
     void transfer_moved(storage::Transfer&) final;
 
     const protocol::Command& command() const { return command_; }

@@ -4,7 +4,7 @@
 
 #include "protocol/reply_encoder.hpp"
 #include "server/connection/send_queue.hpp"
-#include "storage/transfer.hpp"
+#include "storage/transfers/transfer.hpp"
 
 namespace gpunbd::server {
 
@@ -30,7 +30,7 @@ class OperationContext {
     virtual void answered(const Operation& operation) = 0;
     // One line in the log, but not one for each of a flood.
     virtual void report_failure(const Operation& operation, storage::Status status) = 0;
-    // Once the lanes have been polled, what is queued is sent.
+    // Once the channels have been polled, what is queued is sent.
     virtual void flush_soon() = 0;
     // What kept requests or payload from being taken may be over.
     virtual void resume_receiving() = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/operations/operation.hpp"
-#include "storage/read_transfer.hpp"
+#include "storage/transfers/read_transfer.hpp"
 
 namespace gpunbd::server {
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "server/operations/operation.hpp"
-#include "storage/write_transfer.hpp"
+#include "storage/transfers/write_transfer.hpp"
 
 namespace gpunbd::server {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/operations/operation.hpp"
-#include "storage/zero_transfer.hpp"
+#include "storage/transfers/zero_transfer.hpp"
 
 namespace gpunbd::server {
 

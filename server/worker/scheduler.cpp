@@ -9,9 +9,9 @@ namespace gpunbd::server {
 namespace {
 
 constexpr auto busy_poll = std::chrono::microseconds(50);
-constexpr std::uint32_t quiet_polls = 8;  // of the lanes, for one look at the sockets
-// What sockets get before the lanes are polled again. Either is enough to gather what many clients
-// want into one submission.
+constexpr std::uint32_t quiet_polls = 8;  // of the channels, for one look at the sockets
+// What sockets get before the channels are polled again. Either is enough to gather what many
+// clients want into one submission.
 constexpr std::uint32_t max_handlers = 64;
 constexpr auto max_handling = std::chrono::microseconds(200);
 constexpr std::uint32_t handlers_per_clock = 8;
@@ -20,15 +20,16 @@ constexpr std::uint32_t handlers_per_clock = 8;
 
 void Scheduler::round() {
     std::uint32_t polls = 1;
-    if (lanes_.busy()) {
-        // With nothing to do for sockets, a poll of the lanes costs far less than a look at them.
+    if (channels_.busy()) {
+        // With nothing to do for sockets, a poll of the channels costs far less than a look at
+        // them.
         if (handle_events() == 0) polls = quiet_polls;
     } else {
         wait_for_event();
         // Gathers what other clients want into the same submission.
-        if (lanes_.busy() && working_ > 1) handle_events();
+        if (channels_.busy() && working_ > 1) handle_events();
     }
-    for (; polls != 0 && lanes_.busy() && ready_.empty(); --polls) lanes_.turn();
+    for (; polls != 0 && channels_.busy() && ready_.empty(); --polls) channels_.poll();
     run_ready();
 }
 

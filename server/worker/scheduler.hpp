@@ -1,5 +1,5 @@
-// A worker's rounds: events of sockets, then one poll of the lanes, then what that has made ready.
-// Each part has a budget, so that neither busy sockets nor copies keep the others waiting.
+// A worker's rounds: events of sockets, then one poll of the channels, then what that has made
+// ready. Each part has a budget, so that neither busy sockets nor copies keep the others waiting.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -7,13 +7,13 @@
 #include <chrono>
 #include <cstdint>
 
-#include "storage/lanes.hpp"
+#include "storage/devices/channels.hpp"
 
 namespace gpunbd::server {
 
 class Scheduler {
  public:
-    // Somebody with something to do once the lanes have been polled. It may go at any time.
+    // Somebody with something to do once the channels have been polled. It may go at any time.
     class Runnable : public boost::intrusive::list_base_hook<
                          boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
      public:
@@ -24,7 +24,8 @@ class Scheduler {
     };
 
     // Both outlive it.
-    Scheduler(boost::asio::io_context& io, storage::Lanes& lanes) : io_(io), lanes_(lanes) {}
+    Scheduler(boost::asio::io_context& io, storage::Channels& channels)
+        : io_(io), channels_(channels) {}
 
     // Blocks while there is nothing to do. Exceptions of handlers are logged and end here.
     void round();
@@ -38,7 +39,7 @@ class Scheduler {
     void ends_work() { --working_; }
     // A lone request's copy need not wait for the end of the round: there are no others to gather.
     void submit_if_alone() {
-        if (working_ == 1) lanes_.turn();
+        if (working_ == 1) channels_.poll();
     }
     // A client that has one request under way at a time was just answered: its next one is likely
     // to come before the worker could have gone to sleep and been woken.
@@ -54,7 +55,7 @@ class Scheduler {
     void run_ready();
 
     boost::asio::io_context& io_;
-    storage::Lanes& lanes_;
+    storage::Channels& channels_;
     boost::intrusive::list<Runnable, boost::intrusive::constant_time_size<false>> ready_;
     std::uint32_t working_ = 0;  // connections
     Clock::time_point busy_poll_until_;

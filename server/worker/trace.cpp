@@ -19,7 +19,7 @@ std::string row(const char* name, const char* meaning, const std::vector<const T
     for (const Trace* trace : traces) all.add(pick(*trace));
     return fmt::format("\n{:<9} {:>12} {:>9} {:>9} {:>9} {:>9}  {}", name, all.count(),
                        us(all.quantile(0.5)), us(all.quantile(0.9)), us(all.quantile(0.99)),
-                       us(all.most()), meaning);
+                       us(all.max()), meaning);
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ std::string describe_traces(const std::vector<const Trace*>& traces) {
            row("payload", "for its payload", traces,
                [](const Trace& trace) -> const auto& { return trace.payload; }) +
            row("queued", "to be submitted", traces,
-               [](const Trace& trace) -> const auto& { return trace.lanes.queued; }) +
+               [](const Trace& trace) -> const auto& { return trace.channels.queued; }) +
            row("submitted", "for the device", traces,
-               [](const Trace& trace) -> const auto& { return trace.lanes.submitted; }) +
+               [](const Trace& trace) -> const auto& { return trace.channels.submitted; }) +
            row("sent", "for the socket", traces,
                [](const Trace& trace) -> const auto& { return trace.sent; }) +
            row("READ", "to be answered", traces,

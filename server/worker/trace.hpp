@@ -4,18 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "storage/devices/channel.hpp"
 #include "storage/histogram.hpp"
-#include "storage/lane.hpp"
 
 namespace gpunbd::server {
 
 struct Trace {
-    storage::Histogram received;  // taken off the socket -> its turn comes
-    storage::Histogram payload;   // a WRITE is taken off the socket -> its payload is there
-    storage::LaneTrace lanes;     // a copy queued -> submitted -> completed
-    storage::Histogram sent;      // an answer is ready -> the socket has its last byte
-    storage::Histogram read;      // taken off the socket -> all of the answer is ready
-    storage::Histogram write;     // the same, for a WRITE: its data is in device memory
+    storage::Histogram received;     // taken off the socket -> its turn comes
+    storage::Histogram payload;      // a WRITE is taken off the socket -> its payload is there
+    storage::ChannelTrace channels;  // a copy queued -> submitted -> completed
+    storage::Histogram sent;         // an answer is ready -> the socket has its last byte
+    storage::Histogram read;         // taken off the socket -> all of the answer is ready
+    storage::Histogram write;        // the same, for a WRITE: its data is in device memory
 };
 
 // A table for people, one line a stage, at most 80 columns; the last line has no end.

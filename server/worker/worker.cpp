@@ -19,7 +19,7 @@ constexpr std::uint64_t min_rate = 64 * 1024;  // bytes a second; less is as goo
 
 }  // namespace
 
-Worker::Worker(storage::LaneOptions options, std::uint64_t max_memory, bool trace,
+Worker::Worker(storage::ChannelOptions options, std::uint64_t max_memory, bool trace,
                std::chrono::milliseconds stall_limit)
     : context_(options, max_memory, trace),
       work_(asio::make_work_guard(context_.io)),
@@ -31,7 +31,7 @@ Worker::~Worker() = default;
 void Worker::run() {
     while (!context_.io.stopped()) {
         context_.scheduler.round();
-        if (!looking_ && context_.lanes.waited_for()) look_again_later();
+        if (!looking_ && context_.channels.waited_for()) look_again_later();
     }
 }
 
@@ -94,7 +94,7 @@ void Worker::look_again_later() {
 }
 
 void Worker::look_for_stalled() {
-    if (!context_.lanes.waited_for()) return;
+    if (!context_.channels.waited_for()) return;
     const auto interval = std::chrono::duration<double>(stall_limit_) / looks_per_limit;
     const auto min_progress = 1 + static_cast<std::uint64_t>(min_rate * interval.count());
     bool somebody_starves = false;

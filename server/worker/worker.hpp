@@ -1,5 +1,5 @@
-// A worker: one thread, one event loop, its lanes and its pools. A connection lives on one worker
-// for its whole life, so that nothing on a request's way takes a lock or changes threads.
+// A worker: one thread, one event loop, its channels and its pools. A connection lives on one
+// worker for its whole life, so that nothing on a request's way takes a lock or changes threads.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Worker {
     static constexpr std::chrono::milliseconds patience{10'000};
 
     // `max_memory`: bytes that the requests of all its connections may hold. `trace`: keep one.
-    Worker(storage::LaneOptions options, std::uint64_t max_memory, bool trace,
+    Worker(storage::ChannelOptions options, std::uint64_t max_memory, bool trace,
            std::chrono::milliseconds stall_limit = patience);
     ~Worker();
 

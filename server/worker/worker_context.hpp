@@ -1,4 +1,4 @@
-// What a worker has for its connections: its lanes, its pools, its budget and its scheduler.
+// What a worker has for its connections: its channels, its pools, its budget and its scheduler.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,7 +11,7 @@
 #include "server/operations/operation_pools.hpp"
 #include "server/worker/scheduler.hpp"
 #include "server/worker/trace.hpp"
-#include "storage/lanes.hpp"
+#include "storage/devices/channels.hpp"
 
 namespace gpunbd::server {
 
@@ -20,18 +20,18 @@ struct WorkerContext {
 
     // `max_memory`: bytes that the requests of all its connections may hold. `keep_trace`: one is
     // kept.
-    WorkerContext(storage::LaneOptions options, std::uint64_t max_memory, bool keep_trace)
+    WorkerContext(storage::ChannelOptions options, std::uint64_t max_memory, bool keep_trace)
         : trace(keep_trace ? std::make_unique<Trace>() : nullptr),
-          lanes([&] {
-              options.trace = keep_trace ? &trace->lanes : nullptr;
+          channels([&] {
+              options.trace = keep_trace ? &trace->channels : nullptr;
               return options;
           }()),
           budget(max_memory) {}
 
     boost::asio::io_context io{1};
     const std::unique_ptr<Trace> trace;  // null: none is kept
-    storage::Lanes lanes;
-    Scheduler scheduler{io, lanes};
+    storage::Channels channels;
+    Scheduler scheduler{io, channels};
     OperationPools operations;
     Pool<ReceiveBuffer> receive_buffers{max_free_buffers};
     Budget budget;

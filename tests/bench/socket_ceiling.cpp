@@ -38,8 +38,8 @@ struct Shape {
     std::size_t given = 0;  // payload bytes after the 16 of a reply
 };
 
-constexpr std::size_t gulp = 256 * 1024;
-constexpr std::size_t most_replies = 512;  // per send; two iovecs each: IOV_MAX
+constexpr std::size_t receive_buffer = 256 * 1024;
+constexpr std::size_t max_replies = 512;  // per send; two iovecs each: IOV_MAX
 
 void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
     std::size_t next = 0;
@@ -60,10 +60,10 @@ void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
 
 // Ends when the client hangs up. The cookie is the one thing it looks at: the client matches by it.
 void serve_raw(int fd, Shape shape) {
-    std::vector<unsigned char> buffer(gulp);
+    std::vector<unsigned char> buffer(receive_buffer);
     std::vector<unsigned char> payload(std::max(shape.given, std::size_t{1}), 0x5a);
-    std::vector<unsigned char> headers(most_replies * protocol::simple_reply_size);
-    std::vector<iovec> parts(2 * most_replies);
+    std::vector<unsigned char> headers(max_replies * protocol::simple_reply_size);
+    std::vector<iovec> parts(2 * max_replies);
     unsigned char request[protocol::request_size];
     std::size_t into = 0;  // bytes of the current message that have come
     while (true) {
@@ -99,7 +99,7 @@ void serve_raw(int fd, Shape shape) {
             store(header, protocol::simple_reply_magic);
             store(header + 4, std::uint32_t{0});
             std::memcpy(header + 8, request + 8, 8);
-            if (++replies == most_replies) flush();
+            if (++replies == max_replies) flush();
         }
         flush();
     }

@@ -309,9 +309,9 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
                       const ExportInfo& info, std::vector<Socket> sockets, std::string_view tool,
                       std::string_view transport) {
     using Job = Verifier::Job;
-    constexpr std::uint64_t most_shadow = std::uint64_t{256} << 20;
-    constexpr std::uint64_t most_jobs = 2048;                          // per connection and pass
-    constexpr std::uint64_t most_in_flight = std::uint64_t{64} << 20;  // bytes per connection
+    constexpr std::uint64_t max_shadow = std::uint64_t{256} << 20;
+    constexpr std::uint64_t max_jobs = 2048;                          // per connection and pass
+    constexpr std::uint64_t max_in_flight = std::uint64_t{64} << 20;  // bytes per connection
     if ((info.flags & protocol::transmission_flag::read_only) != 0) fail("the export is read-only");
     if (options.offset % info.min_block != 0 || options.span % info.min_block != 0)
         fail("--offset and --span must be multiples of the export's block");
@@ -319,7 +319,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     const auto room = info.size - options.offset;
     if (options.span > room) fail("--span reaches past the end of the export");
     if (options.depth == 0 || options.depth > 0xfffe) fail("--qd must be 1 to 65534");
-    const auto span = options.span == 0 ? std::min(room, most_shadow) : options.span;
+    const auto span = options.span == 0 ? std::min(room, max_shadow) : options.span;
     const auto count = sockets.size();
     const auto part = span / count / info.min_block * info.min_block;
     if (part == 0) fail("--span is too small for so many connections");
@@ -343,14 +343,14 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     const auto begin_of = [&](std::size_t i) { return options.offset + i * part; };
     const auto depth_for = [&](std::uint64_t size) {
         return static_cast<std::size_t>(
-            std::clamp(most_in_flight / size, std::uint64_t{1}, options.depth));
+            std::clamp(max_in_flight / size, std::uint64_t{1}, options.depth));
     };
     // Every block of the size in the part, less the shift that makes offsets odd.
     const auto blocks_of = [&](std::size_t i, std::uint64_t size, std::uint64_t shift,
                                Random& random) {
         std::vector<Job> jobs;
         const auto blocks = (part - shift) / size;
-        const auto step = std::max(std::uint64_t{1}, blocks / most_jobs);
+        const auto step = std::max(std::uint64_t{1}, blocks / max_jobs);
         for (std::uint64_t block = 0; block < blocks; block += step)
             jobs.push_back({.offset = begin_of(i) + shift + block * size,
                             .length = static_cast<std::uint32_t>(size)});
@@ -388,8 +388,8 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
                 // Half of the blocks are written while the other half is read.
                 detail::on_each(verifiers, [&](std::size_t i) {
                     Random random(version * 1000 + i);
-                    const auto most = std::min({part - size, size, std::uint64_t{4096}});
-                    const auto shift = random.below(most + 1) / info.min_block * info.min_block;
+                    const auto max = std::min({part - size, size, std::uint64_t{4096}});
+                    const auto shift = random.below(max + 1) / info.min_block * info.min_block;
                     auto jobs = blocks_of(i, size, shift, random);
                     for (std::size_t k = 0; k < jobs.size(); k += 2) {
                         jobs[k].type = protocol::CommandType::write;

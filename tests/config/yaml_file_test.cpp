@@ -130,7 +130,7 @@ TEST_CASE("listeners: absent, empty, and only Unix") {
 TEST_CASE("devices: what a GPU maps, and whether a kernel lingers") {
     const Loaded loaded = load_text(
         "exports: [{}]\n"
-        "devices: [{id: cuda:0}, {id: cuda:1, mapped: 0, resident: false}, {id: host}]",
+        "devices: [{id: cuda:0}, {id: cuda:1, mapped: 0, persistent_kernel: false}, {id: host}]",
         "f");
     REQUIRE(joined(loaded.problems) == "");
     const auto& devices = loaded.options.devices;
@@ -298,13 +298,15 @@ TEST_CASE("ranges") {
          "write bytes, for example 64M\n"},
         {"mapped, offsets", "exports: [{}]\ndevices: [{id: cuda:0, mapped: 4194305T}]\n",
          "f:2:32: devices[0].mapped: '4194305T' is out of range; write 0 to 4194304T\n"},
-        {"resident", "exports: [{}]\ndevices: [{id: cuda:0, resident: maybe}]\n",
-         "f:2:34: devices[0].resident: 'maybe' is neither true nor false; write true or false\n"},
+        {"persistent_kernel", "exports: [{}]\ndevices: [{id: cuda:0, persistent_kernel: maybe}]\n",
+         "f:2:43: devices[0].persistent_kernel: 'maybe' is neither true nor false; write true or "
+         "false\n"},
         {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
          "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
-        {"and the other", "exports: [{}]\ndevices: [{resident: true, id: host}]\n",
-         "f:2:22: devices[0].resident: is for GPUs, whose memory the CPU cannot address as it is; "
+        {"and the other", "exports: [{}]\ndevices: [{persistent_kernel: true, id: host}]\n",
+         "f:2:31: devices[0].persistent_kernel: is for GPUs, whose memory the CPU cannot address "
+         "as it is; "
          "leave it out\n"},
     };
     check(rows);
@@ -649,7 +651,7 @@ Options random_options(std::mt19937_64& random) {
         if (coin()) device.reserve = pick(1 << 20);
         if (coin()) device.capacity = 64 * KiB + pick(1 << 20);
         if (coin()) device.mapped = pick(1 << 20);
-        device.resident = coin();
+        device.persistent_kernel = coin();
     }
     const char* names[] = {"",  "a", "it's", "~",        "null", "true",
                            "5", "#", "x: y", "\xc3\xa9", "- "};

@@ -32,8 +32,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (; rest.size() >= request_size; rest = rest.subspan(request_size)) {
         const auto request = decode_request(rest.first<request_size>());
         if (!request) return 0;
-        const Validated admission = validate(*request, negotiation.negotiated());
-        const auto* command = std::get_if<Command>(&admission);
+        const Validated validated = validate(*request, negotiation.negotiated());
+        const auto* command = std::get_if<Command>(&validated);
         if (command &&
             (command->offset > info.size || command->length > info.size - command->offset))
             std::abort();

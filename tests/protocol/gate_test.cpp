@@ -41,16 +41,16 @@ NegotiatedOptions full() {
 // The error a request meets, none where it becomes a command; what must hold of any refusal is
 // checked on the way.
 Error outcome(const Request& asked, const NegotiatedOptions& negotiated) {
-    const Validated admission = validate(asked, negotiated);
-    REQUIRE_FALSE(std::holds_alternative<Hangup>(admission));
-    if (const auto* refusal = std::get_if<Refusal>(&admission)) {
+    const Validated validated = validate(asked, negotiated);
+    REQUIRE_FALSE(std::holds_alternative<Hangup>(validated));
+    if (const auto* refusal = std::get_if<Refusal>(&validated)) {
         const auto type = static_cast<CommandType>(asked.type);
         CHECK(refusal->error != Error::none);
         CHECK(refusal->cookie == asked.cookie);
         CHECK(refusal->discard == (type == write ? asked.length : 0));
         return refusal->error;
     }
-    const auto& command = std::get<Command>(admission);
+    const auto& command = std::get<Command>(validated);
     CHECK(static_cast<std::uint16_t>(command.type) == asked.type);
     CHECK(command.cookie == asked.cookie);
     if (command.type != disc) {
@@ -284,7 +284,7 @@ TEST_CASE("unknown commands are EINVAL and carry no payload") {
     }
 }
 
-TEST_CASE("disc is always admitted, flush only with its reserved fields zero") {
+TEST_CASE("disc is always valid, flush only with its reserved fields zero") {
     CHECK(outcome(request(disc), full()) == Error::none);
     CHECK(outcome(request(disc, top, UINT32_MAX, 0xffff), full()) == Error::none);
     CHECK(outcome(request(flush), full()) == Error::none);

@@ -12,7 +12,7 @@ namespace gpunbd::protocol::test {
 namespace {
 
 constexpr int rounds = 4000;
-constexpr std::size_t longest_answer = 1024;  // bytes; of these exports to any one option
+constexpr std::size_t max_answer = 1024;  // bytes; of these exports to any one option
 
 using Random = std::mt19937;
 
@@ -59,7 +59,7 @@ Bytes nearly_a_handshake(Random& random) {
 
 void check_bounded(const Bytes& input, const Outcome& outcome) {
     CHECK(outcome.used <= input.size());
-    CHECK(outcome.output.size() <= longest_answer * (1 + input.size() / 16));
+    CHECK(outcome.output.size() <= max_answer * (1 + input.size() / 16));
     CHECK((outcome.next == Next::close || outcome.reason.empty()));
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("random requests never become a command out of range") {
     Random random(3);
     NegotiatedOptions negotiated;
     negotiated.export_info.size = 1ULL << 32;
-    int admitted = 0;
+    int valid = 0;
     for (int round = 0; round < 20 * rounds; ++round) {
         negotiated.structured_replies = below(random, 2) != 0;
         negotiated.base_allocation = negotiated.structured_replies && below(random, 2) != 0;
@@ -114,21 +114,21 @@ TEST_CASE("random requests never become a command out of range") {
         ExactBuffer bytes(wire);
         const auto request = decode_request(bytes.span().first<request_size>());
         REQUIRE(request.has_value());
-        const Validated admission = validate(*request, negotiated);
-        if (const auto* command = std::get_if<Command>(&admission)) {
+        const Validated validated = validate(*request, negotiated);
+        if (const auto* command = std::get_if<Command>(&validated)) {
             const ExportInfo& info = negotiated.export_info;
             const bool fine = command->offset <= info.size &&
                               command->length <= info.size - command->offset &&
                               command->offset % info.minimum_block == 0 &&
                               command->length % info.minimum_block == 0;
             CHECK(fine);
-            admitted += command->type != CommandType::disc;
-        } else if (const auto* refusal = std::get_if<Refusal>(&admission)) {
+            valid += command->type != CommandType::disc;
+        } else if (const auto* refusal = std::get_if<Refusal>(&validated)) {
             const bool bounded = refusal->discard <= 2 * max_payload;
             CHECK(bounded);
         }
     }
-    CHECK(admitted > rounds);
+    CHECK(valid > rounds);
 }
 
 }  // namespace

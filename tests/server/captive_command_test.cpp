@@ -1,4 +1,4 @@
-#include "server/captive_command.hpp"
+#include "server/process/captive_command.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
 // The registry alone, and under the feet of sessions.
-#include "server/export_registry.hpp"
+#include "server/exports/export_registry.hpp"
 
 #include <doctest/doctest.h>
 
 #include <thread>
 
 #include "happy_script.hpp"
-#include "server/device_registry.hpp"
-#include "server/export_factory.hpp"
+#include "server/exports/device_registry.hpp"
+#include "server/exports/export_factory.hpp"
 
 namespace gpunbd::server::test {
 namespace {

@@ -1,5 +1,5 @@
 // Owners by name and by number.
-#include "server/file_owner.hpp"
+#include "server/listening/file_owner.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

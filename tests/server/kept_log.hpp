@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "server/log.hpp"
+#include "server/process/log.hpp"
 
 namespace gpunbd::server::test {
 

@@ -17,7 +17,7 @@ RigOptions tiny(std::uint32_t pinned, std::uint32_t slots = 2) {
     RigOptions options;
     options.page_size = 64 * kib;
     options.size = 4 * mib;
-    options.lanes = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned};
+    options.channels = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned};
     return options;
 }
 
@@ -36,7 +36,7 @@ TEST_CASE("limits: many large requests over little staging memory") {
                 CAPTURE(pinned);
                 CAPTURE(slots);
                 Rig rig(tiny(pinned, slots));
-                rig.script.turns_per_copy = 2;
+                rig.script.polls_per_copy = 2;
                 {
                     std::vector<Client> clients;
                     for (int i = 0; i != 3; ++i) {
@@ -208,10 +208,10 @@ TEST_CASE("limits: a client that stops is left alone while nobody else waits") {
 TEST_CASE("limits: a request that waits for others of its connection is taken after them") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
-        for (const std::uint64_t most : {std::uint64_t{1}, std::uint64_t{3 * page}}) {
+        for (const std::uint64_t max : {std::uint64_t{1}, std::uint64_t{3 * page}}) {
             for (const bool of_worker : {false, true}) {
                 RigOptions options{.devices = variant.devices};
-                (of_worker ? options.in_flight : options.limits.in_flight) = most;
+                (of_worker ? options.in_flight : options.limits.in_flight) = max;
                 Rig rig(options);
                 {
                     Client client = rig.enter({.structured = variant.structured});

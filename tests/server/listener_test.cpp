@@ -1,5 +1,5 @@
 // Listeners: what can be wrong with an address, and that nothing ends them but stop().
-#include "server/listener.hpp"
+#include "server/listening/listener.hpp"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "client.hpp"
-#include "server/address_error.hpp"
+#include "server/listening/address_error.hpp"
 
 namespace gpunbd::server::test {
 namespace {

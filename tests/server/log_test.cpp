@@ -1,4 +1,4 @@
-#include "server/log.hpp"
+#include "server/process/log.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // URIs of what really listens.
-#include "server/nbd_uri.hpp"
+#include "server/listening/nbd_uri.hpp"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>

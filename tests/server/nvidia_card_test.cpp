@@ -1,5 +1,5 @@
 // Cards found in a sysfs of our own.
-#include "server/nvidia_card.hpp"
+#include "server/exports/nvidia_card.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

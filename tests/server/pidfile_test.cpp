@@ -1,5 +1,5 @@
 // The file of a process id: when it is there, and what is left alone.
-#include "server/pidfile.hpp"
+#include "server/process/pidfile.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

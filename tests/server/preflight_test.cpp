@@ -1,5 +1,5 @@
 // What a check finds in the way of serving, and that it takes nothing itself.
-#include "server/preflight.hpp"
+#include "server/process/preflight.hpp"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>

@@ -11,14 +11,14 @@ namespace {
 // on the way before anything is copied.
 class OnePiece {
  public:
-    explicit OnePiece(bool is_structured, std::uint32_t turns = 1, std::string_view devices = "s")
+    explicit OnePiece(bool is_structured, std::uint32_t polls = 1, std::string_view devices = "s")
         : structured(is_structured),
           rig({.devices = devices,
-               .lanes = {.chunk_size = 8 * kib, .slots = 2, .pinned = 256 * kib}}),
+               .channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 256 * kib}}),
           client(rig.enter({.structured = is_structured})) {
         change({CommandType::write, page, 3 * page, 0, 5});
         change({CommandType::write, 5 * page, 3 * page, 0, 6});
-        rig.script.turns_per_copy = turns;
+        rig.script.polls_per_copy = polls;
     }
     Ask read(std::uint64_t offset, std::uint32_t length) const {
         return {CommandType::read, offset, length,
@@ -90,8 +90,8 @@ TEST_CASE("one piece: nobody waits for one that has not begun") {
 
 TEST_CASE("one piece: large ones take turns") {
     for (const bool structured : {false, true}) {
-        for (const std::uint32_t turns : {1U, 2U, 5U}) {
-            OnePiece test(structured, turns);
+        for (const std::uint32_t polls : {1U, 2U, 5U}) {
+            OnePiece test(structured, polls);
             test.rig.script.hold = true;
             const Ask asks[] = {
                 test.read(0, 4 * page),        test.read(4 * page, 4 * page),
@@ -132,7 +132,7 @@ TEST_CASE("one piece: the first of its copies fails: it is an error, and the oth
 }
 
 // It waits for the stream, and all its copies have ended, one of them badly, before those of the
-// one that has it: the lane of the even pages is the first to be asked.
+// one that has it: the channel of the even pages is the first to be asked.
 TEST_CASE("one piece: one that waits its turn fails") {
     for (const bool structured : {false, true}) {
         for (const std::uint32_t length : {100U, 10 * kib, 16 * kib}) {
@@ -149,7 +149,7 @@ TEST_CASE("one piece: one that waits its turn fails") {
                 const std::uint64_t second = test.client.send(waits);
                 const std::uint64_t third = test.client.send(flush);
                 test.rig.let_run();
-                test.rig.on_worker([&] {  // between two turns of its lanes
+                test.rig.on_worker([&] {  // between two polls of its channels
                     test.rig.script.copies_until_failure = k;
                     test.rig.script.hold = false;
                 });

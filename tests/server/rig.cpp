@@ -17,7 +17,7 @@ namespace gpunbd::server::test {
 
 namespace {
 
-constexpr int turns_to_settle = 60;
+constexpr int rounds_to_settle = 60;
 
 std::pair<int, int> tcp_pair() {
     const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -46,7 +46,7 @@ std::pair<int, int> unix_pair() {
 }  // namespace
 
 Rig::Rig(const RigOptions& with)
-    : options(with), worker(with.lanes, with.in_flight, with.trace, with.stall_limit) {
+    : options(with), worker(with.channels, with.in_flight, with.trace, with.stall_limit) {
     for (const char kind : options.devices) {
         auto memory = std::make_unique<storage::test::MemoryDevice>(
             static_cast<std::uint32_t>(devices.size()),
@@ -106,11 +106,11 @@ Client Rig::enter(const Handshake& handshake, Transport transport) {
 }
 
 void Rig::let_run() {
-    for (int i = 0; i != turns_to_settle; ++i) on_worker([] {});
+    for (int i = 0; i != rounds_to_settle; ++i) on_worker([] {});
 }
 
 void Rig::settle() {
-    for (int i = 0; i != turns_to_settle; ++i) {
+    for (int i = 0; i != rounds_to_settle; ++i) {
         if (busy()) i = 0;
     }
 }
@@ -124,10 +124,10 @@ void Rig::check_over() {
     settle();
     CHECK(on_worker_with([this](WorkerContext& its) {
         return std::all_of(devices.begin(), devices.end(), [&its](const auto& device) {
-            its.lanes.open(*device);
-            storage::Lane& lane = its.lanes.to(*device);
-            return lane.read_staging().free_bytes() == lane.read_staging().largest() &&
-                   lane.write_staging().free_bytes() == lane.write_staging().largest();
+            its.channels.open(*device);
+            storage::Channel& channel = its.channels.to(*device);
+            return channel.read_staging().free_bytes() == channel.read_staging().largest() &&
+                   channel.write_staging().free_bytes() == channel.write_staging().largest();
         });
     }));
     CHECK(logged_errors() == 0);

@@ -15,7 +15,7 @@
 
 #include "client.hpp"
 #include "server/worker/worker.hpp"
-#include "storage/faulty_device.hpp"
+#include "storage/devices/faulty/faulty_device.hpp"
 #include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
@@ -28,7 +28,7 @@ struct RigOptions {
     std::uint64_t page_size = 32 * kib;
     std::uint64_t size = 8 * 32 * kib + 5000;
     std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
-    storage::LaneOptions lanes = {.chunk_size = 8 * kib, .slots = 2, .pinned = 32 * kib};
+    storage::ChannelOptions channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 32 * kib};
     SessionLimits limits = {};
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
     bool trace = false;
@@ -64,7 +64,7 @@ class Rig {
         wait(result);
         return result.get();
     }
-    // The worker has had its turns with all that is ready by now.
+    // The worker has had its rounds with all that is ready by now.
     void let_run();
     // That, and no copy is under way any more.
     void settle();
@@ -77,7 +77,7 @@ class Rig {
         on_worker([] {});
     }
     bool busy() {
-        return on_worker_with([](WorkerContext& its) { return its.lanes.busy(); });
+        return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });
     }
 
     // Every session has ended, and then: no staging memory is lent, nothing is under way.

@@ -44,7 +44,7 @@ class Texts {
         item.sender = told;
     }
     // Sends at most so many bytes in at most so many pieces; what was sent.
-    std::string send(std::size_t most, std::size_t pieces = 64) {
+    std::string send(std::size_t max, std::size_t pieces = 64) {
         std::vector<iovec> out(pieces);
         out.resize(queue.gather(out));
         std::string text;
@@ -52,13 +52,13 @@ class Texts {
             CHECK(piece.iov_len != 0);
             text.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
         }
-        text.resize(std::min(text.size(), most));
+        text.resize(std::min(text.size(), max));
         queue.sent(text.size());
         return text;
     }
-    std::string send_all(std::size_t most = 1000, std::size_t pieces = 64) {
+    std::string send_all(std::size_t max = 1000, std::size_t pieces = 64) {
         std::string text;
-        while (!queue.nothing_to_send()) text += send(most, pieces);
+        while (!queue.nothing_to_send()) text += send(max, pieces);
         return text;
     }
 
@@ -69,9 +69,9 @@ class Texts {
 };
 
 TEST_CASE("send queue: parts of every length, in pieces of every number") {
-    for (std::size_t most = 1; most != 60; ++most) {
+    for (std::size_t max = 1; max != 60; ++max) {
         for (std::size_t pieces = 2; pieces != 9; ++pieces) {
-            CAPTURE(most);
+            CAPTURE(max);
             CAPTURE(pieces);
             Texts texts;
             Told told[6];
@@ -86,8 +86,8 @@ TEST_CASE("send queue: parts of every length, in pieces of every number") {
             texts.add(nullptr, "head4:", std::string(30, 'x'), &told[4]);
             texts.add(nullptr, "head5:", "end", &told[5]);
             CHECK(texts.queue.size() == 8);
-            CHECK(texts.send_all(most, pieces) == "head0:payload0.head1:payload2.head:phqhead4:" +
-                                                      std::string(30, 'x') + "head5:end");
+            CHECK(texts.send_all(max, pieces) == "head0:payload0.head1:payload2.head:phqhead4:" +
+                                                     std::string(30, 'x') + "head5:end");
             CHECK(order == std::vector{0, 1, 2, 3, 4, 5});
             CHECK(texts.queue.empty());
             CHECK(texts.queue.size() == 0);
@@ -131,7 +131,7 @@ TEST_CASE("send queue: who is told is told with the last byte, not before") {
 }
 
 TEST_CASE("send queue: who is told may add items") {
-    for (std::size_t most = 1; most != 20; ++most) {
+    for (std::size_t max = 1; max != 20; ++max) {
         Texts texts;
         Told told;
         int left = 50;
@@ -142,13 +142,13 @@ TEST_CASE("send queue: who is told may add items") {
         texts.add(nullptr, "other ");
         std::string expected = "50 and other ";
         for (int i = 49; i != 0; --i) expected += std::to_string(i) + " and ";
-        CHECK(texts.send_all(most) == expected);
+        CHECK(texts.send_all(max) == expected);
     }
 }
 
 // What has gone is forgotten, even where there is always more to send.
 TEST_CASE("send queue: never empty, for long") {
-    for (const std::size_t most : {1U, 7U, 30U, 100U, 1000U}) {
+    for (const std::size_t max : {1U, 7U, 30U, 100U, 1000U}) {
         Texts texts;
         std::string expected;
         std::string text;
@@ -156,7 +156,7 @@ TEST_CASE("send queue: never empty, for long") {
             const std::string each = std::to_string(i) + ";";
             texts.add(nullptr, each);
             expected += each;
-            if (texts.queue.size() > 300 || i % 3 == 0) text += texts.send(most, 700);
+            if (texts.queue.size() > 300 || i % 3 == 0) text += texts.send(max, 700);
         }
         while (!texts.queue.nothing_to_send()) text += texts.send(1000);
         CHECK(text == expected);

@@ -50,10 +50,10 @@ Outcome play(Rig& rig, const Variant& variant) {
 TEST_CASE("session: a happy script") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
-        for (const std::uint32_t turns : {1U, 3U}) {
+        for (const std::uint32_t polls : {1U, 3U}) {
             for (const bool trace : {false, true}) {
                 Rig rig({.devices = variant.devices, .trace = trace});
-                rig.script.turns_per_copy = turns;
+                rig.script.polls_per_copy = polls;
                 const Outcome outcome = play(rig, variant);
                 for (const Error error : outcome.errors) CHECK(error == Error::none);
                 for (const bool dropped : outcome.dropped) CHECK_FALSE(dropped);
@@ -73,7 +73,7 @@ TEST_CASE("session: copy after copy fails, and only the request that made it") {
             CAPTURE(k);
             Rig rig({.devices = variant.devices});
             rig.script.copies_until_failure = static_cast<std::int64_t>(k);
-            rig.script.turns_per_copy = static_cast<std::uint32_t>(1 + k % 3);
+            rig.script.polls_per_copy = static_cast<std::uint32_t>(1 + k % 3);
             const Outcome outcome = play(rig, variant);
             for (std::size_t i = 0; i != script.size(); ++i) {
                 CAPTURE(i);
@@ -215,7 +215,7 @@ TEST_CASE("session: the client hangs up after each byte of the handshake and aro
         CAPTURE(variant.name);
         const Recording recording = record(variant.structured);
         Rig rig({.devices = variant.devices});
-        rig.script.turns_per_copy = 2;
+        rig.script.polls_per_copy = 2;
         for (const How how : {How::closes, How::closes_late, How::resets}) {
             for (const std::size_t place : recording.places) {
                 CAPTURE(place);
@@ -238,7 +238,7 @@ TEST_CASE("session: a client that has sent its last still gets its answers") {
         const Recording recording = record(variant.structured);
         const std::vector<Ask> script = happy_script(variant.structured);
         Rig rig({.devices = variant.devices});
-        rig.script.turns_per_copy = 2;
+        rig.script.polls_per_copy = 2;
         for (const Transport transport : {Transport::unix_, Transport::tcp}) {
             for (const std::size_t place : recording.places) {
                 CAPTURE(place);
@@ -265,7 +265,7 @@ TEST_CASE("session: DISC waits for what is in flight") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
-        rig.script.turns_per_copy = 3;
+        rig.script.polls_per_copy = 3;
         {
             Client client = rig.enter({.structured = variant.structured});
             for (const Ask& ask : happy_script(variant.structured)) client.send(ask);

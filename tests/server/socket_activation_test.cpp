@@ -1,4 +1,4 @@
-#include "server/socket_activation.hpp"
+#include "server/listening/socket_activation.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

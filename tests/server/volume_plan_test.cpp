@@ -1,5 +1,5 @@
 // From the options of an export to the size of its volume, and what is said where it does not fit.
-#include "server/volume_plan.hpp"
+#include "server/exports/volume_plan.hpp"
 
 #include <doctest/doctest.h>
 

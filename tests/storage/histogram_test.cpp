@@ -17,7 +17,7 @@ TEST_CASE("histogram: nothing is longer than the longest") {
         std::initializer_list<std::int64_t> ns;
         std::uint64_t median;
         std::uint64_t p99;
-        std::uint64_t most;
+        std::uint64_t max;
     };
     const Row rows[] = {
         {"nothing", {}, 0, 0, 0},
@@ -38,7 +38,7 @@ TEST_CASE("histogram: nothing is longer than the longest") {
             CHECK(histogram->count() == row.ns.size());
             CHECK(histogram->quantile(0.5) == row.median);
             CHECK(histogram->quantile(0.99) == row.p99);
-            CHECK(histogram->most() == row.most);
+            CHECK(histogram->max() == row.max);
         }
     }
 }
@@ -57,8 +57,8 @@ TEST_CASE("histogram: nor while it is being written") {
         Histogram copy;
         copy.add(written);
         const std::uint64_t p99 = written.quantile(0.99);
-        CHECK(p99 <= written.most());
-        CHECK(copy.quantile(0.99) <= copy.most());
+        CHECK(p99 <= written.max());
+        CHECK(copy.quantile(0.99) <= copy.max());
         CHECK(copy.quantile(0.5) <= copy.quantile(0.99));
     }
     stop = true;

@@ -1,4 +1,4 @@
-#include "memory_device.hpp"
+#include "tests/storage/memory_device.hpp"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "storage/host_device.hpp"
+#include "storage/devices/host/host_device.hpp"
 
 namespace gpunbd::storage::test {
 
@@ -81,8 +81,8 @@ bool MemoryDevice::discard(const Slab& slab, std::uint64_t offset, std::uint64_t
     return true;
 }
 
-std::unique_ptr<Lane> MemoryDevice::open_lane(const LaneOptions& options) {
-    return open_host_device(number(), {})->open_lane(options);
+std::unique_ptr<Channel> MemoryDevice::open_channel(const ChannelOptions& options) {
+    return open_host_device(number(), {})->open_channel(options);
 }
 
 std::uint64_t MemoryDevice::used() const {

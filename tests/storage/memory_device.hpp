@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "storage/device.hpp"
+#include "storage/devices/device.hpp"
 
 namespace gpunbd::storage::test {
 
@@ -31,7 +31,7 @@ class MemoryDevice final : public Device {
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     // The host device's: in place.
-    std::unique_ptr<Lane> open_lane(const LaneOptions& options) override;
+    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
 
     std::uint64_t used() const;
     std::uint64_t slabs() const;

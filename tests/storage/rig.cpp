@@ -1,4 +1,4 @@
-#include "rig.hpp"
+#include "tests/storage/rig.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@ namespace gpunbd::storage::test {
 
 namespace {
 
-constexpr int most_turns = 100000;
+constexpr int max_polls = 100000;
 
 }  // namespace
 
@@ -34,13 +34,13 @@ Rig::Rig(const RigOptions& with) : options(with) {
         all);
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
     volume = std::get<std::unique_ptr<Volume>>(std::move(made));
-    lanes = open_lanes();
+    channels = open_channels();
     model.resize(options.size);
     known.assign(options.size, true);
 }
 
-std::unique_ptr<Lanes> Rig::open_lanes() {
-    auto opened = std::make_unique<Lanes>(options.lanes);
+std::unique_ptr<Channels> Rig::open_channels() {
+    auto opened = std::make_unique<Channels>(options.channels);
     for (const auto& device : devices) opened->open(*device);
     return opened;
 }
@@ -51,11 +51,11 @@ void Rig::set_known(std::uint64_t offset, std::uint64_t length, bool is_known) {
 
 std::uint64_t Rig::pages() const { return (options.size - 1) / options.page_size + 1; }
 
-void Rig::check_idle(Lanes& of) {
+void Rig::check_idle(Channels& of) {
     for (const auto& device : devices) {
-        Lane& lane = of.to(*device);
-        CHECK(lane.read_staging().free_bytes() == lane.read_staging().largest());
-        CHECK(lane.write_staging().free_bytes() == lane.write_staging().largest());
+        Channel& channel = of.to(*device);
+        CHECK(channel.read_staging().free_bytes() == channel.read_staging().largest());
+        CHECK(channel.write_staging().free_bytes() == channel.write_staging().largest());
     }
     CHECK_FALSE(of.busy());
 }
@@ -77,7 +77,7 @@ void Rig::check_pages() {
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
 }
 
-WriteJob::WriteJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+WriteJob::WriteJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
                    std::uint32_t length, std::uint32_t seed)
     : rig_(rig), offset_(offset), payload_(length) {
     // No zeroes: those are what a hole has.
@@ -88,7 +88,7 @@ WriteJob::WriteJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_
     }
     // Until it has ended, nobody knows.
     rig_.set_known(offset, length, false);
-    transfer_.begin({*rig.volume, lanes, account}, *this, {offset, length});
+    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length});
 }
 
 bool WriteJob::step(Random& random) {
@@ -163,10 +163,10 @@ void WriteJob::finish() {
     rig_.set_known(offset_, payload_.size(), true);
 }
 
-ReadJob::ReadJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+ReadJob::ReadJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
                  std::uint32_t length)
     : rig_(rig), at_(offset), end_(offset + length) {
-    transfer_.begin({*rig.volume, lanes, account}, *this, {offset, length});
+    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length});
 }
 
 bool ReadJob::step(Random& random) {
@@ -240,7 +240,7 @@ void ReadJob::compare(const ReadTransfer::Piece& piece) const {
     }
 }
 
-ZeroJob::ZeroJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+ZeroJob::ZeroJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
                  std::uint32_t length, bool keep_pages)
     : rig_(rig), offset_(offset), length_(length) {
     const std::uint64_t size = rig.options.page_size;
@@ -249,7 +249,7 @@ ZeroJob::ZeroJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t 
         if (page * size >= offset && end <= offset + length) whole_.push_back(page);
     }
     rig_.set_known(offset, length, false);
-    transfer_.begin({*rig.volume, lanes, account}, *this, {offset, length}, keep_pages);
+    transfer_.begin({*rig.volume, channels, account}, *this, {offset, length}, keep_pages);
 }
 
 bool ZeroJob::step(Random&) {
@@ -263,8 +263,8 @@ bool ZeroJob::step(Random&) {
     return true;
 }
 
-bool run(Lanes& lanes, const std::vector<Job*>& jobs, Random& random) {
-    for (int turns = 0; turns != most_turns; ++turns) {
+bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random) {
+    for (int polls = 0; polls != max_polls; ++polls) {
         bool moved = false;
         for (std::size_t i = 0; i != jobs.size(); ++i) {
             Job& job = *jobs[random.below(static_cast<std::uint32_t>(jobs.size()))];
@@ -273,20 +273,20 @@ bool run(Lanes& lanes, const std::vector<Job*>& jobs, Random& random) {
         if (random.one_in(4)) {
             for (Job* const job : jobs) moved = job->step(random) || moved;
         }
-        const bool busy = lanes.busy();
-        lanes.turn();
+        const bool busy = channels.busy();
+        channels.poll();
         if (moved || busy) continue;
         for (Job* const job : jobs) moved = job->step(random) || moved;
-        if (moved || lanes.busy()) continue;
+        if (moved || channels.busy()) continue;
         return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->ended(); });
     }
     return false;
 }
 
-void settle(Lanes& lanes) {
-    for (int turns = 0; lanes.busy(); ++turns) {
-        REQUIRE(turns != most_turns);
-        lanes.turn();
+void settle(Channels& channels) {
+    for (int polls = 0; channels.busy(); ++polls) {
+        REQUIRE(polls != max_polls);
+        channels.poll();
     }
 }
 

@@ -1,5 +1,5 @@
-// Devices, a volume, lanes, and a plain model of what the volume should hold; and requests that are
-// driven step by step, as a session would drive them.
+// Devices, a volume, channels, and a plain model of what the volume should hold; and requests that
+// are driven step by step, as a session would drive them.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "memory_device.hpp"
-#include "random.hpp"
-#include "storage/faulty_device.hpp"
-#include "storage/read_transfer.hpp"
-#include "storage/write_transfer.hpp"
-#include "storage/zero_transfer.hpp"
+#include "storage/devices/faulty/faulty_device.hpp"
+#include "storage/transfers/read_transfer.hpp"
+#include "storage/transfers/write_transfer.hpp"
+#include "storage/transfers/zero_transfer.hpp"
+#include "tests/storage/memory_device.hpp"
+#include "tests/storage/random.hpp"
 
 namespace gpunbd::storage::test {
 
@@ -29,19 +29,19 @@ struct RigOptions {
     std::uint64_t stripe_size = 0;
     std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
     bool discards = true;
-    LaneOptions lanes = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib};
+    ChannelOptions channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib};
 };
 
 class Rig {
  public:
     explicit Rig(const RigOptions& options);
 
-    std::unique_ptr<Lanes> open_lanes();
+    std::unique_ptr<Channels> open_channels();
     bool mapped(std::uint64_t page) const { return volume->mapped(page); }
     std::uint64_t pages() const;
     void set_known(std::uint64_t offset, std::uint64_t length, bool is_known);
-    // No staging memory is lent and nothing is under way on these lanes.
-    void check_idle(Lanes& of);
+    // No staging memory is lent and nothing is under way on these channels.
+    void check_idle(Channels& of);
     // Every page can be had again, and none is lost. Needs devices that live.
     void check_pages();
 
@@ -50,7 +50,7 @@ class Rig {
     std::vector<MemoryDevice*> memories;
     std::vector<std::unique_ptr<Device>> devices;
     std::unique_ptr<Volume> volume;
-    std::unique_ptr<Lanes> lanes;
+    std::unique_ptr<Channels> channels;
     // What the volume holds; a byte is known until a write of it fails.
     std::vector<std::byte> model;
     std::vector<char> known;
@@ -85,7 +85,7 @@ class Job : public TransferOwner {
 // Payload arrives in random pieces, received into what is lent, or copied there.
 class WriteJob final : public Job {
  public:
-    WriteJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+    WriteJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
              std::uint32_t length, std::uint32_t seed);
     bool step(Random& random) override;
     void abandon() override;
@@ -105,7 +105,7 @@ class WriteJob final : public Job {
 // Takes pieces and gives them back later, comparing them with the model meanwhile.
 class ReadJob final : public Job {
  public:
-    ReadJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+    ReadJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
             std::uint32_t length);
     bool step(Random& random) override;
     void abandon() override;
@@ -125,7 +125,7 @@ class ReadJob final : public Job {
 
 class ZeroJob final : public Job {
  public:
-    ZeroJob(Rig& rig, Lanes& lanes, StagingAccount& account, std::uint64_t offset,
+    ZeroJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
             std::uint32_t length, bool keep_pages);
     bool step(Random& random) override;
     void abandon() override {}  // it needs nothing of its client
@@ -140,8 +140,8 @@ class ZeroJob final : public Job {
 };
 
 // Runs all to their ends; false: they hang.
-bool run(Lanes& lanes, const std::vector<Job*>& jobs, Random& random);
-// Turns until nothing is under way.
-void settle(Lanes& lanes);
+bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random);
+// Polls until nothing is under way.
+void settle(Channels& channels);
 
 }  // namespace gpunbd::storage::test

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "rig.hpp"
+#include "tests/storage/rig.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
@@ -242,7 +242,8 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
     CHECK(device.used() == 0);
 }
 
-// Workers with lanes of their own, on byte ranges of their own within pages that all of them touch.
+// Workers with channels of their own, on byte ranges of their own within pages that all of them
+// touch.
 TEST_CASE("threads: workers write, read and zero side by side within the same pages") {
     for (const std::string_view devices : {"h", "s", "sh"}) {
         CAPTURE(devices);
@@ -252,17 +253,17 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
         options.page_size = 64 * kib;
         options.stripe_size = devices.size() == 1 ? 0 : options.page_size;
         options.size = std::uint64_t{8} * threads * piece + 1;
-        options.lanes = {.chunk_size = 64 * kib, .slots = 2, .pinned = 64 * kib};
+        options.channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 64 * kib};
         Rig rig(options);
-        std::vector<std::unique_ptr<Lanes>> lanes;
-        for (std::uint32_t i = 0; i != threads; ++i) lanes.push_back(rig.open_lanes());
+        std::vector<std::unique_ptr<Channels>> channels;
+        for (std::uint32_t i = 0; i != threads; ++i) channels.push_back(rig.open_channels());
         std::atomic<std::uint32_t> wrong{0};
         on_threads([&](std::uint32_t thread) {
             struct Owner final : TransferOwner {
                 void transfer_moved(Transfer&) override {}
             } owner;
             Random random(thread);
-            Lanes& mine = *lanes[thread];
+            Channels& mine = *channels[thread];
             StagingAccount account;
             std::vector<std::byte> expected(piece);
             std::vector<std::byte> payload(piece);
@@ -277,14 +278,14 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
                 write.begin({*rig.volume, mine, account}, owner, {at, piece});
                 for (std::size_t sent = 0; !write.done();) {
                     sent += write.fill(std::span(payload).subspan(sent));
-                    mine.turn();
+                    mine.poll();
                 }
                 if (write.status() != Status::ok) ++wrong;
                 expected = payload;
 
                 ZeroTransfer zero;
                 zero.begin({*rig.volume, mine, account}, owner, {at + skip, length}, false);
-                while (!zero.done()) mine.turn();
+                while (!zero.done()) mine.poll();
                 if (zero.status() != Status::ok) ++wrong;
                 std::fill_n(expected.begin() + skip, length, std::byte{0});
 
@@ -297,13 +298,13 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
                             if (seen != expected[got.offset - at + i]) ++wrong;
                         }
                     }
-                    mine.turn();
+                    mine.poll();
                 }
                 if (read.status() != Status::ok) ++wrong;
             }
         });
         CHECK(wrong == 0);
-        for (const auto& each : lanes) rig.check_idle(*each);
+        for (const auto& each : channels) rig.check_idle(*each);
         rig.check_pages();
     }
 }

@@ -1,0 +1,83 @@
+#include "server/exports/device_list.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <sstream>
+#include <stdexcept>
+
+#include "config/size.hpp"
+#include "server/exports/device_registry.hpp"
+#include "server/process/log.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t columns = 80;
+constexpr std::size_t value_column = 16;
+
+// Words in lines of at most `columns`, each but the first behind `indent` spaces.
+std::string wrapped(const std::string& text, std::size_t indent) {
+    std::string out;
+    std::size_t at = indent;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+        if (at != indent && at + 1 + word.size() > columns) {
+            out += '\n' + std::string(indent, ' ');
+            at = indent;
+        } else if (at != indent) {
+            out += ' ';
+            ++at;
+        }
+        out += word;
+        at += word.size();
+    }
+    return out;
+}
+
+void print_line(const char* name, const std::string& value) {
+    if (value.empty()) return;
+    fmt::print("  {:<{}}{}\n", name, value_column - 2, wrapped(value, value_column));
+}
+
+void print_device(const storage::Device& device) {
+    const storage::DeviceInfo& info = device.info();
+    fmt::print("{}\n", info.id);
+    print_line("name", info.name);
+    print_line("total", config::human_size(info.total));
+    print_line("available",
+               fmt::format("{}, beside a reserve of {}", config::human_size(device.available()),
+                           config::human_size(info.reserve)));
+    print_line("address", info.address);
+    print_line("link", info.link);
+    if (info.copy_engines != 0) print_line("copy engines", std::to_string(info.copy_engines));
+    if (info.numa_node >= 0) print_line("NUMA node", std::to_string(info.numa_node));
+    print_line("access", info.access);
+}
+
+}  // namespace
+
+int list_devices(bool calibrate) {
+    start_log({.level = "warn"});  // to standard error
+    DeviceRegistry devices({}, calibrate);
+    print_device(devices.open("host"));
+    std::string why_none;
+    const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
+    if (gpus.empty()) {
+        fmt::print(stderr, "{}\n", wrapped("no GPU can be used: " + why_none, 2));
+    }
+    bool all_work = true;
+    for (const std::string& id : gpus) {
+        try {
+            print_device(devices.open(id));
+            fmt::print("{}", devices.calibration(id));
+        } catch (const std::exception& error) {
+            fmt::print(stderr, "{}\n", wrapped(fmt::format("{}: {}", id, error.what()), 2));
+            all_work = false;
+        }
+    }
+    return all_work ? 0 : 1;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,23 @@
+// An export: what a client names and sees, over a volume. Sessions share it, so that one that was
+// removed from the configuration lives until its last client has gone.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "config/options.hpp"
+#include "protocol/export_info.hpp"
+#include "storage/pages/volume.hpp"
+
+namespace gpunbd::server {
+
+struct Export {
+    protocol::ExportInfo info;
+    config::ExportOptions options;
+    std::shared_ptr<storage::Volume> volume;
+    // What this volume was offered as before a reload, where clients may still hold that.
+    std::vector<std::weak_ptr<const Export>> earlier = {};
+};
+
+}  // namespace gpunbd::server

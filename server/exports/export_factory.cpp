@@ -1,0 +1,97 @@
+#include "server/exports/export_factory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+#include "server/exports/volume_plan.hpp"
+#include "storage/log_line.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// Are these two served by one and the same volume?
+bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b) {
+    return a.size == b.size && a.devices == b.devices && a.layout == b.layout &&
+           a.stripe_size == b.stripe_size && a.provision == b.provision &&
+           a.page_size == b.page_size;
+}
+
+std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
+                                             DeviceRegistry& registry) {
+    const VolumePlan plan = plan_volume(options, registry);
+    auto made = storage::Volume::create(plan.options, plan.devices);
+    if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
+        throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
+    }
+    const std::string size = config::human_size(plan.options.size);
+    const std::string name = config::in_quotes(options.name);
+    if (!plan.instead_of_gpu.empty()) {
+        storage::LogLine(spdlog::level::warn)
+            .with("export", options.name)
+            .with("error", plan.instead_of_gpu)
+            .say(
+                "export {}: NO GPU ({}): serving {} of HOST memory instead; name a device to "
+                "choose",
+                name, plan.instead_of_gpu, size);
+    }
+    std::string names;
+    for (const storage::Device* device : plan.devices) {
+        names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", device->info().id,
+                             device->info().name);
+    }
+    storage::LogLine(spdlog::level::info)
+        .with("export", options.name)
+        .with("bytes", plan.options.size)
+        .with("device", names)
+        .say("export {}: {} on {}, {}, {}", name, size, names,
+             options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
+             options.provision == config::Provision::full ? "full" : "thin");
+    return std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+}
+
+// An export that has been replaced, and those before it, as far as anybody still holds them.
+std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Export>& replaced) {
+    std::vector<std::weak_ptr<const Export>> held{replaced};
+    std::copy_if(replaced->earlier.begin(), replaced->earlier.end(), std::back_inserter(held),
+                 [](const auto& each) { return !each.expired(); });
+    return held;
+}
+
+}  // namespace
+
+MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
+                         const ExportRegistry::Exports& current) {
+    MadeExports made;
+    for (const config::ExportOptions& wanted : options) {
+        const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
+            return old->info.name == wanted.name && same_volume(old->options, wanted);
+        });
+        if (kept != current.end() && (*kept)->options == wanted) {
+            made.exports.push_back(*kept);
+            continue;
+        }
+        auto next = std::make_shared<Export>();
+        next->options = wanted;
+        try {
+            next->volume = kept != current.end() ? (*kept)->volume : make_volume(wanted, devices);
+        } catch (const std::exception& error) {
+            made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
+            continue;
+        }
+        if (kept != current.end()) next->earlier = held_of(*kept);
+        next->info = {.name = wanted.name,
+                      .description = wanted.description,
+                      .size = next->volume->size(),
+                      .read_only = wanted.read_only};
+        made.exports.push_back(std::move(next));
+    }
+    return made;
+}
+
+}  // namespace gpunbd::server

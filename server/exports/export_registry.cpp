@@ -1,0 +1,37 @@
+#include "server/exports/export_registry.hpp"
+
+namespace gpunbd::server {
+
+void ExportRegistry::replace(Exports exports) {
+    auto next = std::make_shared<const Exports>(std::move(exports));
+    const std::lock_guard lock(mutex_);
+    exports_.swap(next);
+}
+
+std::shared_ptr<const ExportRegistry::Exports> ExportRegistry::snapshot() const {
+    const std::lock_guard lock(mutex_);
+    return exports_;
+}
+
+std::shared_ptr<const Export> ExportRegistry::open(std::string_view name) const {
+    const auto exports = snapshot();
+    for (const auto& candidate : *exports) {
+        if (candidate->info.name == name) return candidate;
+    }
+    return name.empty() && !exports->empty() ? exports->front() : nullptr;
+}
+
+std::vector<protocol::ExportInfo> ExportRegistry::list() const {
+    std::vector<protocol::ExportInfo> infos;
+    const auto exports = snapshot();
+    for (const auto& candidate : *exports) infos.push_back(candidate->info);
+    return infos;
+}
+
+std::optional<protocol::ExportInfo> ExportRegistry::find(std::string_view name) const {
+    const auto found = open(name);
+    if (!found) return std::nullopt;
+    return found->info;
+}
+
+}  // namespace gpunbd::server

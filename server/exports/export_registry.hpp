@@ -1,0 +1,31 @@
+// The exports that are offered now: a snapshot that is exchanged as a whole when the configuration
+// is loaded again, and that any thread may read.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "server/exports/export.hpp"
+
+namespace gpunbd::server {
+
+class ExportRegistry final : public protocol::ExportDirectory {
+ public:
+    // In the order in which they are listed; the first is also the default ("" asks for it).
+    using Exports = std::vector<std::shared_ptr<const Export>>;
+
+    void replace(Exports exports);
+    std::shared_ptr<const Exports> snapshot() const;
+    std::shared_ptr<const Export> open(std::string_view name) const;
+
+    std::vector<protocol::ExportInfo> list() const override;
+    std::optional<protocol::ExportInfo> find(std::string_view name) const override;
+
+ private:
+    mutable std::mutex mutex_;
+    std::shared_ptr<const Exports> exports_ = std::make_shared<const Exports>();
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,52 @@
+#include "server/exports/nvidia_card.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace gpunbd::server {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_word(const fs::path& path) {
+    std::ifstream file(path);
+    std::string word;
+    file >> word;
+    return word;
+}
+
+}  // namespace
+
+std::vector<std::string> nvidia_cards(const std::string& sysfs) {
+    std::vector<std::string> cards;
+    std::error_code error;
+    fs::directory_iterator devices(sysfs + "/bus/pci/devices", error);
+    for (; !error && devices != fs::directory_iterator(); devices.increment(error)) {
+        const bool nvidia = first_word(devices->path() / "vendor") == "0x10de";
+        const bool display = first_word(devices->path() / "class").starts_with("0x03");
+        if (nvidia && display) cards.push_back(devices->path().filename());
+    }
+    std::sort(cards.begin(), cards.end());
+    return cards;
+}
+
+std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cuda) {
+    if (cards.empty()) return {};
+    const std::string there = cards.size() == 1
+                                  ? fmt::format("an NVIDIA card is there ({})", cards[0])
+                                  : fmt::format("{} NVIDIA cards are there", cards.size());
+    if (built_with_cuda) {
+        return there +
+               ": install NVIDIA's driver, "
+               "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/";
+    }
+    return there +
+           ": install the CUDA Toolkit, 12.4 or later (tested with 13.0), "
+           "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/, and build gpunbd again";
+}
+
+}  // namespace gpunbd::server

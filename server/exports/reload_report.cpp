@@ -1,0 +1,106 @@
+#include "server/exports/reload_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+using Made = std::shared_ptr<const Export>;
+
+// Sessions hold the export that they opened, or one that had the same volume before it; one more
+// reference is the list's that `old` stands in.
+long clients_of(const Made& old) {
+    long clients = old.use_count() - 1;
+    for (const auto& earlier : old->earlier) clients += earlier.use_count();
+    return clients;
+}
+
+std::string what_becomes_of(const Made& old, const char* what) {
+    const long clients = clients_of(old);
+    if (clients == 0) return fmt::format("{} now", what);
+    return fmt::format("{} when {} client{} gone", what, clients, clients == 1 ? " has" : "s have");
+}
+
+std::string differences(const config::ExportOptions& a, const config::ExportOptions& b) {
+    std::vector<const char*> keys;
+    if (a.size != b.size) keys.push_back("size");
+    if (a.devices != b.devices) keys.push_back("devices");
+    if (a.layout != b.layout) keys.push_back("layout");
+    if (a.stripe_size != b.stripe_size) keys.push_back("stripe_size");
+    if (a.provision != b.provision) keys.push_back("provision");
+    if (a.page_size != b.page_size) keys.push_back("page_size");
+    if (a.description != b.description) keys.push_back("description");
+    if (a.read_only != b.read_only) keys.push_back("read_only");
+    return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+ReloadLine compare(const Made& old, const Made& now) {
+    const std::string& name = now->info.name;
+    const std::string quoted = config::in_quotes(name);
+    if (old->volume != now->volume) {
+        return {true, name,
+                fmt::format("reload: export {} is replaced by a new, empty one ({} changed); "
+                            "the old contents {}",
+                            quoted, differences(old->options, now->options),
+                            what_becomes_of(old, "are lost"))};
+    }
+    if (old->options == now->options) {
+        return {false, name, fmt::format("reload: export {} stays as it was", quoted)};
+    }
+    return {false, name,
+            fmt::format("reload: export {} keeps its contents; {} changed, for clients that "
+                        "connect from now on",
+                        quoted, differences(old->options, now->options))};
+}
+
+ExportRegistry::Exports::const_iterator named(const std::string& name,
+                                              const ExportRegistry::Exports& exports) {
+    return std::find_if(exports.begin(), exports.end(),
+                        [&](const Made& each) { return each->info.name == name; });
+}
+
+}  // namespace
+
+std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
+                                       const ExportRegistry::Exports& after) {
+    std::vector<ReloadLine> lines;
+    for (const Made& old : before) {
+        if (named(old->info.name, after) != after.end()) continue;
+        lines.push_back(
+            {true, old->info.name,
+             fmt::format("reload: export {} is removed; its contents {}",
+                         config::in_quotes(old->info.name), what_becomes_of(old, "are lost"))});
+    }
+    for (const Made& now : after) {
+        const auto old = named(now->info.name, before);
+        lines.push_back(old != before.end()
+                            ? compare(*old, now)
+                            : ReloadLine{false, now->info.name,
+                                         fmt::format("reload: export {} is new, {}",
+                                                     config::in_quotes(now->info.name),
+                                                     config::human_size(now->info.size))});
+    }
+    return lines;
+}
+
+std::vector<std::string> keys_that_wait(const config::Options& running,
+                                        const config::Options& loaded) {
+    std::vector<std::string> keys;
+    if (running.tcp != loaded.tcp || running.unix_sockets != loaded.unix_sockets) {
+        keys.emplace_back("listeners");
+    }
+    if (running.pipeline != loaded.pipeline) keys.emplace_back("pipeline");
+    if (running.threads != loaded.threads) keys.emplace_back("threads");
+    if (running.limits != loaded.limits) keys.emplace_back("limits");
+    if (running.log != loaded.log) keys.emplace_back("log");
+    if (running.trace != loaded.trace) keys.emplace_back("trace");
+    return keys;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,138 @@
+#include "server/exports/volume_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "config/size.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::uint64_t host_fallback = 1 * config::GiB;
+constexpr std::uint64_t sector = 512;  // bytes: what kernels count a disk's size in
+
+std::string ids_of(const std::vector<storage::Device*>& devices) {
+    std::string ids;
+    for (const storage::Device* device : devices) {
+        ids += (ids.empty() ? "" : ", ") + device->info().id;
+    }
+    return ids;
+}
+
+// Why less is available than is free.
+std::string reserve_of(const std::vector<storage::Device*>& devices) {
+    if (devices.size() > 1) return " beside their reserves";
+    const std::uint64_t reserve = devices.front()->info().reserve;
+    return reserve == 0 ? "" : " beside a reserve of " + config::human_size(reserve);
+}
+
+// A round size of at most `bytes`, as it can be written; rounded down by less than a tenth.
+std::string round_size(std::uint64_t bytes) {
+    std::uint64_t unit = 1;
+    while (bytes / unit >= 10 * 1024) unit *= 1024;
+    return config::format_size({.bytes = bytes / unit * unit});
+}
+
+// For people; exactly where it would look the same as what was asked.
+std::string size_beside(std::uint64_t available, std::uint64_t asked) {
+    const std::string rounded = config::human_size(available);
+    return rounded == config::human_size(asked) ? config::format_size({.bytes = available})
+                                                : rounded;
+}
+
+std::string nothing_available(const std::vector<storage::Device*>& devices) {
+    return fmt::format("no memory is available on {}{}; end what uses it, or set a smaller reserve",
+                       ids_of(devices), reserve_of(devices));
+}
+
+std::uint64_t share_in_bytes(std::uint32_t percent, const VolumePlan& plan,
+                             const std::vector<std::uint64_t>& available) {
+    const std::uint64_t stripe = plan.options.stripe_size;
+    std::uint64_t all = 0;
+    std::uint64_t min = ~std::uint64_t{0};
+    for (const std::uint64_t bytes : available) {
+        const std::uint64_t whole = bytes / plan.options.page_size * plan.options.page_size;
+        all += whole;
+        min = std::min(min, whole);
+    }
+    if (stripe != 0) all = min * available.size();
+    const std::uint64_t share = all / 100 * percent + all % 100 * percent / 100;
+    // A stripe is only as even as its unit.
+    const std::uint64_t unit = stripe != 0 ? stripe * available.size() : sector;
+    if (share >= unit) return share / unit * unit;
+    if (all == 0) throw std::runtime_error(nothing_available(plan.devices));
+    throw std::runtime_error(
+        fmt::format("{}% of the {} available on {} is less than {}; ask for more", percent,
+                    config::human_size(all), ids_of(plan.devices),
+                    stripe != 0 ? "one turn of the stripe" : "a sector of 512 bytes"));
+}
+
+}  // namespace
+
+std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOptions& options,
+                        const std::vector<storage::Device*>& devices) {
+    if (misfit.ran_out) {
+        return fmt::format(
+            "{} ran out of memory while {} were taken in full; ask for less, or for provision thin",
+            devices[*misfit.device]->info().id, config::human_size(misfit.asked));
+    }
+    const std::string asked = config::format_size({.bytes = misfit.asked});  // as it was written
+    const std::string available = size_beside(misfit.available, misfit.asked);
+    const std::string ask = misfit.largest == 0 ? "end what uses the rest, or set a smaller reserve"
+                                                : fmt::format("ask for at most {}, or for 100%",
+                                                              round_size(misfit.largest));
+    if (misfit.device) {
+        storage::Device* const lacking = devices[*misfit.device];
+        return fmt::format(
+            "{} do not fit as a stripe over {}: {} has to take {}, and has {} available{}; {}",
+            config::format_size({.bytes = options.size}), ids_of(devices), lacking->info().id,
+            asked, available, reserve_of({lacking}), ask);
+    }
+    if (misfit.available == 0) return nothing_available(devices);
+    return fmt::format("{} do not fit on {}: {} are available{}; {}", asked, ids_of(devices),
+                       available, reserve_of(devices), ask);
+}
+
+VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& registry,
+                       const Promised& promised) {
+    VolumePlan plan;
+    std::vector<std::string> ids = wanted.devices;
+    config::Size size = wanted.size.value_or(config::Size{.percent = 100});
+    if (ids.empty()) {
+        // No device was named: the first GPU, or the host, and of that little unless more is asked.
+        ids = DeviceRegistry::gpus(plan.instead_of_gpu);
+        ids.resize(ids.empty() ? 0 : 1);
+        if (ids.empty()) {
+            ids = {"host"};
+            if (!wanted.size) size = {.bytes = host_fallback};
+        }
+    }
+    std::vector<std::uint64_t> available;
+    for (const std::string& id : ids) {
+        storage::Device& device = registry.open(id);
+        plan.devices.push_back(&device);
+        const auto found = promised.find(&device);
+        const std::uint64_t gone = found == promised.end() ? 0 : found->second;
+        const std::uint64_t there = device.available();
+        available.push_back(there > gone ? there - gone : 0);
+    }
+    plan.options.page_size = wanted.page_size;
+    if (wanted.layout == config::LayoutKind::stripe) {
+        plan.options.stripe_size = wanted.stripe_size != 0 ? wanted.stripe_size : wanted.page_size;
+    }
+    plan.options.provision = wanted.provision == config::Provision::full ? storage::Provision::full
+                                                                         : storage::Provision::thin;
+    plan.options.size =
+        size.percent != 0 ? share_in_bytes(size.percent, plan, available) : size.bytes;
+    auto layout = storage::lay_out(plan.options, available);
+    if (const auto* misfit = std::get_if<storage::Misfit>(&layout)) {
+        throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
+    }
+    plan.layout = std::move(std::get<storage::Layout>(layout));
+    return plan;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,113 @@
+#include "server/listening/listener.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "server/listening/nbd_uri.hpp"
+#include "server/listening/tcp_address.hpp"
+#include "server/listening/unix_address.hpp"
+#include "storage/log_line.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int backlog = 1024;
+constexpr auto back_off = std::chrono::milliseconds(100);
+
+}  // namespace
+
+std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpListener& options) {
+    OwnedFd fd = bind_tcp(options);
+    // Two may bind before either listens.
+    if (::listen(fd.get(), backlog) != 0) throw tcp_error(options, errno);
+    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
+}
+
+std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
+                                                const config::UnixListener& options) {
+    OwnedFd fd = bind_unix(options);
+    std::unique_ptr<Listener> listener(
+        new Listener(io, fd.release(), name_of(options), options.path));
+    open_to_clients(options);
+    if (::listen(listener->socket_.native_handle(), backlog) != 0) {
+        throw std::runtime_error(
+            fmt::format("{}: cannot listen there: {}", listener->where_, std::strerror(errno)));
+    }
+    return listener;
+}
+
+std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
+    const std::string where = fmt::format("inherited socket {}", fd);
+    int listening = 0;
+    socklen_t length = sizeof listening;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
+        throw std::runtime_error(where +
+                                 ": it does not listen; only listening sockets can be used");
+    }
+    return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
+}
+
+Listener::Listener(asio::io_context& io, int fd, std::string where, std::string unlink_path)
+    : socket_(io, fd), where_(std::move(where)), unlink_path_(std::move(unlink_path)) {
+    socket_.native_non_blocking(true);
+}
+
+Listener::~Listener() { stop(); }
+
+std::optional<std::string> Listener::uri(const std::string& export_name) {
+    return listener_uri(socket_.native_handle(), export_name);
+}
+
+void Listener::start(OnAccept on_accept) {
+    spdlog::info("listening on {}", where_);
+    asio::co_spawn(socket_.get_executor(), accept(std::make_shared<OnAccept>(std::move(on_accept))),
+                   asio::detached);  // accept() handles its errors
+}
+
+// The coroutine may be resumed once more after the listener has gone: with an error, and then it
+// touches nothing.
+asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
+    asio::steady_timer timer(socket_.get_executor());
+    for (;;) {
+        const auto [error] = co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                                         asio::as_tuple(asio::use_awaitable));
+        if (error) co_return;
+        const int fd =
+            ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            (*on_accept)(fd, peer_of(fd, where_));
+        } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            const std::string why = std::strerror(errno);
+            storage::LogLine(spdlog::level::err)
+                .with("error", why)
+                .say("{}: accept: {}", where_, why);
+            timer.expires_after(back_off);
+            const auto [ignored] = co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+            static_cast<void>(ignored);
+            if (!socket_.is_open()) co_return;
+        }
+    }
+}
+
+void Listener::stop() noexcept {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    if (!unlink_path_.empty()) ::unlink(unlink_path_.c_str());
+    unlink_path_.clear();
+}
+
+}  // namespace gpunbd::server

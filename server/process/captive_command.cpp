@@ -1,0 +1,93 @@
+#include "server/process/captive_command.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "server/listening/nbd_uri.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr int signal_base = 128;  // what a shell adds to the number of a fatal signal
+
+}  // namespace
+
+CaptiveCommand::CaptiveCommand() {
+    const char* base = std::getenv("TMPDIR");
+    std::string pattern = fmt::format("{}/gpunbdXXXXXX", base != nullptr ? base : "/tmp");
+    if (::mkdtemp(pattern.data()) == nullptr) {
+        throw std::runtime_error(
+            fmt::format("--run: cannot make a directory for the socket, {}: {}", pattern,
+                        std::strerror(errno)));
+    }
+    directory_ = pattern;
+    socket_path_ = directory_ + "/socket";
+}
+
+CaptiveCommand::~CaptiveCommand() {
+    ::unlink(socket_path_.c_str());
+    ::rmdir(directory_.c_str());
+}
+
+void CaptiveCommand::start(const std::string& command, const std::string& export_name) {
+    std::vector<std::string> environment;
+    for (char** entry = ::environ; *entry != nullptr; ++entry) {
+        const std::string_view each(*entry);
+        if (!each.starts_with("uri=") && !each.starts_with("unixsocket=")) {
+            environment.emplace_back(each);
+        }
+    }
+    environment.push_back("uri=" + unix_uri(socket_path_, export_name));
+    environment.push_back("unixsocket=" + socket_path_);
+    std::vector<char*> pointers;
+    pointers.reserve(environment.size() + 1);
+    for (std::string& entry : environment) pointers.push_back(entry.data());
+    pointers.push_back(nullptr);
+    std::string shell = "/bin/sh";
+    std::string option = "-c";
+    std::string text = command;
+    const std::array<char*, 4> arguments{shell.data(), option.data(), text.data(), nullptr};
+    // The command gets signals as usual, whatever this process blocks or ignores.
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    sigset_t none;
+    ::sigemptyset(&none);
+    sigset_t defaults;
+    ::sigfillset(&defaults);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    const int error = ::posix_spawn(&pid_, shell.c_str(), nullptr, &attributes, arguments.data(),
+                                    pointers.data());
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0) {
+        throw std::runtime_error(
+            fmt::format("--run: cannot start {}: {}", shell, std::strerror(error)));
+    }
+}
+
+void CaptiveCommand::terminate() const {
+    if (pid_ > 0) ::kill(pid_, SIGTERM);
+}
+
+bool CaptiveCommand::ended(int& exit_status) {
+    int status = 0;
+    if (pid_ < 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    pid_ = -1;
+    exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
+    return true;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,115 @@
+#include "server/process/preflight.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "config/size.hpp"
+#include "server/exports/volume_plan.hpp"
+#include "server/listening/create_error.hpp"
+#include "server/listening/file_owner.hpp"
+#include "server/listening/tcp_address.hpp"
+#include "server/listening/unix_address.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+class Preflight {
+ public:
+    void run(const config::Options& options) {
+        for (std::size_t i = 0; i != options.tcp.size(); ++i) {
+            try_tcp(fmt::format("listeners.tcp[{}]", i), options.tcp[i]);
+        }
+        for (std::size_t i = 0; i != options.unix_sockets.size(); ++i) {
+            try_unix(fmt::format("listeners.unix[{}]", i), options.unix_sockets[i]);
+        }
+        DeviceRegistry devices(options.devices, false);
+        Promised promised;
+        for (std::size_t i = 0; i != options.exports.size(); ++i) {
+            try_export(fmt::format("exports[{}]", i), options.exports[i], devices, promised);
+        }
+    }
+    std::vector<Finding> take() { return std::move(findings_); }
+
+ private:
+    void fail(std::string key, std::string text) {
+        findings_.push_back({true, std::move(key), std::move(text)});
+    }
+    void note(std::string key, std::string text) {
+        findings_.push_back({false, std::move(key), std::move(text)});
+    }
+
+    // True: a server of ours has it, as it well may while its file is checked.
+    bool noted_as_ours(const std::string& key, const AddressError& error) {
+        if (error.kind != AddressError::Kind::taken || error.holder.program != "gpunbd") {
+            return false;
+        }
+        note(key, fmt::format("not tried: it is in use{}; fine if that one serves this file",
+                              error.holder.by()));
+        return true;
+    }
+
+    void try_tcp(const std::string& key, const config::TcpListener& options) {
+        try {
+            static_cast<void>(bind_tcp(options));
+        } catch (const AddressError& error) {
+            if (options.optional && error.kind == AddressError::Kind::absent) {
+                note(key, fmt::format("{}: left out", error.what()));
+            } else if (!noted_as_ours(key, error)) {
+                fail(key, error.what());
+            }
+        }
+    }
+
+    void try_unix(const std::string& key, const config::UnixListener& options) {
+        try {
+            is_stale_socket(options);
+            const std::string why_not = cannot_create(options.path);
+            if (!why_not.empty()) fail(key + ".path", why_not);
+        } catch (const AddressError& error) {
+            if (!noted_as_ours(key + ".path", error)) fail(key + ".path", error.what());
+        }
+        if (options.owner.empty()) return;
+        try {
+            if (!may_give_to(find_owner(options.owner))) {
+                note(key + ".owner",
+                     fmt::format("not tried: uid {} may not give files to {}; serve as root",
+                                 ::geteuid(), options.owner));
+            }
+        } catch (const std::runtime_error& error) {
+            fail(key + ".owner", error.what());
+        }
+    }
+
+    void try_export(const std::string& key, const config::ExportOptions& options,
+                    DeviceRegistry& devices, Promised& promised) {
+        try {
+            const VolumePlan plan = plan_volume(options, devices, promised);
+            if (!plan.instead_of_gpu.empty()) {
+                note(key + ".devices",
+                     fmt::format("no GPU can be used ({}): {} of host memory would be served",
+                                 plan.instead_of_gpu, config::human_size(plan.options.size)));
+            }
+            if (plan.options.provision != storage::Provision::full) return;
+            for (std::uint32_t i = 0; i != plan.devices.size(); ++i) {
+                promised[plan.devices[i]] += plan.layout.pages_on(i) * plan.options.page_size;
+            }
+        } catch (const std::exception& error) {
+            fail(key, error.what());
+        }
+    }
+
+    std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::vector<Finding> try_out(const config::Options& options) {
+    Preflight preflight;
+    preflight.run(options);
+    return preflight.take();
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,302 @@
+#include "server/process/server.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <stdexcept>
+
+#include "config/yaml_file.hpp"
+#include "server/exports/export_factory.hpp"
+#include "server/exports/reload_report.hpp"
+#include "server/listening/address_error.hpp"
+#include "server/listening/nbd_uri.hpp"
+#include "server/listening/socket_activation.hpp"
+#include "server/process/numa.hpp"
+#include "storage/log_line.hpp"
+#include "storage/signals_blocked.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto drain_poll = std::chrono::milliseconds(20);
+
+std::uint32_t worker_count(const config::Options& options) {
+    return options.threads != 0 ? options.threads
+                                : std::max(1U, std::thread::hardware_concurrency());
+}
+
+storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline) {
+    storage::ChannelOptions channels;
+    channels.chunk_size = static_cast<std::uint32_t>(pipeline.chunk_size.value_or(0));
+    channels.slots = pipeline.slots;
+    channels.pinned = pipeline.pinned;
+    return channels;
+}
+
+// Every connection is a descriptor; the usual soft limit of 1024 is there for programs that use
+// select().
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+Server::Server(const config::ServeCommand& command, config::Options options)
+    : command_(command),
+      options_(std::move(options)),
+      devices_(options_.devices, true),
+      limits_{.handshake = options_.limits.handshake,
+              .in_flight = options_.limits.in_flight_per_connection,
+              .farewell = options_.limits.drain},
+      io_(1),
+      signals_(io_),
+      drain_timer_(io_) {}
+
+Server::~Server() {
+    for (const auto& worker : workers_) worker->stop();
+    for (std::thread& thread : threads_) {
+        if (thread.joinable()) thread.join();
+    }
+}
+
+int Server::run() {
+    ::signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    signals_.add(SIGTERM);
+    signals_.add(SIGINT);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    outlives_terminal_ = hangup.sa_handler == SIG_IGN;  // started by nohup
+    if (command_.config_file || !outlives_terminal_) signals_.add(SIGHUP);
+    signals_.add(SIGUSR1);
+    if (command_.run) {
+        captive_.emplace();
+        signals_.add(SIGCHLD);
+    }
+    if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
+    // A port that is taken ends the start before a GPU is touched. Clients that come before the
+    // exports are there wait in the backlog.
+    open_listeners();
+    make_first_exports();
+    start_workers();
+    wait_for_signal();
+    for (const auto& listener : listeners_) {
+        listener->start([this](int fd, Peer peer) { accepted(fd, std::move(peer)); });
+    }
+    if (pidfile_) pidfile_->publish();
+    if (captive_) {
+        captive_->start(*command_.run, options_.exports.front().name);
+    } else {
+        announce();
+    }
+    io_.run();  // from here on clients are accepted
+    print_trace();
+    return exit_code_;
+}
+
+void Server::make_first_exports() {
+    MadeExports made = make_exports(options_.exports, devices_, {});
+    if (!made.problems.empty()) {
+        for (std::size_t i = 0; i + 1 < made.problems.size(); ++i) {
+            spdlog::error("{}", made.problems[i]);
+        }
+        throw std::runtime_error(made.problems.back());
+    }
+    exports_.replace(std::move(made.exports));
+}
+
+void Server::open_listeners() {
+    const std::vector<int> inherited = take_inherited_sockets();
+    if (captive_) {
+        config::UnixListener own;
+        own.path = captive_->socket_path();
+        listeners_.push_back(Listener::unix_socket(io_, own));
+    } else if (!inherited.empty()) {
+        for (const int fd : inherited) listeners_.push_back(Listener::inherited(io_, fd));
+    } else {
+        for (const auto& tcp : options_.tcp) open_tcp(tcp);
+        for (const auto& path : options_.unix_sockets) {
+            listeners_.push_back(Listener::unix_socket(io_, path));
+        }
+    }
+}
+
+void Server::open_tcp(const config::TcpListener& tcp) {
+    try {
+        listeners_.push_back(Listener::tcp(io_, tcp));
+    } catch (const AddressError& error) {
+        if (!tcp.optional || error.kind != AddressError::Kind::absent) throw;
+        spdlog::warn("{}: left out", error.what());
+    }
+}
+
+void Server::start_workers() {
+    const std::uint32_t count = worker_count(options_);
+    const std::uint64_t in_flight = options_.limits.in_flight / count;
+    const std::vector<int> nodes = devices_.numa_nodes();
+    const storage::SignalsBlocked blocked;
+    for (std::uint32_t i = 0; i != count; ++i) {
+        workers_.push_back(std::make_unique<Worker>(channel_options(options_.pipeline), in_flight,
+                                                    options_.trace));
+        const int node = nodes.empty() ? -1 : nodes[i % nodes.size()];
+        threads_.emplace_back([worker = workers_.back().get(), node] {
+            stay_on_node(node);
+            worker->run();
+        });
+        ::pthread_setname_np(threads_.back().native_handle(), fmt::format("worker {}", i).c_str());
+    }
+}
+
+void Server::announce() {
+    const std::optional<std::string> uri =
+        listeners_.empty() ? std::nullopt : listeners_.front()->uri(options_.exports.front().name);
+    if (uri) {
+        spdlog::info("ready: {} (try: nbdinfo {})", *uri, shell_word(*uri));
+    } else {
+        spdlog::info("ready");
+    }
+}
+
+void Server::accepted(int fd, Peer peer) {
+    std::uint32_t connections = 0;
+    Worker* least = workers_.front().get();
+    for (const auto& worker : workers_) {
+        connections += worker->connections();
+        if (worker->connections() < least->connections()) least = worker.get();
+    }
+    if (connections >= options_.limits.connections) {
+        storage::LogLine(spdlog::level::warn)
+            .with("peer", peer.text())
+            .say("{}: refused: {} connections are open, the limit", peer.text(), connections);
+        ::close(fd);
+        return;
+    }
+    least->serve(fd, std::move(peer), exports_, limits_);
+}
+
+void Server::wait_for_signal() {
+    signals_.async_wait([this](boost::system::error_code error, int signal) {
+        if (error) return;
+        on_signal(signal);
+        wait_for_signal();
+    });
+}
+
+void Server::on_signal(int signal) {
+    if (signal == SIGCHLD) {
+        if (captive_ && captive_->ended(exit_code_)) begin_drain();
+    } else if (signal == SIGHUP) {
+        on_hangup();
+    } else if (signal == SIGUSR1) {
+        print_trace();
+    } else if (draining_) {
+        drain_until_ = std::chrono::steady_clock::now();  // told twice: at once
+    } else {
+        end();
+    }
+}
+
+// One signal has two meanings: read the file again, and: the terminal has been closed.
+void Server::on_hangup() {
+    if (draining_) return;  // a terminal that closes may send it more than once
+    if (!command_.config_file) {
+        spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
+        end();
+    } else if (terminal_.gone() && !outlives_terminal_) {
+        spdlog::info("SIGHUP: the terminal has been closed, so the server ends");
+        end();
+    } else {
+        reload();
+    }
+}
+
+void Server::end() {
+    if (captive_) captive_->terminate();
+    begin_drain();
+}
+
+void Server::reload() {
+    config::Loaded loaded = config::load_file(*command_.config_file);
+    if (!loaded.problems.empty()) {
+        for (const auto& problem : loaded.problems) spdlog::error("{}", problem.text());
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        return;
+    }
+    command_.overrides.apply_to(loaded.options);
+    devices_.set_options(loaded.options.devices);
+    const auto before = exports_.snapshot();
+    MadeExports made = make_exports(loaded.options.exports, devices_, *before);
+    if (!made.problems.empty()) {
+        for (const std::string& problem : made.problems) spdlog::error("{}", problem);
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        devices_.set_options(options_.devices);
+        return;
+    }
+    exports_.replace(std::move(made.exports));
+    options_.exports = loaded.options.exports;
+    options_.devices = loaded.options.devices;
+    for (const ReloadLine& line : report_exports(*before, *exports_.snapshot())) {
+        storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
+            .with("export", line.name)
+            .say("{}", line.text);
+    }
+    std::vector<std::string> waiting = keys_that_wait(options_, loaded.options);
+    for (const std::string& id : devices_.opened_otherwise()) {
+        waiting.push_back("devices: " + id);
+    }
+    if (!waiting.empty()) {
+        spdlog::warn("reload: what is changed in {} takes effect at the next start",
+                     fmt::join(waiting, ", "));
+    }
+    spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
+}
+
+void Server::print_trace() {
+    std::vector<const Trace*> traces;
+    for (const auto& worker : workers_) {
+        if (worker->trace() != nullptr) traces.push_back(worker->trace());
+    }
+    if (!traces.empty()) spdlog::info("trace of all workers\n{}", describe_traces(traces));
+}
+
+void Server::begin_drain() {
+    if (draining_) return;
+    draining_ = true;
+    spdlog::info("stopping: answering what is in flight");
+    for (const auto& listener : listeners_) listener->stop();
+    for (const auto& worker : workers_) worker->drain_sessions();
+    drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
+    drained_or_wait();
+}
+
+void Server::drained_or_wait() {
+    const bool no_time = std::chrono::steady_clock::now() >= drain_until_;
+    const bool drained = std::all_of(workers_.begin(), workers_.end(),
+                                     [](const auto& worker) { return worker->connections() == 0; });
+    // The command's exit status is ours.
+    if (drained && (no_time || !captive_ || !captive_->running())) {
+        signals_.cancel();
+        io_.stop();
+        return;
+    }
+    if (no_time) {
+        for (const auto& worker : workers_) worker->cut_sessions();
+    }
+    drain_timer_.expires_after(drain_poll);
+    drain_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) drained_or_wait();
+    });
+}
+
+}  // namespace gpunbd::server

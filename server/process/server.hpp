@@ -1,0 +1,71 @@
+// The server's life: devices and exports, workers, listeners, signals; reload and drain.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "config/command_line.hpp"
+#include "server/exports/device_registry.hpp"
+#include "server/exports/export_registry.hpp"
+#include "server/listening/listener.hpp"
+#include "server/process/captive_command.hpp"
+#include "server/process/controlling_terminal.hpp"
+#include "server/process/pidfile.hpp"
+#include "server/worker/worker.hpp"
+
+namespace gpunbd::server {
+
+class Server {
+ public:
+    // `options` are what `command` and its file say together.
+    Server(const config::ServeCommand& command, config::Options options);
+    ~Server();
+
+    // Serves until it is told to stop; the process's exit code. Throws std::runtime_error with one
+    // clear line where it cannot start.
+    int run();
+
+ private:
+    void make_first_exports();
+    void open_listeners();
+    void open_tcp(const config::TcpListener& tcp);
+    void start_workers();
+    void announce();
+    void accepted(int fd, Peer peer);
+    void wait_for_signal();
+    void on_signal(int signal);
+    void on_hangup();
+    void end();
+    void reload();
+    void print_trace();
+    void begin_drain();
+    void drained_or_wait();
+
+    const config::ServeCommand command_;
+    config::Options options_;
+    DeviceRegistry devices_;
+    ExportRegistry exports_;
+    SessionLimits limits_;
+    boost::asio::io_context io_;
+    boost::asio::signal_set signals_;
+    boost::asio::steady_timer drain_timer_;
+    std::optional<CaptiveCommand> captive_;
+    std::optional<Pidfile> pidfile_;
+    std::vector<std::unique_ptr<Listener>> listeners_;
+    std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
+    std::vector<std::thread> threads_;
+    const ControllingTerminal terminal_;
+    bool outlives_terminal_ = false;
+    bool draining_ = false;
+    std::chrono::steady_clock::time_point drain_until_;
+    int exit_code_ = 0;
+};
+
+}  // namespace gpunbd::server

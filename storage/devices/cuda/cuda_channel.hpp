@@ -1,0 +1,115 @@
+// One worker's way to one GPU. Between two polls copies gather; at the second each takes the path
+// that the policy names: small ones together in one kernel, long ones through the copy engines, a
+// few by the CPU itself. Ends are seen by polling words in pinned memory; nothing here waits,
+// allocates, or depends on a host callback.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+
+#include "storage/devices/cuda/copy_kernel.hpp"
+#include "storage/devices/cuda/cuda_memory.hpp"
+#include "storage/devices/cuda/device_state.hpp"
+#include "storage/devices/cuda/persistent_copier.hpp"
+#include "storage/devices/cuda/stream_counter.hpp"
+#include "storage/devices/device.hpp"
+#include "storage/devices/gpu/policy.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class CudaChannel final : public Channel {
+ public:
+    // Throws std::runtime_error. `state` outlives the channel.
+    CudaChannel(const ChannelOptions& options, DeviceState& state, const Policy& policy,
+                MailboxMemory mailbox);
+    // Waits for copies in flight, which still touch the channel's staging memory.
+    ~CudaChannel() override;
+
+    // Not while copies are in flight.
+    void set_policy(const Policy& policy);
+
+    bool receives_into(const Slab& slab, std::uint32_t length) const override;
+    bool sends_from(const Slab&, std::uint32_t) const override { return false; }
+
+ protected:
+    void progress(CopyQueue& queued) override;
+
+ private:
+    // Copies that wait to be submitted.
+    struct Waiting {
+        CopyQueue copies;
+        std::uint32_t count = 0;
+        std::uint64_t bytes = 0;
+
+        void push(Copy& copy);
+        Copy* pop();
+    };
+    // One kernel launch in the making: copies lie in the stream's open group.
+    struct Batch {
+        StreamCounter* stream = nullptr;  // null: none is being made
+        std::uint32_t count = 0;
+        std::array<CopyUnit, max_copy_units> units{};
+    };
+
+    static constexpr std::size_t kernel_streams = 4;
+    static constexpr std::uint32_t launches_per_stream = 2;  // the second starts as the first ends
+    enum Engine : std::size_t { to_host, to_device, zeroing, engines };
+    static Engine engine_of(Copy::Kind kind);
+
+    void warm_up();
+
+    void sort(CopyQueue& queued);
+    Load load_of(const Waiting& waiting) const;
+    void submit(Waiting& waiting);
+    // `waiting_bytes`: of all copies that wait with this one.
+    CopyPath path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes);
+    bool has_place(const Copy& copy, CopyPath path);
+    void copy_by_cpu(Copy& copy);
+    void add_to_engine(Copy& copy);
+    cudaError_t start_on_engine(const Copy& copy, cudaStream_t stream) const;
+    void close_group(Engine engine);
+    // False: there is none now.
+    bool make_place_in_batch(const Copy& copy);
+    void add_to_batch(Copy& copy);
+    void post_to_persistent_kernel();
+    void wake_persistent_kernel();
+    // The persistent kernel could not be launched: nothing serves what has been posted, nor what
+    // will be.
+    void fail_persistent_kernel(cudaError_t error);
+    StreamCounter* free_kernel_stream();
+    void launch_batch();
+    // The copy could not be started.
+    void refuse(Copy& copy, cudaError_t error, cudaStream_t stream);
+
+    void collect();
+    void finish_all(CopyQueue& ended);
+    void look_for_errors();
+    void fail_everything(CopyQueue& queued);
+
+    DeviceState& state_;
+    Policy policy_;
+    std::uint32_t max_for_kernel_ = 0;
+    PinnedMemory staging_;
+    PinnedMemory words_;
+    DeviceMemory scratch_;
+    const bool has_persistent_kernel_;
+    PersistentCopier persistent_;
+    std::array<StreamCounter, kernel_streams> kernels_;
+    std::array<StreamCounter, engines> engines_;
+
+    Waiting small_reads_;
+    Waiting small_writes_;  // and zeroes
+    Waiting long_;
+    Batch batch_;
+    std::array<std::uint32_t, engines> open_bytes_{};  // in the engines' open groups
+
+    bool wake_persistent_kernel_ = false;
+    std::chrono::steady_clock::time_point slept_through_{};  // a copy that found the kernel gone
+
+    bool failure_logged_ = false;
+    std::uint32_t polls_ = 0;
+    std::chrono::steady_clock::time_point looked_{};
+};
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,376 @@
+#include "storage/devices/cuda/cuda_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "storage/devices/cuda/cuda_channel.hpp"
+#include "storage/devices/cuda/cuda_device_class.hpp"
+#include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/gpu/pci.hpp"
+#include "storage/log_line.hpp"
+#include "storage/store.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+constexpr std::uint64_t min_reserve = 256 << 20;  // bytes
+constexpr std::uint64_t reserve_divisor = 32;     // about 3%
+constexpr auto free_memory_is_fresh = std::chrono::milliseconds(100);
+constexpr std::uint64_t probe_bytes = 2 << 20;
+constexpr std::uint64_t mailbox_bytes = 64 << 10;
+constexpr std::uint32_t persistent_channels_wanted = 16;  // before their kernels get more blocks
+constexpr std::uint32_t min_persistent_blocks = 4;
+
+std::string pci_address(int ordinal) {
+    std::array<char, 32> text{};
+    check(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), ordinal),
+          "the device has no PCI address");
+    std::string address(text.data());
+    std::transform(address.begin(), address.end(), address.begin(),
+                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    return address;
+}
+
+std::byte* device_pointer(const Slab& slab, std::uint64_t offset) {
+    return reinterpret_cast<std::byte*>(slab.address + offset);
+}
+
+}  // namespace
+
+int cuda_device_count(std::string& why_none) noexcept {
+    try {
+        int count = 0;
+        const cudaError_t error = cudaGetDeviceCount(&count);
+        if (error == cudaSuccess && count > 0) return count;
+        static_cast<void>(cudaGetLastError());
+        int driver = 0;
+        static_cast<void>(cudaDriverGetVersion(&driver));
+        if (driver == 0) {
+            why_none = "no NVIDIA driver is installed (there is no libcuda.so.1)";
+        } else if (error == cudaErrorInsufficientDriver) {
+            why_none = fmt::format(
+                "the NVIDIA driver supports CUDA {}.{}, this program needs {}.{}", driver / 1000,
+                driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        } else if (error == cudaSuccess || error == cudaErrorNoDevice) {
+            why_none = "the NVIDIA driver sees no GPU";
+        } else {
+            why_none = to_text(error);
+        }
+    } catch (...) {  // no memory for a message
+    }
+    return 0;
+}
+
+CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOptions& options)
+    : Device(number), options_(options), state_(ordinal) {
+    describe();
+    service_ = Stream(ordinal, Stream::Priority::normal);
+    const std::string why_not = open_mapping();
+    state_.mapped = vulkan_ != nullptr;
+    info_.access =
+        state_.mapped
+            ? "mapped: writes are received into GPU memory, reads by kernels, copy engines "
+              "and streaming loads"
+            : "not mapped (" + why_not + "): by kernels and copy engines";
+    const std::string why_not_persistent_kernel = allow_persistent_kernel();
+    if (!why_not_persistent_kernel.empty()) {
+        info_.access += "; no persistent kernel (" + why_not_persistent_kernel + ")";
+    }
+    LogLine(spdlog::level::info)
+        .with("device", info_.id)
+        .say("{}: {}, {}", info_.id, info_.name, info_.access);
+}
+
+CudaDevice::~CudaDevice() {
+    use_device(state_.ordinal);
+    for (auto& [handle, memory] : mapped_slabs_) vulkan_->release(memory);
+}
+
+void CudaDevice::describe() {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, state_.ordinal), "the device cannot be described");
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "the device's memory cannot be told");
+    std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
+    info_.id = state_.id;
+    info_.name = properties.name;
+    info_.address = pci_address(state_.ordinal);
+    const PciFacts facts = read_pci_facts(info_.address);
+    info_.link = facts.link;
+    info_.numa_node = state_.numa_node = facts.numa_node;
+    info_.copy_engines = properties.asyncEngineCount;
+    info_.total = total;
+    info_.reserve =
+        options_.reserve.value_or(std::max<std::uint64_t>(min_reserve, total / reserve_divisor));
+}
+
+// --- mapping -------------------------------------------------------------------------------------
+
+std::string CudaDevice::open_mapping() {
+    if (options_.mapped == 0U) return "switched off";
+    std::string why_not;
+    vulkan_ = VulkanMemory::open(uuid_, why_not);
+    if (vulkan_ != nullptr) why_not = try_mapping();
+    if (!why_not.empty()) vulkan_.reset();
+    return why_not;
+}
+
+std::string CudaDevice::try_mapping() {
+    MappedMemory memory;
+    std::string why_not;
+    if (!vulkan_->allocate(probe_bytes, memory, why_not)) return why_not;
+    constexpr std::size_t length = 4096;
+    std::array<std::byte, length> expected{};
+    std::array<std::byte, length> seen{};
+    expected.fill(std::byte{0x5a});
+    cudaError_t error = cudaMemsetAsync(memory.device, 0x5a, probe_bytes, service_.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
+    load_streaming(seen.data(), memory.cpu + probe_bytes - length, length);
+    if (error == cudaSuccess && seen != expected) why_not = "the CPU does not see what CUDA writes";
+
+    for (std::size_t i = 0; i < length; ++i) expected[i] = static_cast<std::byte>(i * 7);
+    store_streaming(memory.cpu, expected.data(), length);
+    store_fence();
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(seen.data(), memory.device, length, cudaMemcpyDeviceToHost,
+                                service_.get());
+    }
+    if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
+    if (error == cudaSuccess && seen != expected) why_not = "CUDA does not see what the CPU writes";
+    if (error != cudaSuccess) why_not = to_text(error);
+    vulkan_->release(memory);
+    return why_not;
+}
+
+// --- persistent kernels --------------------------------------------------------------------------
+
+std::string CudaDevice::allow_persistent_kernel() {
+    if (!options_.persistent_kernel) return "switched off";
+    const auto attribute = [&](cudaDeviceAttr name) {
+        int value = 0;
+        check(cudaDeviceGetAttribute(&value, name, state_.ordinal),
+              "a device attribute is unknown");
+        return value;
+    };
+    // A running kernel sees what the CPU stores into the mapping, and sees it in order, only where
+    // the GPU promises that for all writes that reach it from the bus.
+    if (state_.mapped &&
+        attribute(cudaDevAttrGPUDirectRDMAWritesOrdering) < cudaGPUDirectRDMAWritesOrderingOwner) {
+        return "the GPU does not order writes from the bus for running kernels";
+    }
+    // At most half of what can run at once lingers: other kernels must find room.
+    const int per_processor =
+        attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / persistent_block_threads;
+    const auto room =
+        static_cast<std::uint32_t>(attribute(cudaDevAttrMultiProcessorCount) * per_processor / 2);
+    std::uint32_t blocks = max_persistent_blocks;
+    while (blocks > min_persistent_blocks && room / blocks < persistent_channels_wanted)
+        blocks /= 2;
+    state_.persistent_kernel_blocks = blocks;
+    state_.persistent_kernel_places = static_cast<std::int32_t>(room / blocks);
+    return {};
+}
+
+// --- slabs ---------------------------------------------------------------------------------------
+
+// With the lock held.
+std::uint64_t CudaDevice::free_memory() const {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - free_seen_at_ < free_memory_is_fresh) return free_seen_;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    use_device(state_.ordinal);
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        free = 0;
+    }
+    free_seen_ = free;
+    free_seen_at_ = now;
+    return free;
+}
+
+std::uint64_t CudaDevice::available() const {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t free = free_memory();
+    const std::uint64_t capacity =
+        options_.capacity.value_or(std::numeric_limits<std::uint64_t>::max());
+    const std::uint64_t own = capacity > allocated_bytes_ ? capacity - allocated_bytes_ : 0;
+    return std::min(own, free > info_.reserve ? free - info_.reserve : 0);
+}
+
+Status CudaDevice::allocate(std::uint64_t bytes, Provision provision, Slab& out) {
+    if (failed()) return Status::io_error;
+    Slab slab;
+    {
+        const std::lock_guard lock(mutex_);
+        use_device(state_.ordinal);
+        if (allocated_bytes_ + bytes > options_.capacity.value_or(~std::uint64_t{0}) ||
+            free_memory() < bytes + info_.reserve) {
+            return Status::no_space;
+        }
+        if (!allocate_mapped(bytes, slab)) {
+            if (const Status status = allocate_plain(bytes, slab); status != Status::ok) {
+                return status;
+            }
+        }
+        slab.bytes = bytes;
+        slab.resident = provision == Provision::full;
+        allocated_bytes_ += bytes;
+        free_seen_ -= std::min(free_seen_, bytes);
+    }
+    if (const Status status = clear(slab, 0, bytes); status != Status::ok) {
+        release(slab);
+        return status;
+    }
+    out = slab;
+    return Status::ok;
+}
+
+// With the lock held. False: a plain slab serves.
+bool CudaDevice::allocate_mapped(std::uint64_t bytes, Slab& out) {
+    if (vulkan_ == nullptr || mapping_exhausted_) return false;
+    MappedMemory memory;
+    std::string why_not;
+    if (mapped_bytes_ + bytes > options_.mapped.value_or(~std::uint64_t{0})) {
+        why_not = "that is the limit set";
+    } else if (!vulkan_->allocate(bytes, memory, why_not)) {
+        mapping_exhausted_ = true;
+    }
+    if (memory.device == nullptr) {
+        if (!exhaustion_logged_) {
+            LogLine(spdlog::level::warn)
+                .with("device", state_.id)
+                .with("bytes", mapped_bytes_)
+                .say("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
+                     state_.id, mapped_bytes_ >> 20, why_not);
+        }
+        exhaustion_logged_ = true;
+        return false;
+    }
+    const std::uint64_t handle = next_handle_++;
+    mapped_slabs_.emplace(handle, memory);
+    mapped_bytes_ += bytes;
+    out.cpu = memory.cpu;
+    out.address = reinterpret_cast<std::uintptr_t>(memory.device);
+    out.handle = handle;
+    return true;
+}
+
+// With the lock held.
+Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        static_cast<void>(cudaGetLastError());
+        return Status::no_space;
+    }
+    if (error != cudaSuccess) return failure(error, fmt::format("allocating {} KiB", bytes >> 10));
+    out.address = reinterpret_cast<std::uintptr_t>(memory);
+    return Status::ok;
+}
+
+void CudaDevice::release(Slab& slab) noexcept {
+    const std::lock_guard lock(mutex_);
+    use_device(state_.ordinal);
+    if (slab.handle == 0) {
+        cudaFree(device_pointer(slab, 0));
+        static_cast<void>(cudaGetLastError());
+    } else if (const auto found = mapped_slabs_.find(slab.handle); found != mapped_slabs_.end()) {
+        vulkan_->release(found->second);
+        mapped_slabs_.erase(found);
+        mapped_bytes_ -= slab.bytes;
+        mapping_exhausted_ = false;
+    }
+    allocated_bytes_ -= slab.bytes;
+    free_seen_at_ = {};
+    slab = Slab{};
+}
+
+Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
+    if (failed()) return Status::io_error;
+    const std::lock_guard lock(service_mutex_);
+    use_device(state_.ordinal);
+    cudaError_t error = cudaMemsetAsync(device_pointer(slab, offset), 0, bytes, service_.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
+    if (error == cudaSuccess) return Status::ok;
+    return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,
+                                      slab.address + offset));
+}
+
+Status CudaDevice::failure(cudaError_t error, const std::string& what) {
+    if (context_lost(service_.get())) {
+        state_.fail(to_text(error), what);
+    } else {
+        const std::string why = to_text(error);
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .with("error", why)
+            .say("{}: {} failed: {}", state_.id, what, why);
+    }
+    return Status::io_error;
+}
+
+// --- channels ------------------------------------------------------------------------------------
+
+std::unique_ptr<Channel> CudaDevice::open_channel(const ChannelOptions& options) {
+    return open_cuda_channel(options, policy_);
+}
+
+std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions& options,
+                                                           const Policy& policy) {
+    ChannelOptions tuned = options;
+    if (tuned.chunk_size == 0) {
+        // One client may hold half of the staging memory, and should keep its slots busy with that.
+        const std::uint64_t max = tuned.pinned / 2 / tuned.slots;
+        tuned.chunk_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_size_, max));
+    }
+    return std::make_unique<CudaChannel>(tuned, state_, policy, make_mailbox());
+}
+
+// In GPU memory, where the kernel finds it at once; without a mapping the kernel has to look over
+// the bus.
+MailboxMemory CudaDevice::make_mailbox() {
+    use_device(state_.ordinal);
+    const std::lock_guard lock(mutex_);
+    MappedMemory memory;
+    std::string why_not;
+    if (vulkan_ != nullptr && vulkan_->allocate(mailbox_bytes, memory, why_not)) {
+        auto owner = std::shared_ptr<void>(memory.cpu, [this, memory](void*) mutable {
+            use_device(state_.ordinal);
+            const std::lock_guard relock(mutex_);
+            vulkan_->release(memory);
+        });
+        std::memset(memory.cpu, 0, sizeof(Mailbox));
+        store_fence();
+        return {.cpu = reinterpret_cast<Mailbox*>(memory.cpu),
+                .device = reinterpret_cast<Mailbox*>(memory.device),
+                .owner = std::move(owner)};
+    }
+    auto pinned = std::make_shared<PinnedMemory>(state_.ordinal, sizeof(Mailbox), state_.numa_node);
+    auto* const mailbox = reinterpret_cast<Mailbox*>(pinned->get());
+    return {.cpu = mailbox, .device = mailbox, .owner = std::move(pinned)};
+}
+
+std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
+                                         const CudaDeviceOptions& options) {
+    try {
+        return std::make_unique<CudaDevice>(number, ordinal, options);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(fmt::format("cuda:{}: {}", ordinal, error.what()));
+    }
+}
+
+std::unique_ptr<Channel> open_cuda_channel(Device& device, const ChannelOptions& options,
+                                           const Policy& policy) {
+    return dynamic_cast<CudaDevice&>(device).open_cuda_channel(options, policy);
+}
+
+}  // namespace gpunbd::storage::cuda

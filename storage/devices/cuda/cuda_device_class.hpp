@@ -1,0 +1,82 @@
+// The device behind cuda_device.hpp, for its own folder.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "storage/devices/cuda/cuda_device.hpp"
+#include "storage/devices/cuda/cuda_memory.hpp"
+#include "storage/devices/cuda/device_state.hpp"
+#include "storage/devices/cuda/device_watch.hpp"
+#include "storage/devices/cuda/persistent_copier.hpp"
+#include "storage/devices/cuda/vulkan_memory.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class CudaChannel;
+
+class CudaDevice final : public Device {
+ public:
+    CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOptions& options);
+    ~CudaDevice() override;
+
+    const DeviceInfo& info() const override { return info_; }
+    std::uint64_t available() const override;
+    bool failed() const override { return state_.failed(); }
+    bool slow_to_allocate() const override { return true; }
+
+    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
+    void release(Slab& slab) noexcept override;
+    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
+    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
+
+    std::unique_ptr<CudaChannel> open_cuda_channel(const ChannelOptions& options,
+                                                   const Policy& policy);
+    // Not while a channel is being opened.
+    void tune(const Policy& policy, std::uint32_t chunk_size) {
+        policy_ = policy;
+        chunk_size_ = chunk_size;
+    }
+
+ private:
+    void describe();
+    std::string open_mapping();
+    // Empty: channels may have persistent kernels.
+    std::string allow_persistent_kernel();
+    // Empty: the mapping works, seen by writing and reading through it both ways.
+    std::string try_mapping();
+    std::uint64_t free_memory() const;
+    MailboxMemory make_mailbox();
+    bool allocate_mapped(std::uint64_t bytes, Slab& out);
+    Status allocate_plain(std::uint64_t bytes, Slab& out);
+    Status failure(cudaError_t error, const std::string& what);
+
+    const CudaDeviceOptions options_;
+    DeviceState state_;
+    DeviceInfo info_;
+    Policy policy_ = default_policy();
+    std::uint32_t chunk_size_ = 1 << 20;  // bytes
+    VulkanMemory::Uuid uuid_{};
+
+    std::mutex service_mutex_;  // guards the stream
+    Stream service_;
+
+    mutable std::mutex mutex_;  // guards what follows
+    std::unique_ptr<VulkanMemory> vulkan_;
+    std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;  // by Slab::handle
+    std::uint64_t next_handle_ = 1;                                 // 0: a plain slab
+    std::uint64_t mapped_bytes_ = 0;
+    std::uint64_t allocated_bytes_ = 0;
+    bool mapping_exhausted_ = false;  // until a mapped slab is released
+    bool exhaustion_logged_ = false;
+    mutable std::uint64_t free_seen_ = 0;
+    mutable std::chrono::steady_clock::time_point free_seen_at_{};
+
+    DeviceWatch watch_{state_};  // goes first
+};
+
+}  // namespace gpunbd::storage::cuda

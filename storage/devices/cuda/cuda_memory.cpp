@@ -1,0 +1,88 @@
+#include "storage/devices/cuda/cuda_memory.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "storage/devices/cuda/cuda_error.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+// While it lives, the kernel takes this thread's new memory from one NUMA node if it can. The
+// driver's allocations for pinned memory follow it.
+class PreferNode {
+ public:
+    explicit PreferNode(int node) : set_(node >= 0 && node < 64) {
+        const unsigned long mask = set_ ? 1UL << static_cast<unsigned>(node) : 0;
+        if (set_) ::syscall(SYS_set_mempolicy, prefer, &mask, 8 * sizeof(mask));
+    }
+    PreferNode(const PreferNode&) = delete;
+    PreferNode& operator=(const PreferNode&) = delete;
+    ~PreferNode() {
+        if (set_) ::syscall(SYS_set_mempolicy, usual, nullptr, 0);
+    }
+
+ private:
+    static constexpr int usual = 0;   // MPOL_DEFAULT
+    static constexpr int prefer = 1;  // MPOL_PREFERRED
+    bool set_;
+};
+
+}  // namespace
+
+Stream::Stream(int ordinal, Priority priority) : ordinal_(ordinal) {
+    check(use_device(ordinal), "the device cannot be used");
+    int lowest = 0;
+    int highest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "no range of stream priorities");
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                       priority == Priority::high ? highest : lowest),
+          "no stream can be had");
+}
+
+Stream::~Stream() {
+    if (stream_ == nullptr) return;
+    use_device(ordinal_);
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+    static_cast<void>(cudaGetLastError());
+}
+
+PinnedMemory::PinnedMemory(int ordinal, std::size_t bytes, int numa_node) : ordinal_(ordinal) {
+    check(use_device(ordinal), "the device cannot be used");
+    const PreferNode prefer(numa_node);
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+          "no pinned memory can be had");
+    std::memset(memory, 0, bytes);
+    memory_ = static_cast<std::byte*>(memory);
+}
+
+PinnedMemory::~PinnedMemory() {
+    if (memory_ == nullptr) return;
+    use_device(ordinal_);
+    cudaFreeHost(memory_);
+    static_cast<void>(cudaGetLastError());
+}
+
+DeviceMemory::DeviceMemory(int ordinal, std::size_t bytes) : ordinal_(ordinal) {
+    check(use_device(ordinal), "the device cannot be used");
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "no device memory can be had");
+    memory_ = static_cast<std::byte*>(memory);
+    const Stream stream(ordinal, Stream::Priority::normal);
+    check(cudaMemsetAsync(memory, 0, bytes, stream.get()), "device memory cannot be cleared");
+    check(cudaStreamSynchronize(stream.get()), "device memory cannot be cleared");
+}
+
+DeviceMemory::~DeviceMemory() {
+    if (memory_ == nullptr) return;
+    use_device(ordinal_);
+    cudaFree(memory_);
+    static_cast<void>(cudaGetLastError());
+}
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,42 @@
+// What a CUDA device and its channels share.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "storage/devices/gpu/policy.hpp"
+
+namespace gpunbd::storage::cuda {
+
+struct DeviceState {
+    // The driver's cuStreamWriteValue32, found at run time.
+    using WriteValue32 = CUresult (*)(CUstream, CUdeviceptr, std::uint32_t, unsigned);
+
+    explicit DeviceState(int device_ordinal);  // throws std::runtime_error
+
+    int ordinal;
+    std::string id;  // "cuda:0"
+    int numa_node = -1;
+    bool mapped = false;  // some slabs may be addressable by the CPU
+    WriteValue32 write_value = nullptr;
+    // Groups of copies that occupy the copy engines, over all channels.
+    std::atomic<std::int32_t> engine_copies{0};
+    // How many more channels may have a persistent kernel, each of so many blocks.
+    std::atomic<std::int32_t> persistent_kernel_places{0};
+    std::uint32_t persistent_kernel_blocks = 1;
+
+    bool failed() const { return failed_.load(std::memory_order_acquire); }
+    // The context is lost: from now on everything on this device ends with io_error. The first call
+    // logs `what` was being done.
+    void fail(std::string_view error, std::string_view what) noexcept;
+
+ private:
+    std::atomic<bool> failed_{false};
+};
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,31 @@
+#include "storage/devices/cuda/device_watch.hpp"
+
+#include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/signals_blocked.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+constexpr auto look_every = std::chrono::milliseconds(250);
+
+}  // namespace
+
+DeviceWatch::DeviceWatch(DeviceState& state)
+    : state_(state), stream_(state.ordinal, Stream::Priority::normal) {
+    const SignalsBlocked blocked;
+    thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+void DeviceWatch::watch(const std::stop_token& stop) {
+    use_device(state_.ordinal);
+    std::unique_lock lock(mutex_);
+    while (!stopped_.wait_for(lock, stop, look_every, [&] { return stop.stop_requested(); })) {
+        const cudaError_t error = cudaStreamQuery(stream_.get());
+        if (error == cudaSuccess || error == cudaErrorNotReady) continue;
+        state_.fail(to_text(error), "nothing: it was noticed by the watch");
+        return;
+    }
+}
+
+}  // namespace gpunbd::storage::cuda

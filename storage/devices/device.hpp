@@ -1,0 +1,77 @@
+// A device: one pool of memory (`host`, `cuda:N`). It allocates slabs, clears them, and opens the
+// channels through which workers move bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "storage/devices/channel.hpp"
+#include "storage/status.hpp"
+
+namespace gpunbd::storage {
+
+// What `gpunbd devices` prints. Empty texts are not printed.
+struct DeviceInfo {
+    std::string id;       // "host", "cuda:0"
+    std::string name;     // "NVIDIA H200"
+    std::string address;  // PCI address
+    std::string link;     // "PCIe gen 5 x16"
+    std::string access;   // which access paths work, and why others do not
+    int copy_engines = 0;
+    std::uint64_t total = 0;    // bytes
+    std::uint64_t reserve = 0;  // bytes left to the device's other users
+    int numa_node = -1;
+};
+
+enum class Provision {
+    thin,  // slabs come on demand and go when they are empty
+    full,  // all slabs are there from the start, resident, and stay
+};
+
+// One device allocation, many pages long.
+struct Slab {
+    std::byte* cpu = nullptr;   // where the CPU addresses it; null: only through a channel
+    std::uint64_t address = 0;  // in the device's own address space
+    std::uint64_t bytes = 0;    // 0: no slab
+    std::uint64_t handle = 0;   // the device's own name for it
+    bool resident = false;      // allocated with Provision::full
+};
+
+class Device {
+ public:
+    explicit Device(std::uint32_t number) : number_(number) {}
+    virtual ~Device() = default;
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    // Dense, process-wide: workers index their channels by it.
+    std::uint32_t number() const { return number_; }
+    virtual const DeviceInfo& info() const = 0;
+    // Bytes that can still be allocated, less the reserve.
+    virtual std::uint64_t available() const = 0;
+    virtual bool failed() const { return false; }
+    // Do allocating and clearing take so long that a thread should do them ahead of need?
+    virtual bool slow_to_allocate() const { return false; }
+
+    // All of these may be called from any thread.
+    // A slab that reads as zeroes. no_space: nothing was allocated.
+    virtual Status allocate(std::uint64_t bytes, Provision provision, Slab& out) = 0;
+    virtual void release(Slab& slab) noexcept = 0;
+    // Returns once the range reads as zeroes to every channel and to the CPU.
+    virtual Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) = 0;
+    // The range's contents are not needed any more; true: it has been given back to the system for
+    // the time being and reads as zeroes.
+    virtual bool discard(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
+        return false;
+    }
+    // For the calling worker's thread alone, which also destroys it. Throws where pinned memory or
+    // streams cannot be had.
+    virtual std::unique_ptr<Channel> open_channel(const ChannelOptions& options) = 0;
+
+ private:
+    std::uint32_t number_;
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,72 @@
+// Which way a copy takes: one table per device, read from top to bottom. The first row that fits
+// decides. Calibration fills it; people can read it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace gpunbd::storage::cuda {
+
+enum class Direction : std::uint8_t { read, write, zero };  // as seen by the client
+
+// What else goes on when a copy is submitted.
+enum class Load : std::uint8_t {
+    alone,    // nothing else waits in the channel, and the copy engines are idle
+    busy,     // nothing else waits, but some channel's copies occupy the copy engines
+    several,  // more copies wait in the channel
+};
+
+enum class CopyPath : std::uint8_t {
+    mapping,            // the CPU stores into the mapping
+    streaming_load,     // the CPU loads out of the mapping
+    copy_engine,        // an asynchronous copy (for zeroes: an asynchronous memset)
+    persistent_kernel,  // a kernel that lingers serves it from a mailbox, without a call
+    kernel,             // one gather/scatter kernel together with all others that wait
+};
+
+struct Policy {
+    static constexpr std::uint32_t any_size = std::numeric_limits<std::uint32_t>::max();
+
+    struct Row {
+        Direction direction;
+        std::uint8_t loads;   // a set: bit 1 << Load
+        std::uint32_t up_to;  // bytes
+        CopyPath path;
+    };
+    static constexpr std::uint8_t on(Load load) {
+        return static_cast<std::uint8_t>(1U << static_cast<unsigned>(load));
+    }
+    static constexpr std::uint8_t any_load = 7;
+
+    // What not every copy, or not every channel, has.
+    struct Means {
+        bool mapping = false;
+        bool persistent_kernel = false;
+    };
+
+    // Rows whose path needs what is not there are passed over. A copy for which no row is left goes
+    // to the copy engines, which take everything.
+    CopyPath choose(Direction direction, Load load, std::uint32_t bytes, Means means) const;
+    // The longest copy that any row gives to a kernel, lingering or not.
+    std::uint32_t max_for_kernel() const;
+
+    std::vector<Row> rows;
+};
+
+// The longest write that is received straight into the mapping. Longer ones pass the pinned
+// pipeline, whose staging memory stays in the CPU's cache: measured on one H200,
+// tests/bench/RESULTS.md.
+inline constexpr std::uint32_t max_for_mapping = 256 << 10;  // bytes
+
+// What one H200 was measured to like; devices start with it.
+Policy default_policy();
+// Everything takes one path as far as it can: for measurements and tests.
+Policy only(CopyPath path);
+
+const char* to_text(CopyPath path);
+// One line per row, each ending with a newline.
+std::string to_text(const Policy& policy);
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,19 @@
+// The `host` device: anonymous memory, in huge pages where the kernel gives them. Payload is
+// received straight into its pages and sent straight from them.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "storage/devices/device.hpp"
+
+namespace gpunbd::storage {
+
+struct HostDeviceOptions {
+    std::optional<std::uint64_t> reserve;   // bytes left to the rest of the machine
+    std::optional<std::uint64_t> capacity;  // bytes taken at most
+};
+
+std::unique_ptr<Device> open_host_device(std::uint32_t number, const HostDeviceOptions& options);
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,102 @@
+#include "storage/devices/staging_arena.hpp"
+
+#include <bit>
+
+namespace gpunbd::storage {
+
+unsigned StagingArena::order_of(std::size_t length) {
+    const std::size_t units = (length + smallest - 1) / smallest;
+    return units <= 1 ? 0 : static_cast<unsigned>(std::bit_width(units - 1));
+}
+
+void StagingArena::adopt(std::byte* memory, std::size_t bytes) {
+    memory_ = memory;
+    bytes_ = bytes;
+    free_bytes_ = bytes;
+    blocks_.assign(bytes / smallest, Block{});
+    free_lists_.assign(order_of(bytes) + 1, none);
+    push_free(0, order_of(bytes));
+}
+
+void StagingArena::push_free(std::uint32_t index, unsigned order) {
+    Block& block = blocks_[index];
+    block = {.next = free_lists_[order],
+             .previous = none,
+             .order = static_cast<std::uint8_t>(order),
+             .free = true};
+    if (block.next != none) blocks_[block.next].previous = index;
+    free_lists_[order] = index;
+}
+
+void StagingArena::remove_free(std::uint32_t index) {
+    Block& block = blocks_[index];
+    (block.previous == none ? free_lists_[block.order] : blocks_[block.previous].next) = block.next;
+    if (block.next != none) blocks_[block.next].previous = block.previous;
+    block.free = false;
+}
+
+std::byte* StagingArena::take(std::size_t length, std::size_t& held) {
+    const unsigned order = order_of(length);
+    const std::size_t size = smallest << order;
+    if (held != 0 && free_bytes_ != bytes_ && held + 2 * size > free_bytes_) return nullptr;
+    unsigned from = order;
+    while (from < free_lists_.size() && free_lists_[from] == none) ++from;
+    if (from >= free_lists_.size()) return nullptr;
+    const std::uint32_t index = free_lists_[from];
+    remove_free(index);
+    while (from > order) {
+        --from;
+        push_free(index + (1U << from), from);
+    }
+    blocks_[index].order = static_cast<std::uint8_t>(order);
+    free_bytes_ -= size;
+    held += size;
+    return memory_ + std::size_t{index} * smallest;
+}
+
+void StagingArena::give_back(std::byte* piece, std::size_t length, std::size_t& held) {
+    unsigned order = order_of(length);
+    free_bytes_ += smallest << order;
+    held -= smallest << order;
+    auto index = static_cast<std::uint32_t>(static_cast<std::size_t>(piece - memory_) / smallest);
+    for (; order + 1 < free_lists_.size(); ++order) {
+        const std::uint32_t buddy = index ^ (1U << order);
+        if (!blocks_[buddy].free || blocks_[buddy].order != order) break;
+        remove_free(buddy);
+        index &= ~(1U << order);
+    }
+    push_free(index, order);
+    returned_ = true;
+}
+
+void StagingArena::wait(StagingWaiter& waiter) {
+    if (waiter.waiting_) return;
+    waiter.waiting_ = true;
+    waiter.next_ = nullptr;
+    (first_waiter_ == nullptr ? first_waiter_ : last_waiter_->next_) = &waiter;
+    last_waiter_ = &waiter;
+}
+
+void StagingArena::stop_waiting(StagingWaiter& waiter) {
+    if (!waiter.waiting_) return;
+    waiter.waiting_ = false;
+    StagingWaiter* before = nullptr;
+    for (StagingWaiter* at = first_waiter_; at != &waiter; at = at->next_) before = at;
+    (before == nullptr ? first_waiter_ : before->next_) = waiter.next_;
+    if (last_waiter_ == &waiter) last_waiter_ = before;
+    if (last_to_wake_ == &waiter) last_to_wake_ = before;
+}
+
+void StagingArena::wake() {
+    if (!can_wake()) return;
+    returned_ = false;
+    // Only those who wait now: one that waits again goes to the end and is not woken twice.
+    last_to_wake_ = last_waiter_;
+    while (last_to_wake_ != nullptr) {
+        StagingWaiter& waiter = *first_waiter_;
+        stop_waiting(waiter);
+        waiter.staging_available();
+    }
+}
+
+}  // namespace gpunbd::storage

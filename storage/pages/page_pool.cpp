@@ -1,0 +1,262 @@
+#include "storage/pages/page_pool.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint32_t word_bits = 64;
+constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of an export, for what counts its pins
+
+void set(std::vector<std::uint64_t>& map, std::uint32_t bit) {
+    map[bit / word_bits] |= std::uint64_t{1} << (bit % word_bits);
+}
+void reset(std::vector<std::uint64_t>& map, std::uint32_t bit) {
+    map[bit / word_bits] &= ~(std::uint64_t{1} << (bit % word_bits));
+}
+
+bool is_set(const std::vector<std::uint64_t>& map, std::uint32_t bit) {
+    return (map[bit / word_bits] >> (bit % word_bits) & 1) != 0;
+}
+
+// The first set bit in [from, to), or `to`.
+std::uint32_t first_set(const std::vector<std::uint64_t>& map, std::uint32_t from,
+                        std::uint32_t to) {
+    for (std::uint32_t bit = from; bit < to;) {
+        const std::uint64_t word = map[bit / word_bits] >> (bit % word_bits);
+        if (word != 0) {
+            return std::min(to, bit + static_cast<std::uint32_t>(std::countr_zero(word)));
+        }
+        bit = (bit / word_bits + 1) * word_bits;
+    }
+    return to;
+}
+
+}  // namespace
+
+PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
+                   Provision provision)
+    : device_(device), page_size_(page_size), pages_(pages), provision_(provision) {
+    const std::uint64_t wanted = std::max<std::uint64_t>(pages, 1);
+    const std::uint64_t pages_per_slab =
+        std::min(std::max<std::uint64_t>(preferred_slab / page_size, 1), std::bit_ceil(wanted));
+    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(pages_per_slab));
+    slab_mask_ = static_cast<PageIndex>(pages_per_slab - 1);
+    // Pages that were unmapped while somebody still holds them are neither mapped nor free: as many
+    // again must be able to exist beside them.
+    const std::uint64_t slabs = 2 * ((wanted + pages_per_slab - 1) / pages_per_slab) + 1;
+    slab_count_ = static_cast<std::uint32_t>(slabs);
+    const auto total = static_cast<std::size_t>(slabs * pages_per_slab);
+    slabs_ = std::make_unique<Slab[]>(slab_count_);
+    pins_ = PinCounts(total, pages * page_size / bytes_per_pin_byte);
+    retired_ = std::make_unique<std::atomic<bool>[]>(total);
+    pages_in_slab_.assign(slab_count_, 0);
+    free_in_slab_.assign(slab_count_, 0);
+    clear_in_slab_.assign(slab_count_, 0);
+    free_.assign(total / word_bits + 1, 0);
+    clear_.assign(total / word_bits + 1, 0);
+    has_free_.assign(slab_count_ / word_bits + 1, 0);
+    has_clear_.assign(slab_count_ / word_bits + 1, 0);
+    if (device.slow_to_allocate()) {
+        provisioner_ = std::make_unique<Provisioner>([this] { prepare(); });
+    }
+}
+
+PagePool::~PagePool() {
+    provisioner_.reset();
+    for (std::uint32_t i = 0; i < slab_count_; ++i) {
+        if (slabs_[i].bytes != 0) device_.release(slabs_[i]);
+    }
+}
+
+Status PagePool::fill() {
+    std::unique_lock lock(mutex_);
+    while (allocated_pages_ < pages_) {
+        if (const Status status = add_slab(lock); status != Status::ok) return status;
+    }
+    return Status::ok;
+}
+
+Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
+    // No more than the export needs: it may have all that the device has.
+    const std::uint64_t missing =
+        pages_ > allocated_pages_ ? pages_ - allocated_pages_ : std::max<std::uint64_t>(pages_, 1);
+    const auto pages =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(missing, std::uint64_t{slab_mask_} + 1));
+    lock.unlock();
+    Slab slab;
+    const Status status = device_.allocate(pages * page_size_, provision_, slab);
+    lock.lock();
+    if (status != Status::ok) return status;
+    std::uint32_t number = 0;
+    while (number < slab_count_ && slabs_[number].bytes != 0) ++number;
+    if (number == slab_count_) {
+        lock.unlock();
+        device_.release(slab);
+        lock.lock();
+        return Status::no_space;
+    }
+    slabs_[number] = slab;
+    pages_in_slab_[number] = free_in_slab_[number] = clear_in_slab_[number] = pages;
+    for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
+        set(free_, page);
+        set(clear_, page);
+    }
+    set(has_free_, number);
+    set(has_clear_, number);
+    allocated_pages_ += pages;
+    free_pages_ += pages;
+    clear_pages_ += pages;
+    ++empty_slabs_;
+    return Status::ok;
+}
+
+Status PagePool::take(PageIndex& page) {
+    std::unique_lock lock(mutex_);
+    bool is_clear = false;
+    while (!take_free_page(page, is_clear)) {
+        if (preparing_) {
+            prepared_.wait(lock);
+        } else if (const Status status = add_slab(lock); status != Status::ok) {
+            return status;
+        }
+    }
+    const bool wake = provisioner_ != nullptr && can_prepare();
+    lock.unlock();
+    if (wake) provisioner_->wake();
+    if (!is_clear) {
+        const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
+        if (status != Status::ok) {
+            free(page);
+            return status;
+        }
+    }
+    return Status::ok;
+}
+
+bool PagePool::take_free_page(PageIndex& page, bool& is_clear) {
+    std::uint32_t number = first_set(has_clear_, 0, slab_count_);
+    is_clear = number != slab_count_;
+    if (!is_clear) number = first_set(has_free_, 0, slab_count_);
+    if (number == slab_count_) return false;
+    const PageIndex begin = number << slab_shift_;
+    page = first_set(is_clear ? clear_ : free_, begin, begin + slab_mask_ + 1);
+    take_out(page, is_clear);
+    return true;
+}
+
+void PagePool::take_out(PageIndex page, bool is_clear) {
+    const std::uint32_t number = page >> slab_shift_;
+    reset(free_, page);
+    --free_pages_;
+    if (free_in_slab_[number] == pages_in_slab_[number]) --empty_slabs_;
+    if (--free_in_slab_[number] == 0) reset(has_free_, number);
+    if (!is_clear) return;
+    reset(clear_, page);
+    --clear_pages_;
+    if (--clear_in_slab_[number] == 0) reset(has_clear_, number);
+}
+
+void PagePool::free_if_unpinned(PageIndex page) {
+    {
+        // Those who find it unpinned at the same time are told apart here.
+        const std::lock_guard lock(mutex_);
+        if (!retired_[page].load() || !pins_.none(page)) return;
+        retired_[page].store(false);
+    }
+    free(page);
+}
+
+void PagePool::free(PageIndex page) {
+    const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
+    Slab dropped;
+    bool wake = false;
+    {
+        const std::lock_guard lock(mutex_);
+        put_back(page, is_clear, dropped);
+        wake = provisioner_ != nullptr && can_prepare();
+    }
+    if (wake) provisioner_->wake();
+    if (dropped.bytes != 0) device_.release(dropped);
+}
+
+void PagePool::put_back(PageIndex page, bool is_clear, Slab& dropped) {
+    const std::uint32_t number = page >> slab_shift_;
+    set(free_, page);
+    set(has_free_, number);
+    ++free_pages_;
+    if (is_clear) {
+        set(clear_, page);
+        set(has_clear_, number);
+        ++clear_pages_;
+        ++clear_in_slab_[number];
+    }
+    if (++free_in_slab_[number] == pages_in_slab_[number]) {
+        ++empty_slabs_;
+        drop_if_empty(number, dropped);
+    }
+}
+
+// Is there too little for take() to find, and can that be helped?
+bool PagePool::can_prepare() const {
+    const std::uint64_t ahead = (std::uint64_t{slab_mask_} + 2) / 2;  // half a slab
+    return clear_pages_ < ahead && (clear_pages_ != free_pages_ ||
+                                    (provision_ == Provision::thin && allocated_pages_ < pages_));
+}
+
+void PagePool::prepare() {
+    std::unique_lock lock(mutex_);
+    while (can_prepare()) {
+        preparing_ = true;
+        const Status status = clear_pages_ != free_pages_ ? clear_a_page(lock) : add_slab(lock);
+        preparing_ = false;
+        prepared_.notify_all();
+        if (status != Status::ok) return;  // who needs a page meets the same, and tells
+    }
+}
+
+Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
+    PageIndex page = first_set(free_, 0, slab_count_ << slab_shift_);
+    while (is_set(clear_, page)) page = first_set(free_, page + 1, slab_count_ << slab_shift_);
+    take_out(page, false);
+    lock.unlock();
+    const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
+    Slab dropped;
+    lock.lock();
+    put_back(page, status == Status::ok, dropped);
+    if (dropped.bytes != 0) {
+        lock.unlock();
+        device_.release(dropped);
+        lock.lock();
+    }
+    return status;
+}
+
+// One empty slab is kept, so that a page that comes and goes does not allocate each time.
+void PagePool::drop_if_empty(std::uint32_t slab_number, Slab& dropped) {
+    if (provision_ == Provision::full || empty_slabs_ < 2) return;
+    dropped = slabs_[slab_number];
+    slabs_[slab_number] = Slab{};
+    free_pages_ -= free_in_slab_[slab_number];
+    clear_pages_ -= clear_in_slab_[slab_number];
+    free_in_slab_[slab_number] = clear_in_slab_[slab_number] = 0;
+    for (PageIndex page = slab_number << slab_shift_, end = page + slab_mask_ + 1; page != end;
+         ++page) {
+        reset(free_, page);
+        reset(clear_, page);
+    }
+    reset(has_free_, slab_number);
+    reset(has_clear_, slab_number);
+    allocated_pages_ -= pages_in_slab_[slab_number];
+    pages_in_slab_[slab_number] = 0;
+    --empty_slabs_;
+}
+
+std::uint64_t PagePool::allocated_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return allocated_pages_ * page_size_;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,33 @@
+#include "storage/pages/pin_counts.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+namespace gpunbd::storage {
+
+constinit thread_local std::uint32_t PinCounts::thread_number_ = 0;
+
+PinCounts::PinCounts(std::size_t pages, std::uint64_t max_bytes) {
+    const std::uint64_t fit =
+        max_bytes / (std::max<std::size_t>(pages, 1) * sizeof(Table::element_type));
+    const std::uint64_t cpus = std::bit_ceil(std::max(std::thread::hardware_concurrency(), 1U));
+    const std::uint64_t tables = std::bit_floor(std::clamp<std::uint64_t>(fit, 1, cpus));
+    for (std::uint64_t i = 0; i != tables; ++i) {
+        tables_.push_back(std::make_unique<std::atomic<std::uint32_t>[]>(pages));
+    }
+    mask_ = static_cast<std::uint32_t>(tables - 1);
+}
+
+bool PinCounts::none(PageIndex page) const {
+    std::uint32_t sum = 0;
+    for (const Table& table : tables_) sum += table[page].load();
+    return sum == 0;
+}
+
+std::uint32_t PinCounts::next_number() {
+    static std::atomic<std::uint32_t> last{0};
+    return ++last;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,89 @@
+// A volume: the address space of one export. Its page table maps page numbers to pages of its
+// devices; a page that is not mapped is a hole and reads as zeroes. Entries are indices, never
+// pointers, and are looked up on every access.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "storage/pages/fit.hpp"
+#include "storage/pages/layout.hpp"
+#include "storage/pages/page_pool.hpp"
+
+namespace gpunbd::storage {
+
+struct VolumeOptions {
+    std::uint64_t size = 0;             // bytes, not 0
+    std::uint64_t page_size = 2 << 20;  // bytes, a power of two
+    std::uint64_t stripe_size = 0;      // bytes, a multiple of page_size; 0: linear
+    Provision provision = Provision::thin;
+};
+
+class Volume {
+ public:
+    // The devices outlive the volume. Linear: each device takes as much as it has available before
+    // the next is used.
+    static std::variant<std::unique_ptr<Volume>, Misfit> create(
+        const VolumeOptions& options, const std::vector<Device*>& devices);
+
+    std::uint64_t size() const { return options_.size; }
+    std::uint64_t page_size() const { return options_.page_size; }
+    std::uint64_t page_of(std::uint64_t offset) const { return offset >> page_shift_; }
+    std::uint64_t offset_in_page(std::uint64_t offset) const {
+        return offset & (options_.page_size - 1);
+    }
+    std::vector<Device*> devices() const;
+    // How many devices a long request is spread over at a time.
+    std::uint32_t width() const {
+        return options_.stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
+    }
+
+    // Lock-free. The page behind page number `page`, pinned, or a hole.
+    PageRef find(std::uint64_t page) const;
+    // The same, but a hole is first given a page that reads as zeroes.
+    Status map(std::uint64_t page, PageRef& out);
+    // Makes it a hole; the page is reused once nobody holds it.
+    void unmap(std::uint64_t page);
+    bool mapped(std::uint64_t page) const {
+        return entries_[page].load(std::memory_order_acquire) != hole;
+    }
+
+    // The run of mapped pages, or of holes, that starts at `offset`; at most `length` bytes of it.
+    struct Run {
+        bool mapped = false;
+        std::uint64_t length = 0;  // bytes
+    };
+    Run run_at(std::uint64_t offset, std::uint64_t length) const;
+
+    std::uint64_t mapped_bytes() const {
+        return mapped_pages_.load(std::memory_order_relaxed) * options_.page_size;
+    }
+    std::uint64_t allocated_bytes() const;
+
+ private:
+    // An entry: 0 for a hole, else the pool's number in the upper 32 bits and page index + 1 below.
+    using Entry = std::uint64_t;
+    static constexpr Entry hole = 0;
+    static Entry entry_of(std::uint32_t pool, PageIndex page) {
+        return (Entry{pool} << 32) | (Entry{page} + 1);
+    }
+    static std::uint32_t pool_of(Entry entry) { return static_cast<std::uint32_t>(entry >> 32); }
+    static PageIndex page_index_of(Entry entry) { return static_cast<PageIndex>(entry) - 1; }
+
+    Volume(const VolumeOptions& options, Layout layout, const std::vector<Device*>& devices);
+
+    const VolumeOptions options_;
+    const Layout layout_;
+    std::uint32_t page_shift_;
+    std::uint64_t pages_;
+    std::vector<std::unique_ptr<PagePool>> pools_;  // one per device, in the layout's order
+    std::unique_ptr<std::atomic<Entry>[]> entries_;
+    std::atomic<std::uint64_t> mapped_pages_{0};
+    std::mutex mapping_;  // one page is not mapped twice; finding and unmapping do not take it
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,90 @@
+#include "storage/transfers/read_transfer.hpp"
+
+namespace gpunbd::storage {
+
+void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+    start(context, owner, range);
+    taken_ = 0;
+    abandoned_ = false;
+    advance();
+}
+
+void ReadTransfer::advance() {
+    while (position_ != end_ && !window_full() && status_ == Status::ok) {
+        Chunk& next = chunk(issued_);
+        next.offset = position_;
+        next.length = next_length();
+        next.page = volume_->find(volume_->page_of(position_));
+        next.memory = nullptr;
+        next.staged = false;
+        next.state = Chunk::State::ready;
+        if (!next.page.hole()) {
+            Channel& channel = channels_->to(next.page.device());
+            if (next.page.device().failed()) {
+                next.page.reset();
+                status_ = Status::io_error;
+                return;
+            }
+            if (channel.sends_from(next.page.slab(), next.length)) {
+                next.memory = next.page.cpu() + volume_->offset_in_page(position_);
+            } else if (stage(next, Copy::Kind::read, channel, channel.read_staging(),
+                             account_->reads)) {
+                next.state = Chunk::State::moving;
+                channel.enqueue(next.copy);
+            } else {
+                next.page.reset();
+                return;
+            }
+        }
+        issue(next);
+    }
+}
+
+bool ReadTransfer::next(Piece& piece) {
+    if (taken_ == issued_ || status_ != Status::ok) return false;
+    const Chunk& oldest = chunk(taken_);
+    if (oldest.state != Chunk::State::ready) return false;
+    ++taken_;
+    piece = {.data = oldest.memory, .offset = oldest.offset, .length = oldest.length};
+    return true;
+}
+
+bool ReadTransfer::whole_ready() const {
+    for (std::uint32_t number = taken_; number != issued_; ++number) {
+        if (chunk(number).state != Chunk::State::ready) return false;
+    }
+    return position_ == end_;
+}
+
+void ReadTransfer::release(Chunk& chunk) {
+    if (chunk.staged) {
+        Channel& channel = channels_->to(chunk.page.device());
+        unstage(chunk, channel.read_staging(), account_->reads);
+    }
+    chunk.page.reset();
+}
+
+void ReadTransfer::give_back() {
+    release(chunk(returned_));
+    ++returned_;
+    if (!abandoned_) advance();
+}
+
+void ReadTransfer::abandon() {
+    abandoned_ = true;
+    position_ = end_;
+    stop_waiting();
+    release_abandoned();
+}
+
+void ReadTransfer::release_abandoned() {
+    for (; returned_ != issued_ && chunk(returned_).state == Chunk::State::ready; ++returned_) {
+        release(chunk(returned_));
+    }
+}
+
+void ReadTransfer::chunk_moved(Chunk&) {
+    if (abandoned_) release_abandoned();
+}
+
+}  // namespace gpunbd::storage

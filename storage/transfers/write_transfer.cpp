@@ -1,0 +1,128 @@
+#include "storage/transfers/write_transfer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "storage/store.hpp"
+
+namespace gpunbd::storage {
+
+void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
+    start(context, owner, range);
+    begin_ = range.offset;
+    filled_ = 0;
+    filled_bytes_ = 0;
+    advance();
+}
+
+void WriteTransfer::advance() {
+    while (position_ != end_ && !window_full() && status_ == Status::ok) {
+        Chunk& next = chunk(issued_);
+        next.offset = position_;
+        next.length = next_length();
+        next.memory = nullptr;
+        next.staged = false;
+        next.state = Chunk::State::moving;  // until its bytes are in device memory
+        const Status mapped = volume_->map(volume_->page_of(position_), next.page);
+        if (mapped != Status::ok || next.page.device().failed()) {
+            next.page.reset();
+            status_ = mapped != Status::ok ? mapped : Status::io_error;
+            return;
+        }
+        Channel& channel = channels_->to(next.page.device());
+        if (channel.receives_into(next.page.slab(), length_in_page())) {
+            next.memory = next.page.cpu() + volume_->offset_in_page(position_);
+        } else if (!stage(next, Copy::Kind::write, channel, channel.write_staging(),
+                          account_->writes)) {
+            next.page.reset();
+            return;
+        }
+        issue(next);
+    }
+}
+
+std::uint32_t WriteTransfer::length_in_page() const {
+    const std::uint64_t before = std::min(volume_->offset_in_page(position_), position_ - begin_);
+    return static_cast<std::uint32_t>(before) + next_length();
+}
+
+std::size_t WriteTransfer::lend(std::span<iovec> out) const {
+    if (status_ != Status::ok) return 0;
+    std::size_t count = 0;
+    std::uint32_t skip = filled_bytes_;
+    for (std::uint32_t number = filled_; number != issued_ && count != out.size(); ++number) {
+        const Chunk& lent = chunk(number);
+        out[count++] = {.iov_base = lent.memory + skip, .iov_len = lent.length - skip};
+        skip = 0;
+    }
+    return count;
+}
+
+void WriteTransfer::filled(std::size_t bytes) {
+    while (bytes != 0) {
+        Chunk& filling = chunk(filled_);
+        const std::size_t part = std::min<std::size_t>(bytes, filling.length - filled_bytes_);
+        filled_bytes_ += static_cast<std::uint32_t>(part);
+        bytes -= part;
+        if (filled_bytes_ != filling.length) return;
+        filled_bytes_ = 0;
+        ++filled_;
+        if (filling.staged) {
+            channels_->to(filling.page.device()).enqueue(filling.copy);
+        } else {
+            filling.state = Chunk::State::ready;
+            release(filling);
+        }
+    }
+    release_done();
+    advance();
+}
+
+std::size_t WriteTransfer::fill(std::span<const std::byte> payload) {
+    std::size_t total = 0;
+    while (total != payload.size() && filled_ != issued_ && status_ == Status::ok) {
+        const Chunk& filling = chunk(filled_);
+        const std::size_t part =
+            std::min<std::size_t>(payload.size() - total, filling.length - filled_bytes_);
+        std::byte* const to = filling.memory + filled_bytes_;
+        if (filling.staged) {  // for the device to fetch at once
+            std::memcpy(to, payload.data() + total, part);
+        } else {
+            store_streaming(to, payload.data() + total, part);
+        }
+        total += part;
+        filled(part);
+    }
+    return total;
+}
+
+void WriteTransfer::release(Chunk& chunk) {
+    if (chunk.staged) {
+        Channel& channel = channels_->to(chunk.page.device());
+        unstage(chunk, channel.write_staging(), account_->writes);
+    }
+    chunk.page.reset();
+}
+
+void WriteTransfer::release_done() {
+    while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready) ++returned_;
+}
+
+void WriteTransfer::chunk_moved(Chunk& chunk) {
+    release(chunk);
+    release_done();
+    advance();
+}
+
+void WriteTransfer::abandon() {
+    if (status_ == Status::ok) status_ = Status::io_error;
+    position_ = end_;
+    stop_waiting();
+    for (; filled_ != issued_; ++filled_) {
+        chunk(filled_).state = Chunk::State::ready;
+        release(chunk(filled_));
+    }
+    release_done();
+}
+
+}  // namespace gpunbd::storage

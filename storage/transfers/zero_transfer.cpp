@@ -1,0 +1,70 @@
+#include "storage/transfers/zero_transfer.hpp"
+
+namespace gpunbd::storage {
+
+void ZeroTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range,
+                         bool keep_pages) {
+    start(context, owner, range);
+    keep_pages_ = keep_pages;
+    deferred_ = false;
+    advance();
+}
+
+void ZeroTransfer::advance() {
+    for (std::uint32_t pages = 0; position_ != end_ && !window_full() && !deferred_; ++pages) {
+        if (pages == pages_per_step) {
+            go_on_later();
+            return;
+        }
+        if (status_ != Status::ok) {
+            position_ = end_;
+            return;
+        }
+        const std::uint64_t page = volume_->page_of(position_);
+        const std::uint32_t length = next_length();
+        // The volume may end within its last page; what lies behind is nobody's.
+        const bool whole =
+            volume_->offset_in_page(position_) == 0 &&
+            (length == volume_->page_size() || position_ + length == volume_->size());
+        const bool was_mapped = volume_->mapped(page);
+        Chunk& next = chunk(issued_);
+        if (whole && !keep_pages_) {
+            volume_->unmap(page);
+        } else if (keep_pages_ && !was_mapped) {
+            status_ = volume_->map(page, next.page);  // comes as zeroes
+            next.page.reset();
+        } else if (was_mapped) {
+            next.page = volume_->find(page);
+        }
+        if (!next.page.hole()) {
+            next.offset = position_;
+            next.length = length;
+            next.state = Chunk::State::moving;
+            prepare_copy(next, Copy::Kind::zero, nullptr);
+            channels_->to(next.page.device()).enqueue(next.copy);
+            ++issued_;
+        }
+        position_ += length;
+    }
+}
+
+void ZeroTransfer::abandon() { position_ = end_; }
+
+void ZeroTransfer::go_on_later() {
+    deferred_ = true;
+    channels_->defer(*this);
+}
+
+void ZeroTransfer::resume() {
+    deferred_ = false;
+    advance();
+    if (!deferred_) owner_->transfer_moved(*this);
+}
+
+void ZeroTransfer::chunk_moved(Chunk& moved) {
+    moved.page.reset();
+    while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready) ++returned_;
+    advance();
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,788 @@
+// Channels of a real GPU: every path at any alignment, the order of stores and reads, slabs,
+// threads, faults. Exits with 77 where there is no GPU. `--bench [WHAT [PATH]]` prints what each
+// path costs.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "storage/devices/cuda/cuda_device.hpp"
+#include "storage/devices/cuda/meter.hpp"
+#include "storage/devices/gpu/recent_writers.hpp"
+#include "storage/store.hpp"
+#include "tests/gpu/kernel_calls.hpp"
+
+namespace {
+
+using namespace gpunbd::storage;
+using namespace gpunbd::storage::cuda;
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr ChannelOptions roomy{.chunk_size = 1 << 20, .slots = 2, .pinned = 64 << 20};
+constexpr ChannelOptions usual{};
+
+std::unique_ptr<Device> open(const CudaDeviceOptions& options = {}) {
+    return open_cuda_device(0, 0, options);
+}
+
+struct OwnedSlab {
+    OwnedSlab(Device& of, std::uint64_t bytes) : device(of) {
+        if (device.allocate(bytes, Provision::thin, slab) != Status::ok) {
+            throw std::runtime_error("no memory for a slab");
+        }
+    }
+    ~OwnedSlab() { device.release(slab); }
+    OwnedSlab(const OwnedSlab&) = delete;
+    OwnedSlab& operator=(const OwnedSlab&) = delete;
+
+    Device& device;
+    Slab slab;
+};
+
+// Enqueues copies and awaits them all.
+class Copies final : public CopyOwner {
+ public:
+    explicit Copies(Channel& channel) : channel_(channel) { copies_.reserve(max); }
+
+    void add(Copy::Kind kind, const Slab& slab, std::uint64_t offset, std::size_t length,
+             std::byte* staging) {
+        Copy& copy = copies_.emplace_back();
+        copy.kind = kind;
+        copy.length = static_cast<std::uint32_t>(length);
+        copy.address = slab.address + offset;
+        copy.cpu = slab.cpu == nullptr ? nullptr : slab.cpu + offset;
+        copy.staging = staging;
+        copy.owner = this;
+        ++pending_;
+        channel_.enqueue(copy);
+    }
+    bool done() const { return pending_ == 0; }
+    // How many failed; the copies are forgotten. Throws after ten seconds.
+    std::size_t await() {
+        const Clock::time_point end = Clock::now() + std::chrono::seconds(10);
+        while (!done()) {
+            channel_.poll();
+            if (Clock::now() > end) throw std::runtime_error("copies do not end");
+        }
+        copies_.clear();
+        return std::exchange(failed_, 0);
+    }
+    void copy_done(Copy& copy) override {
+        --pending_;
+        if (copy.status != Status::ok) ++failed_;
+    }
+
+ private:
+    static constexpr std::size_t max = 4096;
+    Channel& channel_;
+    std::vector<Copy> copies_;
+    std::size_t pending_ = 0;
+    std::size_t failed_ = 0;
+};
+
+class Random {
+ public:
+    explicit Random(std::uint64_t seed) : engine_(seed) {}
+    std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
+    // 1 to `max`, small ones as likely as large ones.
+    std::uint64_t length(std::uint64_t max) {
+        const double exponent =
+            std::uniform_real_distribution<>(0, std::log2(static_cast<double>(max) + 1))(engine_);
+        return static_cast<std::uint64_t>(std::exp2(exponent));
+    }
+    void fill(std::byte* to, std::size_t length) {
+        for (; length >= 8; to += 8, length -= 8) {
+            const std::uint64_t value = engine_();
+            std::memcpy(to, &value, 8);
+        }
+        for (; length != 0; --length) *to++ = static_cast<std::byte>(engine_());
+    }
+
+ private:
+    std::mt19937_64 engine_;
+};
+
+struct NamedPolicy {
+    const char* name;
+    Policy policy;
+};
+
+std::vector<NamedPolicy> policies() {
+    return {{"copy engine", only(CopyPath::copy_engine)},
+            {"kernel", only(CopyPath::kernel)},
+            {"persistent kernel", only(CopyPath::persistent_kernel)},
+            {"streaming loads", only(CopyPath::streaming_load)},
+            {"stores into the mapping", only(CopyPath::mapping)},
+            {"default", default_policy()}};
+}
+
+// Random reads, writes and zeroes, many at once, against a plain model of [begin, begin + length).
+void exercise(Channel& channel, const Slab& slab, std::uint64_t begin, std::uint64_t length,
+              int rounds, std::uint64_t longest, std::uint64_t seed) {
+    Random random(seed);
+    Bytes model(length);
+    Bytes expected;
+    struct Read {
+        std::uint64_t offset;
+        std::uint64_t length;
+        const std::byte* staging;
+    };
+    {
+        Copies wipe(channel);
+        for (std::uint64_t at = 0; at < length; at += mib) {
+            wipe.add(Copy::Kind::zero, slab, begin + at, std::min(mib, length - at), nullptr);
+        }
+        REQUIRE(wipe.await() == 0);
+    }
+    std::size_t held = 0;
+    const std::size_t staging_bytes = channel.read_staging().largest() / 2;
+    std::byte* const to_read = channel.read_staging().take(staging_bytes, held);
+    std::byte* const to_write = channel.write_staging().take(staging_bytes, held = 0);
+    REQUIRE(to_read != nullptr);
+    REQUIRE(to_write != nullptr);
+    Copies copies(channel);
+    std::vector<Read> reads;
+    std::size_t wrong = 0;
+    for (int round = 0; round < rounds; ++round) {
+        // Each copy has a window of its own: which of two that overlap comes first is not defined.
+        const std::uint64_t count = random.length(64);
+        const std::uint64_t window = length / count;
+        const std::uint64_t room = staging_bytes / count;
+        reads.clear();
+        for (std::uint64_t i = 0; i < count; ++i) {
+            const std::uint64_t skew = random.below(64);
+            const std::uint64_t size = random.length(std::min({longest, window, room - 64}));
+            const std::uint64_t offset = i * window + random.below(window - size + 1);
+            switch (random.below(5)) {
+                case 0:
+                case 1: {
+                    std::byte* const staging = to_read + i * room + skew;
+                    copies.add(Copy::Kind::read, slab, begin + offset, size, staging);
+                    reads.push_back({offset, size, staging});
+                    break;
+                }
+                case 2:
+                case 3: {
+                    std::byte* const staging = to_write + i * room + skew;
+                    random.fill(staging, size);
+                    std::memcpy(model.data() + offset, staging, size);
+                    copies.add(Copy::Kind::write, slab, begin + offset, size, staging);
+                    break;
+                }
+                default:
+                    std::memset(model.data() + offset, 0, size);
+                    copies.add(Copy::Kind::zero, slab, begin + offset, size, nullptr);
+                    break;
+            }
+        }
+        REQUIRE(copies.await() == 0);
+        for (const Read& read : reads) {
+            if (std::memcmp(model.data() + read.offset, read.staging, read.length) != 0) ++wrong;
+        }
+    }
+    CHECK(wrong == 0);
+    channel.read_staging().give_back(to_read, staging_bytes, held = staging_bytes);
+    channel.write_staging().give_back(to_write, staging_bytes, held = staging_bytes);
+}
+
+// What the channel reads of the whole slab, compared with one value.
+std::uint64_t bytes_other_than(Channel& channel, const Slab& slab, std::byte value) {
+    std::size_t held = 0;
+    std::byte* const staging = channel.read_staging().take(mib, held);
+    Copies copies(channel);
+    std::uint64_t other = 0;
+    for (std::uint64_t at = 0; at < slab.bytes; at += mib) {
+        copies.add(Copy::Kind::read, slab, at, mib, staging);
+        if (copies.await() != 0) other += mib;
+        for (std::size_t i = 0; i < mib; ++i) other += staging[i] != value;
+    }
+    channel.read_staging().give_back(staging, mib, held);
+    return other;
+}
+
+}  // namespace
+
+TEST_CASE("every path copies any range at any alignment") {
+    for (const bool mapping : {true, false}) {
+        CudaDeviceOptions options;
+        if (!mapping) options.mapped = 0;
+        const auto device = open(options);
+        const OwnedSlab owned(*device, 64 * mib);
+        CAPTURE(device->info().access);
+        for (const NamedPolicy& named : policies()) {
+            INFO(named.name);
+            const auto channel = open_cuda_channel(*device, roomy, named.policy);
+            exercise(*channel, owned.slab, 0, 64 * mib, 60, 8 * mib, 1);
+            exercise(*channel, owned.slab, 4093, mib, 600, 70'000, 2);
+        }
+    }
+}
+
+TEST_CASE("a write that has ended, or a store that was fenced, is seen by every path") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 64 * mib);
+    const Slab& slab = owned.slab;
+    const auto engine = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
+    const auto kernel = open_cuda_channel(*device, usual, only(CopyPath::kernel));
+    const auto persistent = open_cuda_channel(*device, usual, only(CopyPath::persistent_kernel));
+    const auto by_cpu = open_cuda_channel(
+        *device, usual,
+        slab.cpu != nullptr ? only(CopyPath::streaming_load) : only(CopyPath::kernel));
+    std::size_t held = 0;
+    Random random(3);
+    Bytes payload(65536);
+    for (Channel* writer :
+         {engine.get(), kernel.get(), persistent.get(), static_cast<Channel*>(nullptr)}) {
+        if (writer == nullptr && slab.cpu == nullptr) continue;
+        for (Channel* reader : {engine.get(), kernel.get(), persistent.get(), by_cpu.get()}) {
+            CAPTURE(writer == nullptr);
+            CAPTURE(writer == persistent.get());
+            CAPTURE(reader == by_cpu.get());
+            CAPTURE(reader == persistent.get());
+            Copies writes(writer == nullptr ? *engine : *writer);
+            Copies reads(*reader);
+            std::byte* const in = engine->write_staging().take(65536, held = 0);
+            std::byte* const out = reader->read_staging().take(65536, held = 0);
+            std::size_t stale = 0;
+            for (int i = 0; i < 3000; ++i) {
+                const std::uint64_t length = random.length(i % 8 == 0 ? 65536 : 4096);
+                const std::uint64_t offset =
+                    random.below(8192);  // the same few blocks again and again
+                random.fill(payload.data(), length);
+                if (writer == nullptr) {
+                    store_streaming(slab.cpu + offset, payload.data(), length);
+                    store_fence();
+                } else {
+                    std::memcpy(in, payload.data(), length);
+                    writes.add(Copy::Kind::write, slab, offset, length, in);
+                    REQUIRE(writes.await() == 0);
+                }
+                reads.add(Copy::Kind::read, slab, offset, length, out);
+                REQUIRE(reads.await() == 0);
+                if (std::memcmp(out, payload.data(), length) != 0) ++stale;
+            }
+            CHECK(stale == 0);
+            engine->write_staging().give_back(in, 65536, held = 65536);
+            reader->read_staging().give_back(out, 65536, held = 65536);
+        }
+    }
+}
+
+TEST_CASE("a fenced store is seen by reads of another worker") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 2 * mib);
+    if (owned.slab.cpu == nullptr) {
+        MESSAGE("nothing is mapped here: " << device->info().access);
+        return;
+    }
+    constexpr std::uint64_t rounds = 6000;
+    std::atomic<std::uint64_t> stored{0};
+    std::atomic<std::uint64_t> seen{0};
+    std::thread storing([&] {
+        Bytes payload(4096);
+        for (std::uint64_t round = 1; round <= rounds; ++round) {
+            std::memset(payload.data(), static_cast<int>(round % 251), payload.size());
+            std::byte* const to = owned.slab.cpu + round % 3 * 4096;
+            store_streaming(to, payload.data(), payload.size());
+            store_fence();
+            stored.store(round, std::memory_order_release);
+            while (seen.load(std::memory_order_acquire) != round) {
+            }
+        }
+    });
+    {
+        std::vector<std::unique_ptr<Channel>> channels;
+        for (const CopyPath path : {CopyPath::copy_engine, CopyPath::kernel,
+                                    CopyPath::persistent_kernel, CopyPath::streaming_load}) {
+            channels.push_back(open_cuda_channel(*device, usual, only(path)));
+        }
+        std::size_t stale = 0;
+        for (std::uint64_t round = 1; round <= rounds; ++round) {
+            Channel& channel = *channels[round % channels.size()];
+            std::size_t held = 0;
+            std::byte* const out = channel.read_staging().take(4096, held);
+            while (stored.load(std::memory_order_acquire) != round) {
+            }
+            Copies copies(channel);
+            copies.add(Copy::Kind::read, owned.slab, round % 3 * 4096, 4096, out);
+            if (copies.await() != 0) ++stale;
+            const auto value = static_cast<std::byte>(round % 251);
+            if (!std::all_of(out, out + 4096, [&](std::byte b) { return b == value; })) ++stale;
+            channel.read_staging().give_back(out, 4096, held);
+            seen.store(round, std::memory_order_release);
+        }
+        storing.join();
+        CHECK(stale == 0);
+    }
+}
+
+TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity there are none") {
+    CudaDeviceOptions options;
+    options.capacity = 256 * mib;
+    options.mapped = 128 * mib;
+    const auto device = open(options);
+    CHECK(device->available() == 256 * mib);
+    std::vector<Slab> slabs(4);
+    for (Slab& slab : slabs) {
+        REQUIRE(device->allocate(64 * mib, Provision::thin, slab) == Status::ok);
+    }
+    const bool mapped = slabs[0].cpu != nullptr;
+    CHECK((slabs[1].cpu != nullptr) == mapped);
+    CHECK(slabs[2].cpu == nullptr);
+    CHECK(slabs[3].cpu == nullptr);
+    CHECK(device->available() == 0);
+    Slab beyond;
+    CHECK(device->allocate(2 * mib, Provision::thin, beyond) == Status::no_space);
+    CHECK(beyond.bytes == 0);
+    {
+        const auto channel = device->open_channel(usual);
+        for (const Slab& slab : slabs) {
+            CHECK(channel->receives_into(slab, 4096) == (slab.cpu != nullptr));
+            exercise(*channel, slab, 0, slab.bytes, 20, mib, 4);
+        }
+    }
+    device->release(slabs[0]);
+    CHECK(device->allocate(64 * mib, Provision::thin, slabs[0]) == Status::ok);
+    CHECK((slabs[0].cpu != nullptr) == mapped);
+    for (Slab& slab : slabs) device->release(slab);
+    CHECK(device->available() == 256 * mib);
+}
+
+TEST_CASE("threads that write are counted by periods") {
+    // Far from what channels have noted in the other cases.
+    const Clock::time_point start = Clock::now() + std::chrono::hours(1);
+    const auto note_from = [](std::size_t threads, Clock::time_point when) {
+        std::vector<std::jthread> all;
+        for (std::size_t i = 0; i != threads; ++i) {
+            all.emplace_back([when] {
+                note_writer(when);
+                note_writer(when);  // counts once
+            });
+        }
+    };
+    using std::chrono::milliseconds;
+    note_from(5, start);
+    CHECK(note_writer(start) == 0);  // nobody in the period before
+    note_from(2, start + milliseconds(2));
+    CHECK(note_writer(start + milliseconds(2)) == 6);
+    CHECK(note_writer(start + milliseconds(4)) == 3);
+    CHECK(note_writer(start + milliseconds(10)) == 0);  // periods have passed without any
+}
+
+TEST_CASE("slabs are had until the GPU is full") {
+    const auto device = open();
+    const std::uint64_t before = device->available();
+    std::vector<Slab> slabs;
+    std::size_t mapped = 0;
+    Status status = Status::ok;
+    for (Slab slab; (status = device->allocate(1024 * mib, Provision::full, slab)) == Status::ok;) {
+        slabs.push_back(slab);
+        if (slab.cpu != nullptr) ++mapped;
+    }
+    CHECK(status == Status::no_space);
+    CHECK_FALSE(device->failed());
+    CHECK(device->available() < 1024 * mib);
+    CHECK(slabs.size() >= before / (1024 * mib) - 2);
+    MESSAGE(slabs.size() << " slabs of 1 GiB, of which " << mapped << " are mapped");
+    {
+        const auto channel = device->open_channel(usual);
+        for (std::size_t i = 0; i < slabs.size(); i += 8) {
+            exercise(*channel, slabs[i], 1000 * mib, 16 * mib, 10, mib, i);
+        }
+    }
+    for (Slab& slab : slabs) device->release(slab);
+    CHECK(device->available() + 256 * mib > before);
+}
+
+TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
+    for (const bool mapping : {true, false}) {
+        CudaDeviceOptions options;
+        if (!mapping) options.mapped = 0;
+        const auto device = open(options);
+        const auto channel = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
+        std::size_t held = 0;
+        std::byte* const ones = channel->write_staging().take(mib, held);
+        std::memset(ones, 0xff, mib);
+        for (int round = 0; round < 3; ++round) {
+            const OwnedSlab owned(*device, 64 * mib);
+            if (owned.slab.cpu != nullptr) {
+                Bytes line(mib);
+                load_streaming(line.data(), owned.slab.cpu + 5 * mib, mib);
+                CHECK(line == Bytes(mib));
+            }
+            CHECK(bytes_other_than(*channel, owned.slab, std::byte{0}) == 0);
+            Copies copies(*channel);
+            for (std::uint64_t at = 0; at < owned.slab.bytes; at += mib) {
+                copies.add(Copy::Kind::write, owned.slab, at, mib, ones);
+            }
+            REQUIRE(copies.await() == 0);
+            CHECK(bytes_other_than(*channel, owned.slab, std::byte{0xff}) == 0);
+            REQUIRE(device->clear(owned.slab, 2 * mib, 2 * mib) == Status::ok);
+            CHECK(bytes_other_than(*channel, owned.slab, std::byte{0xff}) == 2 * mib);
+        }
+    }
+}
+
+TEST_CASE("many workers, each with its own channel") {
+    const auto device = open();
+    constexpr std::uint64_t share = 8 * mib;
+    constexpr std::uint64_t workers = 8;
+    const OwnedSlab owned(*device, workers * share);
+    std::vector<std::thread> threads;
+    for (std::uint64_t i = 0; i < workers; ++i) {
+        threads.emplace_back([&, i] {
+            const auto channel = device->open_channel(usual);
+            exercise(*channel, owned.slab, i * share, share, 300, i % 2 == 0 ? 32768 : 2 * mib, i);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("nothing is asked of the kernel on the way of a request") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 64 * mib);
+    for (const NamedPolicy& named : policies()) {
+        const auto channel = open_cuda_channel(*device, roomy, named.policy);
+        exercise(*channel, owned.slab, 0, 16 * mib, 20, mib, 5);
+        Copies copies(*channel);
+        std::size_t held = 0;
+        std::byte* const in = channel->write_staging().take(8 * mib, held);
+        std::byte* const out = channel->read_staging().take(8 * mib, held);
+        gpunbd::tests::KernelCalls calls;
+        for (int round = 0; round < 3000; ++round) {
+            const std::size_t length = round % 16 == 0 ? mib : 4096;
+            for (std::uint64_t i = 0; i < 8; ++i) {
+                copies.add(Copy::Kind::read, owned.slab, i * mib, length, out + i * length);
+                copies.add(Copy::Kind::write, owned.slab, (8 + i) * mib, length, in + i * length);
+                copies.add(Copy::Kind::zero, owned.slab, (16 + i) * mib, length, nullptr);
+            }
+            REQUIRE(copies.await() == 0);
+        }
+        calls.stop();
+        // What the driver's own thread does meanwhile is named, and holds up no request.
+        if (const std::string text = calls.text(); !text.empty()) {
+            MESSAGE(named.name << ", this thread is " << ::gettid() << ":\n" << text);
+        }
+        INFO(named.name);
+        CHECK(calls.ioctls() == 0);
+        CHECK(calls.maps() == 0);
+    }
+}
+
+TEST_CASE("a copy that cannot be started fails alone") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 2 * mib);
+    const auto channel = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
+    std::size_t held = 0;
+    std::byte* const staging = channel->read_staging().take(4096, held);
+    Copies copies(*channel);
+    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    copies.add(Copy::Kind::read, owned.slab, owned.slab.bytes - 2048, 4096, staging);
+    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    CHECK(copies.await() == 1);
+    CHECK_FALSE(device->failed());
+    copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    CHECK(copies.await() == 0);
+}
+
+TEST_CASE("calibration takes about a second and finds a policy") {
+    const auto device = open();
+    const Clock::time_point begin = Clock::now();
+    const CalibrationResult result = calibrate_cuda_device(*device);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    MESSAGE("calibrated in " << seconds << " s\n" << result.table);
+    CHECK(seconds < 1.5);
+    CHECK(result.chunk_size >= 256 << 10);
+    CHECK_FALSE(result.policy.rows.empty());
+    const OwnedSlab owned(*device, 16 * mib);
+    const auto channel = device->open_channel(usual);
+    exercise(*channel, owned.slab, 0, 16 * mib, 300, mib, 6);
+}
+
+// --- a device that fails -------------------------------------------------------------------------
+
+namespace {
+
+// The error outlives everything in its process, so this one is a process of its own. Its exit
+// status is 0 if all goes as it should.
+int fail_for_good() {
+    auto device = open();
+    Slab slab;
+    if (device->allocate(64 * mib, Provision::thin, slab) != Status::ok) return 10;
+    std::atomic<bool> stop{false};
+    std::atomic<int> troubles{0};
+    std::atomic<int> ready{0};
+    const auto work = [&](CopyPath path, std::uint32_t length) {
+        const auto channel = open_cuda_channel(*device, usual, only(path));
+        std::size_t held = 0;
+        std::byte* const staging = channel->read_staging().take(8 * std::size_t{length}, held);
+        Copies copies(*channel);
+        ++ready;
+        std::size_t failed = 0;
+        while (!stop) {
+            for (std::uint32_t i = 0; i < 8; ++i) {
+                copies.add(Copy::Kind::read, slab, i * mib, length,
+                           staging + std::size_t{i} * length);
+            }
+            failed += copies.await();  // throws if one does not end
+        }
+        if (failed == 0) ++troubles;
+    };
+    std::thread engine(work, CopyPath::copy_engine, 1 << 20);
+    std::thread kernel(work, CopyPath::kernel, 4096);
+    while (ready != 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+
+    auto channel = open_cuda_channel(*device, usual, only(CopyPath::kernel));
+    std::size_t held = 0;
+    std::byte* const staging = channel->read_staging().take(4096, held);
+    Slab nowhere;
+    nowhere.address = 0x7eee'0000'0000;
+    Copies copies(*channel);
+    const Clock::time_point begin = Clock::now();
+    copies.add(Copy::Kind::write, nowhere, 0, 4096, staging);
+    if (copies.await() != 1) return 11;
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    std::printf("the fault was noticed after %.1f ms\n", seconds * 1e3);
+    if (seconds > 1) return 12;
+    if (!device->failed()) return 13;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop = true;
+    engine.join();
+    kernel.join();
+    if (troubles != 0) return 14;
+
+    copies.add(Copy::Kind::read, slab, 0, 4096, staging);
+    if (copies.await() != 1) return 15;
+    Slab more;
+    if (device->allocate(2 * mib, Provision::thin, more) != Status::io_error) return 16;
+    if (device->clear(slab, 0, 4096) != Status::io_error) return 17;
+    channel.reset();
+    device->release(slab);
+    device.reset();
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("after a fault on the device every copy ends with an error and nothing hangs") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::alarm(30);
+        ::execl("/proc/self/exe", "cuda_channel_tests", "--fail", nullptr);
+        ::_exit(99);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+}
+
+// --- benchmark -----------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::chrono::milliseconds per_row(15);
+
+const char* name_of(Copy::Kind kind) {
+    return kind == Copy::Kind::read ? "read" : kind == Copy::Kind::write ? "write" : "zero";
+}
+
+bool possible(CopyPath path, Copy::Kind kind, std::uint32_t bytes, std::uint32_t copies) {
+    const std::uint64_t sum = std::uint64_t{bytes} * copies;
+    if (sum > roomy.pinned) return false;
+    if (path == CopyPath::streaming_load) return kind == Copy::Kind::read && sum <= mib;
+    if (path == CopyPath::mapping) return kind != Copy::Kind::read;
+    return true;
+}
+
+void print_row(const char* what, CopyPath path, const Round& round, std::size_t threads,
+               double us) {
+    const double per_second = 1e6 / us * round.copies * static_cast<double>(threads);
+    std::printf("%s,%s,%s,%u,%u,%zu,%.2f,%.0f,%.3f\n", what, to_text(path), name_of(round.kind),
+                round.bytes, round.copies, threads, us, per_second, per_second * round.bytes / 1e9);
+}
+
+// Every thread with its own channel does the same; the mean of their medians.
+void bench_threads(Device& device, const Slab& slab, CopyPath path, std::size_t count) {
+    std::vector<std::unique_ptr<Channel>> channels(count);
+    std::vector<double> us(count);
+    const auto everywhere = [&](auto work) {
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { work(i); });
+        for (std::thread& thread : threads) thread.join();
+    };
+    everywhere([&](std::size_t i) { channels[i] = open_cuda_channel(device, roomy, only(path)); });
+    for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write}) {
+        for (const std::uint32_t bytes : {4096U, 65536U, 131072U, 1U << 20}) {
+            for (const std::uint32_t copies : {1U, 8U, 32U}) {
+                if (!possible(path, kind, bytes, copies)) continue;
+                const Round round{.kind = kind, .bytes = bytes, .copies = copies};
+                everywhere([&](std::size_t i) {
+                    us[i] = Meter(slab, *channels[i]).median_us(round, 3 * per_row);
+                });
+                double sum = 0;
+                for (const double each : us) sum += each;
+                print_row("threads", path, round, count, sum / static_cast<double>(count));
+            }
+        }
+    }
+}
+
+// What a lone small read costs while another channel keeps the copy engines busy with long ones.
+void bench_busy(Device& device, const Slab& slab) {
+    for (const CopyPath path : {CopyPath::copy_engine, CopyPath::kernel,
+                                CopyPath::persistent_kernel, CopyPath::streaming_load}) {
+        if (path == CopyPath::streaming_load && slab.cpu == nullptr) continue;
+        const auto channel = open_cuda_channel(device, roomy, only(path));
+        std::atomic<bool> stop{false};
+        std::thread busy([&] {
+            const auto other = open_cuda_channel(device, roomy, only(CopyPath::copy_engine));
+            Meter meter(slab, *other);
+            const Round round{.kind = Copy::Kind::read, .bytes = 1 << 20, .copies = 16};
+            while (!stop) meter.median_us(round, per_row);
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        for (const std::uint32_t bytes : {512U, 4096U, 16384U, 65536U}) {
+            const Round round{.kind = Copy::Kind::read, .bytes = bytes, .copies = 1};
+            print_row("busy", path, round, 1, Meter(slab, *channel).median_us(round, 3 * per_row));
+        }
+        stop = true;
+        busy.join();
+    }
+}
+
+// Long reads and writes at once, each on a channel of its own.
+void bench_both_ways(Device& device, const Slab& slab) {
+    for (const std::uint32_t bytes : {256U << 10, 1U << 20, 4U << 20}) {
+        double us[2] = {};
+        const Copy::Kind kinds[2] = {Copy::Kind::read, Copy::Kind::write};
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < 2; ++i) {
+            threads.emplace_back([&, i] {
+                const auto channel = open_cuda_channel(device, roomy, only(CopyPath::copy_engine));
+                const Round round{.kind = kinds[i], .bytes = bytes, .copies = 8};
+                us[i] = Meter(slab, *channel).median_us(round, 20 * per_row);
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        for (std::size_t i = 0; i < 2; ++i) {
+            print_row("both ways", CopyPath::copy_engine, {kinds[i], bytes, 8}, 1, us[i]);
+        }
+    }
+}
+
+// Lone 4 KiB reads, `gap` after each other: percentiles of their latency.
+void bench_paced(Channel& channel, const Slab& slab, std::chrono::microseconds gap,
+                 const char* beside) {
+    std::size_t held = 0;
+    std::byte* const staging = channel.read_staging().take(4096, held);
+    Copies copies(channel);
+    std::vector<double> us;
+    const Clock::time_point end = Clock::now() + 20 * per_row;
+    for (std::uint64_t i = 0; Clock::now() < end; ++i) {
+        const Clock::time_point begin = Clock::now();
+        copies.add(Copy::Kind::read, slab, i % 1000 * 65536, 4096, staging);
+        copies.await();
+        const Clock::time_point done = Clock::now();
+        us.push_back(std::chrono::duration<double, std::micro>(done - begin).count());
+        while (Clock::now() < done + gap) {
+        }
+    }
+    std::sort(us.begin(), us.end());
+    const auto at = [&](double share) {
+        return us[static_cast<std::size_t>(share * static_cast<double>(us.size() - 1))];
+    };
+    std::fprintf(stderr,
+                 "4 KiB reads %4lld us apart%s: p50 %.1f, p99 %.1f, p99.9 %.1f, max %.1f us\n",
+                 static_cast<long long>(gap.count()), beside, at(0.5), at(0.99), at(0.999), at(1));
+    channel.read_staging().give_back(staging, 4096, held);
+}
+
+void bench_pauses(Device& device, const Slab& slab) {
+    const auto channel = device.open_channel(usual);
+    for (const int gap : {0, 20, 50, 100, 300}) {
+        bench_paced(*channel, slab, std::chrono::microseconds(gap), "");
+    }
+    std::atomic<bool> stop{false};
+    std::uint64_t count = 0;
+    std::thread slabs([&] {
+        for (; !stop; ++count) const OwnedSlab other(device, 64 * mib);
+    });
+    bench_paced(*channel, slab, std::chrono::microseconds(0), ", slabs of 64 MiB come and go");
+    stop = true;
+    slabs.join();
+    std::fprintf(stderr, "%llu slabs came and went\n", static_cast<unsigned long long>(count));
+}
+
+void bench_alone(Device& device, const Slab& slab, CopyPath path) {
+    const auto channel = open_cuda_channel(device, roomy, only(path));
+    for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
+        for (std::uint32_t bytes = 512; bytes <= 4 * mib; bytes *= 2) {
+            for (const std::uint32_t copies : {1U, 2U, 8U, 32U, 128U}) {
+                if (!possible(path, kind, bytes, copies)) continue;
+                const Round round{.kind = kind, .bytes = bytes, .copies = copies};
+                print_row("alone", path, round, 1, Meter(slab, *channel).median_us(round, per_row));
+            }
+        }
+    }
+}
+
+// `what`: alone, threads, busy, both ways or pauses; empty: all. `path_name`: one path; empty: all.
+int bench(std::string_view what, std::string_view path_name) {
+    const auto device = open();
+    const OwnedSlab owned(*device, 256 * mib);
+    const bool mapped = owned.slab.cpu != nullptr;
+    std::fprintf(stderr, "%s, %s\n", device->info().name.c_str(), device->info().access.c_str());
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    std::puts("what,path,kind,bytes,copies,threads,median_us,copies_per_second,GB_per_second");
+    const auto wanted = [&](std::string_view name) { return what.empty() || what == name; };
+    for (const CopyPath path :
+         {CopyPath::copy_engine, CopyPath::kernel, CopyPath::persistent_kernel,
+          CopyPath::streaming_load, CopyPath::mapping}) {
+        const bool needs_mapping = path == CopyPath::streaming_load || path == CopyPath::mapping;
+        if (needs_mapping && !mapped) continue;
+        if (!path_name.empty() && path_name != to_text(path)) continue;
+        if (wanted("alone")) bench_alone(*device, owned.slab, path);
+        for (const std::size_t threads : {1U, 4U, 12U}) {
+            if (wanted("threads")) bench_threads(*device, owned.slab, path, threads);
+        }
+    }
+    if (wanted("busy")) bench_busy(*device, owned.slab);
+    if (wanted("both ways")) bench_both_ways(*device, owned.slab);
+    if (wanted("pauses")) bench_pauses(*device, owned.slab);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string_view mode = argc > 1 ? argv[1] : "";
+    spdlog::set_default_logger(spdlog::stderr_color_mt("gpunbd"));  // CSV goes to standard output
+    std::string why_none;
+    if (cuda_device_count(why_none) == 0) {
+        std::fprintf(stderr, "skipped: %s\n", why_none.c_str());
+        return std::getenv("GPUNBD_REQUIRE_GPU") != nullptr ? 1 : 77;
+    }
+    if (mode == "--fail") return fail_for_good();
+    if (mode == "--bench") return bench(argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
+    return doctest::Context(argc, argv).run();
+}

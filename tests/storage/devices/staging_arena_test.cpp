@@ -1,0 +1,308 @@
+#include "storage/devices/staging_arena.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "tests/storage/random.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::size_t unit = StagingArena::smallest;
+
+struct Piece {
+    std::byte* at;
+    std::size_t length;
+    std::size_t borrower;
+};
+
+std::size_t rounded(std::size_t length) { return std::bit_ceil(std::max(length, unit)); }
+
+class Waiter final : public StagingWaiter {
+ public:
+    std::function<void()> woken;
+    void staging_available() override { woken(); }
+};
+
+// A plain model: one flag per unit of memory.
+class ArenaModel {
+ public:
+    ArenaModel(std::byte* memory, std::size_t bytes)
+        : memory_(memory), lent_(bytes / unit), free_(bytes) {}
+    void take(std::byte* at, std::size_t length) { mark(at, length, true); }
+    void give_back(std::byte* at, std::size_t length) { mark(at, length, false); }
+    std::size_t free_bytes() const { return free_; }
+    // Is there a free piece of that size at a multiple of it? (That is what buddies can merge to.)
+    bool fits(std::size_t length) const {
+        const std::size_t units = rounded(length) / unit;
+        for (std::size_t i = 0; i + units <= lent_.size(); i += units) {
+            const auto first = lent_.begin() + static_cast<std::ptrdiff_t>(i);
+            if (std::find(first, first + static_cast<std::ptrdiff_t>(units), true) ==
+                first + static_cast<std::ptrdiff_t>(units)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+ private:
+    void mark(std::byte* at, std::size_t length, bool lent) {
+        const std::size_t size = rounded(length);
+        const auto offset = static_cast<std::size_t>(at - memory_);
+        REQUIRE(offset % size == 0);
+        REQUIRE(offset / unit + size / unit <= lent_.size());
+        for (std::size_t i = 0; i != size / unit; ++i) {
+            REQUIRE(lent_[offset / unit + i] != lent);
+            lent_[offset / unit + i] = lent;
+        }
+        free_ = lent ? free_ - size : free_ + size;
+    }
+    std::byte* memory_;
+    std::vector<bool> lent_;
+    std::size_t free_;
+};
+
+TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule") {
+    for (const std::size_t bytes : {unit, 2 * unit, 16 * unit, 256 * unit}) {
+        CAPTURE(bytes);
+        std::vector<std::byte> memory(bytes);
+        StagingArena arena;
+        arena.adopt(memory.data(), bytes);
+        CHECK(arena.largest() == bytes);
+        ArenaModel model(memory.data(), bytes);
+        Random random(static_cast<std::uint32_t>(bytes));
+        std::vector<std::size_t> held(3);
+        std::vector<Piece> pieces;
+        for (int step = 0; step != 20000; ++step) {
+            if (pieces.empty() || random.one_in(2)) {
+                const std::size_t borrower = random.below(3);
+                // Half of the requests are small, to break the arena into pieces.
+                const auto max = static_cast<std::uint32_t>(random.one_in(2) ? bytes : bytes / 8);
+                const std::size_t length = 1 + random.below(std::max<std::uint32_t>(max, 1));
+                const std::size_t size = rounded(length);
+                const std::size_t before = held[borrower];
+                const bool unused = arena.free_bytes() == bytes;
+                std::byte* const at = arena.take(length, held[borrower]);
+                const bool rule =
+                    before == 0 || unused || before + size <= model.free_bytes() - size;
+                const bool enough = size <= model.free_bytes() && model.fits(length);
+                REQUIRE((at != nullptr) == (rule && enough));
+                if (at == nullptr) {
+                    REQUIRE(held[borrower] == before);
+                    continue;
+                }
+                model.take(at, length);
+                REQUIRE(held[borrower] == before + size);
+                pieces.push_back({at, length, borrower});
+            } else {
+                const std::size_t i = random.below(static_cast<std::uint32_t>(pieces.size()));
+                const Piece piece = pieces[i];
+                pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(i));
+                model.give_back(piece.at, piece.length);
+                arena.give_back(piece.at, piece.length, held[piece.borrower]);
+            }
+            REQUIRE(arena.free_bytes() == model.free_bytes());
+        }
+        for (const Piece& piece : pieces) {
+            arena.give_back(piece.at, piece.length, held[piece.borrower]);
+        }
+        CHECK(arena.free_bytes() == bytes);
+        CHECK(held == std::vector<std::size_t>(3));
+        // All of it in one piece again.
+        std::byte* const all = arena.take(bytes, held[0]);
+        CHECK(all == memory.data());
+    }
+}
+
+TEST_CASE("staging arena: what is asked for is rounded up to a power of two of units") {
+    constexpr std::size_t bytes = 16 * unit;
+    constexpr struct {
+        std::size_t length, size;
+    } rows[] = {{1, unit},
+                {unit - 1, unit},
+                {unit, unit},
+                {unit + 1, 2 * unit},
+                {2 * unit, 2 * unit},
+                {2 * unit + 1, 4 * unit},
+                {8 * unit, 8 * unit},
+                {8 * unit + 1, 16 * unit},
+                {16 * unit, 16 * unit}};
+    std::vector<std::byte> memory(bytes);
+    StagingArena arena;
+    arena.adopt(memory.data(), bytes);
+    for (const auto& row : rows) {
+        CAPTURE(row.length);
+        std::size_t held = 0;
+        std::byte* const at = arena.take(row.length, held);
+        REQUIRE(at != nullptr);
+        CHECK(held == row.size);
+        CHECK(arena.free_bytes() == bytes - row.size);
+        arena.give_back(at, row.length, held);
+        CHECK(held == 0);
+    }
+    std::size_t held = 0;
+    CHECK(arena.take(bytes + 1, held) == nullptr);
+    CHECK(held == 0);
+}
+
+TEST_CASE("staging arena: the first piece of all is had whatever its borrower holds elsewhere") {
+    std::vector<std::byte> memory(2 * unit);
+    StagingArena arena;
+    arena.adopt(memory.data(), memory.size());
+    std::size_t held = 100 * unit;
+    std::byte* const first = arena.take(2 * unit, held);
+    REQUIRE(first != nullptr);
+    CHECK(arena.take(1, held) == nullptr);
+    arena.give_back(first, 2 * unit, held);
+    CHECK(held == 100 * unit);
+}
+
+// Waiters that write down who was woken.
+struct Queue {
+    std::vector<std::byte> memory = std::vector<std::byte>(4 * unit);
+    StagingArena arena;
+    std::vector<Waiter> waiters;
+    std::vector<int> woken;
+
+    explicit Queue(int count) : waiters(static_cast<std::size_t>(count)) {
+        arena.adopt(memory.data(), memory.size());
+        for (int i = 0; i != count; ++i) {
+            waiter(i).woken = [this, i] { woken.push_back(i); };
+        }
+    }
+    Waiter& waiter(int i) { return waiters[static_cast<std::size_t>(i)]; }
+    void wait_all() {
+        for (Waiter& each : waiters) arena.wait(each);
+    }
+    // Something was lent and has come back.
+    void something_returns() {
+        std::size_t held = 0;
+        arena.give_back(arena.take(1, held), 1, held);
+    }
+    std::vector<int> wake() {
+        woken.clear();
+        arena.wake();
+        return woken;
+    }
+};
+
+TEST_CASE("staging arena: waiters are woken in order, once, after something came back") {
+    Queue queue(3);
+    queue.wait_all();
+    queue.wait_all();  // once is enough
+    CHECK_FALSE(queue.arena.can_wake());
+    CHECK(queue.wake().empty());
+    queue.something_returns();
+    CHECK(queue.arena.can_wake());
+    CHECK(queue.wake() == std::vector{0, 1, 2});
+    CHECK_FALSE(queue.arena.can_wake());
+    queue.something_returns();
+    CHECK(queue.wake().empty());
+}
+
+TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
+    for (int leaves = 0; leaves != 8; ++leaves) {  // a bit for each who leaves
+        CAPTURE(leaves);
+        Queue queue(3);
+        queue.wait_all();
+        std::vector<int> expected;
+        for (int i = 0; i != 3; ++i) {
+            if ((leaves >> i & 1) == 0) expected.push_back(i);
+        }
+        for (int i = 0; i != 3; ++i) {
+            if ((leaves >> i & 1) != 0) queue.arena.stop_waiting(queue.waiter(i));
+        }
+        queue.arena.stop_waiting(queue.waiter(leaves % 3));
+        if ((leaves >> (leaves % 3) & 1) == 0) std::erase(expected, leaves % 3);
+        // Those who left can come again, behind the others.
+        queue.arena.wait(queue.waiter(leaves % 3));
+        expected.push_back(leaves % 3);
+        queue.something_returns();
+        CHECK(queue.wake() == expected);
+    }
+}
+
+TEST_CASE("staging arena: who waits again goes to the end and is not woken twice") {
+    Queue queue(3);
+    queue.waiter(0).woken = [&] {
+        queue.woken.push_back(0);
+        queue.arena.wait(queue.waiter(0));
+    };
+    queue.wait_all();
+    queue.something_returns();
+    CHECK(queue.wake() == std::vector{0, 1, 2});
+    queue.arena.wait(queue.waiter(1));
+    queue.something_returns();
+    CHECK(queue.wake() == std::vector{0, 1});
+}
+
+// As when a client goes away, with all it has, while another is served.
+TEST_CASE("staging arena: whoever leaves while others are woken, waking ends") {
+    for (int leaver = 0; leaver != 4; ++leaver) {
+        for (int at = 0; at != 4; ++at) {
+            CAPTURE(leaver);
+            CAPTURE(at);
+            Queue queue(4);
+            int calls = 0;
+            for (int i = 0; i != 4; ++i) {
+                queue.waiter(i).woken = [&, i] {
+                    queue.woken.push_back(i);
+                    REQUIRE(++calls < 100);
+                    if (i == at) {
+                        queue.arena.stop_waiting(queue.waiter(leaver));
+                    } else {
+                        queue.arena.wait(queue.waiter(i));  // nothing for it yet
+                    }
+                };
+            }
+            queue.wait_all();
+            queue.something_returns();
+            std::vector<int> expected;
+            for (int i = 0; i != 4; ++i) {
+                if (i <= at || i != leaver) expected.push_back(i);
+            }
+            CHECK(queue.wake() == expected);
+        }
+    }
+}
+
+TEST_CASE("staging arena: what comes back while waiters are woken wakes them the next time") {
+    Queue queue(2);
+    queue.waiter(0).woken = [&] {
+        queue.woken.push_back(0);
+        queue.something_returns();
+        queue.arena.wait(queue.waiter(0));
+    };
+    queue.wait_all();
+    queue.something_returns();
+    CHECK(queue.wake() == std::vector{0, 1});
+    CHECK(queue.arena.can_wake());
+    CHECK(queue.wake() == std::vector{0});
+}
+
+TEST_CASE("staging arena: memory is usable to its last byte") {
+    std::vector<std::byte> memory(8 * unit);
+    StagingArena arena;
+    arena.adopt(memory.data(), memory.size());
+    std::vector<std::size_t> held(8);
+    std::vector<std::byte*> pieces;
+    for (std::size_t i = 0; i != 8; ++i) {
+        pieces.push_back(arena.take(unit, held[i]));
+        REQUIRE(pieces.back() != nullptr);
+        std::memset(pieces.back(), static_cast<int>(i + 1), unit);
+    }
+    std::size_t none = 0;
+    CHECK(arena.take(1, none) == nullptr);
+    for (std::size_t i = 0; i != 8; ++i) {
+        const auto mine = static_cast<std::byte>(i + 1);
+        CHECK(std::all_of(pieces[i], pieces[i] + unit, [&](std::byte b) { return b == mine; }));
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,401 @@
+#include "storage/pages/page_pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/storage/memory_device.hpp"
+#include "tests/storage/random.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint64_t kib = 1 << 10;
+constexpr std::uint64_t mib = 1 << 20;
+
+struct Geometry {
+    const char* name;
+    std::uint64_t page_size;
+    std::uint64_t pages;
+};
+
+constexpr Geometry geometries[] = {
+    {"one page", 64 * kib, 1},
+    {"part of a slab, 64K", 64 * kib, 5},
+    {"64K", 64 * kib, 1030},
+    {"2M, one slab", 2 * mib, 20},
+    {"2M, a slab and a page", 2 * mib, 33},
+    {"2M, several slabs", 2 * mib, 100},
+    {"a page is a slab", 64 * mib, 7},
+    {"a page is larger than a slab", 128 * mib, 3},
+};
+
+// The places of a page that are looked at.
+struct Places {
+    explicit Places(std::uint64_t page_size) : at{0, 8, page_size / 2, page_size - 8} {}
+    std::uint64_t at[4];
+};
+
+std::byte* memory_of(const PagePool& pool, PageIndex page) {
+    return pool.slab(page).cpu + pool.offset_in_slab(page);
+}
+
+void stamp(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
+    for (const std::uint64_t at : Places(page_size).at) {
+        std::memcpy(memory_of(pool, page) + at, &value, sizeof value);
+    }
+}
+
+bool holds(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
+    for (const std::uint64_t at : Places(page_size).at) {
+        if (std::memcmp(memory_of(pool, page) + at, &value, sizeof value) != 0) return false;
+    }
+    return true;
+}
+
+struct Owned {
+    std::uint64_t stamp;
+    bool mapped = true;
+    std::uint32_t pins = 0;
+};
+
+// Slabs in use, by the memory they start at.
+std::uint64_t bytes_in_use(const PagePool& pool, const std::map<PageIndex, Owned>& owned) {
+    std::map<std::byte*, std::uint64_t> slabs;
+    for (const auto& [page, unused] : owned) slabs[pool.slab(page).cpu] = pool.slab(page).bytes;
+    std::uint64_t bytes = 0;
+    for (const auto& [unused, size] : slabs) bytes += size;
+    return bytes;
+}
+
+TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
+    for (const Geometry& geometry : geometries) {
+        for (const Provision provision : {Provision::thin, Provision::full}) {
+            for (const bool discards : {true, false}) {
+                CAPTURE(geometry.name);
+                CAPTURE(discards);
+                const std::uint64_t page_size = geometry.page_size;
+                MemoryDevice device(0, {.discards = discards});
+                {
+                    PagePool pool(device, page_size, geometry.pages, provision);
+                    const bool full = provision == Provision::full;
+                    if (full) REQUIRE(pool.fill() == Status::ok);
+                    CHECK(pool.allocated_bytes() == (full ? geometry.pages * page_size : 0));
+                    std::map<PageIndex, Owned> owned;
+                    Random random(static_cast<std::uint32_t>(geometry.pages));
+                    std::uint64_t next_stamp = 1;
+                    std::uint32_t bias = 5;  // of 10: takes
+                    for (int step = 0; step != 3000; ++step) {
+                        if (step % 300 == 0) bias = random.between(3, 7);
+                        if (owned.empty() || random.below(10) < bias) {
+                            if (owned.size() == geometry.pages) continue;
+                            PageIndex page = 0;
+                            REQUIRE(pool.take(page) == Status::ok);
+                            REQUIRE(owned.count(page) == 0);
+                            REQUIRE(holds(pool, page, page_size, 0));
+                            owned[page] = {.stamp = next_stamp};
+                            stamp(pool, page, page_size, next_stamp++);
+                            continue;
+                        }
+                        const auto at = std::next(
+                            owned.begin(), random.below(static_cast<std::uint32_t>(owned.size())));
+                        REQUIRE(holds(pool, at->first, page_size, at->second.stamp));
+                        Owned& mine = at->second;
+                        if (random.one_in(3)) {
+                            pool.pin(at->first);
+                            ++mine.pins;
+                        } else if (mine.mapped && (mine.pins == 0 || random.one_in(2))) {
+                            const PageIndex page = at->first;
+                            mine.mapped = false;
+                            if (mine.pins == 0) owned.erase(at);
+                            pool.retire(page);
+                        } else {
+                            const PageIndex page = at->first;
+                            if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
+                            pool.unpin(page);
+                        }
+                        // Slabs are given back, but for one.
+                        const std::uint64_t allocated = pool.allocated_bytes();
+                        REQUIRE(allocated == device.used());
+                        if (full) {
+                            REQUIRE(allocated == geometry.pages * page_size);
+                        } else {
+                            const std::uint64_t used = bytes_in_use(pool, owned);
+                            const std::uint64_t slab = std::max(64 * mib, page_size);
+                            REQUIRE(allocated >= used);
+                            REQUIRE(allocated - used <= slab);
+                        }
+                    }
+                    for (const auto& [page, mine] : owned) {
+                        REQUIRE(holds(pool, page, page_size, mine.stamp));
+                        if (mine.mapped) pool.retire(page);
+                        for (std::uint32_t i = 0; i != mine.pins; ++i) pool.unpin(page);
+                    }
+                    if (!full) CHECK(device.slabs() <= 1);
+                }
+                CHECK(device.used() == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("page pool: every page of what the device has can be had, whatever the slabs' size") {
+    for (const Geometry& geometry : geometries) {
+        for (const Provision provision : {Provision::thin, Provision::full}) {
+            CAPTURE(geometry.name);
+            const std::uint64_t page_size = geometry.page_size;
+            MemoryDevice device(0, {.capacity = geometry.pages * page_size});
+            PagePool pool(device, page_size, geometry.pages, provision);
+            if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
+            for (int round = 0; round != 3; ++round) {
+                std::set<PageIndex> pages;
+                for (std::uint64_t i = 0; i != geometry.pages; ++i) {
+                    PageIndex page = 0;
+                    REQUIRE(pool.take(page) == Status::ok);
+                    REQUIRE(pages.insert(page).second);
+                    REQUIRE(holds(pool, page, page_size, 0));
+                    stamp(pool, page, page_size, i + 1);
+                }
+                PageIndex page = 0;
+                CHECK(pool.take(page) == Status::no_space);
+                // One back, one to be had.
+                pool.retire(*pages.begin());
+                REQUIRE(pool.take(page) == Status::ok);
+                CHECK(page == *pages.begin());
+                CHECK(holds(pool, page, page_size, 0));
+                for (const PageIndex each : pages) pool.retire(each);
+            }
+        }
+    }
+}
+
+TEST_CASE("page pool: fill says so when the device has too little") {
+    MemoryDevice device(0, {.capacity = 99 * 2 * mib});
+    {
+        PagePool pool(device, 2 * mib, 100, Provision::full);
+        CHECK(pool.fill() == Status::no_space);
+    }
+    CHECK(device.used() == 0);
+}
+
+TEST_CASE("page pool: an export with no share of a device takes none of it") {
+    MemoryDevice device(0, {.capacity = 0});
+    PagePool pool(device, 2 * mib, 0, Provision::full);
+    CHECK(pool.fill() == Status::ok);
+    CHECK(pool.allocated_bytes() == 0);
+}
+
+// Pages that were unmapped while somebody sends them are nobody's to reuse.
+TEST_CASE("page pool: as many pages again can be had while the first are still held") {
+    for (const Geometry& geometry : geometries) {
+        CAPTURE(geometry.name);
+        MemoryDevice device(0, {});
+        PagePool pool(device, geometry.page_size, geometry.pages, Provision::thin);
+        std::set<PageIndex> pages;
+        for (std::uint64_t i = 0; i != 2 * geometry.pages; ++i) {
+            PageIndex page = 0;
+            REQUIRE(pool.take(page) == Status::ok);
+            REQUIRE(pages.insert(page).second);
+        }
+        // And then there is an end, whatever the device has.
+        PageIndex page = 0;
+        std::uint64_t more = 0;
+        for (; pool.take(page) == Status::ok; ++more) REQUIRE(pages.insert(page).second);
+        CHECK(more <= 3 * geometry.pages);
+        CHECK(pool.allocated_bytes() == device.used());
+        for (const PageIndex each : pages) pool.retire(each);
+        CHECK(device.slabs() <= 1);
+    }
+}
+
+TEST_CASE("page pool: a page is cleared at most once, and only if it was written") {
+    for (const bool discards : {true, false}) {
+        MemoryDevice device(0, {.discards = discards});
+        PagePool pool(device, 64 * kib, 8, Provision::thin);
+        PageIndex page = 0;
+        REQUIRE(pool.take(page) == Status::ok);
+        CHECK(device.clears == 0);
+        pool.retire(page);
+        // Clear pages are preferred.
+        for (int i = 0; i != 7; ++i) REQUIRE(pool.take(page) == Status::ok);
+        CHECK(device.clears == 0);
+        REQUIRE(pool.take(page) == Status::ok);
+        CHECK(device.clears == (discards ? 0 : 1));
+        for (PageIndex each = 0; each != 8; ++each) pool.retire(each);
+    }
+}
+
+TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not lost") {
+    MemoryDevice device(0, {.discards = false});
+    PagePool pool(device, 64 * kib, 1, Provision::thin);
+    PageIndex page = 0;
+    REQUIRE(pool.take(page) == Status::ok);
+    stamp(pool, page, 64 * kib, 1);
+    pool.retire(page);
+    device.clears_fail = true;
+    CHECK(pool.take(page) == Status::io_error);
+    CHECK(pool.take(page) == Status::io_error);
+    device.clears_fail = false;
+    REQUIRE(pool.take(page) == Status::ok);
+    CHECK(holds(pool, page, 64 * kib, 0));
+    pool.retire(page);
+}
+
+TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
+    MemoryDevice device(0, {});
+    PagePool pool(device, 64 * mib, 4, Provision::thin);
+    PageIndex page = 0;
+    REQUIRE(pool.take(page) == Status::ok);
+    const std::byte* const first = memory_of(pool, page);
+    for (int i = 0; i != 10; ++i) {
+        pool.retire(page);
+        REQUIRE(device.slabs() == 1);
+        REQUIRE(pool.take(page) == Status::ok);
+        REQUIRE(memory_of(pool, page) == first);
+    }
+    pool.retire(page);
+}
+
+// What another thread does in its own time.
+bool comes_true(const auto& condition) {
+    for (int i = 0; i != 10000 && !condition(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return condition();
+}
+
+TEST_CASE("page pool: a provisioner allocates before the last page is gone, but no more than all") {
+    MemoryDevice device(0, {.slow = true});
+    {
+        PagePool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32, and one of 8
+        std::vector<PageIndex> pages(40);
+        for (int i = 0; i != 17; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
+        CHECK(comes_true([&] { return pool.allocated_bytes() == 40 * 2 * mib; }));
+        for (int i = 17; i != 40; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
+        CHECK(pool.allocated_bytes() == 40 * 2 * mib);
+        CHECK(device.used() == 40 * 2 * mib);
+        for (const PageIndex page : pages) pool.retire(page);
+    }
+    CHECK(device.used() == 0);
+}
+
+TEST_CASE("page pool: a provisioner clears what was given back") {
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        MemoryDevice device(0, {.discards = false, .slow = true});
+        PagePool pool(device, 2 * mib, 32, provision);
+        if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
+        std::vector<PageIndex> pages(32);
+        for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
+        for (int i = 0; i != 10; ++i) {
+            stamp(pool, pages[i], 2 * mib, 1);
+            pool.retire(pages[i]);
+        }
+        CHECK(comes_true([&] { return device.clears == 10; }));
+        for (int i = 0; i != 10; ++i) {
+            REQUIRE(pool.take(pages[i]) == Status::ok);
+            CHECK(holds(pool, pages[i], 2 * mib, 0));
+        }
+        CHECK(device.clears == 10);
+        for (const PageIndex page : pages) pool.retire(page);
+    }
+}
+
+TEST_CASE("page pool: a provisioner that fails leaves it to those who need a page") {
+    MemoryDevice device(0, {.capacity = 2 * mib, .discards = false, .slow = true});
+    PagePool pool(device, 2 * mib, 1, Provision::thin);
+    PageIndex page = 0;
+    REQUIRE(pool.take(page) == Status::ok);
+    device.clears_fail = true;
+    pool.retire(page);
+    CHECK(comes_true([&] { return device.clears == 1; }));
+    CHECK(pool.take(page) == Status::io_error);
+    device.clears_fail = false;
+    REQUIRE(pool.take(page) == Status::ok);
+    CHECK(holds(pool, page, 2 * mib, 0));
+    pool.retire(page);
+}
+
+TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    MemoryDevice device(0, {.capacity = page_size, .discards = false});
+    PagePool pool(device, page_size, 1, Provision::thin);
+    PageIndex page = 0;
+    REQUIRE(pool.take(page) == Status::ok);
+    stamp(pool, page, page_size, 1);
+    PageIndex other = 0;
+    pool.pin(page);
+    pool.retire(page);
+    CHECK(pool.take(other) == Status::no_space);
+    // Pinned by a thread, let go by another: the counts of both are needed.
+    std::thread([&] { pool.pin(page); }).join();
+    std::thread([&] { pool.unpin(page); }).join();
+    CHECK(pool.take(other) == Status::no_space);
+    CHECK(holds(pool, page, page_size, 1));
+    std::thread([&] { pool.unpin(page); }).join();
+    REQUIRE(pool.take(other) == Status::ok);
+    CHECK(holds(pool, page, page_size, 0));
+    // A pin that comes too late holds nothing, and frees nothing of the new owner's.
+    pool.pin(page);
+    pool.unpin(page);
+    CHECK(pool.take(other) == Status::no_space);
+    // Not even when the owner retires it in between: the last of them frees it, once.
+    pool.pin(page);
+    pool.retire(page);
+    CHECK(pool.take(other) == Status::no_space);
+    pool.unpin(page);
+    REQUIRE(pool.take(other) == Status::ok);
+    CHECK(pool.take(page) == Status::no_space);
+    pool.retire(other);
+}
+
+TEST_CASE("page reference: moves, resets, and lets go once") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    MemoryDevice devices[2] = {{0, {.capacity = page_size}}, {1, {.capacity = page_size}}};
+    PagePool first(devices[0], page_size, 1, Provision::thin);
+    PagePool second(devices[1], page_size, 1, Provision::thin);
+    // A page that only a reference holds.
+    const auto held = [](PagePool& pool) {
+        PageIndex page = 0;
+        REQUIRE(pool.take(page) == Status::ok);
+        pool.pin(page);
+        pool.retire(page);
+        return PageRef(pool, page);
+    };
+    const auto is_free = [](PagePool& pool) {
+        PageIndex page = 0;
+        const bool taken = pool.take(page) == Status::ok;
+        if (taken) pool.retire(page);
+        return taken;
+    };
+    PageRef a = held(first);
+    CHECK_FALSE(a.hole());
+    CHECK(a.cpu() == memory_of(first, 0));
+    CHECK(a.address() == first.slab(0).address + first.offset_in_slab(0));
+    CHECK(&a.device() == &devices[0]);
+    PageRef b(std::move(a));
+    CHECK(a.hole());  // NOLINT(bugprone-use-after-move): it is a hole, and that is the contract
+    CHECK(b.cpu() == memory_of(first, 0));
+    CHECK_FALSE(is_free(first));
+    b = held(second);
+    CHECK(is_free(first));
+    PageRef& same = b;
+    b = std::move(same);
+    CHECK(b.cpu() == memory_of(second, 0));
+    CHECK_FALSE(is_free(second));
+    second.pin(0);
+    b.reset();
+    b.reset();
+    CHECK(b.hole());
+    CHECK_FALSE(is_free(second));  // one of two is left
+    second.unpin(0);
+    CHECK(is_free(second));
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,416 @@
+#include "storage/pages/volume.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/storage/memory_device.hpp"
+#include "tests/storage/random.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint64_t kib = 1 << 10;
+constexpr std::uint64_t mib = 1 << 20;
+
+struct Devices {
+    std::vector<std::unique_ptr<MemoryDevice>> own;
+    std::vector<Device*> all;
+
+    Devices(std::vector<std::uint64_t> capacities, bool discards) {
+        for (const std::uint64_t capacity : capacities) {
+            own.push_back(std::make_unique<MemoryDevice>(
+                static_cast<std::uint32_t>(own.size()),
+                MemoryDevice::Options{.capacity = capacity, .discards = discards}));
+            all.push_back(own.back().get());
+        }
+    }
+    std::uint64_t used() const {
+        std::uint64_t bytes = 0;
+        for (const auto& device : own) bytes += device->used();
+        return bytes;
+    }
+};
+
+std::unique_ptr<Volume> create(const VolumeOptions& options, const Devices& devices) {
+    auto made = Volume::create(options, devices.all);
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    return std::get<std::unique_ptr<Volume>>(std::move(made));
+}
+
+void stamp(const PageRef& page, std::uint64_t page_size, std::uint64_t value) {
+    for (const std::uint64_t at : {std::uint64_t{0}, page_size / 2, page_size - 8}) {
+        std::memcpy(page.cpu() + at, &value, sizeof value);
+    }
+}
+
+bool holds(const PageRef& page, std::uint64_t page_size, std::uint64_t value) {
+    for (const std::uint64_t at : {std::uint64_t{0}, page_size / 2, page_size - 8}) {
+        if (std::memcmp(page.cpu() + at, &value, sizeof value) != 0) return false;
+    }
+    return true;
+}
+
+struct Shape {
+    const char* name;
+    std::uint64_t page_size;
+    std::uint64_t size;
+    std::uint64_t stripe_size;
+    std::vector<std::uint64_t> capacities;
+};
+
+const Shape shapes[] = {
+    {"a byte", 64 * kib, 1, 0, {64 * kib}},
+    {"64K pages and a tail", 64 * kib, 20 * 64 * kib + 1, 0, {4 * mib}},
+    {"2M pages and a tail", 2 * mib, 40 * 2 * mib - 1, 0, {80 * mib}},
+    {"2M, linear over two", 2 * mib, 50 * 2 * mib, 0, {34 * mib, 66 * mib}},
+    {"64K, linear over three, with shares that are no slab",
+     64 * kib,
+     30 * 64 * kib + 5,
+     0,
+     {5 * 64 * kib + 3, 64 * kib - 1, 27 * 64 * kib}},
+    {"64K, striped over three", 64 * kib, 31 * 64 * kib - 7, 64 * kib, {mib, mib, mib}},
+    {"2M, striped over two by 4M", 2 * mib, 37 * 2 * mib, 4 * mib, {40 * mib, 36 * mib}},
+    {"a page is a slab", 64 * mib, 6 * 64 * mib, 64 * mib, {256 * mib, 256 * mib}},
+};
+
+std::uint32_t expected_device(const Shape& shape, std::uint64_t page) {
+    if (shape.stripe_size != 0) {
+        return static_cast<std::uint32_t>(page / (shape.stripe_size / shape.page_size) %
+                                          shape.capacities.size());
+    }
+    std::uint32_t device = 0;
+    while (page >= shape.capacities[device] / shape.page_size) {
+        page -= shape.capacities[device++] / shape.page_size;
+    }
+    return device;
+}
+
+TEST_CASE("volume: map, unmap, find and pins against a plain model") {
+    for (const Shape& shape : shapes) {
+        for (const Provision provision : {Provision::thin, Provision::full}) {
+            for (const bool discards : {true, false}) {
+                CAPTURE(shape.name);
+                CAPTURE(discards);
+                const std::uint64_t page_size = shape.page_size;
+                Devices devices(shape.capacities, discards);
+                // Pages that are held while unmapped need room of their own.
+                auto volume = create({.size = shape.size,
+                                      .page_size = page_size,
+                                      .stripe_size = shape.stripe_size,
+                                      .provision = provision},
+                                     devices);
+                for (const auto& device : devices.own) device->set_capacity(1024 * mib);
+                const auto pages = static_cast<std::uint32_t>((shape.size - 1) / page_size + 1);
+                if (provision == Provision::full) {
+                    CHECK(volume->allocated_bytes() == pages * page_size);
+                }
+                std::map<std::uint64_t, std::uint64_t> model;  // mapped pages and their stamps
+                struct Held {
+                    PageRef page;
+                    std::uint64_t stamp;
+                };
+                std::list<Held> held;
+                Random random(pages);
+                std::uint64_t next_stamp = 1;
+                for (int step = 0; step != 3000; ++step) {
+                    const std::uint64_t page = random.below(pages);
+                    const auto known = model.find(page);
+                    switch (random.below(6)) {
+                        case 0:
+                        case 1: {
+                            PageRef ref;
+                            REQUIRE(volume->map(page, ref) == Status::ok);
+                            REQUIRE(&ref.device() == devices.all[expected_device(shape, page)]);
+                            REQUIRE(
+                                holds(ref, page_size, known == model.end() ? 0 : known->second));
+                            stamp(ref, page_size, next_stamp);
+                            // Whoever holds it sees the write: it is the same page.
+                            for (Held& other : held) {
+                                if (other.page.address() == ref.address()) {
+                                    other.stamp = next_stamp;
+                                }
+                            }
+                            model[page] = next_stamp++;
+                            break;
+                        }
+                        case 2:
+                            volume->unmap(page);
+                            model.erase(page);
+                            break;
+                        case 3: {
+                            PageRef ref = volume->find(page);
+                            REQUIRE(ref.hole() == (known == model.end()));
+                            if (ref.hole()) break;
+                            REQUIRE(holds(ref, page_size, known->second));
+                            if (held.size() < pages / 2) {
+                                held.push_back({std::move(ref), known->second});
+                            }
+                            break;
+                        }
+                        case 4:
+                            if (!held.empty()) {
+                                const auto at = std::next(
+                                    held.begin(),
+                                    random.below(static_cast<std::uint32_t>(held.size())));
+                                REQUIRE(holds(at->page, page_size, at->stamp));
+                                held.erase(at);
+                            }
+                            break;
+                        default:
+                            REQUIRE(volume->mapped(page) == (known != model.end()));
+                            REQUIRE(volume->mapped_bytes() == model.size() * page_size);
+                            REQUIRE(volume->allocated_bytes() == devices.used());
+                    }
+                }
+                for (const Held& each : held) REQUIRE(holds(each.page, page_size, each.stamp));
+                held.clear();
+                for (std::uint64_t page = 0; page != pages; ++page) volume->unmap(page);
+                CHECK(volume->mapped_bytes() == 0);
+                if (provision == Provision::thin) {
+                    for (const auto& device : devices.own) CHECK(device->slabs() <= 1);
+                }
+                // Nothing is lost, and nothing is to be seen.
+                for (std::uint64_t page = 0; page != pages; ++page) {
+                    PageRef ref;
+                    REQUIRE(volume->map(page, ref) == Status::ok);
+                    REQUIRE(holds(ref, page_size, 0));
+                }
+                volume.reset();
+                CHECK(devices.used() == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("volume: run_at against a plain model") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    for (const std::uint64_t size : {std::uint64_t{1}, page_size - 1, page_size, page_size + 1,
+                                     9 * page_size, 9 * page_size + 100}) {
+        CAPTURE(size);
+        Devices devices({mib}, true);
+        const auto volume = create({.size = size, .page_size = page_size}, devices);
+        const std::uint64_t pages = (size - 1) / page_size + 1;
+        Random random(static_cast<std::uint32_t>(size));
+        for (int round = 0; round != 50; ++round) {
+            std::vector<bool> mapped(pages);
+            for (std::uint64_t page = 0; page != pages; ++page) {
+                mapped[page] = random.one_in(2);
+                PageRef ref;
+                if (mapped[page]) {
+                    REQUIRE(volume->map(page, ref) == Status::ok);
+                } else {
+                    volume->unmap(page);
+                }
+            }
+            for (int query = 0; query != 50; ++query) {
+                std::uint64_t from = random.below(static_cast<std::uint32_t>(size));
+                if (random.one_in(3)) from -= from % page_size;
+                std::uint64_t end =
+                    from + 1 + random.below(static_cast<std::uint32_t>(size - from));
+                if (random.one_in(3)) end = size;
+                std::uint64_t at = from;
+                while (at != end && mapped[at / page_size] == mapped[from / page_size]) {
+                    at = std::min(end, (at / page_size + 1) * page_size);
+                }
+                const Volume::Run run = volume->run_at(from, end - from);
+                REQUIRE(run.length == at - from);
+                REQUIRE(run.mapped == mapped[from / page_size]);
+            }
+        }
+    }
+}
+
+TEST_CASE("volume: what does not fit is told in numbers, and takes nothing") {
+    const struct {
+        const char* name;
+        VolumeOptions options;
+        std::vector<std::uint64_t> capacities;
+        std::optional<Misfit> misfit;  // none: it fits
+    } rows[] = {
+        {"fits to the byte",
+         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
+         {100 * mib},
+         {}},
+        {"one byte more",
+         {.size = 100 * mib + 1, .page_size = 2 * mib},
+         {100 * mib},
+         Misfit{.asked = 100 * mib + 1, .available = 100 * mib, .largest = 100 * mib}},
+        {"linear, full, to the byte",
+         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
+         {70 * mib, 30 * mib},
+         {}},
+        {"linear: the first has room for all",
+         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
+         {100 * mib, 0},
+         {}},
+        {"linear: the first has no room",
+         {.size = 100 * mib, .page_size = 2 * mib, .provision = Provision::full},
+         {mib, 100 * mib},
+         {}},
+        {"linear: less than a page on each",
+         {.size = 2 * mib, .page_size = 2 * mib},
+         {mib, mib},
+         Misfit{.asked = 2 * mib, .available = 0, .largest = 0}},
+        {"stripe, full, to the byte",
+         {.size = 100 * mib,
+          .page_size = 2 * mib,
+          .stripe_size = 2 * mib,
+          .provision = Provision::full},
+         {50 * mib, 50 * mib},
+         {}},
+        {"stripe: the second is too small",
+         {.size = 100 * mib, .page_size = 2 * mib, .stripe_size = 2 * mib},
+         {200 * mib, 49 * mib},
+         Misfit{.device = 1, .asked = 50 * mib, .available = 48 * mib, .largest = 96 * mib}},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        Devices devices(row.capacities, true);
+        {
+            auto made = Volume::create(row.options, devices.all);
+            const auto* const misfit = std::get_if<Misfit>(&made);
+            if (row.misfit) {
+                REQUIRE(misfit != nullptr);
+                CHECK(*misfit == *row.misfit);
+                CHECK(devices.used() == 0);
+            } else {
+                REQUIRE(misfit == nullptr);
+                const auto& volume = *std::get<std::unique_ptr<Volume>>(made);
+                CHECK(volume.size() == row.options.size);
+                CHECK(volume.devices() == devices.all);
+                const bool full = row.options.provision == Provision::full;
+                CHECK(volume.allocated_bytes() == (full ? row.options.size : 0));
+            }
+        }
+        CHECK(devices.used() == 0);
+    }
+}
+
+// Seems to have the memory when it is asked, and then has not.
+class Boaster final : public Device {
+ public:
+    explicit Boaster(Device& inner) : Device(inner.number()), inner_(inner) {}
+    const DeviceInfo& info() const override { return inner_.info(); }
+    std::uint64_t available() const override { return 1024 * mib; }
+    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override {
+        return inner_.allocate(bytes, provision, out);
+    }
+    void release(Slab& slab) noexcept override { inner_.release(slab); }
+    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
+        return inner_.clear(slab, offset, bytes);
+    }
+    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
+        return inner_.open_channel(options);
+    }
+
+ private:
+    Device& inner_;
+};
+
+TEST_CASE("volume: full provision that runs out on the way gives all of it back") {
+    MemoryDevice first(0, {});
+    MemoryDevice second(1, {.capacity = 100 * mib});
+    Boaster boaster(second);
+    const auto made = Volume::create({.size = 512 * mib,
+                                      .page_size = 2 * mib,
+                                      .stripe_size = 2 * mib,
+                                      .provision = Provision::full},
+                                     {&first, &boaster});
+    REQUIRE(std::holds_alternative<Misfit>(made));
+    CHECK(std::get<Misfit>(made) == Misfit{.device = 1, .asked = 256 * mib, .ran_out = true});
+    CHECK(first.used() == 0);
+    CHECK(second.used() == 0);
+}
+
+TEST_CASE("volume: a full device refuses, the hole stays a hole, and room is used again") {
+    constexpr struct {
+        std::uint64_t page_size, pages;
+    } rows[] = {{2 * mib, 64}, {64 * mib, 4}, {64 * kib, 2048}};
+    for (const auto& [page_size, pages] : rows) {
+        CAPTURE(page_size);
+        Devices devices({pages * page_size}, true);
+        const auto volume = create({.size = pages * page_size, .page_size = page_size}, devices);
+        // Another export takes half of the device.
+        auto other = create({.size = pages * page_size / 2, .page_size = page_size}, devices);
+        PageRef ref;
+        for (std::uint64_t page = 0; page != pages / 2; ++page) {
+            REQUIRE(other->map(page, ref) == Status::ok);
+            stamp(ref, page_size, 99);
+        }
+        for (std::uint64_t page = 0; page != pages / 2; ++page) {
+            REQUIRE(volume->map(page, ref) == Status::ok);
+            REQUIRE(holds(ref, page_size, 0));
+            stamp(ref, page_size, page + 1);
+        }
+        for (std::uint64_t page = pages / 2; page != pages; ++page) {
+            REQUIRE(volume->map(page, ref) == Status::no_space);
+            REQUIRE(ref.hole());
+            REQUIRE_FALSE(volume->mapped(page));
+            REQUIRE(volume->find(page).hole());
+        }
+        CHECK(volume->mapped_bytes() == pages / 2 * page_size);
+        // Its own room can be used again.
+        volume->unmap(0);
+        REQUIRE(volume->map(pages - 1, ref) == Status::ok);
+        REQUIRE(holds(ref, page_size, 0));
+        CHECK(volume->map(0, ref) == Status::no_space);
+        // And the other's, when that goes.
+        ref.reset();
+        other.reset();
+        for (std::uint64_t page = 0; page != pages; ++page) {
+            const bool was_mapped = page != 0 && page < pages / 2;
+            REQUIRE(volume->map(page, ref) == Status::ok);
+            REQUIRE(holds(ref, page_size, was_mapped ? page + 1 : 0));
+        }
+        CHECK(volume->mapped_bytes() == pages * page_size);
+    }
+}
+
+TEST_CASE("volume: pages held by a reader are not reused, and ENOSPC ends when it lets go") {
+    constexpr std::uint64_t page_size = 64 * mib;  // a page is a slab
+    Devices devices({2 * page_size}, true);
+    const auto volume = create({.size = 2 * page_size, .page_size = page_size}, devices);
+    PageRef first;
+    PageRef second;
+    REQUIRE(volume->map(0, first) == Status::ok);
+    REQUIRE(volume->map(1, second) == Status::ok);
+    stamp(first, page_size, 1);
+    volume->unmap(0);
+    CHECK(volume->find(0).hole());
+    CHECK(holds(first, page_size, 1));
+    PageRef again;
+    CHECK(volume->map(0, again) == Status::no_space);
+    CHECK(again.hole());
+    first.reset();
+    REQUIRE(volume->map(0, again) == Status::ok);
+    CHECK(holds(again, page_size, 0));
+}
+
+TEST_CASE("volume: a page that cannot be cleared stays a hole") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    Devices devices({page_size}, false);
+    const auto volume = create({.size = page_size, .page_size = page_size}, devices);
+    PageRef ref;
+    REQUIRE(volume->map(0, ref) == Status::ok);
+    stamp(ref, page_size, 1);
+    ref.reset();
+    volume->unmap(0);
+    devices.own[0]->clears_fail = true;
+    CHECK(volume->map(0, ref) == Status::io_error);
+    CHECK(ref.hole());
+    CHECK(volume->find(0).hole());
+    CHECK(volume->mapped_bytes() == 0);
+    devices.own[0]->clears_fail = false;
+    REQUIRE(volume->map(0, ref) == Status::ok);
+    CHECK(holds(ref, page_size, 0));
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,350 @@
+// One happy script, replayed with each step failing. Each time the statuses are right, it ends, and
+// nothing is left lent.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/storage/rig.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint32_t chunk = 64 * kib;
+constexpr std::uint32_t page = 128 * kib;
+
+enum class Kind { write, read, zero, zero_keep };
+
+struct Step {
+    Kind kind;
+    std::uint64_t offset;
+    std::uint32_t length;
+};
+
+// Of 8 pages. Chunks, pages and devices end within the requests.
+constexpr Step happy[] = {
+    {Kind::write, page - 1000, 2 * page + 2000},
+    {Kind::read, 0, 8 * page},
+    {Kind::zero_keep, page / 2, 3 * page},
+    {Kind::write, 5 * page + 7, 2 * page},
+    {Kind::zero, page / 4, 2 * page},
+    {Kind::read, page, 6 * page},
+    {Kind::write, 0, page + 1},
+    {Kind::zero_keep, 7 * page, page},
+    {Kind::read, 0, 8 * page},
+};
+constexpr std::size_t steps = std::size(happy);
+
+// A page is a slab, so that each first write allocates.
+RigOptions options_of(std::string_view devices) {
+    RigOptions options;
+    options.devices = devices;
+    options.size = 8 * page;
+    options.page_size = page;
+    options.stripe_size = devices.size() == 1 ? 0 : page;
+    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk};
+    return options;
+}
+
+constexpr std::string_view device_sets[] = {"s", "shsh", "ssssssss"};
+
+std::unique_ptr<Job> begin(Rig& rig, StagingAccount& account, const Step& step) {
+    switch (step.kind) {
+        case Kind::write:
+            return std::make_unique<WriteJob>(rig, *rig.channels, account, step.offset, step.length,
+                                              static_cast<std::uint32_t>(step.offset));
+        case Kind::read:
+            return std::make_unique<ReadJob>(rig, *rig.channels, account, step.offset, step.length);
+        default:
+            return std::make_unique<ZeroJob>(rig, *rig.channels, account, step.offset, step.length,
+                                             step.kind == Kind::zero_keep);
+    }
+}
+
+struct Outcome {
+    Status statuses[steps];
+    std::uint64_t copies[steps + 1];       // seen before each step
+    std::uint64_t allocations[steps + 1];  // made before each step
+};
+
+std::uint64_t slabs_of(const Rig& rig) {
+    std::uint64_t slabs = 0;
+    for (const MemoryDevice* const memory : rig.memories) slabs += memory->slabs();
+    return slabs;
+}
+
+Outcome play(Rig& rig, std::uint32_t polls_per_copy) {
+    rig.script.polls_per_copy = polls_per_copy;
+    Random random(polls_per_copy);
+    StagingAccount account;
+    Outcome outcome{};
+    for (std::size_t i = 0; i != steps; ++i) {
+        CAPTURE(i);
+        const auto job = begin(rig, account, happy[i]);
+        REQUIRE(run(*rig.channels, {job.get()}, random));
+        outcome.statuses[i] = job->status();
+        outcome.copies[i + 1] = rig.script.copies_seen;
+        outcome.allocations[i + 1] = slabs_of(rig);
+        settle(*rig.channels);
+        rig.check_idle(*rig.channels);
+        REQUIRE(account.reads == 0);
+        REQUIRE(account.writes == 0);
+    }
+    return outcome;
+}
+
+// Everything can be written and read again.
+void check_recovered(Rig& rig) {
+    rig.script.allocations_until_failure = FaultScript::never;
+    StagingAccount account;
+    Random random(7);
+    const Step whole[] = {{Kind::write, 0, 8 * page}, {Kind::read, 0, 8 * page}};
+    for (const Step& step : whole) {
+        const auto job = begin(rig, account, step);
+        REQUIRE(run(*rig.channels, {job.get()}, random));
+        REQUIRE(job->status() == Status::ok);
+    }
+    settle(*rig.channels);
+    rig.check_idle(*rig.channels);
+    rig.check_pages();
+}
+
+TEST_CASE("failures: copy after copy") {
+    for (const std::string_view devices : device_sets) {
+        const std::uint32_t polls = devices.size() == 1 ? 1 : 3;
+        CAPTURE(devices);
+        Rig first(options_of(devices));
+        const Outcome whole = play(first, polls);
+        for (const Status status : whole.statuses) REQUIRE(status == Status::ok);
+        for (std::uint64_t k = 0; k != whole.copies[steps]; ++k) {
+            CAPTURE(k);
+            Rig rig(options_of(devices));
+            rig.script.copies_until_failure = static_cast<std::int64_t>(k);
+            const Outcome outcome = play(rig, polls);
+            // The step that made that copy fails, and no other.
+            for (std::size_t i = 0; i != steps; ++i) {
+                CAPTURE(i);
+                const bool hit = whole.copies[i] <= k && k < whole.copies[i + 1];
+                REQUIRE(outcome.statuses[i] == (hit ? Status::io_error : Status::ok));
+            }
+            check_recovered(rig);
+        }
+    }
+}
+
+TEST_CASE("failures: allocation after allocation") {
+    for (const std::string_view devices : device_sets) {
+        CAPTURE(devices);
+        Rig first(options_of(devices));
+        const Outcome whole = play(first, 1);
+        std::int64_t k = 0;
+        for (bool failed = true; failed; ++k) {
+            CAPTURE(k);
+            Rig rig(options_of(devices));
+            rig.script.allocations_until_failure = k;
+            const Outcome outcome = play(rig, 1);
+            failed = false;
+            for (std::size_t i = 0; i != steps; ++i) {
+                CAPTURE(i);
+                const Status status = outcome.statuses[i];
+                const bool maps = happy[i].kind == Kind::write || happy[i].kind == Kind::zero_keep;
+                REQUIRE((status == Status::ok || (maps && status == Status::no_space)));
+                failed = failed || status != Status::ok;
+                // Up to there all went as it does.
+                if (!failed) REQUIRE(outcome.copies[i + 1] == whole.copies[i + 1]);
+            }
+            check_recovered(rig);
+        }
+        CHECK(k > 1);
+        // Each device has one page, and the script writes to seven; the last time nothing failed.
+        if (devices == "ssssssss") CHECK(k == 8);
+    }
+}
+
+TEST_CASE("failures: a device dies at each copy") {
+    for (const std::string_view devices : device_sets) {
+        CAPTURE(devices);
+        Rig first(options_of(devices));
+        const Outcome whole = play(first, 2);
+        for (std::uint64_t k = 0; k != whole.copies[steps]; ++k) {
+            CAPTURE(k);
+            Rig rig(options_of(devices));
+            rig.script.copies_until_dead = static_cast<std::int64_t>(k);
+            const Outcome outcome = play(rig, 2);
+            for (std::size_t i = 0; i != steps; ++i) {
+                CAPTURE(i);
+                if (k >= whole.copies[i + 1]) {
+                    REQUIRE(outcome.statuses[i] == Status::ok);
+                } else if (k >= whole.copies[i]) {
+                    REQUIRE(outcome.statuses[i] == Status::io_error);
+                } else if (devices.size() == 1 && happy[i].kind == Kind::write) {
+                    REQUIRE(outcome.statuses[i] == Status::io_error);
+                } else {
+                    REQUIRE(outcome.statuses[i] != Status::no_space);
+                }
+            }
+            // Its memory is given back all the same.
+            for (std::uint64_t p = 0; p != rig.pages(); ++p) rig.volume->unmap(p);
+            CHECK(rig.volume->mapped_bytes() == 0);
+            rig.volume.reset();
+            for (const MemoryDevice* const memory : rig.memories) CHECK(memory->used() == 0);
+        }
+    }
+}
+
+// Stops after so many of the owner's steps, with all copies held, and lets them go afterwards.
+TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
+    for (const std::string_view devices : {"s", "shsh"}) {
+        for (const Kind kind : {Kind::write, Kind::read}) {
+            for (const std::uint32_t free_polls : {0U, 1U, 4U}) {
+                bool ended = false;
+                for (std::uint32_t stage = 0; !ended; stage += stage < 40 ? 1 : 7) {
+                    CAPTURE(devices);
+                    CAPTURE(free_polls);
+                    CAPTURE(stage);
+                    REQUIRE(stage < 200);
+                    Rig rig(options_of(devices));
+                    Random random(stage % 8);
+                    StagingAccount account;
+                    StagingAccount other;
+                    const auto before = begin(rig, other, {Kind::write, 0, 8 * page});
+                    REQUIRE(run(*rig.channels, {before.get()}, random));
+                    settle(*rig.channels);
+                    const auto job = begin(rig, account, {kind, 1000, 5 * page});
+                    std::uint32_t polls = free_polls;
+                    for (std::uint32_t i = 0; i != stage; ++i) {
+                        job->step(random);
+                        if (polls != 0) {
+                            --polls;
+                            rig.channels->poll();
+                        } else if (i % 2 == 0) {
+                            rig.script.hold = true;
+                            rig.channels->poll();
+                        }
+                        // What is stuck without a poll goes on at some time.
+                        if (i % 16 == 15) polls = 8, rig.script.hold = false;
+                    }
+                    rig.script.hold = true;
+                    rig.channels->poll();
+                    ended = job->ended();
+                    job->abandon();
+                    const bool busy = rig.channels->busy();
+                    for (int i = 0; i != 10; ++i) {
+                        job->step(random);
+                        rig.channels->poll();
+                    }
+                    // Not before its copies have ended; and at once where there are none.
+                    CHECK(job->ended() == !busy);
+                    if (busy) CHECK((account.reads != 0 || account.writes != 0));
+                    rig.script.hold = false;
+                    REQUIRE(run(*rig.channels, {job.get()}, random));
+                    if (!ended) CHECK(job->status() == Status::io_error);
+                    CHECK(account.reads == 0);
+                    CHECK(account.writes == 0);
+                    settle(*rig.channels);
+                    check_recovered(rig);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("abandon: one that waits for staging memory leaves the queue") {
+    for (const Kind kind : {Kind::write, Kind::read}) {
+        RigOptions options = options_of("s");
+        options.channels.pinned = chunk;
+        Rig rig(options);
+        Random random(1);
+        StagingAccount holder;
+        StagingAccount account;
+        const auto before = begin(rig, holder, {Kind::write, 0, 8 * page});
+        REQUIRE(run(*rig.channels, {before.get()}, random));
+        const auto holds = begin(rig, holder, {kind, 0, 2 * chunk});
+        CHECK(holder.reads + holder.writes == chunk);
+        {
+            std::vector<std::unique_ptr<Job>> waiting;
+            for (std::uint64_t i = 1; i != 6; ++i) {
+                waiting.push_back(begin(rig, account, {kind, i * page, chunk}));
+            }
+            CHECK(account.reads + account.writes == 0);
+            for (const std::size_t i : {2U, 0U, 4U, 1U, 3U}) {
+                waiting[i]->abandon();
+                CHECK(run(*rig.channels, {waiting[i].get()}, random));
+            }
+        }
+        REQUIRE(run(*rig.channels, {holds.get()}, random));
+        settle(*rig.channels);
+        check_recovered(rig);
+    }
+}
+
+TEST_CASE("failures: a device is full in the middle of a write") {
+    for (const std::string_view devices : {"ssssssss", "hhhhhhhh", "ssshhhhs"}) {
+        CAPTURE(devices);
+        Rig rig(options_of(devices));
+        rig.memories[3]->set_capacity(0);
+        Random random(1);
+        StagingAccount account;
+        const auto finish = [&](const Step& step) {
+            const auto job = begin(rig, account, step);
+            REQUIRE(run(*rig.channels, {job.get()}, random));
+            settle(*rig.channels);
+            rig.check_idle(*rig.channels);
+            CHECK(account.writes == 0);
+            return job->status();
+        };
+        CHECK(finish({Kind::write, page, 2 * page}) == Status::ok);
+        CHECK(finish({Kind::write, 2 * page + 10, 3 * page}) == Status::no_space);
+        CHECK_FALSE(rig.mapped(3));
+        CHECK_FALSE(rig.mapped(4));
+        CHECK(finish({Kind::zero_keep, 3 * page - 50, 100}) == Status::no_space);
+        CHECK_FALSE(rig.mapped(3));
+        // The client lives, and so do its data.
+        CHECK(finish({Kind::read, 0, 8 * page}) == Status::ok);
+        CHECK(finish({Kind::zero, 2 * page, 2 * page}) == Status::ok);
+        CHECK(finish({Kind::write, 4 * page, page}) == Status::ok);
+        rig.memories[3]->set_capacity(page);
+        CHECK(finish({Kind::write, 2 * page + 10, 3 * page}) == Status::ok);
+        CHECK(finish({Kind::read, 0, 8 * page}) == Status::ok);
+        check_recovered(rig);
+    }
+}
+
+TEST_CASE("failures: a dead device answers at once, and mappings of others are served") {
+    Rig rig(options_of("sh"));
+    Random random(1);
+    StagingAccount account;
+    const auto before = begin(rig, account, {Kind::write, 0, 8 * page});
+    REQUIRE(run(*rig.channels, {before.get()}, random));
+    rig.script.copies_until_dead = 0;
+    const auto kills = begin(rig, account, {Kind::read, 0, 10});
+    REQUIRE(run(*rig.channels, {kills.get()}, random));
+    CHECK(kills->status() == Status::io_error);
+    CHECK(rig.devices[0]->failed());
+    settle(*rig.channels);
+    const std::uint64_t copies = rig.script.copies_seen;
+    const struct {
+        Step step;
+        Status status;
+    } rows[] = {
+        {{Kind::read, 0, 1}, Status::io_error},
+        {{Kind::write, 0, 1}, Status::io_error},
+        {{Kind::read, page, page}, Status::ok},
+        {{Kind::write, page, page}, Status::ok},
+        {{Kind::read, page, page + 1}, Status::io_error},
+        {{Kind::write, page + 1, page}, Status::io_error},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.step.offset);
+        const auto job = begin(rig, account, row.step);
+        REQUIRE(run(*rig.channels, {job.get()}, random));
+        CHECK(job->status() == row.status);
+    }
+    CHECK(rig.script.copies_seen == copies);
+    rig.check_idle(*rig.channels);
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,567 @@
+// Transfers against a plain model: where they begin and end, how many are under way, how much
+// staging memory there is.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/storage/rig.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint32_t chunk = 64 * kib;
+constexpr std::uint32_t page = 128 * kib;
+
+struct Setting {
+    const char* name;
+    const char* devices;
+    std::uint32_t slots;
+    std::size_t pinned;
+    std::uint32_t polls_per_copy;
+    std::uint64_t stripe_size = 0;
+    std::uint64_t capacity = std::uint64_t{1} << 40;
+    std::uint32_t in_place_up_to = 0;
+};
+
+constexpr Setting short_in_place = {.name = "short in place, long staged",
+                                    .devices = "s",
+                                    .slots = 2,
+                                    .pinned = 256 * kib,
+                                    .polls_per_copy = 1,
+                                    .in_place_up_to = chunk};
+
+// For linear layouts over several devices, each but the last has one page.
+constexpr Setting settings[] = {
+    {"in place", "h", 2, 256 * kib, 1},
+    {"staged", "s", 2, 256 * kib, 1},
+    {"staged, one slot", "s", 1, 64 * kib, 2},
+    {"staged, eight slots", "s", 8, 1024 * kib, 3},
+    {"staged, less memory than slots", "s", 8, 128 * kib, 1},
+    {"striped, staged and in place", "sh", 2, 64 * kib, 1, page},
+    {"striped, three staged", "sss", 2, 64 * kib, 2, page},
+    {"linear, mixed", "hshs", 2, 128 * kib, 1, 0, page},
+    short_in_place,
+};
+
+RigOptions options_of(const Setting& setting) {
+    RigOptions options;
+    options.devices = setting.devices;
+    options.page_size = page;
+    options.stripe_size = setting.stripe_size;
+    options.capacity = setting.capacity;
+    options.channels = {.chunk_size = chunk, .slots = setting.slots, .pinned = setting.pinned};
+    return options;
+}
+
+struct CountingOwner final : TransferOwner {
+    int told = 0;
+    void transfer_moved(Transfer&) override { ++told; }
+};
+
+// A rig, one client, and its requests one after another.
+struct Client {
+    Rig rig;
+    StagingAccount account;
+    Random random;
+    std::uint32_t seed = 0;
+
+    explicit Client(const Setting& setting) : rig(options_of(setting)), random(setting.slots) {
+        rig.script.polls_per_copy = setting.polls_per_copy;
+        rig.script.in_place_up_to = setting.in_place_up_to;
+    }
+    Status finish(Job& job) {
+        REQUIRE(run(*rig.channels, {&job}, random));
+        settle(*rig.channels);
+        CHECK(account.reads == 0);
+        CHECK(account.writes == 0);
+        return job.status();
+    }
+    Status write(std::uint64_t offset, std::uint32_t length) {
+        WriteJob job(rig, *rig.channels, account, offset, length, ++seed);
+        return finish(job);
+    }
+    Status read(std::uint64_t offset, std::uint32_t length) {
+        ReadJob job(rig, *rig.channels, account, offset, length);
+        return finish(job);
+    }
+    Status read_all() { return read(0, static_cast<std::uint32_t>(rig.options.size)); }
+    Status zero(std::uint64_t offset, std::uint32_t length, bool keep_pages) {
+        ZeroJob job(rig, *rig.channels, account, offset, length, keep_pages);
+        const Status status = finish(job);
+        for (const std::uint64_t whole : job.whole_pages()) {
+            if (!keep_pages) CHECK_FALSE(rig.mapped(whole));
+        }
+        return status;
+    }
+    void check_clean() {
+        rig.check_idle(*rig.channels);
+        rig.check_pages();
+    }
+};
+
+std::vector<std::uint64_t> boundaries(std::uint64_t size) {
+    std::vector<std::uint64_t> at = {
+        0,        1,        4096,         chunk - 1,    chunk,    chunk + 1,    page - 1,
+        page,     page + 1, page + chunk, 2 * page - 1, 2 * page, 2 * page + 1, 3 * page,
+        size - 1, size};
+    return at;
+}
+
+TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
+    for (const Setting& setting : settings) {
+        CAPTURE(setting.name);
+        Client client(setting);
+        const std::uint64_t size = client.rig.options.size;
+        const std::vector<std::uint64_t> at = boundaries(size);
+        std::uint32_t round = 0;
+        for (std::size_t i = 0; i != at.size(); ++i) {
+            for (std::size_t j = i + 1; j != at.size(); ++j) {
+                const std::uint64_t offset = at[i];
+                const auto length = static_cast<std::uint32_t>(at[j] - at[i]);
+                CAPTURE(offset);
+                CAPTURE(length);
+                REQUIRE(client.write(offset, length) == Status::ok);
+                REQUIRE(client.read(offset, length) == Status::ok);
+                // What is around it has not changed.
+                REQUIRE(client.read_all() == Status::ok);
+                switch (round++ % 3) {
+                    case 0:
+                        REQUIRE(client.zero(offset, length, false) == Status::ok);
+                        break;
+                    case 1:
+                        REQUIRE(client.zero(offset, length, true) == Status::ok);
+                        for (std::uint64_t p = offset / page; p * page < offset + length; ++p) {
+                            REQUIRE(client.rig.mapped(p));
+                        }
+                        break;
+                    default:
+                        break;  // the next are written over it
+                }
+                REQUIRE(client.read_all() == Status::ok);
+            }
+        }
+        client.check_clean();
+    }
+}
+
+TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
+    for (const Setting& setting : settings) {
+        CAPTURE(setting.name);
+        Client client(setting);
+        Rig& rig = client.rig;
+        const auto size = static_cast<std::uint32_t>(rig.options.size);
+        REQUIRE(client.write(page + 5, 10) == Status::ok);
+        const std::uint64_t copies = rig.script.copies_seen;
+        REQUIRE(client.zero(2 * page, size - 2 * page, false) == Status::ok);
+        REQUIRE(client.zero(10, 100, false) == Status::ok);
+        CHECK_FALSE(rig.mapped(0));
+        CHECK(rig.script.copies_seen == copies);
+
+        struct Owner final : TransferOwner {
+            void transfer_moved(Transfer&) override {}
+        } owner;
+        ReadTransfer transfer;
+        transfer.begin({*rig.volume, *rig.channels, client.account}, owner, {7, size - 7});
+        std::uint64_t at = 7;
+        ReadTransfer::Piece piece;
+        for (int polls = 0; !transfer.all_taken(); ++polls) {
+            REQUIRE(polls != 1000);
+            rig.channels->poll();
+            while (transfer.next(piece)) {
+                REQUIRE(piece.offset == at);
+                CHECK((piece.data == nullptr) == (at / page != 1));
+                CHECK(at / page == (at + piece.length - 1) / page);
+                at += piece.length;
+                transfer.give_back();
+            }
+        }
+        CHECK(at == size);
+        CHECK(transfer.idle());
+
+        // The volume ends within its last page, and that is all of it that has to be named.
+        REQUIRE(client.write(size - 1, 1) == Status::ok);
+        REQUIRE(client.zero(3 * page, size - 3 * page - 1, false) == Status::ok);
+        CHECK(rig.mapped(3));
+        REQUIRE(client.zero(3 * page, size - 3 * page, false) == Status::ok);
+        CHECK_FALSE(rig.mapped(3));
+
+        // A hole that must have its page afterwards gets one, and it is zeroes.
+        REQUIRE(client.zero(10, 100, true) == Status::ok);
+        CHECK(rig.mapped(0));
+        CHECK_FALSE(rig.mapped(2));
+        REQUIRE(client.read_all() == Status::ok);
+        client.check_clean();
+    }
+}
+
+TEST_CASE("transfers: on a device in place, payload goes to the page and comes from it") {
+    RigOptions options;
+    Rig rig(options);
+    StagingAccount account;
+    CountingOwner owner;
+    WriteTransfer write;
+    write.begin({*rig.volume, *rig.channels, account}, owner, {page - 10, 20});
+    iovec lent[3];
+    REQUIRE(write.lend(lent) == 2);
+    CHECK(lent[0].iov_base == rig.volume->find(0).cpu() + page - 10);
+    CHECK(lent[0].iov_len == 10);
+    CHECK(lent[1].iov_base == rig.volume->find(1).cpu());
+    CHECK(lent[1].iov_len == 10);
+    write.filled(3);
+    REQUIRE(write.lend(std::span(lent).first(1)) == 1);
+    CHECK(lent[0].iov_base == rig.volume->find(0).cpu() + page - 7);
+    CHECK(lent[0].iov_len == 7);
+    write.filled(17);
+    CHECK(write.all_filled());
+    CHECK(write.done());
+    ReadTransfer read;
+    read.begin({*rig.volume, *rig.channels, account}, owner, {page - 1, 5});
+    ReadTransfer::Piece piece;
+    REQUIRE(read.next(piece));
+    CHECK(piece.data == rig.volume->find(0).cpu() + page - 1);
+    REQUIRE(read.next(piece));
+    CHECK(piece.data == rig.volume->find(1).cpu());
+    CHECK_FALSE(read.next(piece));
+    // Lent, it is nobody else's: not even when it has gone from the volume.
+    const std::byte* const held = piece.data;
+    rig.volume->unmap(1);
+    PageRef other;
+    REQUIRE(rig.volume->map(1, other) == Status::ok);
+    CHECK(other.cpu() != held);
+    other.reset();
+    read.give_back();
+    read.give_back();
+    CHECK(read.idle());
+    rig.check_idle(*rig.channels);
+    rig.check_pages();
+}
+
+TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
+    for (const std::uint32_t slots : {1U, 2U, 8U}) {
+        CAPTURE(slots);
+        RigOptions options;
+        options.devices = "s";
+        options.size = 16 * page;
+        options.channels = {.chunk_size = chunk, .slots = slots, .pinned = 2048 * kib};
+        Rig rig(options);
+        rig.script.hold = true;
+        StagingAccount account;
+        CountingOwner owner;
+        WriteTransfer write;
+        write.begin({*rig.volume, *rig.channels, account}, owner, {0, 16 * page});
+        CHECK(account.writes == std::size_t{slots} * chunk);
+        iovec lent[32];
+        CHECK(write.lend(lent) == slots);
+        for (std::uint32_t i = 0; i != slots; ++i) write.filled(chunk);
+        CHECK(write.lend(lent) == 0);
+        for (int i = 0; i != 5; ++i) rig.channels->poll();
+        CHECK(owner.told == 0);
+        CHECK(rig.channels->busy());
+        rig.script.hold = false;
+        rig.channels->poll();
+        CHECK(owner.told == static_cast<int>(slots));
+        CHECK(write.lend(lent) == slots);
+        write.abandon();
+        CHECK(write.done());
+        CHECK(account.writes == 0);
+        rig.check_idle(*rig.channels);
+        rig.check_pages();
+    }
+}
+
+TEST_CASE("transfers: what a write has in one page goes one way, whatever the chunk size") {
+    Client client(short_in_place);
+    struct Case {
+        std::uint64_t offset;
+        std::uint32_t length;
+        std::uint64_t copies;
+    };
+    constexpr Case cases[] = {
+        {0, chunk, 0},
+        {100, chunk, 0},
+        {0, chunk + 1, 2},                 // not one copy and a byte in place
+        {0, page, 2},                      // nor a last chunk in place
+        {page - 1000, 2000, 0},            // in place on either side
+        {page - 1000, 1000 + page, 2},     // one side in place, the other staged
+        {chunk - 1, page - chunk + 2, 2},  // the other way round
+    };
+    for (const Case& one : cases) {
+        CAPTURE(one.offset);
+        CAPTURE(one.length);
+        const std::uint64_t before = client.rig.script.copies_seen;
+        REQUIRE(client.write(one.offset, one.length) == Status::ok);
+        CHECK(client.rig.script.copies_seen - before == one.copies);
+        REQUIRE(client.read_all() == Status::ok);
+    }
+    client.check_clean();
+}
+
+TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
+    RigOptions options;
+    options.devices = "sss";
+    options.size = 16 * page;
+    options.stripe_size = page;
+    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib};
+    Rig rig(options);
+    StagingAccount account;
+    CountingOwner owner;
+    WriteTransfer write;
+    write.begin({*rig.volume, *rig.channels, account}, owner, {0, 16 * page});
+    CHECK(account.writes == 6 * chunk);
+    for (const auto& device : rig.devices) {
+        const StagingArena& arena = rig.channels->to(*device).write_staging();
+        CHECK(arena.largest() - arena.free_bytes() == 2 * chunk);
+    }
+    write.abandon();
+    rig.check_idle(*rig.channels);
+}
+
+TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are served between") {
+    RigOptions options;
+    options.devices = "s";
+    options.size = 100 * page;
+    Rig rig(options);
+    for (std::uint64_t number = 0; number != 100; ++number) {
+        PageRef ref;
+        REQUIRE(rig.volume->map(number, ref) == Status::ok);
+    }
+    StagingAccount account;
+    CountingOwner owner;
+    CountingOwner reader;
+    ZeroTransfer zero;
+    zero.begin({*rig.volume, *rig.channels, account}, owner, {1, 100 * page - 1}, false);
+    CHECK_FALSE(zero.done());
+    CHECK(rig.mapped(99));
+    ReadTransfer read;
+    read.begin({*rig.volume, *rig.channels, account}, reader, {99 * page, chunk});
+    int polls = 0;
+    for (; !zero.done(); ++polls) {
+        CHECK(rig.channels->busy());
+        rig.channels->poll();
+    }
+    CHECK(polls > 2);
+    CHECK(owner.told >= 1);
+    CHECK(reader.told == 1);
+    CHECK_FALSE(rig.mapped(99));
+    CHECK(rig.mapped(0));  // all but its first byte
+    read.abandon();
+    rig.check_idle(*rig.channels);
+}
+
+// Requests of several clients at once, on ranges of their own within the same pages.
+TEST_CASE("transfers: many at once, some of them abandoned, with little staging memory") {
+    for (const Setting& setting : settings) {
+        for (std::uint32_t seed = 0; seed != 6; ++seed) {
+            CAPTURE(setting.name);
+            CAPTURE(seed);
+            Rig rig(options_of(setting));
+            rig.script.polls_per_copy = setting.polls_per_copy;
+            Random random(seed);
+            constexpr std::uint32_t clients = 4;
+            std::vector<StagingAccount> accounts(clients);
+            for (int round = 0; round != 20; ++round) {
+                std::vector<std::unique_ptr<Job>> jobs;
+                std::uint64_t at = random.below(chunk);
+                while (at < rig.options.size) {
+                    const std::uint64_t left = rig.options.size - at;
+                    const std::uint32_t max = random.one_in(2) ? 5000 : page + chunk;
+                    const auto length = static_cast<std::uint32_t>(
+                        std::min<std::uint64_t>(left, 1 + random.below(max)));
+                    StagingAccount& account = accounts[random.below(clients)];
+                    switch (random.below(6)) {
+                        case 0:
+                            jobs.push_back(std::make_unique<ZeroJob>(rig, *rig.channels, account,
+                                                                     at, length, random.one_in(2)));
+                            break;
+                        case 1:
+                        case 2:
+                            jobs.push_back(std::make_unique<WriteJob>(
+                                rig, *rig.channels, account, at, length, random.below(1U << 30)));
+                            break;
+                        default:
+                            jobs.push_back(
+                                std::make_unique<ReadJob>(rig, *rig.channels, account, at, length));
+                    }
+                    at += length;
+                }
+                std::vector<Job*> all;
+                all.reserve(jobs.size());
+                for (const auto& job : jobs) all.push_back(job.get());
+                if (random.one_in(3)) {
+                    for (std::uint32_t steps = random.below(30); steps != 0; --steps) {
+                        all[random.below(static_cast<std::uint32_t>(all.size()))]->step(random);
+                        if (random.one_in(3)) rig.channels->poll();
+                    }
+                    for (Job* const job : all) {
+                        if (random.one_in(3)) job->abandon();
+                    }
+                }
+                REQUIRE(run(*rig.channels, all, random));
+                settle(*rig.channels);
+                rig.check_idle(*rig.channels);
+                for (const StagingAccount& account : accounts) {
+                    REQUIRE(account.reads == 0);
+                    REQUIRE(account.writes == 0);
+                }
+                // Later requests find the whole as the earlier ones left it.
+                ReadJob check(rig, *rig.channels, accounts[0], 0,
+                              static_cast<std::uint32_t>(rig.options.size));
+                REQUIRE(run(*rig.channels, {&check}, random));
+                REQUIRE(check.status() == Status::ok);
+                settle(*rig.channels);
+            }
+            rig.check_idle(*rig.channels);
+            rig.check_pages();
+        }
+    }
+}
+
+// A client that is sent simple replies: the first request that has data has the stream for itself
+// until its end, and what the others hold stays where it is.
+struct Connection {
+    StagingAccount account;
+    std::vector<std::unique_ptr<ReadJob>> queue;
+    ReadJob* sending = nullptr;
+    std::size_t total = 0;
+};
+
+TEST_CASE("transfers: clients that send reply after reply never wait for each other for ever") {
+    constexpr std::uint32_t request = 8 * chunk;
+    for (const std::uint32_t depth : {1U, 2U, 4U}) {
+        for (const std::size_t pinned : {256 * kib, 1024 * kib}) {
+            for (std::uint32_t seed = 0; seed != 20; ++seed) {
+                CAPTURE(depth);
+                CAPTURE(pinned);
+                CAPTURE(seed);
+                RigOptions options;
+                options.devices = "s";
+                options.size = 4 * request;
+                options.channels = {.chunk_size = chunk, .slots = 2, .pinned = pinned};
+                Rig rig(options);
+                Random random(seed);
+                for (std::uint64_t p = 0; p != rig.pages(); ++p) {
+                    PageRef ref;
+                    REQUIRE(rig.volume->map(p, ref) == Status::ok);
+                }
+                std::vector<Connection> connections(8);
+                constexpr std::size_t requests = 6;
+                std::size_t left = connections.size() * requests;
+                std::uint32_t idle = 0;
+                // A round in which nothing moves while the channels have nothing to do is a hang;
+                // some rounds are idle by chance.
+                while (left != 0) {
+                    REQUIRE(++idle != 2000);
+                    Connection& one =
+                        connections[random.below(static_cast<std::uint32_t>(connections.size()))];
+                    while (one.total != requests && one.queue.size() != depth && random.one_in(2)) {
+                        one.queue.push_back(std::make_unique<ReadJob>(
+                            rig, *rig.channels, one.account, random.below(4 * chunk), request));
+                        ++one.total;
+                        idle = 0;
+                    }
+                    for (std::uint32_t steps = random.below(6); steps != 0; --steps) {
+                        for (const auto& job : one.queue) {
+                            if (one.sending == nullptr && job->transfer().ready()) {
+                                one.sending = job.get();
+                            }
+                        }
+                        if (one.sending == nullptr) break;
+                        if (one.sending->step(random)) idle = 0;
+                        if (one.sending->ended()) {
+                            REQUIRE(one.sending->status() == Status::ok);
+                            std::erase_if(one.queue, [&](const auto& job) {
+                                return job.get() == one.sending;
+                            });
+                            one.sending = nullptr;
+                            --left;
+                        }
+                    }
+                    if (random.one_in(2)) rig.channels->poll();
+                }
+                settle(*rig.channels);
+                rig.check_idle(*rig.channels);
+            }
+        }
+    }
+}
+
+TEST_CASE("transfers: one that waits is served when others of its client let go elsewhere") {
+    // Each device has room for one chunk, and the client holds one of another device.
+    RigOptions options;
+    options.devices = "ss";
+    options.stripe_size = page;
+    options.channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk};
+    Rig rig(options);
+    StagingAccount account;
+    StagingAccount other;
+    Random random(1);
+    for (std::uint64_t p = 0; p != rig.pages(); ++p) {
+        PageRef ref;
+        REQUIRE(rig.volume->map(p, ref) == Status::ok);
+    }
+    ReadJob first(rig, *rig.channels, account, 0, chunk);
+    ReadJob blocker(rig, *rig.channels, other, page, chunk);
+    ReadJob waits(rig, *rig.channels, account, page, chunk);
+    CHECK(account.reads != 0);
+    REQUIRE(run(*rig.channels, {&blocker}, random));
+    REQUIRE(run(*rig.channels, {&first}, random));
+    REQUIRE(run(*rig.channels, {&waits}, random));
+    settle(*rig.channels);
+    rig.check_idle(*rig.channels);
+    CHECK(account.reads == 0);
+}
+
+// The page it waited for has become a hole meanwhile: it must not stay in the queue.
+TEST_CASE("transfers: one that waits for a page that goes is in no queue when it has ended") {
+    for (const bool to_another_device : {false, true}) {
+        RigOptions options;
+        options.devices = "hss";
+        options.capacity = 2 * page;
+        options.size = 3 * page;
+        options.stripe_size = page;
+        options.channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk};
+        Rig rig(options);
+        StagingAccount account;
+        StagingAccount other;
+        Random random(1);
+        for (std::uint64_t p = 0; p != rig.pages(); ++p) {
+            PageRef ref;
+            REQUIRE(rig.volume->map(p, ref) == Status::ok);
+        }
+        ReadJob holder(rig, *rig.channels, other, page, chunk);
+        auto holder_there = std::make_unique<ReadJob>(rig, *rig.channels, other, 2 * page, chunk);
+        {
+            struct Owner final : TransferOwner {
+                void transfer_moved(Transfer&) override {}
+            } owner;
+            ReadTransfer transfer;
+            // A page in place, and then one that has to wait.
+            const std::uint32_t length = page + 100 + (to_another_device ? page : 0);
+            transfer.begin({*rig.volume, *rig.channels, account}, owner, {0, length});
+            ReadTransfer::Piece piece;
+            REQUIRE(transfer.next(piece));
+            CHECK_FALSE(transfer.next(piece));
+            rig.volume->unmap(1);
+            transfer.give_back();  // and here it finds a hole, and perhaps waits elsewhere
+            REQUIRE(transfer.next(piece));
+            CHECK(piece.data == nullptr);
+            if (!to_another_device) {
+                transfer.give_back();
+                CHECK(transfer.all_taken());
+                CHECK(transfer.idle());
+            } else {
+                CHECK_FALSE(transfer.next(piece));
+                transfer.abandon();
+                CHECK(transfer.idle());
+            }
+        }
+        REQUIRE(run(*rig.channels, {&holder, holder_there.get()}, random));
+        settle(*rig.channels);
+        rig.check_idle(*rig.channels);
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
