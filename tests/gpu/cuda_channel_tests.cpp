@@ -23,7 +23,6 @@
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/meter.hpp"
-#include "storage/devices/gpu/recent_writers.hpp"
 #include "storage/store.hpp"
 #include "tests/gpu/kernel_calls.hpp"
 
@@ -363,27 +362,6 @@ TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity the
     CHECK((slabs[0].cpu != nullptr) == mapped);
     for (Slab& slab : slabs) device->release(slab);
     CHECK(device->available() == 256 * mib);
-}
-
-TEST_CASE("threads that write are counted by periods") {
-    // Far from what channels have noted in the other cases.
-    const Clock::time_point start = Clock::now() + std::chrono::hours(1);
-    const auto note_from = [](std::size_t threads, Clock::time_point when) {
-        std::vector<std::jthread> all;
-        for (std::size_t i = 0; i != threads; ++i) {
-            all.emplace_back([when] {
-                note_writer(when);
-                note_writer(when);  // counts once
-            });
-        }
-    };
-    using std::chrono::milliseconds;
-    note_from(5, start);
-    CHECK(note_writer(start) == 0);  // nobody in the period before
-    note_from(2, start + milliseconds(2));
-    CHECK(note_writer(start + milliseconds(2)) == 6);
-    CHECK(note_writer(start + milliseconds(4)) == 3);
-    CHECK(note_writer(start + milliseconds(10)) == 0);  // periods have passed without any
 }
 
 TEST_CASE("slabs are had until the GPU is full") {

@@ -4,13 +4,13 @@
 
 #include <fstream>
 
-namespace gpunbd::storage::cuda {
+namespace gpunbd::storage {
 
 namespace {
 
 template <class Value>
-Value read_attribute(const std::string& address, const char* name, Value otherwise) {
-    std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/{}", address, name));
+Value read_attribute(const std::string& folder, const char* name, Value otherwise) {
+    std::ifstream file(fmt::format("{}/{}", folder, name));
     Value value{};
     return file >> value ? value : otherwise;
 }
@@ -33,17 +33,18 @@ std::string link_text(double rate, int width) {
 
 }  // namespace
 
-PciFacts read_pci_facts(const std::string& address) {
-    const std::string now = link_text(read_attribute(address, "current_link_speed", 0.0),
-                                      read_attribute(address, "current_link_width", 0));
-    const std::string max = link_text(read_attribute(address, "max_link_speed", 0.0),
-                                      read_attribute(address, "max_link_width", 0));
+PciFacts read_pci_facts(const std::string& address, const std::string& devices) {
+    const std::string folder = fmt::format("{}/{}", devices, address);
+    const std::string now = link_text(read_attribute(folder, "current_link_speed", 0.0),
+                                      read_attribute(folder, "current_link_width", 0));
+    const std::string max = link_text(read_attribute(folder, "max_link_speed", 0.0),
+                                      read_attribute(folder, "max_link_width", 0));
     PciFacts facts;
     facts.link = now;
     // Idle GPUs slow their links down.
     if (!now.empty() && !max.empty() && now != max) facts.link += ", up to " + max;
-    facts.numa_node = read_attribute(address, "numa_node", -1);
+    facts.numa_node = read_attribute(folder, "numa_node", -1);
     return facts;
 }
 
-}  // namespace gpunbd::storage::cuda
+}  // namespace gpunbd::storage

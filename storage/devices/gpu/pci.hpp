@@ -3,13 +3,15 @@
 
 #include <string>
 
-namespace gpunbd::storage::cuda {
+namespace gpunbd::storage {
 
 struct PciFacts {
     std::string link;    // "PCIe gen 5 x16", or empty where it cannot be read
     int numa_node = -1;  // -1: unknown, or there is but one
 };
 
-PciFacts read_pci_facts(const std::string& address);  // "0000:01:00.0"
+// `address`: "0000:01:00.0", as the folder of a device is called in `devices`.
+PciFacts read_pci_facts(const std::string& address,
+                        const std::string& devices = "/sys/bus/pci/devices");
 
-}  // namespace gpunbd::storage::cuda
+}  // namespace gpunbd::storage

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace gpunbd::storage::cuda {
+namespace gpunbd::storage {
 
 namespace {
 
@@ -138,4 +138,4 @@ std::string to_text(const Policy& policy) {
     return text;
 }
 
-}  // namespace gpunbd::storage::cuda
+}  // namespace gpunbd::storage

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace gpunbd::storage::cuda {
+namespace gpunbd::storage {
 
 enum class Direction : std::uint8_t { read, write, zero };  // as seen by the client
 
@@ -69,4 +69,4 @@ const char* to_text(CopyPath path);
 // One line per row, each ending with a newline.
 std::string to_text(const Policy& policy);
 
-}  // namespace gpunbd::storage::cuda
+}  // namespace gpunbd::storage

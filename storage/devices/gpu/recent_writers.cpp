@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-namespace gpunbd::storage::cuda {
+namespace gpunbd::storage {
 
 namespace {
 
@@ -39,4 +39,4 @@ std::uint32_t note_writer(std::chrono::steady_clock::time_point now) {
     return seen.before;
 }
 
-}  // namespace gpunbd::storage::cuda
+}  // namespace gpunbd::storage

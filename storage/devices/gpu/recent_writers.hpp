@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstdint>
 
-namespace gpunbd::storage::cuda {
+namespace gpunbd::storage {
 
 // Counts the calling thread in the period of two milliseconds that `now` lies in; returns how many
 // threads were counted in the period before. Any thread; waits for none.
 std::uint32_t note_writer(std::chrono::steady_clock::time_point now);
 
-}  // namespace gpunbd::storage::cuda
+}  // namespace gpunbd::storage

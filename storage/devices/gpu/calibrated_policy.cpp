@@ -1,0 +1,106 @@
+#include "storage/devices/gpu/calibrated_policy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr double fast_enough = 0.85;  // of the best chunk size's rate
+
+// The size up to which `wins` holds without a gap; 0: not even for the smallest.
+template <class Wins>
+std::uint32_t up_to(const std::vector<CopyCosts>& table, Wins wins) {
+    std::uint32_t limit = 0;
+    for (const CopyCosts& costs : table) {
+        if (!wins(costs)) break;
+        limit = costs.bytes;
+    }
+    return limit;
+}
+
+double best_rate(const std::vector<ChunkRates>& table, double ChunkRates::*rate) {
+    double best = 0;
+    for (const ChunkRates& rates : table) best = std::max(best, rates.*rate);
+    return best;
+}
+
+}  // namespace
+
+void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>& table) {
+    constexpr std::uint8_t alone = Policy::on(Load::alone);
+    constexpr std::uint8_t crowded = Policy::on(Load::busy) | Policy::on(Load::several);
+    const auto add = [&](std::uint8_t loads, std::uint32_t limit, CopyPath path) {
+        if (limit != 0) policy.rows.push_back({direction, loads, limit, path});
+    };
+    const auto cpu_limit = [&](auto other) {
+        return up_to(table, [&](const CopyCosts& costs) {
+            return costs.by_cpu.has_value() && *costs.by_cpu <= other(costs);
+        });
+    };
+    if (direction == Direction::write) {
+        // Received there by the socket call itself: no other path can save that copy.
+        add(Policy::any_load, max_for_mapping, CopyPath::mapping);
+    } else {
+        const CopyPath path =
+            direction == Direction::read ? CopyPath::streaming_load : CopyPath::mapping;
+        add(alone, cpu_limit([](const CopyCosts& c) {
+                return std::min({c.engine, c.kernel, c.persistent});
+            }),
+            path);
+        add(crowded, cpu_limit([](const CopyCosts& c) { return std::min(c.kernel, c.persistent); }),
+            path);
+    }
+    add(alone,
+        up_to(table,
+              [](const CopyCosts& c) { return c.persistent <= std::min(c.engine, c.kernel); }),
+        CopyPath::persistent_kernel);
+    add(crowded,
+        up_to(table,
+              [](const CopyCosts& c) {
+                  return c.persistent_crowd <= std::min(c.engine_crowd, c.kernel_crowd);
+              }),
+        CopyPath::persistent_kernel);
+    add(alone, up_to(table, [](const CopyCosts& c) { return c.kernel <= c.engine; }),
+        CopyPath::kernel);
+    add(crowded, up_to(table, [](const CopyCosts& c) { return c.kernel_crowd <= c.engine_crowd; }),
+        CopyPath::kernel);
+    add(Policy::any_load, Policy::any_size, CopyPath::copy_engine);
+}
+
+std::uint32_t choose_chunk_size(const std::vector<ChunkRates>& table) {
+    const double read = fast_enough * best_rate(table, &ChunkRates::read);
+    const double write = fast_enough * best_rate(table, &ChunkRates::write);
+    for (const ChunkRates& rates : table) {
+        if (rates.read >= read && rates.write >= write) return rates.bytes;
+    }
+    return table.back().bytes;
+}
+
+std::string to_text(const char* title, const std::vector<CopyCosts>& table) {
+    std::string text = fmt::format("{:<6} {:>8}  {:>9} {:>9} {:>9} {:>10}  {:>10} {:>10} {:>13}\n",
+                                   title, "bytes", "CPU, us", "engine", "kernel", "persistent",
+                                   "engine x8", "kernel x8", "persistent x8");
+    for (const CopyCosts& costs : table) {
+        text += fmt::format(
+            "{:<6} {:>8}  {:>9} {:>9.1f} {:>9.1f} {:>10.1f}  {:>10.1f} {:>10.1f} {:>13.1f}\n", "",
+            costs.bytes, costs.by_cpu ? fmt::format("{:.1f}", *costs.by_cpu) : std::string("-"),
+            costs.engine, costs.kernel, costs.persistent, costs.engine_crowd, costs.kernel_crowd,
+            costs.persistent_crowd);
+    }
+    return text;
+}
+
+std::string to_text(const std::vector<ChunkRates>& table) {
+    std::string text =
+        fmt::format("{:<6} {:>8}  {:>9} {:>9}\n", "chunks", "KiB", "read GB/s", "write");
+    for (const ChunkRates& rates : table) {
+        text += fmt::format("{:<6} {:>8}  {:>9.1f} {:>9.1f}\n", "", rates.bytes / 1024, rates.read,
+                            rates.write);
+    }
+    return text;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,47 @@
+#include "storage/devices/gpu/recent_writers.hpp"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <vector>
+
+namespace gpunbd::storage::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Each of so many threads writes, and does so twice.
+void note_from(std::size_t threads, Clock::time_point when) {
+    std::vector<std::jthread> all;
+    for (std::size_t i = 0; i != threads; ++i) {
+        all.emplace_back([when] {
+            note_writer(when);
+            note_writer(when);
+        });
+    }
+}
+
+TEST_CASE("recent writers: each thread counts once in a period of two milliseconds") {
+    const Clock::time_point start{std::chrono::hours(1)};  // at the beginning of a period
+    note_from(5, start);
+    CHECK(note_writer(start + milliseconds(1)) == 0);  // nobody in the period before
+    note_from(2, start + milliseconds(2));
+    CHECK(note_writer(start + milliseconds(2)) == 6);
+    CHECK(note_writer(start + milliseconds(3)) == 6);  // again: the same answer
+    CHECK(note_writer(start + milliseconds(4)) == 3);
+    CHECK(note_writer(start + milliseconds(6)) == 1);
+    CHECK(note_writer(start + milliseconds(10)) == 0);  // periods have passed without any
+}
+
+TEST_CASE("recent writers: threads that all begin a period at once are all counted") {
+    constexpr std::size_t threads = 8;
+    Clock::time_point now{std::chrono::hours(2)};
+    for (int round = 0; round != 50; ++round, now += milliseconds(4)) {
+        note_from(threads, now);
+        CHECK(note_writer(now + milliseconds(2)) == threads);
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
