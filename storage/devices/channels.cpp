@@ -1,7 +1,5 @@
 #include "storage/devices/channels.hpp"
 
-#include <utility>
-
 namespace gpunbd::storage {
 
 void Channels::open(Device& device) {
@@ -13,8 +11,12 @@ void Channels::open(Device& device) {
 }
 
 void Channels::resume_deferred() {
-    for (Deferred* work = std::exchange(deferred_, nullptr); work != nullptr;) {
-        Deferred& next = *std::exchange(work, work->next_);
+    // One that has more to do defers itself again, and waits for the next poll.
+    DeferredQueue now;
+    now.swap(deferred_);
+    while (!now.empty()) {
+        Deferred& next = now.front();
+        now.pop_front();
         next.resume();
     }
 }

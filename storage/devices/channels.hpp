@@ -1,6 +1,7 @@
 // One worker's channels, one to each device it has met.
 #pragma once
 
+#include <boost/intrusive/list.hpp>
 #include <memory>
 #include <vector>
 
@@ -20,7 +21,9 @@ class Deferred {
 
  private:
     friend class Channels;
-    Deferred* next_ = nullptr;
+    using Place = boost::intrusive::list_member_hook<
+        boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+    Place place_;
 };
 
 class Channels {
@@ -34,15 +37,13 @@ class Channels {
 
     void poll() {
         for (Channel* channel : open_) channel->poll();
-        if (deferred_ != nullptr) resume_deferred();
+        if (!deferred_.empty()) resume_deferred();
     }
-    // Not owned; has it resumed by the next poll, and must then still be there.
-    void defer(Deferred& work) {
-        work.next_ = deferred_;
-        deferred_ = &work;
-    }
+    // Not owned. It is resumed by the next poll, in the order of these calls; gone by then, it is
+    // not.
+    void defer(Deferred& work) { deferred_.push_back(work); }
     bool busy() const {
-        if (deferred_ != nullptr) return true;
+        if (!deferred_.empty()) return true;
         for (const Channel* channel : open_) {
             if (channel->busy()) return true;
         }
@@ -59,12 +60,15 @@ class Channels {
     }
 
  private:
+    using DeferredQueue = boost::intrusive::list<
+        Deferred, boost::intrusive::member_hook<Deferred, Deferred::Place, &Deferred::place_>,
+        boost::intrusive::constant_time_size<false>>;
     void resume_deferred();
 
     ChannelOptions options_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
-    Deferred* deferred_ = nullptr;
+    DeferredQueue deferred_;
 };
 
 }  // namespace gpunbd::storage

@@ -70,31 +70,17 @@ void StagingArena::give_back(std::byte* piece, std::size_t length, std::size_t& 
 }
 
 void StagingArena::wait(StagingWaiter& waiter) {
-    if (waiter.waiting_) return;
-    waiter.waiting_ = true;
-    waiter.next_ = nullptr;
-    (first_waiter_ == nullptr ? first_waiter_ : last_waiter_->next_) = &waiter;
-    last_waiter_ = &waiter;
-}
-
-void StagingArena::stop_waiting(StagingWaiter& waiter) {
-    if (!waiter.waiting_) return;
-    waiter.waiting_ = false;
-    StagingWaiter* before = nullptr;
-    for (StagingWaiter* at = first_waiter_; at != &waiter; at = at->next_) before = at;
-    (before == nullptr ? first_waiter_ : before->next_) = waiter.next_;
-    if (last_waiter_ == &waiter) last_waiter_ = before;
-    if (last_to_wake_ == &waiter) last_to_wake_ = before;
+    if (!waiter.place_.is_linked()) waiters_.push_back(waiter);
 }
 
 void StagingArena::wake() {
     if (!can_wake()) return;
     returned_ = false;
     // Only those who wait now: one that waits again goes to the end and is not woken twice.
-    last_to_wake_ = last_waiter_;
-    while (last_to_wake_ != nullptr) {
-        StagingWaiter& waiter = *first_waiter_;
-        stop_waiting(waiter);
+    to_wake_.splice(to_wake_.end(), waiters_);
+    while (!to_wake_.empty()) {
+        StagingWaiter& waiter = to_wake_.front();
+        to_wake_.pop_front();
         waiter.staging_available();
     }
 }

@@ -2,6 +2,7 @@
 // queue of those who wait for a piece. It allocates nothing itself and is used by one thread.
 #pragma once
 
+#include <boost/intrusive/list.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,8 +19,10 @@ class StagingWaiter {
 
  private:
     friend class StagingArena;
-    StagingWaiter* next_ = nullptr;
-    bool waiting_ = false;
+    using Place =  // in the queue, which it leaves in constant time
+        boost::intrusive::list_member_hook<
+            boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+    Place place_;
 };
 
 class StagingArena {
@@ -42,9 +45,9 @@ class StagingArena {
     // Waiters are woken in order from wake(), only after something was given back; one that still
     // finds nothing waits again.
     void wait(StagingWaiter& waiter);
-    void stop_waiting(StagingWaiter& waiter);
-    bool waited_for() const { return first_waiter_ != nullptr; }
-    bool can_wake() const { return returned_ && first_waiter_ != nullptr; }
+    static void stop_waiting(StagingWaiter& waiter) { waiter.place_.unlink(); }
+    bool waited_for() const { return !waiters_.empty() || !to_wake_.empty(); }
+    bool can_wake() const { return (returned_ && !waiters_.empty()) || !to_wake_.empty(); }
     void wake();
 
  private:
@@ -55,6 +58,10 @@ class StagingArena {
         std::uint8_t order = 0;
         bool free = false;
     };
+    using Waiters = boost::intrusive::list<
+        StagingWaiter,
+        boost::intrusive::member_hook<StagingWaiter, StagingWaiter::Place, &StagingWaiter::place_>,
+        boost::intrusive::constant_time_size<false>>;
     static unsigned order_of(std::size_t length);
     void push_free(std::uint32_t index, unsigned order);
     void remove_free(std::uint32_t index);
@@ -64,9 +71,8 @@ class StagingArena {
     std::size_t free_bytes_ = 0;
     std::vector<Block> blocks_;              // one per unit of `smallest` bytes
     std::vector<std::uint32_t> free_lists_;  // heads, by order
-    StagingWaiter* first_waiter_ = nullptr;
-    StagingWaiter* last_waiter_ = nullptr;
-    StagingWaiter* last_to_wake_ = nullptr;  // within wake(): those behind it came later
+    Waiters waiters_;
+    Waiters to_wake_;  // within wake(): those who waited when it began
     bool returned_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "tests/storage/random.hpp"
@@ -225,6 +226,39 @@ TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
         queue.something_returns();
         CHECK(queue.wake() == expected);
     }
+}
+
+// As when a client goes away with very many requests: each leaves at once, whoever else waits.
+// Where leaving takes longer the more there are, this takes minutes.
+TEST_CASE("staging arena: very many waiters leave from any place of the queue") {
+    constexpr int count = 200'000;
+    Queue queue(count);
+    queue.wait_all();
+    for (int i = count; i != 2; --i) queue.arena.stop_waiting(queue.waiter(i - 1));
+    queue.something_returns();
+    CHECK(queue.wake() == std::vector{0, 1});
+    queue.wait_all();
+    Random random(1);
+    std::vector<int> order(count);
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = order.size() - 1; i != 0; --i) {
+        std::swap(order[i], order[random.below(static_cast<std::uint32_t>(i + 1))]);
+    }
+    for (const int i : order) queue.arena.stop_waiting(queue.waiter(i));
+    CHECK_FALSE(queue.arena.waited_for());
+}
+
+TEST_CASE("staging arena: who is destroyed while waiting is not woken") {
+    Queue queue(2);
+    {
+        Waiter gone;
+        gone.woken = [] { FAIL("it is gone"); };
+        queue.arena.wait(queue.waiter(0));
+        queue.arena.wait(gone);
+        queue.arena.wait(queue.waiter(1));
+    }
+    queue.something_returns();
+    CHECK(queue.wake() == std::vector{0, 1});
 }
 
 TEST_CASE("staging arena: who waits again goes to the end and is not woken twice") {
