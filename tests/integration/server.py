@@ -19,7 +19,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get('GPUNBD_PROGRAM', os.path.join(ROOT, 'build/release/gpunbd'))
 STAND_IN = os.environ.get('GPUNBD_SERVE')
-SANITIZED = '-fsanitize' in os.environ.get('GPUNBD_CXX_FLAGS', '')
+SANITIZED = bool(os.environ.get('GPUNBD_SANITIZE'))
 SKIP = 77
 
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
