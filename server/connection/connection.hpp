@@ -115,7 +115,7 @@ class Connection final : public OperationContext,
     const std::string peer_;
     protocol::NegotiatedOptions negotiated_;
     std::shared_ptr<const Export> export_;
-    storage::StagingAccount staging_;
+    storage::ClientAccount staging_;
 
     RequestReader reader_;
     Admission admission_;

@@ -35,6 +35,7 @@ class Scheduler {
         if (!runnable.is_linked()) ready_.push_back(runnable);
     }
     // The connection has requests under way, or none any more.
+    std::uint32_t working() const { return working_; }
     void begins_work() { ++working_; }
     void ends_work() { --working_; }
     // A lone request's copy need not wait for the end of the round: there are no others to gather.

@@ -10,15 +10,14 @@ void Channels::open(Device& device) {
     open_.push_back(channel.get());
 }
 
-void Channels::resume_deferred() {
-    // One that has more to do defers itself again, and waits for the next poll.
-    DeferredQueue now;
-    now.swap(deferred_);
-    while (!now.empty()) {
-        Deferred& next = now.front();
-        now.pop_front();
-        next.resume();
-    }
+void Channels::resume_one() {
+    DeferredOfClient& client = deferred_.front();
+    deferred_.pop_front();
+    if (client.works_.empty()) return;  // they have gone meanwhile
+    Deferred& work = client.works_.front();
+    client.works_.pop_front();
+    if (!client.works_.empty()) deferred_.push_back(client);
+    work.resume();  // which may defer itself again
 }
 
 }  // namespace gpunbd::storage

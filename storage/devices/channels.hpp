@@ -9,7 +9,7 @@
 
 namespace gpunbd::storage {
 
-// Work of many small steps, of which each poll of the channels does some, so that other requests of
+// Work of many small steps, of which each poll of the channels does one, so that other requests of
 // the worker get theirs in between.
 class Deferred {
  public:
@@ -21,9 +21,23 @@ class Deferred {
 
  private:
     friend class Channels;
+    friend class DeferredOfClient;
     using Place = boost::intrusive::list_member_hook<
         boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
     Place place_;
+};
+
+// What one client has deferred, in order. Clients take turns, however much each of them has.
+class DeferredOfClient {
+ private:
+    friend class Channels;
+    using Place = boost::intrusive::list_member_hook<
+        boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+    Place place_;
+    boost::intrusive::list<
+        Deferred, boost::intrusive::member_hook<Deferred, Deferred::Place, &Deferred::place_>,
+        boost::intrusive::constant_time_size<false>>
+        works_;
 };
 
 class Channels {
@@ -37,11 +51,13 @@ class Channels {
 
     void poll() {
         for (Channel* channel : open_) channel->poll();
-        if (!deferred_.empty()) resume_deferred();
+        if (!deferred_.empty()) resume_one();
     }
-    // Not owned. It is resumed by the next poll, in the order of these calls; gone by then, it is
-    // not.
-    void defer(Deferred& work) { deferred_.push_back(work); }
+    // Neither is owned. It is resumed by a later poll; gone by then, it is not.
+    void defer(DeferredOfClient& client, Deferred& work) {
+        client.works_.push_back(work);
+        if (!client.place_.is_linked()) deferred_.push_back(client);
+    }
     bool busy() const {
         if (!deferred_.empty()) return true;
         for (const Channel* channel : open_) {
@@ -60,15 +76,16 @@ class Channels {
     }
 
  private:
-    using DeferredQueue = boost::intrusive::list<
-        Deferred, boost::intrusive::member_hook<Deferred, Deferred::Place, &Deferred::place_>,
-        boost::intrusive::constant_time_size<false>>;
-    void resume_deferred();
+    void resume_one();
 
     ChannelOptions options_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
-    DeferredQueue deferred_;
+    boost::intrusive::list<DeferredOfClient,
+                           boost::intrusive::member_hook<DeferredOfClient, DeferredOfClient::Place,
+                                                         &DeferredOfClient::place_>,
+                           boost::intrusive::constant_time_size<false>>
+        deferred_;  // clients, the next one first
 };
 
 }  // namespace gpunbd::storage

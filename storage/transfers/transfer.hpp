@@ -26,17 +26,19 @@ class TransferOwner {
     ~TransferOwner() = default;
 };
 
-// Bytes of staging memory that one client holds in each direction (StagingArena::take).
-struct StagingAccount {
+// What one client has of a worker's channels: bytes of staging memory that it holds in each
+// direction (StagingArena::take), and work that is deferred.
+struct ClientAccount {
     std::size_t reads = 0;
     std::size_t writes = 0;
+    DeferredOfClient deferred;
 };
 
 // What transfers of one client work with. It outlives them.
 struct TransferContext {
     Volume& volume;
     Channels& channels;
-    StagingAccount& account;
+    ClientAccount& account;
 };
 
 // Bytes of a volume; within it.
@@ -95,7 +97,7 @@ class Transfer : private CopyOwner, private StagingWaiter {
 
     Volume* volume_ = nullptr;
     Channels* channels_ = nullptr;
-    StagingAccount* account_ = nullptr;
+    ClientAccount* account_ = nullptr;
     TransferOwner* owner_ = nullptr;
     std::uint64_t position_ = 0;  // where the next chunk starts
     std::uint64_t end_ = 0;

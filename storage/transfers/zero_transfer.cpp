@@ -52,7 +52,7 @@ void ZeroTransfer::abandon() { position_ = end_; }
 
 void ZeroTransfer::go_on_later() {
     deferred_ = true;
-    channels_->defer(*this);
+    channels_->defer(account_->deferred, *this);
 }
 
 void ZeroTransfer::resume() {

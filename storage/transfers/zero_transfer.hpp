@@ -18,7 +18,7 @@ class ZeroTransfer final : public Transfer, private Deferred {
  private:
     // To unmap a page may give memory back to the system: so many of them are a step, and the rest
     // of the range waits for the next poll.
-    static constexpr std::uint32_t pages_per_step = 32;
+    static constexpr std::uint32_t pages_per_step = 8;
 
     void advance() override;
     void chunk_moved(Chunk& chunk) override;

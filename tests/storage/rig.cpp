@@ -77,7 +77,7 @@ void Rig::check_pages() {
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
 }
 
-WriteJob::WriteJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
+WriteJob::WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
                    std::uint32_t length, std::uint32_t seed)
     : rig_(rig), offset_(offset), payload_(length) {
     // No zeroes: those are what a hole has.
@@ -163,7 +163,7 @@ void WriteJob::finish() {
     rig_.set_known(offset_, payload_.size(), true);
 }
 
-ReadJob::ReadJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
+ReadJob::ReadJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
                  std::uint32_t length)
     : rig_(rig), at_(offset), end_(offset + length) {
     transfer_.begin({*rig.volume, channels, account}, *this, {offset, length});
@@ -240,7 +240,7 @@ void ReadJob::compare(const ReadTransfer::Piece& piece) const {
     }
 }
 
-ZeroJob::ZeroJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
+ZeroJob::ZeroJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
                  std::uint32_t length, bool keep_pages)
     : rig_(rig), offset_(offset), length_(length) {
     const std::uint64_t size = rig.options.page_size;

@@ -85,7 +85,7 @@ class Job : public TransferOwner {
 // Payload arrives in random pieces, received into what is lent, or copied there.
 class WriteJob final : public Job {
  public:
-    WriteJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
+    WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
              std::uint32_t length, std::uint32_t seed);
     bool step(Random& random) override;
     void abandon() override;
@@ -105,7 +105,7 @@ class WriteJob final : public Job {
 // Takes pieces and gives them back later, comparing them with the model meanwhile.
 class ReadJob final : public Job {
  public:
-    ReadJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
+    ReadJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
             std::uint32_t length);
     bool step(Random& random) override;
     void abandon() override;
@@ -125,7 +125,7 @@ class ReadJob final : public Job {
 
 class ZeroJob final : public Job {
  public:
-    ZeroJob(Rig& rig, Channels& channels, StagingAccount& account, std::uint64_t offset,
+    ZeroJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
             std::uint32_t length, bool keep_pages);
     bool step(Random& random) override;
     void abandon() override {}  // it needs nothing of its client

@@ -264,7 +264,7 @@ TEST_CASE("threads: workers write, read and zero side by side within the same pa
             } owner;
             Random random(thread);
             Channels& mine = *channels[thread];
-            StagingAccount account;
+            ClientAccount account;
             std::vector<std::byte> expected(piece);
             std::vector<std::byte> payload(piece);
             for (std::uint32_t round = 0; round != 150; ++round) {

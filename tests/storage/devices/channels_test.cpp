@@ -18,14 +18,18 @@ class Work final : public Deferred {
     std::function<void()> what_;
 };
 
-TEST_CASE("channels: what is deferred is resumed in order, once, by the next poll") {
+TEST_CASE("channels: each poll resumes one of what is deferred, once") {
     Channels channels{ChannelOptions{}};
+    DeferredOfClient client;
     std::vector<int> done;
     Work first([&] { done.push_back(1); });
     Work second([&] { done.push_back(2); });
     CHECK_FALSE(channels.busy());
-    channels.defer(first);
-    channels.defer(second);
+    channels.defer(client, first);
+    channels.defer(client, second);
+    CHECK(channels.busy());
+    channels.poll();
+    CHECK(done == std::vector{1});
     CHECK(channels.busy());
     channels.poll();
     CHECK(done == std::vector{1, 2});
@@ -34,26 +38,31 @@ TEST_CASE("channels: what is deferred is resumed in order, once, by the next pol
     CHECK(done == std::vector{1, 2});
 }
 
-TEST_CASE("channels: what defers itself again lets the others come first") {
+TEST_CASE("channels: clients take turns, however much one of them has deferred") {
     Channels channels{ChannelOptions{}};
+    DeferredOfClient many;
+    DeferredOfClient few;
     std::vector<int> done;
     std::vector<std::unique_ptr<Work>> all;
     for (int i = 0; i != 3; ++i) {
         all.push_back(std::make_unique<Work>([&, i] {
             done.push_back(i);
-            if (i != 1) channels.defer(*all[static_cast<std::size_t>(i)]);
+            if (i == 0) channels.defer(many, *all[0]);
         }));
-        channels.defer(*all.back());
+        channels.defer(many, *all.back());
     }
-    channels.poll();
-    CHECK(done == std::vector{0, 1, 2});
-    channels.poll();
-    CHECK(done == std::vector{0, 1, 2, 0, 2});
-    CHECK(channels.busy());
+    Work one([&] {
+        done.push_back(10);
+        if (done.size() < 5) channels.defer(few, one);
+    });
+    channels.defer(few, one);
+    for (int i = 0; i != 6; ++i) channels.poll();
+    CHECK(done == std::vector{0, 10, 1, 10, 2, 10});
 }
 
 TEST_CASE("channels: what has gone is not resumed") {
     Channels channels{ChannelOptions{}};
+    DeferredOfClient client;
     std::vector<int> done;
     auto gone = std::make_unique<Work>([&] { done.push_back(0); });
     // As when one transfer ends a session, and with it another transfer.
@@ -62,12 +71,15 @@ TEST_CASE("channels: what has gone is not resumed") {
         gone.reset();
     });
     Work last([&] { done.push_back(2); });
-    channels.defer(ends);
-    channels.defer(*gone);
-    channels.defer(last);
-    channels.poll();
+    channels.defer(client, ends);
+    channels.defer(client, *gone);
+    channels.defer(client, last);
+    auto leaves = std::make_unique<DeferredOfClient>();
+    Work never([&] { done.push_back(3); });
+    channels.defer(*leaves, never);
+    leaves.reset();
+    while (channels.busy()) channels.poll();
     CHECK(done == std::vector{1, 2});
-    CHECK_FALSE(channels.busy());
 }
 
 }  // namespace

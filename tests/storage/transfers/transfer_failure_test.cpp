@@ -50,7 +50,7 @@ RigOptions options_of(std::string_view devices) {
 
 constexpr std::string_view device_sets[] = {"s", "shsh", "ssssssss"};
 
-std::unique_ptr<Job> begin(Rig& rig, StagingAccount& account, const Step& step) {
+std::unique_ptr<Job> begin(Rig& rig, ClientAccount& account, const Step& step) {
     switch (step.kind) {
         case Kind::write:
             return std::make_unique<WriteJob>(rig, *rig.channels, account, step.offset, step.length,
@@ -78,7 +78,7 @@ std::uint64_t slabs_of(const Rig& rig) {
 Outcome play(Rig& rig, std::uint32_t polls_per_copy) {
     rig.script.polls_per_copy = polls_per_copy;
     Random random(polls_per_copy);
-    StagingAccount account;
+    ClientAccount account;
     Outcome outcome{};
     for (std::size_t i = 0; i != steps; ++i) {
         CAPTURE(i);
@@ -98,7 +98,7 @@ Outcome play(Rig& rig, std::uint32_t polls_per_copy) {
 // Everything can be written and read again.
 void check_recovered(Rig& rig) {
     rig.script.allocations_until_failure = FaultScript::never;
-    StagingAccount account;
+    ClientAccount account;
     Random random(7);
     const Step whole[] = {{Kind::write, 0, 8 * page}, {Kind::read, 0, 8 * page}};
     for (const Step& step : whole) {
@@ -207,8 +207,8 @@ TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
                     REQUIRE(stage < 200);
                     Rig rig(options_of(devices));
                     Random random(stage % 8);
-                    StagingAccount account;
-                    StagingAccount other;
+                    ClientAccount account;
+                    ClientAccount other;
                     const auto before = begin(rig, other, {Kind::write, 0, 8 * page});
                     REQUIRE(run(*rig.channels, {before.get()}, random));
                     settle(*rig.channels);
@@ -257,8 +257,8 @@ TEST_CASE("abandon: one that waits for staging memory leaves the queue") {
         options.channels.pinned = chunk;
         Rig rig(options);
         Random random(1);
-        StagingAccount holder;
-        StagingAccount account;
+        ClientAccount holder;
+        ClientAccount account;
         const auto before = begin(rig, holder, {Kind::write, 0, 8 * page});
         REQUIRE(run(*rig.channels, {before.get()}, random));
         const auto holds = begin(rig, holder, {kind, 0, 2 * chunk});
@@ -286,7 +286,7 @@ TEST_CASE("failures: a device is full in the middle of a write") {
         Rig rig(options_of(devices));
         rig.memories[3]->set_capacity(0);
         Random random(1);
-        StagingAccount account;
+        ClientAccount account;
         const auto finish = [&](const Step& step) {
             const auto job = begin(rig, account, step);
             REQUIRE(run(*rig.channels, {job.get()}, random));
@@ -315,7 +315,7 @@ TEST_CASE("failures: a device is full in the middle of a write") {
 TEST_CASE("failures: a dead device answers at once, and mappings of others are served") {
     Rig rig(options_of("sh"));
     Random random(1);
-    StagingAccount account;
+    ClientAccount account;
     const auto before = begin(rig, account, {Kind::write, 0, 8 * page});
     REQUIRE(run(*rig.channels, {before.get()}, random));
     rig.script.copies_until_dead = 0;

@@ -63,7 +63,7 @@ struct CountingOwner final : TransferOwner {
 // A rig, one client, and its requests one after another.
 struct Client {
     Rig rig;
-    StagingAccount account;
+    ClientAccount account;
     Random random;
     std::uint32_t seed = 0;
 
@@ -199,7 +199,7 @@ TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
 TEST_CASE("transfers: on a device in place, payload goes to the page and comes from it") {
     RigOptions options;
     Rig rig(options);
-    StagingAccount account;
+    ClientAccount account;
     CountingOwner owner;
     WriteTransfer write;
     write.begin({*rig.volume, *rig.channels, account}, owner, {page - 10, 20});
@@ -247,7 +247,7 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
         options.channels = {.chunk_size = chunk, .slots = slots, .pinned = 2048 * kib};
         Rig rig(options);
         rig.script.hold = true;
-        StagingAccount account;
+        ClientAccount account;
         CountingOwner owner;
         WriteTransfer write;
         write.begin({*rig.volume, *rig.channels, account}, owner, {0, 16 * page});
@@ -305,7 +305,7 @@ TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
     options.stripe_size = page;
     options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib};
     Rig rig(options);
-    StagingAccount account;
+    ClientAccount account;
     CountingOwner owner;
     WriteTransfer write;
     write.begin({*rig.volume, *rig.channels, account}, owner, {0, 16 * page});
@@ -327,7 +327,7 @@ TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are 
         PageRef ref;
         REQUIRE(rig.volume->map(number, ref) == Status::ok);
     }
-    StagingAccount account;
+    ClientAccount account;
     CountingOwner owner;
     CountingOwner reader;
     ZeroTransfer zero;
@@ -360,7 +360,7 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
             rig.script.polls_per_copy = setting.polls_per_copy;
             Random random(seed);
             constexpr std::uint32_t clients = 4;
-            std::vector<StagingAccount> accounts(clients);
+            std::vector<ClientAccount> accounts(clients);
             for (int round = 0; round != 20; ++round) {
                 std::vector<std::unique_ptr<Job>> jobs;
                 std::uint64_t at = random.below(chunk);
@@ -369,7 +369,7 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
                     const std::uint32_t max = random.one_in(2) ? 5000 : page + chunk;
                     const auto length = static_cast<std::uint32_t>(
                         std::min<std::uint64_t>(left, 1 + random.below(max)));
-                    StagingAccount& account = accounts[random.below(clients)];
+                    ClientAccount& account = accounts[random.below(clients)];
                     switch (random.below(6)) {
                         case 0:
                             jobs.push_back(std::make_unique<ZeroJob>(rig, *rig.channels, account,
@@ -401,7 +401,7 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
                 REQUIRE(run(*rig.channels, all, random));
                 settle(*rig.channels);
                 rig.check_idle(*rig.channels);
-                for (const StagingAccount& account : accounts) {
+                for (const ClientAccount& account : accounts) {
                     REQUIRE(account.reads == 0);
                     REQUIRE(account.writes == 0);
                 }
@@ -421,7 +421,7 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
 // A client that is sent simple replies: the first request that has data has the stream for itself
 // until its end, and what the others hold stays where it is.
 struct Connection {
-    StagingAccount account;
+    ClientAccount account;
     std::vector<std::unique_ptr<ReadJob>> queue;
     ReadJob* sending = nullptr;
     std::size_t total = 0;
@@ -494,8 +494,8 @@ TEST_CASE("transfers: one that waits is served when others of its client let go 
     options.stripe_size = page;
     options.channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk};
     Rig rig(options);
-    StagingAccount account;
-    StagingAccount other;
+    ClientAccount account;
+    ClientAccount other;
     Random random(1);
     for (std::uint64_t p = 0; p != rig.pages(); ++p) {
         PageRef ref;
@@ -523,8 +523,8 @@ TEST_CASE("transfers: one that waits for a page that goes is in no queue when it
         options.stripe_size = page;
         options.channels = {.chunk_size = chunk, .slots = 2, .pinned = chunk};
         Rig rig(options);
-        StagingAccount account;
-        StagingAccount other;
+        ClientAccount account;
+        ClientAccount other;
         Random random(1);
         for (std::uint64_t p = 0; p != rig.pages(); ++p) {
             PageRef ref;
