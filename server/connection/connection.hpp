@@ -108,7 +108,6 @@ class Connection final : public OperationContext,
     void flush();
     void flush_or_close() noexcept;
     void wait_to_send();
-    std::uint64_t page_size() const { return export_->volume->page_size(); }
 
     WorkerContext& worker_;
     Transport transport_;
@@ -116,6 +115,7 @@ class Connection final : public OperationContext,
     protocol::NegotiatedOptions negotiated_;
     std::shared_ptr<const Export> export_;
     storage::ClientAccount staging_;
+    std::uint64_t page_size_ = 1;  // bytes, of the export
 
     RequestReader reader_;
     Admission admission_;

@@ -45,12 +45,12 @@ bool ReplySequencer::leave(SequencedReply& reply) {
     --unanswered(reply.form_);
     const bool takes_again = served(reply);
     reply.place_ = Place::outside;
-    std::erase(waiting_, &reply);
+    if (!waiting_.empty()) std::erase(waiting_, &reply);
     if (holder_ == &reply) holder_ = nullptr;
     return takes_again;
 }
 
-void ReplySequencer::resume_waiting() {
+void ReplySequencer::resume_in_order() {
     to_resume_ = waiting_.size();
     if (resuming_) return;  // called by one of those, as the next would be: the loop goes on
     resuming_ = true;

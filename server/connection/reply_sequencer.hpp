@@ -59,7 +59,9 @@ class ReplySequencer {
     // To be followed by resume_waiting().
     bool leave(SequencedReply& reply);
     // Those who were told to wait try again, in order, until one holds the stream.
-    void resume_waiting();
+    void resume_waiting() {
+        if (!waiting_.empty()) resume_in_order();
+    }
 
     // Must what `sender` (null: a reply that has no order) adds wait behind the holder?
     bool held_by_other(const SequencedReply* sender) const {
@@ -74,6 +76,7 @@ class ReplySequencer {
         return unanswered_[static_cast<std::size_t>(form)];
     }
     void wait(SequencedReply& reply);
+    void resume_in_order();
 
     std::array<std::uint32_t, 2> unanswered_{};  // by form
     const SequencedReply* wanting_ = nullptr;    // the whole reply that has not all its memory

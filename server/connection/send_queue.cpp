@@ -25,7 +25,7 @@ SendQueue::Item& SendQueue::add(const SequencedReply* reply) {
 
 bool SendQueue::leave(SequencedReply& reply) {
     const bool takes_again = sequencer_.leave(reply);
-    if (!sequencer_.held_by_other(nullptr) && !behind_.empty()) {
+    if (!behind_.empty() && !sequencer_.held_by_other(nullptr)) {
         items_.insert(items_.end(), behind_.begin(), behind_.end());
         behind_.clear();
     }
