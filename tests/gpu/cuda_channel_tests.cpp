@@ -1,7 +1,6 @@
 // Channels of a real GPU: every path at any alignment, the order of stores and reads, slabs,
 // threads, faults. Exits with 77 where there is no GPU. `--bench [WHAT [PATH]]` prints what each
 // path costs.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>

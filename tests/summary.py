@@ -1,0 +1,68 @@
+"""What the tests came to: what the failed ones printed, why others were skipped, and the numbers.
+
+usage: summary.py [--count] RESULTS...   as ctest --output-junit writes them, to build/PRESET/tests.xml
+With --count only the numbers.
+"""
+import os
+import re
+import sys
+from xml.etree import ElementTree
+
+COUNTED = ('passed', 'failed', 'skipped')
+REASON = re.compile(r'^\s*skip(?:ped)?: *(.+?)\s*$', re.IGNORECASE | re.MULTILINE)
+
+
+def outcome(case):
+    if case.get('status') == 'run':
+        return 'passed'
+    if case.get('status') == 'disabled':
+        return 'skipped'
+    # ctest also says "notrun" of a test that it could not start, which is no skip.
+    skipped = case.find('skipped')
+    return 'skipped' if skipped is not None and 'SKIP_RE' in skipped.get('message', '') else 'failed'
+
+
+def tell(preset, cases):
+    """Prints what there is to say of these test cases, the failed ones last."""
+    for case in sorted(cases, key=lambda case: outcome(case) == 'failed'):
+        result, name, output = outcome(case), case.get('name'), case.findtext('system-out') or ''
+        if result == 'skipped':
+            for reason in REASON.findall(output) or ['it gave no reason']:
+                print(f'skipped, {preset}: {name}: {reason}')
+        elif result == 'failed':
+            seconds = float(case.get('time') or 0)
+            print(f'==== failed, {preset}: {name}, after {seconds:.1f} s, having printed:\n{output.rstrip()}\n====')
+
+
+def spelt(counts):
+    return ', '.join(f'{counts[word]} {word}' for word in COUNTED)
+
+
+def main(arguments):
+    total, lines = dict.fromkeys(COUNTED, 0), []
+    paths = [path for path in arguments if path != '--count']
+    for path in paths:
+        preset = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        try:
+            cases = ElementTree.parse(path).getroot().findall('testcase')
+        except (OSError, ElementTree.ParseError):
+            cases = []
+        if cases:
+            if '--count' not in arguments:
+                tell(preset, cases)
+            outcomes = [outcome(case) for case in cases]
+            counts = {word: outcomes.count(word) for word in COUNTED}
+            lines.append(f'{preset}: {spelt(counts)}')
+        else:
+            counts = {'failed': 1}
+            lines.append(f'{preset}: no test ran, which counts as 1 failed')
+        for word, count in counts.items():
+            total[word] += count
+    if len(lines) > 1 or not total['passed']:
+        print('\n'.join(lines))
+    print(spelt(total))
+    return 1 if total['failed'] else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
