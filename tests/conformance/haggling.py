@@ -142,8 +142,8 @@ class Haggling:
         return self.option(wire.GO, wire.info_request(name, *infos))
 
     def in_step(self):
-        """True where the server still parses options; ABORT has to be implemented by all."""
+        """True where the server still parses options: one that is unknown is answered as such."""
         try:
-            return self.option(wire.ABORT).ok
+            return self.option(wire.UNKNOWN_OPTION).final in (wire.ERR_UNSUP, wire.ERR_TLS_REQD)
         except (wire.Closed, Broken):
             return False

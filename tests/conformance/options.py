@@ -26,7 +26,7 @@ def unknown_option_with_data(server):
         haggling = server.connect()
         # Data that would be an option of their own, were they not skipped.
         bait = struct.pack('>QII', wire.OPTION_MAGIC, wire.LIST, 0) * 256
-        answer = haggling.option(0x7654, bait[:length])
+        answer = haggling.option(wire.UNKNOWN_OPTION, bait[:length])
         expect(answer.final == wire.ERR_UNSUP, f'{length} bytes: {answer.name}')
         expect(haggling.in_step(), f'after {length} bytes of data the next option is not understood')
 
@@ -37,7 +37,7 @@ def option_echoed(server):
     reply. (The option 0xfedcba98 is one that nobody can have by chance.)"""
     haggling = server.connect()
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
-                         (0xfedcba98, b'data'), (wire.ABORT, b'')):
+                         (0xfedcba98, b'data')):
         haggling.send(option, data)
         magic, echoed, kind, length = haggling.stream.unpack('QIII')
         expect(magic == wire.OPTION_REPLY_MAGIC, f'the magic of a reply is {magic:#x}')
@@ -55,7 +55,7 @@ def many_options(server):
     for _ in range(24):
         answer = haggling.info(server.export)
         expect(answer.ok, f'INFO is answered with {answer.name}')
-    expect(haggling.option(0x7654).final == wire.ERR_UNSUP, 'an unknown option after many')
+    expect(haggling.option(wire.UNKNOWN_OPTION).final == wire.ERR_UNSUP, 'an unknown option after many')
 
 
 @rule(MUST, 'NBD_OPT_ABORT', 'ABORT is acknowledged')
@@ -276,8 +276,8 @@ def bad_names(server):
                     haggling.send(option, data)
                     if option != wire.EXPORT_NAME:
                         haggling.answer(option)
-                except wire.Closed:
-                    pass
+                except (wire.Closed, wire.Broken):
+                    pass  # a message that quotes what is no text is no text, either
                 haggling.stream.close()
 
 
@@ -286,7 +286,7 @@ def enormous_option(server):
     """C: 32 bits, length of option data (unsigned). Servers allocated what a client named, or drained
     it before they looked at anybody else."""
     with server.bystander():
-        for option in (wire.GO, wire.EXPORT_NAME, wire.LIST, wire.SET_META_CONTEXT, 0x7654):
+        for option in (wire.GO, wire.EXPORT_NAME, wire.LIST, wire.SET_META_CONTEXT, wire.UNKNOWN_OPTION):
             haggling = server.connect()
             try:
                 haggling.send(option, bytes(8192), length=0xffffffff)
@@ -299,7 +299,7 @@ def error_messages(server):
     """All error replies MAY have some data set, in which case that data is an error message string;
     a string is UTF-8, without NUL, and MUST be no longer than 4096 bytes."""
     seen = 0
-    for option, data in ((0x7654, b''), (wire.INFO, wire.info_request('n' * 4096)),
+    for option, data in ((wire.UNKNOWN_OPTION, b''), (wire.INFO, wire.info_request('n' * 4096)),
                          (wire.INFO, wire.info_request('\u00fc' * 2048)), (wire.LIST, b'data'),
                          (wire.SET_META_CONTEXT, wire.context_query('n' * 4096, 'base:x'))):
         haggling = server.connect()

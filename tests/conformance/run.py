@@ -62,8 +62,10 @@ def chosen(patterns):
     def matches(one, pattern):
         return any(pattern.lower() in text.lower() or fnmatch.fnmatch(text.lower(), pattern.lower())
                    for text in (one.name, one.chapter))
-    return [one for one in suite.rules
-            if not patterns or any(matches(one, pattern) for pattern in patterns)]
+    # What other servers did not survive comes last: it shall spoil no other rule.
+    return sorted((one for one in suite.rules
+                   if not patterns or any(matches(one, pattern) for pattern in patterns)),
+                  key=lambda one: one.level == suite.HOLE)
 
 
 def score(results):

@@ -46,7 +46,7 @@ def never_required(server):
     haggling, _ = no_tls(server)
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
                          (wire.INFO, wire.info_request('no-such-export')), (wire.STARTTLS, b''),
-                         (0x7654, b''), (wire.STRUCTURED_REPLY, b'')):
+                         (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b'')):
         answer = haggling.option(option, data)
         expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
     expect(haggling.in_step(), 'the next option is not understood')
@@ -102,7 +102,7 @@ def never_inside(server):
     initiated."""
     haggling = secured(server)
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
-                         (wire.INFO, wire.info_request('no-such-export')), (0x7654, b'')):
+                         (wire.INFO, wire.info_request('no-such-export')), (wire.UNKNOWN_OPTION, b'')):
         answer = haggling.option(option, data)
         expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
 
@@ -127,7 +127,7 @@ def injected(server):
     TLS. (Servers read an attacker's options out of the buffer, as if they had come through TLS.)"""
     offered(server.connect(plain=True).option(wire.STARTTLS).ok, 'TLS')
     haggling = server.connect(plain=True)
-    inject = struct.pack('>QII', wire.OPTION_MAGIC, 0x7654, 0)
+    inject = struct.pack('>QII', wire.OPTION_MAGIC, wire.UNKNOWN_OPTION, 0)
     haggling.stream.send(struct.pack('>QII', wire.OPTION_MAGIC, wire.STARTTLS, 0), inject)
     try:
         if haggling.answer(wire.STARTTLS).ok:
@@ -135,7 +135,7 @@ def injected(server):
             answer = haggling.option(wire.LIST)
             expect(answer.final != wire.ERR_UNSUP, 'the injected option is answered inside TLS')
     except (wire.Closed, wire.Broken, ssl.SSLError, OSError) as error:
-        expect('option 30292' not in str(error), 'the injected option is answered inside TLS')
+        expect('for option 30292' not in str(error), 'the injected option is answered inside TLS')
 
 
 @rule(MUST, 'FORCEDTLS mode', 'a failed TLS handshake ends the session')
@@ -155,7 +155,7 @@ def forced_options(server):
     forced(server)
     haggling = server.connect(plain=True)
     for option, data in ((wire.INFO, wire.info_request(server.export)), (wire.STRUCTURED_REPLY, b''),
-                         (wire.GO, wire.info_request(server.export)), (0x7654, b'')):
+                         (wire.GO, wire.info_request(server.export)), (wire.UNKNOWN_OPTION, b'')):
         answer = haggling.option(option, data)
         expect(answer.final == wire.ERR_TLS_REQD, f'option {option} is answered with {answer.name}')
     expect(haggling.option(wire.ABORT).ok, 'ABORT is refused')

@@ -24,6 +24,7 @@ FIXED_NEWSTYLE, NO_ZEROES = 1, 2
 # Options.
 (EXPORT_NAME, ABORT, LIST, PEEK_EXPORT, STARTTLS, INFO, GO, STRUCTURED_REPLY, LIST_META_CONTEXT,
  SET_META_CONTEXT, EXTENDED_HEADERS) = range(1, 12)
+UNKNOWN_OPTION = 0x7654
 
 # Replies to options.
 REP_ACK, REP_SERVER, REP_INFO, REP_META_CONTEXT = range(1, 5)
@@ -94,17 +95,23 @@ class Stream:
 
     def __init__(self, address, deadline):
         self.deadline = deadline
-        family = socket.AF_UNIX if isinstance(address, str) else None
         try:
-            if family:
-                self.socket = socket.socket(family)
-                self.socket.settimeout(self.left())
-                self.socket.connect(address)
+            if isinstance(address, str):
+                self.socket = socket.socket(socket.AF_UNIX)
+                self.connect_unix(address)
             else:
                 self.socket = socket.create_connection(address, self.left())
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise Unreachable(f'cannot connect: {error}') from error
+
+    def connect_unix(self, path):
+        while True:
+            self.socket.settimeout(self.left())
+            try:
+                return self.socket.connect(path)
+            except BlockingIOError:  # its backlog is full: TCP waits by itself
+                time.sleep(0.01)
 
     def left(self):
         left = self.deadline - time.monotonic()
