@@ -59,6 +59,8 @@ FAULTS = {
     'never answers FLUSH': 'FLUSH succeeds where it is advertised',
     'closes at length 0': 'zero lengths are no reason to disconnect',
     'drops what is in flight at DISC': 'what is in flight at DISC is still answered',
+    'refuses what is in flight at DISC': 'what is in flight at DISC succeeds',
+    'forgets writes before DISC': 'writes that were acknowledged around DISC are done',
     'answers DISC': 'DISC closes the connection, without a reply',
     'keeps writes to itself': 'a flush on one connection covers all of them',
     'writes to a read-only export': 'a read-only export is not changed',
@@ -305,8 +307,8 @@ class Connection(socketserver.BaseRequestHandler):
     # Transmission.
 
     def transmit(self):
-        self.data = (bytearray(self.export.data) if self.faulty('keeps writes to itself')
-                     else self.export.data)
+        alone = self.faulty('keeps writes to itself') or self.faulty('forgets writes before DISC')
+        self.data = bytearray(self.export.data) if alone else self.export.data
         while True:
             if self.out and not select.select([self.request], [], [], 0)[0]:
                 self.flush()
@@ -323,6 +325,9 @@ class Connection(socketserver.BaseRequestHandler):
             if command == wire.DISC:
                 if self.faulty('answers DISC'):
                     self.out.append(struct.pack('>IIQ', wire.SIMPLE_MAGIC, 0, cookie))
+                if self.faulty('refuses what is in flight at DISC') and self.out:
+                    self.out.pop()
+                    self.fail(wire.ESHUTDOWN, 0)
                 if not self.faulty('drops what is in flight at DISC'):
                     self.flush()
                 raise Close
