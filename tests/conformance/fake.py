@@ -93,6 +93,8 @@ FAULTS = {
     'sends simple replies over extended headers': 'no reply is simple, and each echoes its offset',
     'echoes the offset 0': 'magic, cookie and offset of a reply',
     'writes what has no payload': 'WRITE without PAYLOAD_LEN never succeeds',
+    'waits for a payload that is not coming':
+        'WRITE without PAYLOAD_LEN is refused without waiting',
     'leaves an unwanted payload': 'a payload that nobody wants is consumed, then EINVAL',
     'cuts lengths to 32 bits': 'lengths have 64 bits',
     'sends 32-bit extents over extended headers': 'BLOCK_STATUS is answered with 64-bit extents',
@@ -314,7 +316,9 @@ class Connection(socketserver.BaseRequestHandler):
                 self.flush()
             if self.style == 'extended':
                 magic, flags, command, cookie, offset, length = self.unpack('IHHQQQ')
-                payload = length if flags & wire.PAYLOAD_LEN else 0
+                payload = length if flags & wire.PAYLOAD_LEN or (
+                    command == wire.WRITE
+                    and self.faulty('waits for a payload that is not coming')) else 0
             else:
                 magic, flags, command, cookie, offset, length = self.unpack('IHHQQI')
                 payload = length if command == wire.WRITE else 0
