@@ -1,0 +1,540 @@
+"""A small NBD server in memory that keeps every rule, and breaks one where it is told to.
+
+It is what the suite itself is tested with: a rule that a fault of this server does not turn red sees
+nothing. It has what the installed servers lack, too: extended headers, and a small export."""
+import select
+import socket
+import socketserver
+import struct
+import threading
+
+import wire
+
+SIZE = 8 * wire.MiB
+BLOCK = 65536  # the granularity of holes
+ALLOCATION_ID = 5
+FLAGS = (wire.HAS_FLAGS | wire.SEND_FLUSH | wire.SEND_FUA | wire.SEND_TRIM | wire.SEND_WRITE_ZEROES
+         | wire.CAN_MULTI_CONN | wire.SEND_CACHE | wire.SEND_FAST_ZERO)
+KNOWN_FLAGS = {wire.READ: wire.DF, wire.WRITE: 0, wire.FLUSH: 0, wire.TRIM: 0, wire.CACHE: 0,
+               wire.WRITE_ZEROES: wire.NO_HOLE | wire.FAST_ZERO, wire.BLOCK_STATUS: wire.REQ_ONE}
+
+# Each fault, and the rule that has to see it.
+FAULTS = {
+    'greets twice': 'greeting',
+    'sets a third handshake flag': 'no other handshake flag is set',
+    'takes unknown client flags': 'an unknown client flag ends the connection',
+    'forgets the zeroes': 'EXPORT_NAME without NO_ZEROES pads with 124 zeroes',
+    'sends zeroes in spite of NO_ZEROES': 'EXPORT_NAME with NO_ZEROES pads with nothing',
+    'sends zeroes after GO': 'no zeroes follow GO, with or without NO_ZEROES',
+    'serves unknown exports': 'EXPORT_NAME of an unknown export ends the session',
+    'closes at an unknown option': 'an unknown option is answered with ERR_UNSUP',
+    'does not skip unknown data': 'the data of an unknown option are skipped',
+    'echoes another option': 'each reply echoes its option',
+    'refuses ABORT': 'ABORT is acknowledged',
+    'acknowledges LIST with data': 'LIST with data is refused with ERR_INVALID',
+    'acknowledges STRUCTURED_REPLY with data':
+        'STRUCTURED_REPLY with data is refused with ERR_INVALID',
+    'refuses unknown information': 'unknown information requests are ignored',
+    'forgets INFO_EXPORT': 'INFO_EXPORT comes before the ACK',
+    'reads names past the option': 'contradicting lengths in INFO and GO are never accepted',
+    'closes at long names': 'a name of 4096 bytes is a name',
+    'echoes long names': 'messages of errors are strings',
+    'asks for TLS that it lacks': 'a server without TLS goes on, and never asks for it',
+    'acknowledges STARTTLS with data': 'STARTTLS with data is refused as permitted',
+    'reports unknown contexts': 'queries of an unknown namespace are ignored',
+    'takes base: for a selection': 'SET ignores base: alone',
+    'keeps the set when SET fails': 'a SET that fails voids the set',
+    'keeps the set for another export': 'GO for another name voids the set',
+    'selects by LIST': 'LIST selects nothing',
+    'selects a context twice': 'a context that is asked for twice is selected once',
+    'reads queries past the option': 'contradicting lengths in a query are ERR_INVALID',
+    'sets SEND_DF always': 'SEND_DF is clear without structured replies',
+    'clears HAS_FLAGS': 'HAS_FLAGS is set',
+    'sends another cookie': 'cookies are echoed, whatever they are',
+    'mixes up two cookies': 'each of many requests in flight is answered once',
+    'forgets the end of a write': 'what was written is read',
+    'writes a byte too much': 'a write leaves its neighbours alone',
+    'writes no zeroes': 'zeroes are read where they were written, nowhere else',
+    'refuses FUA on READ': 'FUA is accepted on every command',
+    'never answers FLUSH': 'FLUSH succeeds where it is advertised',
+    'closes at length 0': 'zero lengths are no reason to disconnect',
+    'drops what is in flight at DISC': 'what is in flight at DISC is still answered',
+    'refuses what is in flight at DISC': 'what is in flight at DISC succeeds',
+    'forgets writes before DISC': 'writes that were acknowledged around DISC are done',
+    'answers DISC': 'DISC closes the connection, without a reply',
+    'keeps writes to itself': 'a flush on one connection covers all of them',
+    'writes to a read-only export': 'a read-only export is not changed',
+    'says EIO for EPERM': 'a change of a read-only export is EPERM',
+    'dies at a hang-up': 'a hang-up in a request harms no other client',
+    'sends simple replies to READ': 'READ is answered in chunks',
+    'sends early errors simply': 'READ that fails early is answered in chunks',
+    'sends errors of WRITE simply': 'errors without a payload are sent in chunks, too',
+    'overlaps chunks': 'chunks cover the request exactly, without overlap',
+    'leaves a gap between chunks': 'chunks cover the request exactly, without overlap',
+    'sends DONE early': 'DONE comes once, and last',
+    'sets a second reply flag': 'no reply flag but DONE is set',
+    'sends error chunks of 4 bytes': 'error chunks are well formed',
+    'fragments in spite of DF': 'DF: 64 KiB come as one chunk',
+    'sends a hole in spite of DF': 'DF: data and a hole come as data',
+    'ignores REQ_ONE': 'REQ_ONE: one extent, no longer than asked',
+    'sends too many extents': 'extents are inside of what was asked, but for the last',
+    'calls everything zero': 'what is told to be zero reads as zero',
+    'says EIO for ENOSPC': 'WRITE past the end is ENOSPC',
+    'cuts offsets to 32 bits': 'READ past the end is EINVAL',
+    'forgets the payload of a failed WRITE': 'the payload of a WRITE that fails is consumed',
+    'sends data after an error': 'a READ that fails brings no data',
+    'takes unknown commands': 'an unknown command is EINVAL',
+    'takes unknown flags': 'an unknown flag is EINVAL',
+    'sends the error 71': 'no error but those that are defined',
+    'acknowledges EXTENDED_HEADERS with data':
+        'EXTENDED_HEADERS with data is refused with ERR_INVALID',
+    'goes back to structured replies': 'STRUCTURED_REPLY comes too late',
+    'takes EXPORT_NAME after EXTENDED_HEADERS': 'EXPORT_NAME is no way on',
+    'sends simple replies over extended headers': 'no reply is simple, and each echoes its offset',
+    'echoes the offset 0': 'magic, cookie and offset of a reply',
+    'writes what has no payload': 'WRITE without PAYLOAD_LEN never succeeds',
+    'waits for a payload that is not coming':
+        'WRITE without PAYLOAD_LEN is refused without waiting',
+    'leaves an unwanted payload': 'a payload that nobody wants is consumed, then EINVAL',
+    'cuts lengths to 32 bits': 'lengths have 64 bits',
+    'sends 32-bit extents over extended headers': 'BLOCK_STATUS is answered with 64-bit extents',
+    'miscounts descriptors': 'BLOCK_STATUS is answered with 64-bit extents',
+    'takes unknown ids': 'a wrong status payload is consumed, then EINVAL',
+}
+
+
+class Close(Exception):
+    pass
+
+
+class Export:
+    def __init__(self, read_only=False):
+        self.data = bytearray(SIZE)
+        self.read_only = read_only
+
+
+class Connection(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.fault = self.server.fault
+        self.out = []
+        try:
+            self.greet()
+            self.haggle()
+            self.transmit()
+        except (Close, OSError):
+            if self.fault == 'dies at a hang-up' and getattr(self, 'style', None):
+                self.server.dead = True
+
+    def faulty(self, fault):
+        return self.fault == fault
+
+    def receive(self, length):
+        data = b''
+        while len(data) < length:
+            got = self.request.recv(min(length - len(data), wire.MiB))
+            if not got:
+                raise Close
+            data += got
+        return data
+
+    def unpack(self, layout):
+        return struct.unpack('>' + layout, self.receive(struct.calcsize('>' + layout)))
+
+    # Handshake.
+
+    def greet(self):
+        if self.server.dead:
+            raise Close
+        flags = 7 if self.faulty('sets a third handshake flag') else 3
+        greeting = struct.pack('>QQH', wire.INIT_MAGIC, wire.OPTION_MAGIC, flags)
+        self.request.sendall(greeting * (2 if self.faulty('greets twice') else 1))
+        self.client_flags, = self.unpack('I')
+        if self.client_flags & ~3 and not self.faulty('takes unknown client flags'):
+            raise Close
+
+    def reply(self, kind, data=b''):
+        option = 77 if self.faulty('echoes another option') else self.option
+        self.request.sendall(struct.pack('>QIII', wire.OPTION_REPLY_MAGIC, option, kind, len(data)) + data)
+
+    def find(self, name):
+        if self.faulty('serves unknown exports') and self.option == wire.EXPORT_NAME:
+            return self.server.exports['x']
+        return self.server.exports.get(name.decode('utf-8', 'replace'))
+
+    def transmission_flags(self, export):
+        flags = FLAGS | (wire.READ_ONLY if export.read_only else 0)
+        if self.style != 'simple' or self.faulty('sets SEND_DF always'):
+            flags |= wire.SEND_DF
+        if self.style == 'extended':
+            flags |= wire.BLOCK_STATUS_PAYLOAD
+        return flags & ~1 if self.faulty('clears HAS_FLAGS') else flags
+
+    def haggle(self):
+        self.style, self.context, self.context_name = 'simple', False, None
+        while True:
+            magic, self.option, length = self.unpack('QII')
+            if magic != wire.OPTION_MAGIC or length > 65536:
+                raise Close
+            if not self.client_flags & wire.FIXED_NEWSTYLE and self.option != wire.EXPORT_NAME:
+                raise Close
+            known = wire.EXPORT_NAME <= self.option <= wire.EXTENDED_HEADERS
+            data = (b'' if not known and self.faulty('does not skip unknown data')
+                    else self.receive(length))
+            if self.on_option(data):
+                return
+
+    def on_option(self, data):
+        option = self.option
+        if option == wire.EXPORT_NAME:
+            return self.on_export_name(data)
+        if option == wire.ABORT:
+            self.reply(wire.ERR_UNSUP if self.faulty('refuses ABORT') else wire.REP_ACK)
+            raise Close
+        if option in (wire.INFO, wire.GO):
+            return self.on_info(data)
+        if option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT):
+            self.on_context(data)
+        elif option in (wire.LIST, wire.STRUCTURED_REPLY, wire.EXTENDED_HEADERS):
+            name = wire.OPTION_NAMES[option]
+            if data and not self.faulty(f'acknowledges {name} with data'):
+                self.reply(wire.ERR_INVALID, b'no data, please')
+            elif option == wire.LIST:
+                for export in self.server.exports:
+                    self.reply(wire.REP_SERVER, wire.pack_string(export))
+                self.reply(wire.REP_ACK)
+            elif (option == wire.STRUCTURED_REPLY and self.style == 'extended'
+                  and not self.faulty('goes back to structured replies')):
+                self.reply(wire.ERR_EXT_HEADER_REQD)
+            else:
+                self.style = 'structured' if option == wire.STRUCTURED_REPLY else 'extended'
+                self.reply(wire.REP_ACK)
+        elif option == wire.STARTTLS and data and self.faulty('acknowledges STARTTLS with data'):
+            self.reply(wire.REP_ACK)
+        elif self.faulty('closes at an unknown option'):
+            raise Close
+        elif option != wire.STARTTLS and self.faulty('asks for TLS that it lacks'):
+            self.reply(wire.ERR_TLS_REQD)
+        else:
+            self.reply(wire.ERR_UNSUP)
+        return False
+
+    def on_export_name(self, name):
+        self.export = self.find(name)
+        if not self.export or (self.style == 'extended' and not self.faulty(
+                'takes EXPORT_NAME after EXTENDED_HEADERS')):
+            raise Close
+        zeroes = b'' if self.client_flags & wire.NO_ZEROES else bytes(124)
+        if self.faulty('forgets the zeroes'):
+            zeroes = b''
+        if self.faulty('sends zeroes in spite of NO_ZEROES'):
+            zeroes = bytes(124)
+        self.context = self.context and self.context_name == name
+        self.request.sendall(struct.pack('>QH', SIZE, self.transmission_flags(self.export)) + zeroes)
+        return True
+
+    def on_info(self, data):
+        if self.faulty('closes at long names') and len(data) > 1024:
+            raise Close
+        length = struct.unpack('>I', data[:4])[0] if len(data) >= 6 else -1
+        if self.faulty('reads names past the option') and length > len(data) - 6:
+            data, length = wire.info_request('x'), 1
+        if not 0 <= length <= len(data) - 6:
+            return self.reply(wire.ERR_INVALID)
+        name, rest = data[4:4 + length], data[4 + length:]
+        if len(rest) != 2 + 2 * struct.unpack('>H', rest[:2])[0]:
+            return self.reply(wire.ERR_INVALID)
+        wanted = [one for one, in struct.iter_unpack('>H', rest[2:])]
+        if self.faulty('refuses unknown information') and any(one > 3 for one in wanted):
+            return self.reply(wire.ERR_INVALID)
+        export = self.find(name)
+        if not export:
+            echoed = name + b' is unknown' if self.faulty('echoes long names') else b'unknown'
+            return self.reply(wire.ERR_UNKNOWN, echoed)
+        if not self.faulty('forgets INFO_EXPORT'):
+            self.reply(wire.REP_INFO, struct.pack('>HQH', wire.INFO_EXPORT, SIZE,
+                                                  self.transmission_flags(export)))
+        if wire.INFO_BLOCK_SIZE in wanted:
+            self.reply(wire.REP_INFO, struct.pack('>HIII', wire.INFO_BLOCK_SIZE, 1, 4096, SIZE))
+        self.reply(wire.REP_ACK)
+        if self.option == wire.INFO:
+            return False
+        if self.faulty('sends zeroes after GO'):
+            self.request.sendall(bytes(124))
+        self.export = export
+        if not self.faulty('keeps the set for another export'):
+            self.context = self.context and self.context_name == name
+        return True
+
+    def on_context(self, data):
+        setting = self.option == wire.SET_META_CONTEXT
+        if setting and not self.faulty('keeps the set when SET fails'):
+            self.context = False
+        if setting and self.style == 'simple':
+            return self.reply(wire.ERR_INVALID)
+        try:
+            name, queries = self.parse_query(data)
+        except (struct.error, ValueError):
+            return self.reply(wire.ERR_INVALID)
+        if not self.find(name) and not self.faulty('keeps the set for another export'):
+            return self.reply(wire.ERR_UNKNOWN)
+        if self.faulty('reports unknown contexts') and any(not q.startswith(b'base:') for q in queries):
+            return self.reply(wire.ERR_INVALID)
+        wildcard = not setting or self.faulty('takes base: for a selection')
+        count = queries.count(b'base:allocation') if self.faulty('selects a context twice') else (
+            b'base:allocation' in queries)
+        if wildcard and (b'base:' in queries or (not queries and not setting)):
+            count = 1
+        if setting or self.faulty('selects by LIST'):
+            self.context, self.context_name = bool(count), name
+        for _ in range(count):
+            self.reply(wire.REP_META_CONTEXT,
+                       struct.pack('>I', ALLOCATION_ID if setting else 0) + b'base:allocation')
+        self.reply(wire.REP_ACK)
+
+    def parse_query(self, data):
+        def take(length):
+            nonlocal data
+            if length > len(data) and not self.faulty('reads queries past the option'):
+                raise ValueError
+            taken, data = data[:length], data[length:]
+            return taken
+        name = take(struct.unpack('>I', take(4))[0])
+        queries = []
+        for _ in range(struct.unpack('>I', take(4))[0]):
+            queries.append(take(struct.unpack('>I', take(4))[0]))
+        if data:
+            raise ValueError
+        return name, queries
+
+    # Transmission.
+
+    def transmit(self):
+        alone = self.faulty('keeps writes to itself') or self.faulty('forgets writes before DISC')
+        self.data = bytearray(self.export.data) if alone else self.export.data
+        while True:
+            if self.out and not select.select([self.request], [], [], 0)[0]:
+                self.flush()
+            if self.style == 'extended':
+                magic, flags, command, cookie, offset, length = self.unpack('IHHQQQ')
+                payload = length if flags & wire.PAYLOAD_LEN or (
+                    command == wire.WRITE
+                    and self.faulty('waits for a payload that is not coming')) else 0
+            else:
+                magic, flags, command, cookie, offset, length = self.unpack('IHHQQI')
+                payload = length if command == wire.WRITE else 0
+            if magic != (wire.EXTENDED_REQUEST_MAGIC if self.style == 'extended' else wire.REQUEST_MAGIC):
+                raise Close
+            if payload > 64 * wire.MiB:
+                raise Close
+            if command == wire.DISC:
+                if self.faulty('answers DISC'):
+                    self.out.append(struct.pack('>IIQ', wire.SIMPLE_MAGIC, 0, cookie))
+                if self.faulty('refuses what is in flight at DISC') and self.out:
+                    self.out.pop()
+                    self.fail(wire.ESHUTDOWN, 0)
+                if not self.faulty('drops what is in flight at DISC'):
+                    self.flush()
+                raise Close
+            self.command, self.cookie, self.offset = command, cookie, offset
+            self.serve(flags, offset, length, payload)
+
+    def flush(self):
+        self.request.sendall(b''.join(self.out))
+        self.out.clear()
+
+    def serve(self, flags, offset, length, payload):
+        command = self.command
+        if (self.faulty('forgets the payload of a failed WRITE') and offset >= SIZE) or (
+                self.faulty('leaves an unwanted payload') and command != wire.WRITE):
+            payload = 0
+        data = self.receive(payload)
+        if self.faulty('cuts lengths to 32 bits'):
+            length &= 0xffffffff
+        if self.faulty('cuts offsets to 32 bits'):
+            offset &= 0xffffff
+        if self.faulty('closes at length 0') and not length and command != wire.FLUSH:
+            raise Close
+        if self.faulty('never answers FLUSH') and command == wire.FLUSH:
+            return
+        status_payload = (command == wire.BLOCK_STATUS and self.style == 'extended'
+                          and flags & wire.PAYLOAD_LEN)
+        error = self.validate(flags, offset, length, status_payload)
+        if not error and status_payload:
+            if len(data) < 12 or (len(data) - 8) % 4:
+                error = wire.EINVAL
+            else:
+                length, = struct.unpack('>Q', data[:8])
+                ids = [one for one, in struct.iter_unpack('>I', data[8:])]
+                if ids != [ALLOCATION_ID] and not self.faulty('takes unknown ids'):
+                    error = wire.EINVAL
+                elif offset + length > SIZE:
+                    error = wire.EINVAL
+        if error:
+            return self.fail(71 if self.faulty('sends the error 71') else error, length)
+        self.perform(flags, offset, length, data)
+
+    def validate(self, flags, offset, length, status_payload):
+        command = self.command
+        writes = command in (wire.WRITE, wire.WRITE_ZEROES, wire.TRIM)
+        if command not in KNOWN_FLAGS:
+            return 0 if self.faulty('takes unknown commands') else wire.EINVAL
+        allowed = KNOWN_FLAGS[command] | wire.FUA
+        if self.faulty('refuses FUA on READ') and command == wire.READ:
+            allowed &= ~wire.FUA
+        if self.style == 'simple':
+            allowed &= ~wire.DF
+        if self.style == 'extended' and (command == wire.WRITE or status_payload):
+            allowed |= wire.PAYLOAD_LEN
+        if flags & ~allowed and not self.faulty('takes unknown flags'):
+            return wire.EINVAL
+        if (self.style == 'extended' and command == wire.WRITE and not flags & wire.PAYLOAD_LEN
+                and not self.faulty('writes what has no payload')):
+            return wire.EINVAL
+        if command == wire.BLOCK_STATUS and not self.context:
+            return wire.EINVAL
+        if writes and self.export.read_only and not self.faulty('writes to a read-only export'):
+            return wire.EIO if self.faulty('says EIO for EPERM') else wire.EPERM
+        if command != wire.FLUSH and not status_payload and offset + length > SIZE:
+            if command in (wire.WRITE, wire.WRITE_ZEROES):
+                return wire.EIO if self.faulty('says EIO for ENOSPC') else wire.ENOSPC
+            return wire.EINVAL
+        return 0
+
+    def perform(self, flags, offset, length, data):
+        command = self.command
+        if command == wire.READ:
+            return self.read(flags, offset, length)
+        if command == wire.BLOCK_STATUS:
+            return self.status(flags, offset, length)
+        if command == wire.WRITE:
+            data = data or bytes(length)
+            if self.faulty('forgets the end of a write'):
+                data = data[:-1]
+            if self.faulty('writes a byte too much'):
+                data += b'!'
+            self.data[offset:offset + len(data)] = data[:SIZE - offset]
+        elif command in (wire.WRITE_ZEROES, wire.TRIM) and not self.faulty('writes no zeroes'):
+            self.data[offset:offset + length] = bytes(length)
+        self.succeed()
+
+    def simple(self, error=0, data=b''):
+        cookie = self.cookie
+        if self.faulty('sends another cookie'):
+            cookie ^= 1 << 40
+        if self.faulty('mixes up two cookies') and self.out:
+            data = data[:-1] + b'?'
+        self.out.append(struct.pack('>IIQ', wire.SIMPLE_MAGIC, error, cookie) + data)
+
+    def chunk(self, flags, kind, payload=b''):
+        if self.faulty('sets a second reply flag'):
+            flags |= 4
+        cookie = self.cookie ^ (1 << 40 if self.faulty('sends another cookie') else 0)
+        if self.style == 'extended':
+            offset = 0 if self.faulty('echoes the offset 0') else self.offset
+            head = struct.pack('>IHHQQQ', wire.EXTENDED_MAGIC, flags, kind, cookie, offset, len(payload))
+        else:
+            head = struct.pack('>IHHQI', wire.STRUCTURED_MAGIC, flags, kind, cookie, len(payload))
+        self.out.append(head + payload)
+
+    def succeed(self):
+        if self.style == 'simple' or (
+                self.style == 'extended' and self.faulty('sends simple replies over extended headers')):
+            self.simple()
+        else:
+            self.chunk(wire.DONE, wire.CHUNK_NONE)
+
+    def fail(self, error, length):
+        early = self.faulty('sends early errors simply') and self.command == wire.READ
+        if self.style == 'simple' or early or (
+                self.faulty('sends errors of WRITE simply') and self.command == wire.WRITE):
+            data = self.faulty('sends data after an error') and self.command == wire.READ
+            return self.simple(error, bytes(length) if data else b'')
+        payload = struct.pack('>IH', error, 2) + b'no'
+        if self.faulty('sends error chunks of 4 bytes'):
+            payload = payload[:4]
+        self.chunk(wire.DONE, wire.CHUNK_ERROR, payload)
+
+    def extents(self, offset, length):
+        """(length, is zero) of each run."""
+        runs, end = [], offset + length
+        while offset < end:
+            stop = min(end, offset // BLOCK * BLOCK + BLOCK)
+            zero = not any(self.data[offset:stop])
+            if runs and runs[-1][1] == zero:
+                runs[-1][0] += stop - offset
+            else:
+                runs.append([stop - offset, zero])
+            offset = stop
+        return runs
+
+    def read(self, flags, offset, length):
+        data = bytes(self.data[offset:offset + length])
+        if self.style == 'simple' or self.faulty('sends simple replies to READ'):
+            return self.simple(0, data)
+        runs = self.extents(offset, length)
+        if flags & wire.DF and not self.faulty('fragments in spite of DF'):
+            hole = self.faulty('sends a hole in spite of DF')
+            runs = [[length, hole or all(zero for _, zero in runs)]] if length else []
+        start = 0
+        for index, (count, zero) in enumerate(runs):
+            done = wire.DONE if index == 0 and self.faulty('sends DONE early') else 0
+            at = offset + start
+            if index and self.faulty('overlaps chunks'):
+                at -= 1
+            if index == 1 and self.faulty('leaves a gap between chunks'):
+                start += count
+                continue
+            if zero:
+                self.chunk(done, wire.CHUNK_HOLE, struct.pack('>QI', at, count))
+            else:
+                self.chunk(done, wire.CHUNK_DATA, struct.pack('>Q', at) + data[start:start + count])
+            start += count
+        self.chunk(wire.DONE, wire.CHUNK_NONE)
+
+    def status(self, flags, offset, length):
+        runs = self.extents(offset, length)
+        if not runs:
+            return self.fail(wire.EINVAL, 0)
+        if flags & wire.REQ_ONE and not self.faulty('ignores REQ_ONE'):
+            runs = runs[:1]
+        if self.faulty('sends too many extents'):
+            runs += [[512, False], [512, True]]
+        lie = self.faulty('calls everything zero')
+        runs = [(count, 3 if zero or lie else 0) for count, zero in runs]
+        if self.style == 'extended' and not self.faulty('sends 32-bit extents over extended headers'):
+            count = len(runs) + (1 if self.faulty('miscounts descriptors') else 0)
+            payload = struct.pack('>II', ALLOCATION_ID, count)
+            payload += b''.join(struct.pack('>QQ', *run) for run in runs)
+            self.chunk(wire.DONE, wire.CHUNK_STATUS_EXT, payload)
+        else:
+            payload = struct.pack('>I', ALLOCATION_ID)
+            payload += b''.join(struct.pack('>II', *run) for run in runs)
+            self.chunk(wire.DONE, wire.CHUNK_STATUS, payload)
+
+
+class Fake(socketserver.ThreadingTCPServer):
+    """Serves the exports x and ro on a free port of the loopback, until it is closed."""
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 256
+
+    def __init__(self, fault=None):
+        assert fault is None or fault in FAULTS, fault
+        super().__init__(('127.0.0.1', 0), Connection)
+        self.fault = fault
+        self.dead = False
+        self.exports = {'x': Export(), 'ro': Export(read_only=True)}
+        threading.Thread(target=self.serve_forever, kwargs={'poll_interval': 0.01}, daemon=True).start()
+
+    def get_request(self):
+        connection, address = super().get_request()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection, address
+
+    @property
+    def uri(self):
+        return f'nbd://127.0.0.1:{self.server_address[1]}/x'
+
+    def close(self):
+        self.shutdown()
+        self.server_close()

@@ -1,0 +1,151 @@
+"""A connection in transmission: sends requests, and matches what comes back to them."""
+import struct
+
+import wire
+from reply import Chunk, Reply, Request
+from wire import Broken
+
+_CONTENT = {wire.READ: (wire.CHUNK_DATA, wire.CHUNK_HOLE),
+            wire.BLOCK_STATUS: (wire.CHUNK_STATUS, wire.CHUNK_STATUS_EXT)}
+
+
+class Session:
+    def __init__(self, stream, size, flags, style='simple', block_sizes=None, contexts=()):
+        self.stream = stream
+        self.size = size
+        self.flags = flags
+        self.style = style  # simple, structured or extended: what was negotiated
+        self.block_sizes = block_sizes
+        self.contexts = dict((name, identity) for identity, name in contexts)
+        self.pending = {}
+        self.next_cookie = 0x1122334455667788
+
+    def has(self, flag):
+        return bool(self.flags & flag)
+
+    def encode(self, command, offset=0, length=None, payload=b'', flags=0, cookie=0):
+        """The bytes of a request, as they are asked for, right or wrong."""
+        length = len(payload) if length is None else length
+        if self.style == 'extended':
+            head = struct.pack('>IHHQQQ', wire.EXTENDED_REQUEST_MAGIC, flags, command, cookie, offset,
+                               length)
+        else:
+            head = struct.pack('>IHHQQI', wire.REQUEST_MAGIC, flags, command, cookie, offset, length)
+        return head + payload
+
+    def prepare(self, command, offset=0, length=None, payload=b'', flags=0, cookie=None):
+        """The bytes of a request whose reply will be known."""
+        if cookie is None:
+            cookie = self.next_cookie
+            self.next_cookie = (self.next_cookie + 0x9e3779b97f4a7c15) % (1 << 64)
+        if self.style == 'extended' and command == wire.WRITE:
+            flags |= wire.PAYLOAD_LEN
+        data = self.encode(command, offset, length, payload, flags, cookie)
+        length = len(payload) if length is None else length
+        self.pending[cookie] = Request(cookie, command, flags, offset, length)
+        return data
+
+    def send(self, *args, **kwargs):
+        self.stream.send(self.prepare(*args, **kwargs))
+
+    def receive(self):
+        """The next reply that is complete, to whichever request; chunks may be interleaved."""
+        parts = {}
+        while True:
+            magic, = self.stream.unpack('I')
+            if magic == wire.SIMPLE_MAGIC:
+                if self.style == 'extended':
+                    raise Broken('a simple reply, although extended headers were negotiated')
+                error, cookie = self.stream.unpack('IQ')
+                request = self.asked(cookie)
+                if request.command == wire.READ and self.style != 'simple':
+                    raise Broken(f'{request.name}: a simple reply, although structured replies '
+                                 'were negotiated')
+                reply = parts.pop(cookie, None)
+                if reply:
+                    raise Broken(f'{request.name}: a simple reply among chunks')
+                reads = request.command == wire.READ and not error
+                data = self.stream.receive(request.length) if reads else b''
+                del self.pending[cookie]
+                return Reply(request, 'simple', error, data)
+            if magic not in (wire.STRUCTURED_MAGIC, wire.EXTENDED_MAGIC):
+                raise Broken(f'a reply starts with {magic:#x}')
+            style = 'structured' if magic == wire.STRUCTURED_MAGIC else 'extended'
+            if style != self.style:
+                raise Broken(f'a chunk with {style} header, although {self.style} replies were '
+                             'agreed on')
+            if style == 'extended':
+                flags, kind, cookie, offset, length = self.stream.unpack('HHQQQ')
+                request = self.asked(cookie)
+                if offset != request.offset:
+                    raise Broken(f'{request.name}: the offset that came back is {offset:#x}')
+            else:
+                flags, kind, cookie, length = self.stream.unpack('HHQI')
+                request = self.asked(cookie)
+            chunk = self.chunk(request, flags, kind, length)
+            reply = parts.setdefault(cookie, Reply(request, style))
+            reply.chunks.append(chunk)
+            if chunk.done:
+                del self.pending[cookie]
+                return reply
+
+    def asked(self, cookie):
+        if cookie not in self.pending:
+            raise Broken(f'a reply has the cookie {cookie:#x}, that of no request in flight')
+        return self.pending[cookie]
+
+    def chunk(self, request, flags, kind, length):
+        if flags & ~wire.DONE:
+            raise Broken(f'{request.name}: a chunk has the flags {flags:#x}')
+        known = _CONTENT.get(request.command, ())
+        if kind != wire.CHUNK_NONE and not kind & 0x8000 and kind not in known:
+            raise Broken(f'{request.name}: a chunk of type {kind}')
+        if kind in (wire.CHUNK_STATUS, wire.CHUNK_STATUS_EXT) and (
+                (kind == wire.CHUNK_STATUS_EXT) != (self.style == 'extended')):
+            raise Broken(f'{request.name}: a status chunk of type {kind} over {self.style} headers')
+        if length > 128 * wire.MiB:
+            raise Broken(f'{request.name}: a chunk claims {length} bytes')
+        chunk = Chunk(flags, kind, self.stream.receive(length))
+        if kind == wire.CHUNK_NONE and (length or not chunk.done):
+            raise Broken(f'{request.name}: NONE has {length} bytes and the flags {flags:#x}')
+        if chunk.is_error:
+            offset = chunk.error()[1]
+            if offset is not None and not 0 <= offset - request.offset < max(request.length, 1):
+                raise Broken(f'{request.name}: an error at {offset:#x}, outside of it')
+        return chunk
+
+    def ask(self, *args, **kwargs):
+        """One request and its reply, with nothing else in flight."""
+        self.send(*args, **kwargs)
+        return self.receive()
+
+    def read(self, offset, length, flags=0):
+        reply = self.ask(wire.READ, offset, length, flags=flags)
+        if not reply.ok:
+            raise Broken(f'{reply.request.name} is answered with {reply.outcome}')
+        return reply.contents()
+
+    def write(self, offset, data, flags=0):
+        reply = self.ask(wire.WRITE, offset, payload=data, flags=flags)
+        if not reply.ok:
+            raise Broken(f'{reply.request.name} is answered with {reply.outcome}')
+
+    def status(self, offset, length, flags=0, context='base:allocation'):
+        """The extents of one context."""
+        reply = self.ask(wire.BLOCK_STATUS, offset, length, flags=flags)
+        if not reply.ok:
+            raise Broken(f'{reply.request.name} is answered with {reply.outcome}')
+        found = reply.statuses()
+        if self.contexts[context] not in found:
+            raise Broken(f'{reply.request.name}: no chunk for the context {context}')
+        return found[self.contexts[context]]
+
+    def alive(self):
+        """True where a READ of the first block is still answered."""
+        try:
+            return len(self.read(0, 4096)) == 4096
+        except wire.Closed:
+            return False
+
+    def bye(self):
+        self.stream.send(self.encode(wire.DISC))

@@ -1,0 +1,145 @@
+"""The server under test: its URI, and the connections that a rule may ask for."""
+import contextlib
+import ssl
+import time
+import urllib.parse
+
+import wire
+from haggling import Haggling
+from session import Session
+from suite import NotOffered, expect, offered
+
+DEFAULT_PORT = 10809
+
+
+class BadUri(Exception):
+    pass
+
+
+def parse(uri):
+    """(address for a socket, export name, TLS from the start)"""
+    parts = urllib.parse.urlsplit(uri)
+    name = urllib.parse.unquote(parts.path[1:])
+    secure = parts.scheme in ('nbds', 'nbds+unix')
+    if parts.scheme in ('nbd+unix', 'nbds+unix'):
+        path = urllib.parse.parse_qs(parts.query).get('socket')
+        if not path:
+            raise BadUri(f'{uri}: {parts.scheme} needs ?socket=PATH')
+        return path[0], name, secure
+    if parts.scheme in ('nbd', 'nbds'):
+        if not parts.hostname:
+            raise BadUri(f'{uri}: the host is missing')
+        try:
+            return (parts.hostname, parts.port or DEFAULT_PORT), name, secure
+        except ValueError as error:
+            raise BadUri(f'{uri}: {error}') from error
+    raise BadUri(f'{uri}: a URI starts with nbd://, nbds://, nbd+unix:// or nbds+unix://')
+
+
+class Server:
+    def __init__(self, uri, read_only_export=None, certificate=None):
+        self.address, self.export, self.secure = parse(uri)
+        self.read_only_export = read_only_export
+        self.certificate = certificate  # (certificate, key) of the client
+        self.deadline = 0
+        self.streams = []
+
+    @contextlib.contextmanager
+    def watch(self, seconds):
+        """Every connection made inside ends with it, and waits no longer than `seconds` in all."""
+        self.deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            for stream in self.streams:
+                stream.close()
+            self.streams.clear()
+
+    def stream(self):
+        stream = wire.Stream(self.address, self.deadline)
+        self.streams.append(stream)
+        return stream
+
+    def tls(self, version=None):
+        """A context that accepts any certificate: who the server is, is not what is tested."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if version:
+            context.set_ciphers('ALL:@SECLEVEL=0')
+            context.minimum_version = context.maximum_version = version
+        if self.certificate:
+            context.load_cert_chain(*self.certificate)
+        return context
+
+    def start_tls(self, haggling, version=None):
+        haggling.stream.start_tls(self.tls(version), None)
+
+    def connect(self, client_flags=None, plain=False):
+        """A connection that has exchanged flags. `plain`: without TLS even for nbds://."""
+        flags = wire.FIXED_NEWSTYLE | wire.NO_ZEROES if client_flags is None else client_flags
+        haggling = Haggling(self.stream(), None)
+        if client_flags is None:
+            flags &= haggling.flags
+        haggling.stream.send(flags.to_bytes(4, 'big'))
+        if self.secure and not plain:
+            if not haggling.option(wire.STARTTLS).ok:
+                raise NotOffered('the server does not do TLS')
+            self.start_tls(haggling)
+        return haggling
+
+    def go(self, style='simple', contexts=(), name=None, haggling=None, block_size=True):
+        """A connection in transmission, by GO."""
+        name = self.export if name is None else name
+        haggling = haggling or self.connect()
+        if style == 'structured':
+            answer = haggling.option(wire.STRUCTURED_REPLY)
+            offered(answer.ok, f'structured replies: {answer.name}')
+        elif style == 'extended':
+            answer = haggling.option(wire.EXTENDED_HEADERS)
+            offered(answer.ok, f'extended headers: {answer.name}')
+        chosen = []
+        if contexts:
+            answer = haggling.option(wire.SET_META_CONTEXT, wire.context_query(name, *contexts))
+            offered(answer.ok, f'metadata contexts: {answer.name}')
+            chosen = answer.contexts()
+            offered(chosen, f'the context {contexts[0]}')
+        answer = haggling.go(name, *([wire.INFO_BLOCK_SIZE] if block_size else []))
+        offered(answer.final != wire.ERR_UNSUP, 'GO')
+        expect(answer.ok and answer.export(), f'GO for {name!r} is answered with {answer.name}')
+        size, flags = answer.export()
+        return Session(haggling.stream, size, flags, style, answer.block_sizes(), chosen)
+
+    def writable(self, style='simple', *flags, contexts=(), least=wire.MiB):
+        """A connection to an export that may be written, with all these transmission flags."""
+        session = self.go(style, contexts)
+        offered(not session.has(wire.READ_ONLY), 'the export is read-only')
+        offered(session.size >= least, f'the export is smaller than {least} bytes')
+        for flag in flags:
+            offered(session.has(flag), f'transmission flag {flag.bit_length() - 1}')
+        return session
+
+    def with_status(self, style='structured'):
+        return self.go(style, ('base:allocation',))
+
+    def bytewise(self, *args, **kwargs):
+        """A writable connection whose minimum block is one byte."""
+        session = self.writable(*args, **kwargs)
+        offered(not session.block_sizes or session.block_sizes[0] == 1,
+                f'requests of any alignment: the minimum block is {session.block_sizes}')
+        return session
+
+    def unknown_export(self):
+        """A name that the server does not serve; some serve whatever they are asked for."""
+        name = 'no-such-export-9f2c'
+        if self.connect().info(name).ok:
+            raise NotOffered('the server serves every name')
+        return name
+
+    @contextlib.contextmanager
+    def bystander(self):
+        """Holds that whatever is done inside harms no other client, neither old nor new."""
+        other = self.go()
+        yield
+        expect(other.alive(), 'a client that did nothing wrong lost its connection')
+        expect(self.go().alive(), 'no new client is served')

@@ -1,0 +1,89 @@
+"""The suite itself: a server that keeps every rule passes, and each seeded fault is seen."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import fake
+import run
+import suite
+import target
+
+RUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'run.py')
+# What the fake server is not: one with TLS, or with a minimum block, or slow at zeroes.
+NOT_OFFERED = {
+    'a client flag that was not advertised ends the connection', 'TLS 1.2 works', 'TLS 1.3 works',
+    'older versions of TLS are off', 'a second STARTTLS is ERR_INVALID',
+    'inside TLS nothing asks for TLS', 'STARTTLS discards what was negotiated before',
+    'bytes sent in the clear behind STARTTLS are never served',
+    'a failed TLS handshake ends the session', 'where TLS is forced, every option asks for it',
+    'where TLS is forced, EXPORT_NAME ends the session',
+    'what is not aligned to the minimum block is EINVAL', 'FAST_ZERO that is refused changes nothing'}
+
+
+class Suite(unittest.TestCase):
+    def serve(self, fault=None):
+        server = fake.Fake(fault)
+        self.addCleanup(server.close)
+        return server
+
+    def judge(self, rules, fault=None, seconds=20):
+        server = target.Server(self.serve(fault).uri, read_only_export='ro')
+        return [suite.run(one, server, seconds) for one in rules]
+
+    def command(self, *words):
+        done = subprocess.run([sys.executable, '-B', RUN, *words], capture_output=True, text=True,
+                              check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_a_right_server_passes(self):
+        results = self.judge(run.chosen([]))
+        failed = [f'{result.rule.name}: {result.reason}' for result in results
+                  if result.outcome == suite.FAIL]
+        self.assertEqual(failed, [])
+        absent = {result.rule.name for result in results if result.outcome == suite.NOT_OFFERED}
+        self.assertEqual(absent, NOT_OFFERED)
+
+    def test_each_fault_is_seen(self):
+        for fault, name in fake.FAULTS.items():
+            with self.subTest(fault=fault):
+                rules = [one for one in suite.rules if one.name == name]
+                self.assertEqual(len(rules), 1, name)
+                result, = self.judge(rules, fault, seconds=2)
+                self.assertEqual(result.outcome, suite.FAIL, f'"{name}" does not see it')
+                self.assertNotIn('the suite itself', result.reason)
+
+    def test_a_rule_without_an_expectation_fails(self):
+        idle = suite.Rule(suite.MUST, '', 'idle', False, lambda server: None, 'none')
+        result, = self.judge([idle])
+        self.assertEqual(result.outcome, suite.FAIL)
+
+    def test_exit_status(self):
+        right, wrong = self.serve(), self.serve('clears HAS_FLAGS')
+        careless = self.serve('acknowledges LIST with data')
+        self.assertEqual(self.command(right.uri, '--only', 'HAS_FLAGS is set')[0], 0)
+        self.assertEqual(self.command(wrong.uri, '--only', 'HAS_FLAGS is set')[0], 1)
+        status, output, _ = self.command(careless.uri, '--only', 'LIST with data')
+        self.assertEqual((status, 'SHOULD 0/1' in output), (0, True), output)
+        for words in ((), ('http://127.0.0.1/',), ('nbd+unix:///x',), (right.uri, '--only', 'nosuchrule'),
+                      ('nbd+unix:///x?socket=/nonexistent/socket',), (right.uri, '--timeout', '0'),
+                      (right.uri, '--unknown')):
+            status, _, errors = self.command(*words)
+            self.assertEqual(status, 2, words)
+            self.assertTrue(errors.strip(), words)
+
+    def test_json(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, 'results.json')
+            self.command(self.serve('clears HAS_FLAGS').uri, '--only', 'Transmission flags', '--json', path)
+            with open(path, encoding='utf-8') as file:
+                found = json.load(file)
+        broken = [one['name'] for one in found['rules'] if one['outcome'] == 'fail']
+        self.assertEqual(broken, ['HAS_FLAGS is set'])
+        self.assertEqual(found['summary']['MUST']['passed'], found['summary']['MUST']['judged'] - 1)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,171 @@
+"""STARTTLS, whether the server answers that it has none, offers it, or insists on it."""
+import ssl
+import struct
+
+import wire
+from suite import MUST, SHOULD, NotOffered, allowed, expect, offered, rule
+
+REFUSALS = (wire.ERR_UNSUP, wire.ERR_POLICY, wire.ERR_PLATFORM, wire.ERR_INVALID)
+
+
+def no_tls(server):
+    haggling = server.connect(plain=True)
+    answer = haggling.option(wire.STARTTLS)
+    offered(not answer.ok, 'a server without TLS: this one has it')
+    return haggling, answer
+
+
+def secured(server, version=None, before=()):
+    """A connection on which `before` was asked for, and then TLS."""
+    haggling = server.connect(plain=True)
+    for option in before:
+        haggling.option(option)
+    answer = haggling.option(wire.STARTTLS)
+    offered(answer.ok, f'TLS: {answer.name}')
+    server.start_tls(haggling, version)
+    return haggling
+
+
+def forced(server):
+    answer = server.connect(plain=True).option(wire.LIST)
+    if answer.final != wire.ERR_TLS_REQD:
+        raise NotOffered('a server that insists on TLS')
+
+
+@rule(MUST, 'NOTLS mode', 'STARTTLS is acknowledged or refused as permitted')
+def starttls_answer(server):
+    """If the server receives NBD_OPT_STARTTLS it MUST respond with NBD_REP_ERR_POLICY, [...]
+    NBD_REP_ERR_UNSUP [...] or another error explicitly permitted by this document."""
+    answer = server.connect(plain=True).option(wire.STARTTLS)
+    expect(answer.ok or answer.final in REFUSALS, f'STARTTLS is answered with {answer.name}')
+
+
+@rule(MUST, 'NOTLS mode', 'a server without TLS goes on, and never asks for it')
+def never_required(server):
+    """The server MUST NOT respond to any option request with NBD_REP_ERR_TLS_REQD."""
+    haggling, _ = no_tls(server)
+    for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
+                         (wire.INFO, wire.info_request('no-such-export')), (wire.STARTTLS, b''),
+                         (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b'')):
+        answer = haggling.option(option, data)
+        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+    expect(haggling.in_step(), 'the next option is not understood')
+
+
+@rule(MUST, 'NBD_OPT_STARTTLS', 'STARTTLS with data is refused as permitted')
+def starttls_with_data(server):
+    """The server MUST either reply with NBD_REP_ACK after which point the connection is upgraded to
+    TLS, or an error reply explicitly permitted by this document (for example, NBD_REP_ERR_INVALID if
+    the client included data). An ACK would take the client's data for TLS."""
+    haggling = server.connect(plain=True)
+    answer = haggling.option(wire.STARTTLS, b'data')
+    expect(answer.final in REFUSALS, f'it is answered with {answer.name}')
+    expect(haggling.in_step(), 'the next option is not understood')
+
+
+@rule(MUST, 'TLS versions', 'TLS 1.2 works')
+def tls_1_2(server):
+    """NBD implementations supporting TLS MUST support TLS version 1.2"""
+    answer = secured(server, ssl.TLSVersion.TLSv1_2).info(server.export)
+    expect(answer.ok, f'INFO over TLS 1.2 is answered with {answer.name}')
+
+
+@rule(SHOULD, 'TLS versions', 'TLS 1.3 works')
+def tls_1_3(server):
+    """SHOULD support any later versions"""
+    answer = secured(server, ssl.TLSVersion.TLSv1_3).info(server.export)
+    expect(answer.ok, f'INFO over TLS 1.3 is answered with {answer.name}')
+
+
+@rule(SHOULD, 'TLS versions', 'older versions of TLS are off')
+def tls_old(server):
+    """NBD implementations MAY support older versions but SHOULD NOT do so by default"""
+    try:
+        secured(server, ssl.TLSVersion.TLSv1_1)
+    except (ssl.SSLError, OSError):
+        allowed()
+        return
+    expect(False, 'TLS 1.1 is accepted')
+
+
+@rule(MUST, 'FORCEDTLS mode', 'a second STARTTLS is ERR_INVALID')
+def starttls_twice(server):
+    """If the server receives NBD_OPT_STARTTLS when TLS has already been negotiated, it MUST reply with
+    NBD_REP_ERR_INVALID."""
+    answer = secured(server).option(wire.STARTTLS)
+    expect(answer.final == wire.ERR_INVALID, f'it is answered with {answer.name}')
+
+
+@rule(MUST, 'FORCEDTLS mode', 'inside TLS nothing asks for TLS')
+def never_inside(server):
+    """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
+    initiated."""
+    haggling = secured(server)
+    for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
+                         (wire.INFO, wire.info_request('no-such-export')), (wire.UNKNOWN_OPTION, b'')):
+        answer = haggling.option(option, data)
+        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+
+
+@rule(MUST, 'NBD_OPT_STARTTLS', 'STARTTLS discards what was negotiated before')
+def state_discarded(server):
+    """When this command succeeds, the server MUST NOT preserve any negotiation state (such as a
+    request for NBD_OPT_STRUCTURED_REPLY, or metadata contexts from NBD_OPT_SET_META_CONTEXT) issued
+    before this command."""
+    haggling = server.connect(plain=True)
+    probe = haggling.option(wire.STARTTLS)
+    offered(probe.ok, f'TLS: {probe.name}')
+    haggling = secured(server, before=(wire.STRUCTURED_REPLY, wire.EXTENDED_HEADERS))
+    session = server.go(haggling=haggling)
+    expect(not session.has(wire.SEND_DF), 'SEND_DF is set after STARTTLS')
+    expect(session.alive(), 'a READ after STARTTLS has no simple reply')
+
+
+@rule(MUST, 'FORCEDTLS mode', 'bytes sent in the clear behind STARTTLS are never served')
+def injected(server):
+    """After an NBD_REP_ACK reply has been sent, [...] all further data MUST be sent and received over
+    TLS. (Servers read an attacker's options out of the buffer, as if they had come through TLS.)"""
+    offered(server.connect(plain=True).option(wire.STARTTLS).ok, 'TLS')
+    haggling = server.connect(plain=True)
+    inject = struct.pack('>QII', wire.OPTION_MAGIC, wire.UNKNOWN_OPTION, 0)
+    haggling.stream.send(struct.pack('>QII', wire.OPTION_MAGIC, wire.STARTTLS, 0), inject)
+    try:
+        if haggling.answer(wire.STARTTLS).ok:
+            server.start_tls(haggling)
+            answer = haggling.option(wire.LIST)
+            expect(answer.final != wire.ERR_UNSUP, 'the injected option is answered inside TLS')
+    except (wire.Closed, wire.Broken, ssl.SSLError, OSError) as error:
+        expect('for option 30292' not in str(error), 'the injected option is answered inside TLS')
+
+
+@rule(MUST, 'FORCEDTLS mode', 'a failed TLS handshake ends the session')
+def failed_handshake(server):
+    """If the handshake is unsuccessful [...] the server MUST terminate the session"""
+    haggling = server.connect(plain=True)
+    offered(haggling.option(wire.STARTTLS).ok, 'TLS')
+    haggling.stream.send(b'this is no ClientHello\r\n' * 20)
+    haggling.stream.wait_closed()
+    allowed()
+
+
+@rule(MUST, 'FORCEDTLS mode', 'where TLS is forced, every option asks for it')
+def forced_options(server):
+    """If the server receives any other option, including NBD_OPT_INFO and unsupported options, it MUST
+    reply with NBD_REP_ERR_TLS_REQD if TLS has not been initiated"""
+    forced(server)
+    haggling = server.connect(plain=True)
+    for option, data in ((wire.INFO, wire.info_request(server.export)), (wire.STRUCTURED_REPLY, b''),
+                         (wire.GO, wire.info_request(server.export)), (wire.UNKNOWN_OPTION, b'')):
+        answer = haggling.option(option, data)
+        expect(answer.final == wire.ERR_TLS_REQD, f'option {option} is answered with {answer.name}')
+    expect(haggling.option(wire.ABORT).ok, 'ABORT is refused')
+
+
+@rule(MUST, 'FORCEDTLS mode', 'where TLS is forced, EXPORT_NAME ends the session')
+def forced_export_name(server):
+    """If the server receives a request to enter transmission mode via NBD_OPT_EXPORT_NAME when TLS has
+    not been initiated, then as this request cannot error, it MUST terminate the session."""
+    forced(server)
+    haggling = server.connect(plain=True)
+    haggling.send(wire.EXPORT_NAME, server.export.encode())
+    expect(haggling.stream.wait_closed() == 0, 'an export is served in the clear')
