@@ -25,9 +25,9 @@ served() {
     [ "$status" = "$expected" ] || fail "$name: exit $status, not $expected: $output"
 }
 
-short="--seconds 0.2 --warmup 0.05 --timeout 20"
-served 0 "verify, simple replies" "--verify --span 40M --qd 16" memory 64M
-served 0 "verify, structured replies" "--verify --structured --connections 2" memory 64M
+short="--seconds 0.1 --warmup 0.05 --timeout 20"
+served 0 "verify, simple replies" "--verify --span 10M --qd 16" memory 16M
+served 0 "verify, structured replies" "--verify --structured --connections 2" memory 16M
 served 0 "verify, out of order" "--verify --size 4k --connections 2 --span 4M" \
     --filter=delay memory 8M rdelay=1ms
 served 0 "prefill and read" "--op read --prefill --qd 8 $short" memory 16M
@@ -45,14 +45,14 @@ served 2 "span past the end" "--span 32M $short" memory 16M
 "$nbdload" --uri "nbd+unix:///?socket=/nonexistent/socket" >/dev/null 2>&1
 [ $? = 2 ] || fail "no server: wrong exit status"
 for transport in unix tcp; do
-    "$ceiling" --transport $transport --op rw --connections 2 --seconds 0.2 --warmup 0.05 \
+    "$ceiling" --transport $transport --op rw --connections 2 --seconds 0.1 --warmup 0.05 \
         >/dev/null || fail "socket_ceiling over $transport"
 done
 
 # A port may be taken: another is tried.
 for _ in 1 2 3 4 5; do
     port=$((20000 + RANDOM % 12000))
-    output=$(timeout 120 nbdkit -i 127.0.0.1 -p $port memory 64M \
+    output=$(timeout 120 nbdkit -i 127.0.0.1 -p $port memory 16M \
         --run "\"\$nbdload\" --uri nbd://127.0.0.1:$port/ --verify --structured --connections 3" \
         2>&1)
     tcp=$?

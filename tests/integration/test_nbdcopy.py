@@ -5,7 +5,7 @@ import server
 from server import MiB
 
 server.need('nbdcopy')
-SIZE = 256 * MiB
+SIZE = 128 * MiB  # two slabs
 
 
 class NbdCopy(server.Test):

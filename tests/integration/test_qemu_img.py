@@ -6,7 +6,7 @@ import server
 from server import MiB
 
 server.need('qemu-img')
-SIZE = 256 * MiB
+SIZE = 128 * MiB  # two slabs
 
 
 class QemuImg(server.Test):
