@@ -82,6 +82,7 @@ TEST_CASE("attack: busy sockets do not starve the copies of others") {
         std::vector<std::thread> threads;
         std::vector<Client> clients;
         for (int i = 0; i != 8; ++i) clients.push_back(rig.enter());
+        threads.reserve(clients.size());
         for (Client& client : clients) {
             threads.emplace_back([&client, &over, &answers] {
                 const Ask hole{CommandType::read, 32 * page, 4 * kib};
