@@ -264,7 +264,8 @@ TEST_CASE("listener: inherited sockets must listen") {
 
 TEST_CASE("listener: survives that there are no descriptors left") {
 #ifdef __SANITIZE_ADDRESS__
-    MESSAGE("skipped: UBSan opens a pipe to look at a new vptr, and takes that it cannot for a fault");
+    MESSAGE(
+        "skipped: UBSan opens a pipe to look at a new vptr, and takes that it cannot for a fault");
     return;
 #endif
     const auto level = spdlog::get_level();
