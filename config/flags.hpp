@@ -2,6 +2,7 @@
 // wrong usage read this table; a test holds gpunbd(8) against it.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 

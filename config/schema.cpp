@@ -6,11 +6,14 @@
 #include <concepts>
 #include <stdexcept>
 
+#include "config/schema_reader.hpp"
 #include "config/schema_visitors.hpp"
 #include "config/value_kinds.hpp"
 #include "config/yaml_file.hpp"
 
 namespace gpunbd::config {
+
+// --- the table -----------------------------------------------------------------------------------
 
 template <class T, class Object>
 concept Of = std::same_as<std::remove_cv_t<T>, Object>;
@@ -171,6 +174,8 @@ void visit(V& v, Of<Options> auto& options) {
     v.section("log", options.log);
     v.value("trace", options.trace, boolean());
 }
+
+// --- what goes through it ------------------------------------------------------------------------
 
 const std::vector<KeyText>& all_keys() {
     static const std::vector<KeyText> all = [] {
