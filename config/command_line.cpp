@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "config/quote.hpp"
 #include "config/remedy.hpp"
 #include "config/rules.hpp"
+#include "config/schema.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -26,7 +26,7 @@ struct Usage {
     std::string what;
 };
 
-// What was given to a command, as text, and with which rule it becomes a value.
+// What was given to a command, as text.
 class GivenFlags {
  public:
     GivenFlags(CLI::App& app, const Command& command) {
@@ -51,31 +51,7 @@ class GivenFlags {
         return values.empty() ? nullptr : &values.front();
     }
 
-    template <class Target, class Rule>
-    bool read(std::string_view name, Target& target, Rule rule) const {
-        const std::string* value = text(name);
-        if (value != nullptr) target = checked<Target>(name, *value, rule);
-        return value != nullptr;
-    }
-    template <class Target, class Rule>
-    static Target checked(std::string_view name, std::string_view text, Rule rule) {
-        auto result = rule(text);
-        if (auto* wrong = std::get_if<rules::Wrong>(&result)) {
-            throw Usage{fmt::format("{}: {}", name, wrong->what)};
-        }
-        return Target(static_cast<typename Plain<Target>::type>(std::get<0>(std::move(result))));
-    }
-
  private:
-    template <class T>
-    struct Plain {
-        using type = T;
-    };
-    template <class T>
-    struct Plain<std::optional<T>> {
-        using type = T;
-    };
-
     void add(CLI::App& app, const Flag& flag) {
         const std::string spelling = flag.letter.empty()
                                          ? std::string(flag.name)
@@ -93,15 +69,16 @@ class GivenFlags {
     std::map<std::string_view, bool> switches_;
 };
 
-auto integer_in(rules::IntegerRange range) {
-    return [range](std::string_view text) { return rules::integer(text, range); };
-}
-auto bytes_in(rules::ByteRange range) {
-    return [range](std::string_view text) { return rules::bytes(text, range); };
+const std::vector<FlagGroup>& serve_flags() { return find_command("serve")->groups; }
+
+// Sets the key of the flag `name`.
+void set(std::string_view name, std::string_view text, Options& options) {
+    const auto wrong = set_key(find_flag(*find_command("serve"), name)->key, text, options);
+    if (wrong) throw Usage{fmt::format("{}: {}", name, *wrong)};
 }
 
 void refuse_beside_file(const GivenFlags& flags) {
-    for (const FlagGroup& group : find_command("serve")->groups) {
+    for (const FlagGroup& group : serve_flags()) {
         for (const Flag& flag : group.flags) {
             if (flag.with_file || flag.name == "--help" || !flags.given(flag.name)) continue;
             throw Usage{
@@ -121,49 +98,55 @@ std::optional<std::string> file_name(const GivenFlags& flags, std::string_view n
                             name, find_flag(*find_command("serve"), name)->example)};
 }
 
-ExportOptions read_export(const GivenFlags& flags) {
-    ExportOptions out;
-    flags.read("--name", out.name, rules::export_name);
-    flags.read("--size", out.size, rules::export_size);
-    flags.read("--layout", out.layout, rules::layout);
-    flags.read("--stripe-size", out.stripe_size, bytes_in(rules::stripe_size));
-    flags.read("--provision", out.provision, rules::provision);
-    flags.read("--page-size", out.page_size, bytes_in(rules::page_size));
-    out.read_only = flags.on("--readonly");
-    if (const auto misfit = rules::stripe_misfit(out, "--layout", "--page-size")) {
-        throw Usage{"--stripe-size: " + *misfit};
-    }
-
-    const auto& devices = flags.all("--device");
-    if (devices.size() == 1 && devices[0] == "auto") return out;
-    for (const std::string& device : devices) {
-        if (device == "auto") {
-            throw Usage{"--device auto stands alone: it leaves the choice to gpunbd"};
+// Keys of the flags that take one value, in the order of the flags, with that value.
+std::vector<std::pair<const Flag*, std::string>> single_values(const GivenFlags& flags) {
+    std::vector<std::pair<const Flag*, std::string>> out;
+    for (const FlagGroup& group : serve_flags()) {
+        for (const Flag& flag : group.flags) {
+            if (flag.key.empty() || flag.repeats || !flags.given(flag.name)) continue;
+            out.emplace_back(&flag, flag.takes.empty() ? "true" : *flags.text(flag.name));
         }
-        auto id = GivenFlags::checked<std::string>("--device", device, rules::device_id);
-        if (std::find(out.devices.begin(), out.devices.end(), id) != out.devices.end()) {
-            throw Usage{fmt::format("--device {} is given twice; give each device once", id)};
-        }
-        if (out.devices.size() == rules::max_devices) {
-            throw Usage{fmt::format("--device is given more than {} times", rules::max_devices)};
-        }
-        out.devices.push_back(std::move(id));
     }
     return out;
 }
 
-void read_reserve(const GivenFlags& flags, Options& out) {
-    std::uint64_t reserve = 0;
-    if (!flags.read("--reserve", reserve, bytes_in(rules::reserve))) return;
+void read_devices(const GivenFlags& flags, Options& out) {
+    const auto& given = flags.all("--device");
+    if (given.size() == 1 && given[0] == "auto") return;
+    auto& devices = out.exports[0].devices;
+    for (const std::string& device : given) {
+        if (device == "auto") {
+            throw Usage{"--device auto stands alone: it leaves the choice to gpunbd"};
+        }
+        if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+            throw Usage{fmt::format("--device {} is given twice; give each device once", device)};
+        }
+        set("--device", device, out);
+        if (devices.size() > rules::max_devices) {
+            throw Usage{fmt::format("--device is given more than {} times", rules::max_devices)};
+        }
+    }
+}
+
+void read_export(const GivenFlags& flags, Options& out) {
+    out.exports.emplace_back();
+    for (const auto& [flag, text] : single_values(flags)) {
+        if (flag->key.starts_with("exports[]")) set(flag->name, text, out);
+    }
+    if (const auto misfit = rules::stripe_misfit(out.exports[0], "--layout", "--page-size")) {
+        throw Usage{"--stripe-size: " + *misfit};
+    }
+    read_devices(flags, out);
+    const std::string* reserve = flags.text("--reserve");
+    if (reserve == nullptr) return;
     if (out.exports[0].devices.empty()) {
         throw Usage{
             "--reserve needs to know of which device; add --device, for example --device "
             "cuda:0"};
     }
     for (const std::string& id : out.exports[0].devices) {
-        DeviceOptions& device = out.devices.emplace_back();
-        device.id = id;
-        device.reserve = reserve;
+        out.devices.emplace_back().id = id;
+        set("--reserve", *reserve, out);
     }
 }
 
@@ -179,31 +162,31 @@ void read_listeners(const GivenFlags& flags, Options& out) {
     if (flags.given("--run")) return;
 
     std::set<std::string> seen;
-    for (const std::string& text : flags.all("--unix")) {
-        auto path = GivenFlags::checked<std::string>("--unix", text, rules::unix_path);
+    for (const std::string& path : flags.all("--unix")) {
+        out.unix_sockets.emplace_back();
+        set("--unix", path, out);
         if (!seen.insert(path).second) {
             throw Usage{
                 fmt::format("--unix {} is given twice; give each path once", in_quotes(path))};
         }
-        out.unix_sockets.emplace_back().path = std::move(path);
     }
     if (flags.given("--unix") && !flags.given("--port") && !flags.given("--bind")) return;
 
-    std::uint16_t port = TcpListener{}.port;
-    flags.read("--port", port, rules::port);
-    if (!flags.given("--bind")) {
-        out.tcp = default_listeners(port);
-        return;
+    out.tcp = default_listeners(TcpListener{}.port);
+    if (const auto* port = flags.text("--port")) {
+        set("--port", *port, out);
+        out.tcp = default_listeners(out.tcp.back().port);
     }
-    for (const std::string& text : flags.all("--bind")) {
-        TcpListener listener{
-            .address = GivenFlags::checked<std::string>("--bind", text, rules::address),
-            .port = port};
-        if (!seen.insert(rules::tcp_identity(listener)).second) {
-            throw Usage{
-                fmt::format("--bind {} is given twice; give each address once", in_quotes(text))};
+    if (!flags.given("--bind")) return;
+    const std::uint16_t port = out.tcp[0].port;
+    out.tcp.clear();
+    for (const std::string& address : flags.all("--bind")) {
+        out.tcp.emplace_back().port = port;
+        set("--bind", address, out);
+        if (!seen.insert(rules::tcp_identity(out.tcp.back())).second) {
+            throw Usage{fmt::format("--bind {} is given twice; give each address once",
+                                    in_quotes(address))};
         }
-        out.tcp.push_back(std::move(listener));
     }
 }
 
@@ -220,16 +203,14 @@ ServeCommand read_serve(const GivenFlags& flags) {
         out.run = *command;
     }
     if (!out.config_file) {
-        out.options.exports.push_back(read_export(flags));
-        read_reserve(flags, out.options);
+        read_export(flags, out.options);
         read_listeners(flags, out.options);
     }
-    flags.read("--threads", out.overrides.threads, integer_in(rules::threads));
-    flags.read("--chunk-size", out.overrides.chunk_size, bytes_in(rules::chunk_size));
-    flags.read("--slots", out.overrides.slots, integer_in(rules::slots));
-    flags.read("--log-level", out.overrides.log_level, rules::log_level);
-    flags.read("--log-format", out.overrides.log_format, rules::log_format);
-    out.overrides.trace = flags.on("--trace");
+    for (auto& [flag, text] : single_values(flags)) {
+        if (!flag->with_file) continue;
+        set(flag->name, text, out.options);
+        out.overrides.values.emplace_back(flag->key, std::move(text));
+    }
     out.overrides.apply_to(out.options);
     return out;
 }
@@ -307,12 +288,7 @@ std::string one_line(std::string text) {
 }  // namespace
 
 void Overrides::apply_to(Options& options) const {
-    if (threads) options.threads = *threads;
-    if (chunk_size) options.pipeline.chunk_size = chunk_size;
-    if (slots) options.pipeline.slots = *slots;
-    if (log_level) options.log.level = *log_level;
-    if (log_format) options.log.format = *log_format;
-    if (trace) options.trace = true;
+    for (const auto& [key, text] : values) set_key(key, text, options);
     options.pipeline.pinned =
         std::max(options.pipeline.pinned, rules::min_pinned(options.pipeline));
 }

@@ -1,9 +1,10 @@
 // The command line: `gpunbd serve|devices|check|completion`.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/options.hpp"
@@ -12,12 +13,7 @@ namespace gpunbd::config {
 
 // Flags that may stand beside --config, and win over what the file says.
 struct Overrides {
-    std::optional<std::uint32_t> threads;
-    std::optional<std::uint64_t> chunk_size;
-    std::optional<std::uint32_t> slots;
-    std::optional<std::string> log_level;
-    std::optional<LogFormat> log_format;
-    bool trace = false;
+    std::vector<std::pair<std::string_view, std::string>> values;  // by key, checked
 
     // Also lets `pinned` grow to what the chunks need. To be called after each load of the file.
     void apply_to(Options& options) const;

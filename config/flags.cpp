@@ -1,9 +1,20 @@
 #include "config/flags.hpp"
 
-#include "config/rules.hpp"
+#include "config/schema.hpp"
 
 namespace gpunbd::config {
 namespace {
+
+// What the key of a flag says, where the flag does not.
+FlagGroup described(FlagGroup group) {
+    for (Flag& flag : group.flags) {
+        if (flag.key.empty()) continue;
+        const KeyText& key = key_text(flag.key);
+        if (flag.words.empty()) flag.words = key.words;
+        if (flag.more.empty()) flag.more = key.range + "; d" + key.fallback.substr(1) + '.';
+    }
+    return group;
+}
 
 const Flag help{.name = "--help", .letter = "-h", .brief = "Show this", .more = "."};
 
@@ -15,14 +26,16 @@ FlagGroup export_flags() {
           .example = "fast",
           .brief = "Name that clients ask for",
           .more = "; default: the empty name, NBD's default export.",
-          .called = "--export --export-name --exportname"},
+          .called = "--export --export-name --exportname",
+          .key = "exports[].name"},
          {.name = "--size",
           .takes = "SIZE",
           .example = "8G",
           .brief = "Size of the export",
           .more = ": a multiple of 512 bytes, or a share of its devices' memory such as 50% (of "
                   "the host: of the memory available); default 100%.",
-          .called = "--memory --mem --capacity --length --vram"},
+          .called = "--memory --mem --capacity --length --vram",
+          .key = "exports[].size"},
          {.name = "--device",
           .takes = "ID",
           .example = "cuda:0",
@@ -32,41 +45,45 @@ FlagGroup export_flags() {
           .words = {"auto", "host", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5",
                     "cuda:6", "cuda:7"},
           .called = "--gpu --gpus --cuda --card --devices",
+          .key = "exports[].devices",
           .repeats = true},
          {.name = "--layout",
           .takes = "KIND",
           .example = "stripe",
           .brief = "How several devices are filled",
           .more = ": linear, one after the other, or stripe, all in turn; default linear.",
-          .words = rules::layout_words(),
-          .called = "--stripe --striped --raid --linear"},
+          .called = "--stripe --striped --raid --linear",
+          .key = "exports[].layout"},
          {.name = "--stripe-size",
           .takes = "SIZE",
           .example = "4M",
           .brief = "Bytes on one device before the next one's turn",
-          .more = ", a multiple of the page size; default one page. Needs --layout stripe."},
+          .more = ", a multiple of the page size; default one page. Needs --layout stripe.",
+          .key = "exports[].stripe_size"},
          {.name = "--provision",
           .takes = "KIND",
           .example = "full",
           .brief = "When memory is taken",
           .more = ": thin, when it is first written, or full, all of it at start; default thin.",
-          .words = rules::provision_words(),
-          .called = "--thin --full --preallocate --prealloc"},
+          .called = "--thin --full --preallocate --prealloc",
+          .key = "exports[].provision"},
          {.name = "--page-size",
           .takes = "SIZE",
           .example = "2M",
           .brief = "Unit of allocation",
-          .more = ", a power of two, 64K to 64M; default 2M."},
+          .key = "exports[].page_size"},
          {.name = "--reserve",
           .takes = "SIZE",
           .example = "1G",
           .brief = "Memory of each --device that is never taken",
           .more = "; default: the device's own. Needs --device.",
-          .called = "--keep"},
+          .called = "--keep",
+          .key = "devices[].reserve"},
          {.name = "--readonly",
           .brief = "Refuse what would change the export",
           .more = ".",
-          .called = "--ro"},
+          .called = "--ro",
+          .key = "exports[].read_only"},
          {.name = "--config",
           .takes = file_argument,
           .example = "/etc/gpunbd.yaml",
@@ -84,7 +101,7 @@ FlagGroup listener_flags() {
               .takes = "PORT",
               .example = "10809",
               .brief = "TCP port",
-              .more = ", 1 to 65535; default 10809."},
+              .key = "listeners.tcp[].port"},
              {.name = "--bind",
               .letter = "-b",
               .takes = "ADDRESS",
@@ -92,6 +109,7 @@ FlagGroup listener_flags() {
               .brief = "Numeric IPv4 or IPv6 address to listen on",
               .more = ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 or :: is every interface.",
               .called = "--listen --address --addr --ip --ipaddr --interface --ip-addr",
+              .key = "listeners.tcp[].address",
               .repeats = true},
              {.name = "--unix",
               .letter = "-U",
@@ -100,6 +118,7 @@ FlagGroup listener_flags() {
               .brief = "Unix socket to listen on",
               .more = ", repeatable. Without -p and -b: no TCP then.",
               .called = "--socket --sock --unix-socket",
+              .key = "listeners.unix[].path",
               .repeats = true},
              {.name = "--run",
               .takes = "COMMAND",
@@ -133,20 +152,20 @@ FlagGroup data_path_flags() {
               .takes = "N",
               .example = "4",
               .brief = "Worker threads",
-              .more = ", 0 to 1024; default 0: one per core.",
               .called = "--jobs --workers --cores --cpus",
+              .key = "threads",
               .with_file = true},
              {.name = "--chunk-size",
               .takes = "SIZE",
               .example = "1M",
               .brief = "Bytes per copy of the pinned pipeline",
-              .more = ", a power of two, 64K to 16M; default: calibrated at start.",
+              .key = "pipeline.chunk_size",
               .with_file = true},
              {.name = "--slots",
               .takes = "N",
               .example = "2",
               .brief = "Chunks of one transfer in flight on a device",
-              .more = ", 1 to 8; default 2.",
+              .key = "pipeline.slots",
               .with_file = true}}};
 }
 
@@ -156,22 +175,21 @@ FlagGroup log_flags() {
               .takes = "LEVEL",
               .example = "debug",
               .brief = "Least level that is logged",
-              .more = ": trace, debug, info, warn or error; default info.",
-              .words = rules::log_level_words(),
               .called = "--verbose --debug --quiet --level -v -q",
+              .key = "log.level",
               .with_file = true},
              {.name = "--log-format",
               .takes = "KIND",
               .example = "json",
               .brief = "How lines are written",
-              .more = ": text or json; default text.",
-              .words = rules::log_format_words(),
               .called = "--json --format",
+              .key = "log.format",
               .with_file = true},
              {.name = "--trace",
               .brief = "Keep histograms of latencies",
               .more = "; SIGUSR1 prints them.",
               .called = "--stats --metrics --histogram",
+              .key = "trace",
               .with_file = true}}};
 }
 
@@ -217,11 +235,11 @@ at all it is the first GPU's free memory less a reserve or, without a GPU,
 1 GiB of host memory. SIZE is a number with K, M, G or T (binary; 1.5GiB works
 too), or plain bytes.
 )",
-         .groups = {export_flags(),
-                    listener_flags(),
+         .groups = {described(export_flags()),
+                    described(listener_flags()),
                     process_flags(),
-                    data_path_flags(),
-                    log_flags(),
+                    described(data_path_flags()),
+                    described(log_flags()),
                     {"", {help}}},
          .examples = R"(  gpunbd serve --size 8G --device cuda:0
   gpunbd serve --device cuda:0 --device cuda:1 --layout stripe --name fast

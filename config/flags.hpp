@@ -2,6 +2,7 @@
 // wrong usage read this table; a test holds gpunbd(8) against it.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,9 +14,10 @@ struct Flag {
     std::string_view takes = "";   // what the help calls its argument; empty: it takes none
     std::string_view example = "";
     std::string_view brief;                    // what it is, also for completions
-    std::string_view more = "";                // what the help says behind that
+    std::string more = {};                     // what the help says behind that
     std::vector<std::string_view> words = {};  // what its argument can be, where that can be told
     std::string_view called = "";              // what it is elsewhere: "--listen --address"
+    std::string_view key = "";                 // the one that it sets: "pipeline.slots"
     bool repeats = false;
     bool with_file = false;  // may stand beside --config
 };

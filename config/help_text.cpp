@@ -4,37 +4,18 @@
 
 #include <string_view>
 
+#include "config/wrapped_text.hpp"
+
 namespace gpunbd::config {
 namespace {
 
 constexpr std::size_t text_column = 25;
-constexpr std::size_t width = 80;
-
-// "head    text", the text in a column of its own.
-std::string entry(const std::string& head, std::string_view text) {
-    std::string out;
-    std::string line = head;
-    while (!text.empty()) {
-        const std::string_view word = text.substr(0, text.find(' '));
-        text.remove_prefix(std::min(word.size() + 1, text.size()));
-        if (line.size() < text_column) {
-            line.resize(text_column, ' ');
-        } else if (line.size() + 1 + word.size() > width) {
-            out += line + '\n';
-            line.assign(text_column, ' ');
-        } else {
-            line += ' ';
-        }
-        line += word;
-    }
-    return out + line + '\n';
-}
 
 std::string entry(const Flag& flag) {
     std::string head = flag.letter.empty() ? "      " : fmt::format("  {}, ", flag.letter);
     head += flag.name;
     if (!flag.takes.empty()) head += fmt::format(" {}", flag.takes);
-    return entry(head, fmt::format("{}{}", flag.brief, flag.more));
+    return wrapped(head, fmt::format("{}{}", flag.brief, flag.more), text_column);
 }
 
 std::string title(const Command& command) {
@@ -53,7 +34,7 @@ std::string help_text(const Command& command) {
         for (const Command& each : commands()) {
             std::string head = fmt::format("  {}", each.name);
             if (!each.takes.empty()) head += fmt::format(" {}", each.takes);
-            out += entry(head, fmt::format("{}.", each.brief));
+            out += wrapped(head, fmt::format("{}.", each.brief), text_column);
         }
     }
     for (const FlagGroup& group : command.groups) {

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <vector>
@@ -15,46 +14,6 @@
 
 namespace gpunbd::config::rules {
 namespace {
-
-template <class T>
-struct Word {
-    std::string_view text;
-    T value;
-};
-constexpr std::array<Word<LayoutKind>, 2> layouts{
-    {{"linear", LayoutKind::linear}, {"stripe", LayoutKind::stripe}}};
-constexpr std::array<Word<Provision>, 2> provisions{
-    {{"thin", Provision::thin}, {"full", Provision::full}}};
-constexpr std::array<Word<LogFormat>, 2> log_formats{
-    {{"text", LogFormat::text}, {"json", LogFormat::json}}};
-constexpr std::array<Word<int>, 5> log_levels{
-    {{"trace", 0}, {"debug", 1}, {"info", 2}, {"warn", 3}, {"error", 4}}};
-
-template <class T, std::size_t N>
-Words words_of(const std::array<Word<T>, N>& words) {
-    Words out;
-    for (const Word<T>& word : words) out.push_back(word.text);
-    return out;
-}
-
-template <class T, std::size_t N>
-Checked<T> choice(std::string_view text, const std::array<Word<T>, N>& words) {
-    for (const Word<T>& word : words) {
-        if (word.text == text) return word.value;
-    }
-    const Words known = words_of(words);
-    const std::string_view meant = nearest(text, known);
-    return Wrong{fmt::format("{} is none of {}{}", in_quotes(text), either(known),
-                             meant.empty() ? "" : fmt::format("; did you mean {}?", meant))};
-}
-
-template <class T, std::size_t N>
-std::string_view text_in(T value, const std::array<Word<T>, N>& words) {
-    for (const Word<T>& word : words) {
-        if (word.value == value) return word.text;
-    }
-    return {};
-}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
@@ -315,20 +274,6 @@ Checked<std::string> description(std::string_view text) {
     return utf8_text(text, "description", true);
 }
 
-Checked<std::string> log_level(std::string_view text) {
-    auto checked = choice(text, log_levels);
-    if (auto* wrong = std::get_if<Wrong>(&checked)) return std::move(*wrong);
-    return std::string(text);
-}
-Checked<LayoutKind> layout(std::string_view text) { return choice(text, layouts); }
-Checked<Provision> provision(std::string_view text) { return choice(text, provisions); }
-Checked<LogFormat> log_format(std::string_view text) { return choice(text, log_formats); }
-
-Words layout_words() { return words_of(layouts); }
-Words provision_words() { return words_of(provisions); }
-Words log_level_words() { return words_of(log_levels); }
-Words log_format_words() { return words_of(log_formats); }
-
 std::string either(const Words& words) {
     std::string out;
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -338,9 +283,11 @@ std::string either(const Words& words) {
     return out;
 }
 
-std::string_view text_of(LayoutKind layout) { return text_in(layout, layouts); }
-std::string_view text_of(Provision provision) { return text_in(provision, provisions); }
-std::string_view text_of(LogFormat format) { return text_in(format, log_formats); }
+Wrong none_of(std::string_view text, const Words& words) {
+    const std::string_view meant = nearest(text, words);
+    return {fmt::format("{} is none of {}{}", in_quotes(text), either(words),
+                        meant.empty() ? "" : fmt::format("; did you mean {}?", meant))};
+}
 
 std::string tcp_identity(const TcpListener& listener) {
     return address_bytes(listener.address).value_or(listener.address) + ':' +

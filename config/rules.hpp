@@ -40,20 +40,6 @@ struct ByteRange {
     bool power_of_two = false;
 };
 
-inline constexpr IntegerRange threads{0, 1024};
-inline constexpr IntegerRange slots{1, 8};
-inline constexpr IntegerRange connections{1, 1'000'000};
-inline constexpr IntegerRange handshake{1, 3600};  // seconds
-inline constexpr IntegerRange drain{0, 3600};      // seconds
-inline constexpr ByteRange page_size{64 * KiB, 64 * MiB, true};
-inline constexpr ByteRange stripe_size{64 * KiB, 1024 * GiB};
-inline constexpr ByteRange chunk_size{64 * KiB, 16 * MiB, true};
-inline constexpr ByteRange pinned{1 * MiB, 1 * GiB, true};
-inline constexpr ByteRange reserve{0, max_export_size};
-inline constexpr ByteRange capacity{64 * KiB, max_export_size};
-inline constexpr ByteRange mapped{0, max_export_size};
-inline constexpr ByteRange in_flight{max_request_size, 1024 * GiB};
-
 Checked<std::uint64_t> integer(std::string_view text, IntegerRange range);
 Checked<std::uint64_t> bytes(std::string_view text, ByteRange range);
 Checked<std::chrono::seconds> seconds(std::string_view text, IntegerRange range);  // "10", "10s"
@@ -68,21 +54,10 @@ Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);
 Checked<std::string> description(std::string_view text);
-Checked<std::string> log_level(std::string_view text);
-Checked<LayoutKind> layout(std::string_view text);
-Checked<Provision> provision(std::string_view text);
-Checked<LogFormat> log_format(std::string_view text);
-
-std::string_view text_of(LayoutKind layout);
-std::string_view text_of(Provision provision);
-std::string_view text_of(LogFormat format);
 
 using Words = std::vector<std::string_view>;
-Words layout_words();
-Words provision_words();
-Words log_level_words();
-Words log_format_words();
 std::string either(const Words& words);  // "a, b or c"
+Wrong none_of(std::string_view text, const Words& words);
 
 // Equal for two spellings of the same address and port.
 std::string tcp_identity(const TcpListener& listener);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "config/quote.hpp"
+#include "config/rules.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -26,15 +27,6 @@ std::string kind_of(const YamlNode& node) {
 
 std::string expected(std::string_view wanted, const YamlNode& node) {
     return fmt::format("expected {}, found {}", wanted, kind_of(node));
-}
-
-std::string list_of(std::initializer_list<std::string_view> words) {
-    std::string out;
-    for (std::string_view word : words) {
-        if (!out.empty()) out += ", ";
-        out += word;
-    }
-    return out;
 }
 
 }  // namespace
@@ -70,7 +62,7 @@ std::optional<std::string_view> read_scalar(Report& report, const YamlValue& val
     return node.text;
 }
 
-std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t max) {
+std::vector<YamlValue> read_list(Report& report, const YamlValue& value, Count count) {
     std::vector<YamlValue> items;
     const YamlNode& node = *value.node;
     if (node.kind != YamlNode::Kind::sequence) {
@@ -78,9 +70,13 @@ std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::si
                    expected("a list", node) + "; write [a, b], or lines that start with '- '");
         return items;
     }
-    if (node.items.size() > max) {
-        report.add(value.place(), value.path,
-                   fmt::format("has {} items; at most {} are allowed", node.items.size(), max));
+    if (node.items.size() < count.min) {
+        report.add(value.place(), value.path, "is empty; give at least one export");
+    }
+    if (node.items.size() > count.max) {
+        report.add(
+            value.place(), value.path,
+            fmt::format("has {} items; at most {} are allowed", node.items.size(), count.max));
         return items;
     }
     for (std::size_t i = 0; i < node.items.size(); ++i) {
@@ -89,17 +85,16 @@ std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::si
     return items;
 }
 
-YamlMap::YamlMap(Report& report, const YamlValue& value,
-                 std::initializer_list<std::string_view> known)
-    : report_(&report), place_(value.place()), path_(value.path) {
+YamlMap::YamlMap(Report& report, const YamlValue& value, const std::vector<std::string_view>& known)
+    : report_(&report), value_(value) {
     const YamlNode& node = *value.node;
+    const std::string names = fmt::format("{}", fmt::join(known, ", "));
     if (node.kind != YamlNode::Kind::map) {
         const bool glued = node.kind == YamlNode::Kind::scalar && node.plain &&
                            node.text.find(':') != std::string::npos;
-        report.add(place_, path_,
-                   expected("a mapping", node) +
-                       (glued ? "; write a space behind the ':'"
-                              : fmt::format("; its keys are {}", list_of(known))));
+        report.add(value.place(), value.path,
+                   expected("a mapping", node) + (glued ? "; write a space behind the ':'"
+                                                        : fmt::format("; its keys are {}", names)));
         return;
     }
     is_map_ = true;
@@ -107,18 +102,16 @@ YamlMap::YamlMap(Report& report, const YamlValue& value,
     for (const YamlNode::Entry& entry : node.entries) {
         if (report.full()) return;
         if (entry.key->kind != YamlNode::Kind::scalar) {
-            report.add(
-                entry.key->place, path_,
-                expected("a key", *entry.key) + fmt::format("; known here are {}", list_of(known)));
+            report.add(entry.key->place, value.path,
+                       expected("a key", *entry.key) + fmt::format("; known here are {}", names));
             continue;
         }
         const std::string_view key = entry.key->text;
-        const auto* match = std::find(known.begin(), known.end(), key);
+        const auto match = std::find(known.begin(), known.end(), key);
         if (match == known.end()) {
             const std::string_view meant = rules::nearest(key, known);
-            const std::string remedy = meant.empty()
-                                           ? fmt::format("known here are {}", list_of(known))
-                                           : fmt::format("did you mean {}?", meant);
+            const std::string remedy = meant.empty() ? fmt::format("known here are {}", names)
+                                                     : fmt::format("did you mean {}?", meant);
             const std::string shown = in_quotes(key);  // clipped and escaped: it can be anything
             report.add(entry.key->place, path_of(shown.substr(1, shown.size() - 2)),
                        fmt::format("unknown key; {}", remedy));
@@ -139,7 +132,7 @@ YamlMap::YamlMap(Report& report, const YamlValue& value,
 }
 
 std::string YamlMap::path_of(std::string_view key) const {
-    return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+    return value_.path.empty() ? std::string(key) : fmt::format("{}.{}", value_.path, key);
 }
 
 std::optional<YamlValue> YamlMap::find(std::string_view key) const {
@@ -149,11 +142,10 @@ std::optional<YamlValue> YamlMap::find(std::string_view key) const {
     return std::nullopt;
 }
 
-void YamlMap::require(std::string_view key, Outcome outcome, std::string_view example) const {
-    if (is_map_ && outcome == Outcome::absent) {
-        report_->add(place_, path_of(key),
-                     fmt::format("is missing; write for example {}", example));
-    }
+void YamlMap::require(std::string_view key, std::string_view example) const {
+    if (!is_map_) return;
+    report_->add(value_.place(), path_of(key),
+                 fmt::format("is missing; write for example {}", example));
 }
 
 }  // namespace gpunbd::config

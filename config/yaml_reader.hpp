@@ -2,16 +2,13 @@
 // goes on.
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "config/options.hpp"
-#include "config/rules.hpp"
 #include "config/yaml_tree.hpp"
 
 namespace gpunbd::config {
@@ -47,44 +44,27 @@ enum class Outcome { absent, good, bad };
 // The text of a scalar; anything else is reported.
 std::optional<std::string_view> read_scalar(Report& report, const YamlValue& value, Scalar form);
 
-// The items of a list; anything else, and a list of more than `max`, is reported.
-std::vector<YamlValue> read_list(Report& report, const YamlValue& value, std::size_t max);
-
-template <class T, class Target, class Rule>
-Outcome read_value(Report& report, const YamlValue& value, Scalar form, Target& target, Rule rule) {
-    const auto text = read_scalar(report, value, form);
-    if (!text) return Outcome::bad;
-    rules::Checked<T> checked = rule(*text);
-    if (auto* wrong = std::get_if<rules::Wrong>(&checked)) {
-        report.add(value.place(), value.path, std::move(wrong->what));
-        return Outcome::bad;
-    }
-    target = static_cast<Target>(std::get<T>(std::move(checked)));
-    return Outcome::good;
-}
+struct Count {
+    std::size_t max;
+    std::size_t min = 0;
+};
+// The items of a list; anything else, and a list of too many or too few, is reported.
+std::vector<YamlValue> read_list(Report& report, const YamlValue& value, Count count);
 
 // A mapping whose unknown and duplicate keys, or being something else, have been reported.
 class YamlMap {
  public:
-    YamlMap(Report& report, const YamlValue& value, std::initializer_list<std::string_view> known);
+    YamlMap(Report& report, const YamlValue& value, const std::vector<std::string_view>& known);
 
-    Place place() const { return place_; }
+    const YamlValue& value() const { return value_; }
     std::string path_of(std::string_view key) const;
     std::optional<YamlValue> find(std::string_view key) const;
-    // Leaves `target` as it is where the key is absent or its value is wrong.
-    template <class Target, class Rule>
-    Outcome read(std::string_view key, Scalar form, Target& target, Rule rule) const {
-        using T = std::variant_alternative_t<0, decltype(rule(std::string_view()))>;
-        const auto value = find(key);
-        if (!value) return Outcome::absent;
-        return read_value<T>(*report_, *value, form, target, rule);
-    }
-    void require(std::string_view key, Outcome outcome, std::string_view example) const;
+    // Reports that `key` is missing, unless that has been said of the whole mapping.
+    void require(std::string_view key, std::string_view example) const;
 
  private:
     Report* report_;
-    Place place_;
-    std::string path_;
+    YamlValue value_;
     bool is_map_ = false;
     std::vector<std::pair<std::string_view, const YamlNode*>> values_;
 };

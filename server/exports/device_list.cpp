@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <sstream>
 #include <stdexcept>
 
 #include "config/size.hpp"
+#include "config/wrapped_text.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/process/log.hpp"
 
@@ -14,31 +14,9 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr std::size_t columns = 80;
-constexpr std::size_t value_column = 16;
-
-// Words in lines of at most `columns`, each but the first behind `indent` spaces.
-std::string wrapped(const std::string& text, std::size_t indent) {
-    std::string out;
-    std::size_t at = indent;
-    std::istringstream words(text);
-    for (std::string word; words >> word;) {
-        if (at != indent && at + 1 + word.size() > columns) {
-            out += '\n' + std::string(indent, ' ');
-            at = indent;
-        } else if (at != indent) {
-            out += ' ';
-            ++at;
-        }
-        out += word;
-        at += word.size();
-    }
-    return out;
-}
-
 void print_line(const char* name, const std::string& value) {
     if (value.empty()) return;
-    fmt::print("  {:<{}}{}\n", name, value_column - 2, wrapped(value, value_column));
+    fmt::print("{}", config::wrapped(fmt::format("  {}", name), value, 16));
 }
 
 void print_device(const storage::Device& device) {
@@ -65,7 +43,7 @@ int list_devices(bool calibrate) {
     std::string why_none;
     const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
     if (gpus.empty()) {
-        fmt::print(stderr, "{}\n", wrapped("no GPU can be used: " + why_none, 2));
+        fmt::print(stderr, "{}", config::wrapped("no GPU can be used:", why_none, 2));
     }
     bool all_work = true;
     for (const std::string& id : gpus) {
@@ -73,7 +51,7 @@ int list_devices(bool calibrate) {
             print_device(devices.open(id));
             fmt::print("{}", devices.calibration(id));
         } catch (const std::exception& error) {
-            fmt::print(stderr, "{}\n", wrapped(fmt::format("{}: {}", id, error.what()), 2));
+            fmt::print(stderr, "{}", config::wrapped(id + ':', error.what(), 2));
             all_work = false;
         }
     }

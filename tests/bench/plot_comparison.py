@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Draws README's comparison from the tables of RESULTS.md: throughput as a multiple of nbdkit's, to an SVG.
+"""Draws README's comparison from the runs in results/: throughput as a multiple of nbdkit's, to an SVG.
 
     tests/bench/plot_comparison.py      # writes tests/bench/figures/comparison.svg
 
-Each bar is a server's figure over nbdkit's in the same table, since figures of different runs are not comparable.
+Each bar is a server's figure over nbdkit's in the same run, since figures of different runs are not comparable.
 """
 
-import re
+import json
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
 REFERENCE = "nbdkit"
-# Heading in RESULTS.md; server there; name on the plot.
+# File in results/; server there; name on the plot.
 SERIES = (
-    ("2026-11-21: one H200, 16 cores, all cells at commit 941f22f", "gpunbd:cuda:0", "gpunbd, GPU memory", "#1f77b4"),
-    ("2026-11-21: one H200, 16 cores, all cells at commit 941f22f", "gpunbd:host", "gpunbd, host memory", "#9ecae1"),
-    ("2026-11-21: nbd-vram beside nbdkit, one H200", "nbd-vram", "nbd-vram, GPU memory", "#e6842a"),
+    ("h200-unix", "gpunbd:cuda:0", "gpunbd, GPU memory", "#1f77b4"),
+    ("h200-unix", "gpunbd:host", "gpunbd, host memory", "#9ecae1"),
+    ("nbd-vram", "nbd-vram", "nbd-vram, GPU memory", "#e6842a"),
 )
 CELLS = (
     ("4k-read-qd32", "4 KiB reads,\n32 at once"),
@@ -28,23 +29,15 @@ CELLS = (
 )
 
 
-def first_table(text, heading):
-    """{(cell, server): IOPS} of the first table of measurements under the heading."""
-    _, found, rest = text.partition(f"\n## {heading}\n")
-    table = re.search(r"^\| cell \| server \| IOPS \|.*\n\|.*\n((?:\|.*\n)+)", rest.partition("\n## ")[0], re.MULTILINE)
-    if not found or not table:
-        sys.exit(f"plot: RESULTS.md has no table of measurements under '{heading}'")
-    rows = (re.split(r" *\| *", line.strip("| ")) for line in table[1].splitlines())
-    return {(row[0], row[1]): float(row[2].replace(",", "")) for row in rows}
-
-
-def ratios(text):
-    for heading, server, name, colour in SERIES:
-        table = first_table(text, heading)
+def ratios():
+    for kind, server, name, colour in SERIES:
+        file = RESULTS / f"{kind}.json"
+        run = json.loads(file.read_text(encoding="utf-8"))
+        rate = {(result["cell"], result["server"]): result["median"]["iops"] for result in run["results"]}
         try:
-            yield name, colour, [table[cell, server] / table[cell, REFERENCE] for cell, _ in CELLS]
+            yield name, colour, [rate[cell, server] / rate[cell, REFERENCE] for cell, _ in CELLS]
         except KeyError as missing:
-            sys.exit(f"plot: RESULTS.md has no row {missing.args[0]} under '{heading}'")
+            sys.exit(f"plot: {file.name} has no figure of {missing.args[0]}")
 
 
 def draw(series, output):
@@ -78,7 +71,7 @@ def draw(series, output):
 
 def main():
     output = sys.argv[1] if len(sys.argv) > 1 else HERE / "figures" / "comparison.svg"
-    draw(list(ratios((HERE / "RESULTS.md").read_text(encoding="utf-8"))), output)
+    draw(list(ratios()), output)
     print(f"plot: wrote {output}")
 
 

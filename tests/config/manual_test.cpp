@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "config/command_line.hpp"
+#include "config/flags.hpp"
+#include "config/schema.hpp"
 #include "config/yaml_file.hpp"
 #include "tests/config/helpers.hpp"
 
@@ -126,40 +128,27 @@ TEST_CASE("the first paragraph of gpunbd(8) says that nothing is persistent") {
     }
 }
 
-// Every key, asked of the program itself: an unknown key is answered with the known ones.
-Words all_keys() {
-    struct Level {
-        const char* path;  // what its keys are called in the manual
-        const char* text;
-    };
-    const Level levels[] = {
-        {"", "exports: [{}]\nzzzzzzzz: 1"},
-        {"listeners.", "exports: [{}]\nlisteners: {zzzzzzzz: 1}"},
-        {"listeners.tcp[].", "exports: [{}]\nlisteners: {tcp: [{address: ::1, zzzzzzzz: 1}]}"},
-        {"listeners.unix[].", "exports: [{}]\nlisteners: {unix: [{path: a, zzzzzzzz: 1}]}"},
-        {"devices[].", "exports: [{}]\ndevices: [{id: host, zzzzzzzz: 1}]"},
-        {"exports[].", "exports: [{zzzzzzzz: 1}]"},
-        {"pipeline.", "exports: [{}]\npipeline: {zzzzzzzz: 1}"},
-        {"limits.", "exports: [{}]\nlimits: {zzzzzzzz: 1}"},
-        {"log.", "exports: [{}]\nlog: {zzzzzzzz: 1}"},
-    };
-    Words out;
-    for (const Level& level : levels) {
-        const Loaded loaded = load_text(level.text, "f");
-        REQUIRE(loaded.problems.size() == 1);
-        const std::string& what = loaded.problems[0].what;
-        const std::string start = "unknown key; known here are ";
-        REQUIRE(what.find(start) == 0);
-        for (const std::string& key :
-             words_after(", " + what.substr(start.size()), ", ", key_letters)) {
-            out.insert(level.path + key);
-        }
+// The entry of a manual that `head` begins, as it is read: without macros, in one line.
+std::string entry_of(const std::string& manual, const std::string& head) {
+    const std::size_t begin = manual.find(head + '\n');
+    if (begin == std::string::npos) return {};
+    std::istringstream lines(manual.substr(begin + head.size() + 1));
+    std::string out;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(".It") || line.starts_with(".El")) break;
+        if (line.starts_with(".")) line.erase(0, line.find(' ') + 1);
+        const bool joined = line.size() == 1 && out.size() > 0;
+        out += (out.empty() || joined ? "" : " ") + line;
+    }
+    for (const char* mark : {" .", " ,", " :"}) {
+        for (std::size_t at = 0; (at = out.find(mark, at)) != std::string::npos;) out.erase(at, 1);
     }
     return out;
 }
 
 TEST_CASE("gpunbd.yaml(5) describes every key and no other, the example shows each") {
-    const Words keys = all_keys();
+    Words keys;
+    for (const KeyText& key : all_keys()) keys.insert(key.path);
     CHECK(keys.size() > 30);
     const std::string manual = slurp(GPUNBD_CONFIG_FOLDER "/gpunbd.yaml.5");
     CHECK(words_after(manual, ".It Va ", key_letters) == keys);
@@ -176,6 +165,41 @@ TEST_CASE("gpunbd.yaml(5) describes every key and no other, the example shows ea
         CAPTURE(key);
         CHECK(shown.count(key.substr(key.find_last_of('.') + 1)) == 1);
     }
+}
+
+TEST_CASE("gpunbd.yaml(5) says of each key what it may be, and what holds without it") {
+    const std::string manual = slurp(GPUNBD_CONFIG_FOLDER "/gpunbd.yaml.5");
+    for (const KeyText& key : all_keys()) {
+        const std::string entry = entry_of(manual, ".It Va " + key.path);
+        CAPTURE(entry);
+        CHECK(entry.substr(0, (key.type + key.range).size()) == key.type + key.range);
+        CAPTURE(key.fallback);
+        CHECK(entry.find(key.fallback) != std::string::npos);
+    }
+}
+
+TEST_CASE("gpunbd(8) says of each flag what the key that it sets may be") {
+    const std::string manual = slurp(GPUNBD_CONFIG_FOLDER "/gpunbd.8");
+    int checked = 0;
+    for (const FlagGroup& group : find_command("serve")->groups) {
+        for (const Flag& flag : group.flags) {
+            if (flag.key.empty() || flag.takes.empty()) continue;
+            const std::string name(flag.name.substr(1));
+            const std::size_t at = manual.find("Fl " + name + " ");
+            REQUIRE(at != std::string::npos);
+            const std::size_t head = manual.rfind(".It ", at);
+            const std::string entry =
+                entry_of(manual, manual.substr(head, manual.find('\n', at) - head));
+            CAPTURE(entry);
+            const KeyText& key = key_text(flag.key);
+            if (!key.words.empty() || key.type == "Integer") {
+                CHECK(entry.find(key.fallback) != std::string::npos);
+                ++checked;
+            }
+            if (key.type == "Integer") CHECK(entry.find(key.range) != std::string::npos);
+        }
+    }
+    CHECK(checked == 7);
 }
 
 TEST_CASE("the example in gpunbd.yaml(5) is a good configuration") {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follows every link between the pages: each file and each #heading that is named must be there."""
+"""Follows every link between the pages, and looks for every test that SECURITY.md names."""
 
 import os
 import re
@@ -56,6 +56,29 @@ def broken_links(root):
                     yield f"{place}: there is no such heading"
 
 
+def source_of_test(name):
+    """The file that a test, called as ctest does, comes from; None: there is none."""
+    group, _, rest = name.partition(".")
+    folder = ROOT / "tests" / group
+    script = folder / f"test_{rest}.py"
+    if script.exists():
+        return script
+    case = f'TEST_CASE("{rest}")'
+    return next((file for file in folder.rglob("*_test.cpp") if case in file.read_text(encoding="utf-8")), None)
+
+
+def missing_tests(text):
+    """What a page names and no test is called: `storage.a case`, `integration.script` (`test_one`, `test_two`)."""
+    groups = "|".join(folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir())
+    for name, methods in re.findall(rf"`((?:{groups})\.[^`/]+)`(?: \(((?:`test_\w+`(?:, )?)+)\))?", text):
+        source = source_of_test(name)
+        if source is None:
+            yield name
+            continue
+        defined = re.findall(r"def (test_\w+)", source.read_text(encoding="utf-8"))
+        yield from (f"{name}: {method}" for method in re.findall(r"\w+", methods) if method not in defined)
+
+
 class Pages(unittest.TestCase):
     def test_every_link_leads_somewhere(self):
         self.assertGreater(len(list(pages(ROOT))), 5)
@@ -68,6 +91,20 @@ class Pages(unittest.TestCase):
                 "[4](#nowhere) [5](https://example.com/) `[6](c.md)`\n\n    [7](d.md)\n", encoding="utf-8")
             self.assertEqual(["a.md:5: (b.md): there is no such file", "a.md:6: (#nowhere): there is no such heading"],
                              list(broken_links(Path(folder))))
+
+    def test_every_test_that_promises_rest_on_is_there(self):
+        text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+        self.assertEqual([], list(missing_tests(text)))
+        self.assertGreater(len(re.findall("`(?:server|storage|protocol|integration)[.]", text)), 30)
+        # Each script that is named stands behind one that was looked for.
+        behind = re.sub(r"`[\w]+\.[^`/]+` \((?:`test_\w+`(?:, )?)+\)", "", text)
+        self.assertEqual([], re.findall(r"`test_\w+`", behind))
+
+    def test_a_test_that_is_not_there_is_found(self):
+        self.assertEqual(
+            ["server.no such case", "integration.nothing", "integration.hostile: test_none"],
+            list(missing_tests("`server.no such case`, `integration.nothing`, `integration.hostile` (`test_none`, "
+                               "`test_noise`), `protocol.random bytes`, `server/main.cpp`")))
 
     def test_problems_are_reported_to_the_contact_of_the_package(self):
         contact = re.search(r'CPACK_PACKAGE_CONTACT "([^"]+)"', (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 // What sockets and GPUs allow together, without gpunbd: pairs of threads, one that sends into a
 // Unix socket, one that receives into pinned memory and has that copied to the GPUs by turns. The
-// limit of large writes, tests/bench/RESULTS.md.
+// limit of large writes, server/PERFORMANCE.md.
 #include <cuda_runtime_api.h>
 #include <sys/socket.h>
 

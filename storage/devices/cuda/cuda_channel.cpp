@@ -63,7 +63,7 @@ std::uint32_t units_of(const Copy& copy) {
 // What a GPU fetches while it lies changed in a CPU's own cache has to be searched for there. When
 // many workers write at once, to several GPUs above all, the machine's copying slows down over that
 // searching to less than half; with few, handing the memory over costs more than it saves. Measured
-// on two H200s, tests/bench/RESULTS.md.
+// on two H200s, server/PERFORMANCE.md.
 bool many_write() { return note_writer(std::chrono::steady_clock::now()) >= many_writers; }
 
 std::byte* device_pointer(const Copy& copy) { return reinterpret_cast<std::byte*>(copy.address); }

@@ -13,7 +13,7 @@ namespace gpunbd::storage::cuda {
 
 // Blocks serve units side by side. More of them serve one channel faster (measured on one H200, 32
 // reads of 4 KiB at once: 12.7 us with 8 blocks, 8.6 with 16, 7.6 with 32), but what clients see is
-// better with few, which come back one by one and are sent meanwhile (tests/bench/RESULTS.md).
+// better with few, which come back one by one and are sent meanwhile (server/PERFORMANCE.md).
 constexpr std::uint32_t max_persistent_blocks = 8;  // a power of two
 constexpr int persistent_block_threads = 256;
 constexpr std::uint32_t mailbox_places = 256;  // a power of two, at least max_persistent_blocks

@@ -57,7 +57,7 @@ struct Policy {
 
 // The longest write that is received straight into the mapping. Longer ones pass the pinned
 // pipeline, whose staging memory stays in the CPU's cache: measured on one H200,
-// tests/bench/RESULTS.md.
+// server/PERFORMANCE.md.
 inline constexpr std::uint32_t max_for_mapping = 256 << 10;  // bytes
 
 // What one H200 was measured to like; devices start with it.

@@ -1,0 +1,215 @@
+#include "config/schema.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <concepts>
+#include <stdexcept>
+
+#include "config/schema_reader.hpp"
+#include "config/schema_visitors.hpp"
+#include "config/value_kinds.hpp"
+#include "config/yaml_file.hpp"
+
+namespace gpunbd::config {
+
+// --- the table -----------------------------------------------------------------------------------
+
+template <class T, class Object>
+concept Of = std::same_as<std::remove_cv_t<T>, Object>;
+
+template <class V>
+void visit(V& v, Of<TcpListener> auto& tcp) {
+    v.value("address", tcp.address, text(rules::address), {.example = "127.0.0.1"});
+    v.value("port", tcp.port, port());
+    if constexpr (V::reads) {
+        if (!v.good("address") || v.bad("port")) return;
+        v.identity = {rules::tcp_identity(tcp), v.map().value(),
+                      fmt::format("{} port {}", tcp.address, tcp.port)};
+    }
+}
+
+template <class V>
+void visit(V& v, Of<UnixListener> auto& socket) {
+    v.value("path", socket.path, text(rules::unix_path), {.example = "/run/gpunbd.sock"});
+    v.value("mode", socket.mode, file_mode());
+    v.value("owner", socket.owner, text(rules::owner), {.words = "as created"});
+    if constexpr (V::reads) v.identify("path", socket.path, in_quotes(socket.path));
+}
+
+template <class AnyOptions>
+struct Listeners {
+    AnyOptions& options;
+};
+template <class V, class AnyOptions>
+void visit(V& v, const Listeners<AnyOptions>& listeners) {
+    v.list("tcp", listeners.options.tcp, Count{rules::max_listeners}, Without{.words = "none"});
+    v.list("unix", listeners.options.unix_sockets, Count{rules::max_listeners},
+           Without{.words = "none"});
+}
+
+template <class V>
+void visit(V& v, Of<DeviceOptions> auto& device) {
+    constexpr std::uint64_t max = rules::max_export_size;
+    v.value("id", device.id, device_id(), {.example = "cuda:0"});
+    v.value("reserve", device.reserve, bytes({0, max}), {.words = "the device's own"});
+    v.value("capacity", device.capacity, bytes({64 * KiB, max}), {.words = "what there is"});
+    if (V::writes && device.id == "host") return;
+    v.value("mapped", device.mapped, bytes({0, max}), {.words = "what can be mapped"});
+    v.value("persistent_kernel", device.persistent_kernel, boolean());
+    if constexpr (V::reads) {
+        for (const std::string_view key : {"mapped", "persistent_kernel"}) {
+            if (device.id != "host" || !v.map().find(key)) continue;
+            v.add(key, "is for GPUs, whose memory the CPU cannot address as it is; leave it out");
+        }
+        v.identify("id", device.id, in_quotes(device.id));
+    }
+}
+
+template <class V>
+void visit(V& v, Of<ExportOptions> auto& exported) {
+    v.value("name", exported.name, text(rules::export_name),
+            {.words = "the empty name, which is NBD's default export"});
+    v.value("description", exported.description, text(rules::description), {.words = "empty"});
+    v.value("size", exported.size, export_size(),
+            {.words = "100%, or 1G of the host where no GPU can be used"});
+    v.list("devices", exported.devices, Count{rules::max_devices},
+           Without{.words = "the first GPU and, without one, the host"}, device_id());
+    v.value("layout", exported.layout,
+            one_of<LayoutKind>({{"linear", LayoutKind::linear}, {"stripe", LayoutKind::stripe}}));
+    v.value("stripe_size", exported.stripe_size, with_text(bytes({64 * KiB, 1024 * GiB}), 0, ""),
+            {.words = "one page"});
+    v.value("provision", exported.provision,
+            one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}));
+    v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}));
+    v.value("read_only", exported.read_only, boolean());
+    if constexpr (V::reads) {
+        if (v.good("stripe_size") && !v.bad("layout") && !v.bad("page_size")) {
+            const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
+            if (misfit) v.add("stripe_size", *misfit);
+        }
+        v.identify("name", exported.name, "the name " + in_quotes(exported.name));
+        if (v.map().find("name")) return;
+        YamlValue nameless = v.map().value();
+        nameless.path = v.map().path_of("name");
+        v.identity = {"", nameless, "the name '' (none given)"};
+    }
+}
+
+template <class V>
+void visit(V& v, Of<PipelineOptions> auto& pipeline) {
+    v.value("chunk_size", pipeline.chunk_size, bytes({64 * KiB, 16 * MiB, true}),
+            {.words = "calibrated at start"});
+    v.value("slots", pipeline.slots, integer(1, 8));
+    v.value("pinned", pipeline.pinned, bytes({MiB, GiB, true}));
+    if constexpr (V::reads) {
+        const std::uint64_t min = rules::min_pinned(pipeline);
+        if (v.bad("chunk_size") || v.bad("slots") || min <= pipeline.pinned) return;
+        if (!v.good("pinned")) {
+            pipeline.pinned = min;
+            return;
+        }
+        v.add("pinned",
+              fmt::format("{} is less than two transfers need, with {} chunks of {} each; use at "
+                          "least {}",
+                          size_text(pipeline.pinned), pipeline.slots,
+                          size_text(*pipeline.chunk_size), size_text(min)));
+    }
+}
+
+template <class V>
+void visit(V& v, Of<Limits> auto& limits) {
+    const auto in_flight = bytes({rules::max_request_size, 1024 * GiB});
+    v.value("connections", limits.connections, integer(1, 1'000'000));
+    v.value("handshake", limits.handshake, seconds(1, 3600));
+    v.value("drain", limits.drain, seconds(0, 3600));
+    v.value("in_flight_per_connection", limits.in_flight_per_connection, in_flight);
+    v.value("in_flight", limits.in_flight, in_flight);
+    if constexpr (V::reads) {
+        if (v.bad("in_flight_per_connection") || v.bad("in_flight")) return;
+        if (limits.in_flight_per_connection <= limits.in_flight) return;
+        v.add(v.good("in_flight") ? "in_flight" : "in_flight_per_connection",
+              fmt::format("in_flight ({}) is less than in_flight_per_connection ({}); let all "
+                          "connections have at least what one may have",
+                          size_text(limits.in_flight), size_text(limits.in_flight_per_connection)));
+    }
+}
+
+template <class V>
+void visit(V& v, Of<LogOptions> auto& log) {
+    v.value("level", log.level,
+            one_of<std::string>({{"trace", "trace"},
+                                 {"debug", "debug"},
+                                 {"info", "info"},
+                                 {"warn", "warn"},
+                                 {"error", "error"}}));
+    v.value("format", log.format,
+            one_of<LogFormat>({{"text", LogFormat::text}, {"json", LogFormat::json}}));
+}
+
+template <class V>
+void visit(V& v, Of<Options> auto& options) {
+    // Written out, a default would be a demand.
+    const std::uint16_t port = TcpListener{}.port;
+    const bool by_default = options.tcp == default_listeners(port) && options.unix_sockets.empty();
+    if constexpr (V::reads) {
+        if (v.map().find("listeners")) options.tcp.clear();
+    }
+    if constexpr (V::writes) {
+        if (by_default) {
+            v.comment("listeners",
+                      fmt::format("port {} of 127.0.0.1 and, where there is IPv6, ::1", port));
+        }
+    }
+    if (!V::writes || !by_default)
+        v.section("listeners", Listeners<std::remove_reference_t<decltype(options)>>{options});
+    v.list("devices", options.devices, Count{rules::max_devices},
+           Without{.words = "none, each has its own defaults"});
+    v.list("exports", options.exports, Count{rules::max_exports, 1},
+           Without{.example = "exports: [{name: vram, size: 8G}]"});
+    v.section("pipeline", options.pipeline);
+    v.value("threads", options.threads, with_text(integer(0, 1024), 0, "0  # one per core"),
+            {.words = "0, one per core"});
+    v.section("limits", options.limits);
+    v.section("log", options.log);
+    v.value("trace", options.trace, boolean());
+}
+
+// --- what goes through it ------------------------------------------------------------------------
+
+const std::vector<KeyText>& all_keys() {
+    static const std::vector<KeyText> all = [] {
+        std::vector<KeyText> out;
+        Teller teller{{}, "", out};
+        teller.below("", Options{});
+        return out;
+    }();
+    return all;
+}
+
+const KeyText& key_text(std::string_view path) {
+    const auto found = std::find_if(all_keys().begin(), all_keys().end(),
+                                    [path](const KeyText& key) { return key.path == path; });
+    if (found == all_keys().end()) throw std::logic_error(fmt::format("no key {}", path));
+    return *found;
+}
+
+Options read_options(Report& report, const YamlNode& root) {
+    Options out;
+    out.tcp = default_listeners(TcpListener{}.port);
+    Reader::read(report, {&root, ""}, out);
+    return out;
+}
+
+std::optional<std::string> set_key(std::string_view path, std::string_view text, Options& options) {
+    Setter setter{{}, path, text};
+    visit(setter, options);
+    if (!setter.found) throw std::logic_error(fmt::format("no key {}", path));
+    return setter.wrong;
+}
+
+std::string to_yaml(const Options& options) {
+    return fmt::format("{}\n", fmt::join(Writer::lines_of(options), "\n"));
+}
+
+}  // namespace gpunbd::config

@@ -1,0 +1,182 @@
+// What goes through the table of keys: each visitor is told of every key of an object, with the
+// value.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "config/schema.hpp"
+#include "config/value_kinds.hpp"
+
+namespace gpunbd::config {
+
+// What holds without a key.
+struct Without {
+    std::string_view example = "";  // it must be given, for example so
+    std::string_view words = "";    // where the default does not say so itself
+};
+
+template <class T>
+struct Inside {
+    using Type = T;
+    static const T* of(const T& value) { return &value; }
+};
+template <class T>
+struct Inside<std::optional<T>> {
+    using Type = T;
+    static const T* of(const std::optional<T>& value) { return value ? &*value : nullptr; }
+};
+
+// Returns what is wrong with the text.
+template <class Member, class K>
+std::optional<std::string> assign(Member& member, const K& kind, std::string_view text) {
+    auto checked = kind.check(text);
+    if (auto* wrong = std::get_if<rules::Wrong>(&checked)) return std::move(wrong->what);
+    member =
+        static_cast<typename Inside<Member>::Type>(std::get<typename K::Type>(std::move(checked)));
+    return std::nullopt;
+}
+
+template <class Member, class K>
+std::string text_of(const Member& member, const K& kind) {
+    const auto* value = Inside<Member>::of(member);
+    return value == nullptr ? "" : kind.text(static_cast<typename K::Type>(*value));
+}
+
+struct Visitor {
+    static constexpr bool reads = false;
+    static constexpr bool writes = false;
+};
+
+// As YAML, line by line.
+class Writer : public Visitor {
+ public:
+    static constexpr bool writes = true;
+
+    template <class Object>
+    static std::vector<std::string> lines_of(const Object& object) {
+        Writer writer;
+        visit(writer, object);
+        return std::move(writer.lines_);
+    }
+    // What holds is told, not set.
+    void comment(std::string_view name, std::string_view words) {
+        lines_.push_back(fmt::format("# {}: {}", name, words));
+    }
+    template <class Member, class T>
+    void value(std::string_view name, const Member& member, const Kind<T>& kind,
+               Without without = {}) {
+        const std::string text = text_of(member, kind);
+        text.empty() ? comment(name, without.words) : line(name, text);
+    }
+    template <class Object>
+    void section(std::string_view name, const Object& object) {
+        lines_.push_back(fmt::format("{}:", name));
+        indent(lines_of(object), "  ", "  ");
+    }
+    template <class Item>
+    void list(std::string_view name, const std::vector<Item>& items, Count, Without without) {
+        head(name, items.empty(), without);
+        for (const Item& item : items) indent(lines_of(item), "  - ", "    ");
+    }
+    void list(std::string_view name, const std::vector<std::string>& items, Count, Without without,
+              const Kind<std::string>& kind) {
+        head(name, items.empty(), without);
+        for (const std::string& item : items) lines_.push_back("  - " + kind.text(item));
+    }
+
+ private:
+    void line(std::string_view name, std::string_view text) {
+        lines_.push_back(fmt::format("{}: {}", name, text));
+    }
+    void head(std::string_view name, bool empty, Without without) {
+        lines_.push_back(empty ? fmt::format("{}: []  # {}", name, without.words)
+                               : fmt::format("{}:", name));
+    }
+    void indent(const std::vector<std::string>& lines, std::string_view first,
+                std::string_view others) {
+        for (const std::string& each : lines) {
+            lines_.push_back(fmt::format("{}{}", &each == lines.data() ? first : others, each));
+        }
+    }
+
+    std::vector<std::string> lines_;
+};
+
+// Sets the one value that `path` names.
+struct Setter : Visitor {
+    std::string_view path;
+    std::string_view text;
+    std::optional<std::string> wrong = {};
+    bool found = false;
+
+    template <class Member, class T>
+    void value(std::string_view name, Member& member, const Kind<T>& kind, Without = {}) {
+        if (path != name) return;
+        found = true;
+        wrong = assign(member, kind, text);
+    }
+    template <class Object>
+    void section(std::string_view name, Object&& object, std::string_view joint = ".") {
+        if (!path.starts_with(fmt::format("{}{}", name, joint))) return;
+        const std::string_view all = path;
+        path.remove_prefix(name.size() + joint.size());
+        visit(*this, object);
+        path = all;
+    }
+    template <class Item>
+    void list(std::string_view name, std::vector<Item>& items, Count, Without) {
+        if (!items.empty()) section(name, items.back(), "[].");
+    }
+    void list(std::string_view name, std::vector<std::string>& items, Count, Without without,
+              const Kind<std::string>& kind) {
+        if (path == name) value(name, items.emplace_back(), kind, without);
+    }
+};
+
+// What people are told: of objects that hold their defaults.
+struct Teller : Visitor {
+    std::string prefix;
+    std::vector<KeyText>& keys;
+
+    static std::string fallback(const std::string& text, Without without) {
+        if (!without.example.empty()) return "Must be given";
+        return fmt::format("Default: {}", without.words.empty() ? text : without.words);
+    }
+    template <class Member, class T>
+    void value(std::string_view name, const Member& member, const Kind<T>& kind,
+               Without without = {}) {
+        keys.push_back({fmt::format("{}{}", prefix, name), kind.type, kind.range,
+                        fallback(text_of(member, kind), without), kind.words});
+    }
+    template <class Object>
+    void section(std::string_view name, Object&& object) {
+        keys.push_back({fmt::format("{}{}", prefix, name), "Mapping of the following", "", ""});
+        below(fmt::format("{}{}.", prefix, name), object);
+    }
+    template <class Item>
+    void list(std::string_view name, const std::vector<Item>&, Count count, Without without) {
+        list(name, {}, count, without, {});
+        below(fmt::format("{}{}[].", prefix, name), Item{});
+    }
+    void list(std::string_view name, const std::vector<std::string>&, Count count, Without without,
+              const Kind<std::string>&) {
+        const std::string least = count.min > 0 ? fmt::format("{} to", count.min) : "at most";
+        keys.push_back({fmt::format("{}{}", prefix, name),
+                        fmt::format("List of {} {}", least, count.max), "",
+                        fallback("none", without)});
+    }
+    template <class Object>
+    void below(std::string path, Object&& object) {
+        Teller inner{{}, std::move(path), keys};
+        visit(inner, object);
+    }
+};
+
+}  // namespace gpunbd::config
