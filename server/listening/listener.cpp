@@ -39,9 +39,9 @@ std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpL
 
 std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
                                                 const config::UnixListener& options) {
-    OwnedFd fd = bind_unix(options);
+    BoundUnix bound = bind_unix(options);
     std::unique_ptr<Listener> listener(
-        new Listener(io, fd.release(), name_of(options), options.path));
+        new Listener(io, bound.fd.release(), name_of(options), std::move(bound.file)));
     open_to_clients(options);
     if (::listen(listener->socket_.native_handle(), backlog) != 0) {
         throw std::runtime_error(
@@ -61,8 +61,8 @@ std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
     return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
 }
 
-Listener::Listener(asio::io_context& io, int fd, std::string where, std::string unlink_path)
-    : socket_(io, fd), where_(std::move(where)), unlink_path_(std::move(unlink_path)) {
+Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile file)
+    : socket_(io, fd), where_(std::move(where)), file_(std::move(file)) {
     socket_.native_non_blocking(true);
 }
 
@@ -104,10 +104,9 @@ asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
 }
 
 void Listener::stop() noexcept {
+    file_.remove();
     boost::system::error_code ignored;
     socket_.close(ignored);
-    if (!unlink_path_.empty()) ::unlink(unlink_path_.c_str());
-    unlink_path_.clear();
 }
 
 }  // namespace gpunbd::server
