@@ -126,6 +126,7 @@ asio::awaitable<bool> Session::negotiate() {
         deadline_.cancel();
         connection_->serve(negotiated, std::move(served),
                            std::span(buffer).first(got.bytes).subspan(used));
+        if (draining_) connection_->drain();  // told while the last option was being answered
         storage::LogLine(spdlog::level::debug)
             .with("peer", peer_.text())
             .with("export", export_name_)
@@ -187,6 +188,7 @@ asio::awaitable<void> Session::serve() {
 // --- draining and closed
 
 void Session::drain() {
+    draining_ = true;
     if (negotiation_) {
         negotiation_->shut_down();
     } else if (!connection_->closed()) {

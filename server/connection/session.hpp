@@ -58,6 +58,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
     std::string export_name_;
     std::string reason_;  // why the negotiation failed
+    bool draining_ = false;
     boost::asio::steady_timer deadline_;
     Clock::time_point started_ = Clock::now();
 };
