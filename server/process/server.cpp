@@ -101,6 +101,7 @@ int Server::run() {
         announce();
     }
     io_.run();  // from here on clients are accepted
+    if (captive_ && captive_->running()) exit_code_ = captive_->kill();
     print_trace();
     return exit_code_;
 }
