@@ -8,7 +8,7 @@
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
-#include "storage/log_line.hpp"
+#include "server/connection/line_limit.hpp"
 
 namespace gpunbd::server {
 
@@ -52,7 +52,7 @@ void Session::report_end(bool failed) {
     const std::string peer = peer_.text();
     const std::string& reason = connection_->reason();
     const Connection::Counts& counts = connection_->counts();
-    storage::LogLine line(failed ? spdlog::level::err : spdlog::level::info);
+    ClientLine line(failed ? spdlog::level::err : spdlog::level::info);
     line.with("peer", peer);
     std::string done;
     std::string error = failed ? reason : "";
@@ -127,7 +127,7 @@ asio::awaitable<bool> Session::negotiate() {
         connection_->serve(negotiated, std::move(served),
                            std::span(buffer).first(got.bytes).subspan(used));
         if (draining_) connection_->drain();  // told while the last option was being answered
-        storage::LogLine(spdlog::level::debug)
+        ClientLine(spdlog::level::debug)
             .with("peer", peer_.text())
             .with("export", export_name_)
             .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),

@@ -11,12 +11,14 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
+#include "server/connection/line_limit.hpp"
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/nbd_uri.hpp"
 #include "server/listening/socket_activation.hpp"
 #include "server/process/numa.hpp"
+#include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
 #include "storage/signals_blocked.hpp"
 
@@ -27,6 +29,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr auto drain_poll = std::chrono::milliseconds(20);
+constexpr auto telling_interval = std::chrono::seconds(1);  // of lines about lines left out
 
 std::uint32_t worker_count(const config::Options& options) {
     return options.threads != 0 ? options.threads
@@ -39,6 +42,12 @@ storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline)
     channels.slots = pipeline.slots;
     channels.pinned = pipeline.pinned;
     return channels;
+}
+
+bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
+    return std::any_of(exports.begin(), exports.end(), [](const config::ExportOptions& each) {
+        return each.devices != std::vector<std::string>{"host"};
+    });
 }
 
 // Every connection is a descriptor; the usual soft limit of 1024 is there for programs that use
@@ -61,13 +70,16 @@ Server::Server(const config::ServeCommand& command, config::Options options)
               .farewell = options_.limits.drain},
       io_(1),
       signals_(io_),
-      drain_timer_(io_) {}
+      drain_timer_(io_),
+      left_out_timer_(io_) {}
 
 Server::~Server() {
     for (const auto& worker : workers_) worker->stop();
     for (std::thread& thread : threads_) {
         if (thread.joinable()) thread.join();
     }
+    client_lines().when_left_out(nullptr);
+    tell_left_out();
 }
 
 int Server::run() {
@@ -88,9 +100,16 @@ int Server::run() {
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
+    if (uses_gpus(options_.exports)) {
+        // To make what is missing in /dev, NVIDIA's driver runs a set-user-ID program.
+        std::string why_none;
+        DeviceRegistry::gpus(why_none);
+    }
+    give_up_new_privileges();
     make_first_exports();
     start_workers();
     wait_for_signal();
+    client_lines().when_left_out([this] { asio::post(io_, [this] { tell_left_out_later(); }); });
     for (const auto& listener : listeners_) {
         listener->start([this](int fd, Peer peer) { accepted(fd, std::move(peer)); });
     }
@@ -177,7 +196,7 @@ void Server::accepted(int fd, Peer peer) {
         if (worker->connections() < least->connections()) least = worker.get();
     }
     if (connections >= options_.limits.connections) {
-        storage::LogLine(spdlog::level::warn)
+        ClientLine(spdlog::level::warn)
             .with("peer", peer.text())
             .say("{}: refused: {} connections are open, the limit", peer.text(), connections);
         ::close(fd);
@@ -261,6 +280,13 @@ void Server::reload() {
                      fmt::join(waiting, ", "));
     }
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
+}
+
+void Server::tell_left_out_later() {
+    left_out_timer_.expires_after(telling_interval);
+    left_out_timer_.async_wait([](boost::system::error_code error) {
+        if (!error) tell_left_out();
+    });
 }
 
 void Server::print_trace() {

@@ -47,6 +47,7 @@ class Server {
     void print_trace();
     void begin_drain();
     void drained_or_wait();
+    void tell_left_out_later();
 
     const config::ServeCommand command_;
     config::Options options_;
@@ -56,6 +57,7 @@ class Server {
     boost::asio::io_context io_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer drain_timer_;
+    boost::asio::steady_timer left_out_timer_;
     std::optional<CaptiveCommand> captive_;
     std::optional<Pidfile> pidfile_;
     std::vector<std::unique_ptr<Listener>> listeners_;
