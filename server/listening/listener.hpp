@@ -42,6 +42,8 @@ class Listener {
  private:
     Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);
     boost::asio::awaitable<void> accept(std::shared_ptr<OnAccept> on_accept);
+    // False: the system has nothing to accept with for now.
+    bool accept_one(const OnAccept& on_accept);
 
     boost::asio::posix::stream_descriptor socket_;
     std::string where_;

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -300,6 +301,24 @@ TEST_CASE("listener: inherited sockets must listen") {
     listener->stop();
     struct stat status {};
     CHECK(::stat(directory.socket().c_str(), &status) == 0);
+}
+
+TEST_CASE("listener: survives that there is no memory for a connection") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    int accepted = 0;
+    listener->start([&](int fd, const Peer&) {
+        ::close(fd);
+        if (++accepted == 1) throw std::bad_alloc();
+    });
+    const int first = connect_to(directory.socket());
+    const int second = connect_to(directory.socket());
+    while (accepted != 2 && io.run_one() != 0) {
+    }
+    CHECK(accepted == 2);
+    ::close(first);
+    ::close(second);
 }
 
 TEST_CASE("listener: survives that there are no descriptors left") {
