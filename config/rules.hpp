@@ -43,7 +43,9 @@ struct ByteRange {
 inline constexpr IntegerRange threads{0, 1024};
 inline constexpr IntegerRange slots{1, 8};
 inline constexpr IntegerRange connections{1, 1'000'000};
+inline constexpr IntegerRange connections_reserved{0, 999'999};
 inline constexpr IntegerRange handshake{1, 3600};  // seconds
+inline constexpr IntegerRange idle{0, 604'800};    // seconds
 inline constexpr IntegerRange drain{0, 3600};      // seconds
 inline constexpr ByteRange page_size{64 * KiB, 64 * MiB, true};
 inline constexpr ByteRange stripe_size{64 * KiB, 1024 * GiB};

@@ -195,11 +195,30 @@ void read_pipeline(Report& report, const YamlValue& value, PipelineOptions& out)
 }
 
 void read_limits(Report& report, const YamlValue& value, Limits& out) {
-    const YamlMap map(
-        report, value,
-        {"connections", "handshake", "drain", "in_flight_per_connection", "in_flight"});
-    map.read("connections", Scalar::plain, out.connections, integer_in(rules::connections));
+    const YamlMap map(report, value,
+                      {"connections", "connections_per_peer", "connections_reserved", "handshakes",
+                       "handshake", "idle", "drain", "in_flight_per_connection", "in_flight"});
+    const auto connections =
+        map.read("connections", Scalar::plain, out.connections, integer_in(rules::connections));
+    const auto per_peer = map.read("connections_per_peer", Scalar::plain, out.connections_per_peer,
+                                   integer_in(rules::connections));
+    const auto reserved = map.read("connections_reserved", Scalar::plain, out.connections_reserved,
+                                   integer_in(rules::connections_reserved));
+    if (connections != Outcome::bad && per_peer == Outcome::good &&
+        *out.connections_per_peer > out.connections) {
+        report.add(map.find("connections_per_peer")->place(), map.path_of("connections_per_peer"),
+                   fmt::format("{} is more than connections ({}); use at most that",
+                               *out.connections_per_peer, out.connections));
+    }
+    if (connections != Outcome::bad && reserved == Outcome::good &&
+        *out.connections_reserved >= out.connections) {
+        report.add(map.find("connections_reserved")->place(), map.path_of("connections_reserved"),
+                   fmt::format("{} leaves none of the {} connections; use less",
+                               *out.connections_reserved, out.connections));
+    }
+    map.read("handshakes", Scalar::plain, out.handshakes, integer_in(rules::connections));
     map.read("handshake", Scalar::any, out.handshake, seconds_in(rules::handshake));
+    map.read("idle", Scalar::any, out.idle, seconds_in(rules::idle));
     map.read("drain", Scalar::any, out.drain, seconds_in(rules::drain));
     const auto each = map.read("in_flight_per_connection", Scalar::any,
                                out.in_flight_per_connection, bytes_in(rules::in_flight));

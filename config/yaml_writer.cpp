@@ -78,6 +78,16 @@ void write_exports(Writer& out, const Options& options) {
     }
 }
 
+void write_connection_shares(Writer& out, const Limits& limits) {
+    // Written out, a default would not follow `connections`.
+    const auto line = [&](const char* key, bool given, std::uint32_t value) {
+        out.line("  {}{}: {}", given ? "" : "# ", key, value);
+    };
+    line("connections_per_peer", limits.connections_per_peer.has_value(), limits.max_per_peer());
+    line("connections_reserved", limits.connections_reserved.has_value(), limits.reserved());
+    line("handshakes", limits.handshakes.has_value(), limits.max_handshakes());
+}
+
 }  // namespace
 
 std::string to_yaml(const Options& options) {
@@ -96,7 +106,10 @@ std::string to_yaml(const Options& options) {
     out.line("threads: {}{}", options.threads, options.threads == 0 ? "  # one per core" : "");
     out.line("limits:");
     out.line("  connections: {}", options.limits.connections);
+    write_connection_shares(out, options.limits);
     out.line("  handshake: {}s", options.limits.handshake.count());
+    out.line("  idle: {}s{}", options.limits.idle.count(),
+             options.limits.idle.count() == 0 ? "  # no limit" : "");
     out.line("  drain: {}s", options.limits.drain.count());
     out.line("  in_flight_per_connection: {}", bytes(options.limits.in_flight_per_connection));
     out.line("  in_flight: {}", bytes(options.limits.in_flight));

@@ -327,7 +327,8 @@ class Limited(Log):
         """A client cannot fill the disk with lines; the log says how many it left out."""
         one = self.serve(size='16M')
         for _ in range(2000):
-            wire.Wire(one.address).close()
+            with wire.Wire(one.address) as client:
+                client.greeting()
         left_out = re.compile(r'warning: (\d+) lines about clients were left out')
 
         def told():
