@@ -26,6 +26,11 @@ void ExportMaker::ask(Job job) {
     }
 }
 
+void ExportMaker::give_up() {
+    next_.reset();
+    thread_.request_stop();
+}
+
 void ExportMaker::start(Job job) {
     Make make = job.prepare();
     if (!make) return;

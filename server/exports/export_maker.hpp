@@ -33,6 +33,8 @@ class ExportMaker {
     // From the thread of `io`. While something is being made, one more waits: the last that was
     // asked for, however many there were.
     void ask(Job job);
+    // Ends what is being made as soon as may be; nobody has a turn after it.
+    void give_up();
     bool busy() const { return thread_.joinable(); }
 
  private:

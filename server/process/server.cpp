@@ -321,6 +321,7 @@ ExportMaker::Make Server::prepare_reload(config::Options& options,
 
 void Server::finish_reload(const config::Options& loaded, const ExportRegistry::Exports& before,
                            MadeExports made) {
+    if (draining_) return;
     if (!made.problems.empty()) {
         for (const std::string& problem : made.problems) spdlog::error("{}", problem);
         spdlog::error("SIGHUP: the configuration stays as it was");
@@ -366,6 +367,7 @@ void Server::begin_drain() {
     draining_ = true;
     drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     spdlog::info("stopping: answering what is in flight");
+    maker_.give_up();
     for (const auto& listener : listeners_) listener->stop();
     for (const auto& worker : workers_) worker->drain_sessions();
     drained_or_wait();

@@ -93,6 +93,26 @@ TEST_CASE("export maker: what cannot be made is told, and what follows has its t
     CHECK_FALSE(maker.busy());
 }
 
+TEST_CASE("export maker: is told to give up") {
+    boost::asio::io_context io;
+    ExportMaker maker(io);
+    Slow next;
+    bool done = false;
+    maker.give_up();  // nothing yet
+    maker.ask({.prepare = []() -> ExportMaker::Make {
+                   return [](const std::stop_token& stop) {
+                       while (!stop.stop_requested()) std::this_thread::yield();
+                       return MadeExports();
+                   };
+               },
+               .done = [&](const MadeExports&) { done = true; }});
+    maker.ask(next.job("next"));
+    maker.give_up();
+    while (!done) io.run_one();
+    CHECK_FALSE(maker.busy());
+    CHECK(next.prepared.empty());
+}
+
 TEST_CASE("export maker: its end does not wait for what is being made") {
     boost::asio::io_context io;
     {
