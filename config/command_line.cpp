@@ -196,6 +196,7 @@ ServeCommand read_serve(const GivenFlags& flags) {
     if (out.config_file) refuse_beside_file(flags);
     out.pidfile = file_name(flags, "--pidfile");
     out.exit_with_parent = flags.on("--exit-with-parent");
+    out.core_dumps = flags.on("--core-dumps");
     if (const auto* command = flags.text("--run")) {
         if (command->find_first_not_of(" \t\n") == std::string::npos) {
             throw Usage{"--run: the command is empty; write for example --run 'nbdinfo \"$uri\"'"};

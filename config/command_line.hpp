@@ -24,6 +24,7 @@ struct ServeCommand {
     Overrides overrides;                     // for what is loaded from `config_file`
     std::optional<std::string> run;          // --run 'COMMAND': then no listener is opened
     bool exit_with_parent = false;           // --exit-with-parent
+    bool core_dumps = false;                 // --core-dumps
     std::optional<std::string> pidfile;      // --pidfile FILE
 };
 struct DevicesCommand {

@@ -131,19 +131,25 @@ FlagGroup listener_flags() {
 }
 
 FlagGroup process_flags() {
-    return {"Process",
-            {{.name = "--pidfile",
-              .takes = file_argument,
-              .example = "/run/gpunbd.pid",
-              .brief = "Write the process id once clients can connect",
-              .more = "; the file is removed at the end.",
-              .called = "--pid --pid-file",
-              .with_file = true},
-             {.name = "--exit-with-parent",
-              .brief = "End the server when its parent process has ended",
-              .more = ", as SIGTERM does.",
-              .called = "--exit --die-with-parent",
-              .with_file = true}}};
+    return {
+        "Process",
+        {{.name = "--pidfile",
+          .takes = file_argument,
+          .example = "/run/gpunbd.pid",
+          .brief = "Write the process id once clients can connect",
+          .more = "; the file is removed at the end.",
+          .called = "--pid --pid-file",
+          .with_file = true},
+         {.name = "--exit-with-parent",
+          .brief = "End the server when its parent process has ended",
+          .more = ", as SIGTERM does.",
+          .called = "--exit --die-with-parent",
+          .with_file = true},
+         {.name = "--core-dumps",
+          .brief = "Let a core dump hold memory",
+          .more = ", what clients have stored included, as the system is set up; default: none.",
+          .called = "--core --coredump --dump",
+          .with_file = true}}};
 }
 
 FlagGroup data_path_flags() {

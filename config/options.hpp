@@ -1,6 +1,7 @@
 // Everything a person can set, typed and checked: what YAML and the command line become.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -78,10 +79,23 @@ struct PipelineOptions {
 
 struct Limits {
     std::uint32_t connections = 4096;
+    std::optional<std::uint32_t> connections_per_peer;  // unset: max_per_peer()
+    std::optional<std::uint32_t> connections_reserved;  // unset: reserved()
+    std::optional<std::uint32_t> handshakes;            // at once; unset: max_handshakes()
+    std::chrono::seconds idle{0};                       // 0: for as long as a client likes
     std::chrono::seconds handshake{10};
     std::chrono::seconds drain{10};                     // grace after SIGTERM
     std::uint64_t in_flight_per_connection = 64 * MiB;  // bytes
     std::uint64_t in_flight = 1 * GiB;                  // bytes, over all connections
+
+    std::uint32_t max_per_peer() const {
+        return connections_per_peer.value_or(std::max(1U, connections / 2));
+    }
+    // Of the connections, the last ones: for known peers and other listeners.
+    std::uint32_t reserved() const { return connections_reserved.value_or(connections / 16); }
+    std::uint32_t max_handshakes() const {
+        return handshakes.value_or(std::max(16U, connections / 16));
+    }
     bool operator==(const Limits&) const = default;
 };
 

@@ -121,11 +121,31 @@ template <class V>
 void visit(V& v, Of<Limits> auto& limits) {
     const auto in_flight = bytes({rules::max_request_size, 1024 * GiB});
     v.value("connections", limits.connections, integer(1, 1'000'000));
+    // Written out, a default would not follow `connections`.
+    v.value("connections_per_peer", limits.connections_per_peer, integer(1, 1'000'000),
+            {.words = "half of connections"});
+    v.value("connections_reserved", limits.connections_reserved, integer(0, 999'999),
+            {.words = "a sixteenth of connections"});
+    v.value("handshakes", limits.handshakes, integer(1, 1'000'000),
+            {.words = "a sixteenth of connections, at least 16"});
     v.value("handshake", limits.handshake, seconds(1, 3600));
+    v.value("idle", limits.idle, seconds(0, 604'800));
     v.value("drain", limits.drain, seconds(0, 3600));
     v.value("in_flight_per_connection", limits.in_flight_per_connection, in_flight);
     v.value("in_flight", limits.in_flight, in_flight);
     if constexpr (V::reads) {
+        if (v.good("connections_per_peer") && !v.bad("connections") &&
+            *limits.connections_per_peer > limits.connections) {
+            v.add("connections_per_peer",
+                  fmt::format("{} is more than connections ({}); use at most that",
+                              *limits.connections_per_peer, limits.connections));
+        }
+        if (v.good("connections_reserved") && !v.bad("connections") &&
+            *limits.connections_reserved >= limits.connections) {
+            v.add("connections_reserved",
+                  fmt::format("{} leaves none of the {} connections; use less",
+                              *limits.connections_reserved, limits.connections));
+        }
         if (v.bad("in_flight_per_connection") || v.bad("in_flight")) return;
         if (limits.in_flight_per_connection <= limits.in_flight) return;
         v.add(v.good("in_flight") ? "in_flight" : "in_flight_per_connection",

@@ -13,6 +13,7 @@
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
 #include "server/process/preflight.hpp"
+#include "server/process/privileges.hpp"
 #include "server/process/server.hpp"
 #include "server/process/standard_streams.hpp"
 
@@ -40,7 +41,8 @@ int serve(const config::ServeCommand& command, pid_t parent) {
         options = std::move(*loaded);
         command.overrides.apply_to(options);
     }
-    server::start_log(options.log);
+    if (!command.core_dumps) server::keep_memory_out_of_core_dumps();
+    const server::Log log(options.log);
     try {
         if (command.exit_with_parent && !server::end_with_parent(parent)) {
             spdlog::info("--exit-with-parent: the parent has ended already");
@@ -57,7 +59,7 @@ int check(const config::CheckCommand& command) {
     const auto options = load(command.file);
     if (!options) return exit_usage;
     // What a library logs must not come between the lines of the configuration.
-    server::start_log({.level = "error"});
+    const server::Log log({.level = "error"});
     fmt::print("{}", config::to_yaml(*options));
     bool would_serve = true;
     for (const server::Finding& finding : server::try_out(*options)) {

@@ -13,9 +13,9 @@ namespace gpunbd::storage {
 
 class LogLine {
  public:
-    // Where the level is not logged, the rest does nothing.
-    explicit LogLine(spdlog::level::level_enum level)
-        : level_(level), on_(spdlog::should_log(level)) {}
+    // Where the level is not logged, or the line not wanted, the rest does nothing.
+    explicit LogLine(spdlog::level::level_enum level, bool wanted = true)
+        : level_(level), on_(wanted && spdlog::should_log(level)) {}
 
     // `key` is a plain word. Any bytes may be in `value`; a very long one is cut.
     LogLine& with(std::string_view key, std::string_view value);

@@ -12,8 +12,8 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "protocol/names.hpp"
+#include "server/connection/line_limit.hpp"
 #include "server/operations/wire_error.hpp"
-#include "storage/log_line.hpp"
 #include "storage/store.hpp"
 
 namespace gpunbd::server {
@@ -248,7 +248,7 @@ void Connection::execute(const protocol::Command& command) {
 
 void Connection::refuse(const protocol::Refusal& refusal) {
     turn_left_ -= request_work;
-    storage::LogLine(spdlog::level::debug)
+    ClientLine(spdlog::level::debug)
         .with("peer", peer_)
         .with("export", negotiated_.export_info.name)
         .with("error", protocol::name_of(refusal.error))
@@ -299,7 +299,7 @@ void Connection::report_failure(const Operation& operation, storage::Status stat
     const std::string_view request = protocol::name_of(command.type);
     const std::string_view error = protocol::name_of(wire_error(status));
     const std::string devices = suspects(*export_->volume, status);
-    storage::LogLine(spdlog::level::warn)
+    ClientLine(spdlog::level::warn)
         .with("peer", peer_)
         .with("export", negotiated_.export_info.name)
         .with("request", request)

@@ -8,7 +8,7 @@
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
-#include "storage/log_line.hpp"
+#include "server/connection/line_limit.hpp"
 
 namespace gpunbd::server {
 
@@ -17,19 +17,22 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
+constexpr std::uint32_t looks_per_idle_limit = 8;
 constexpr const char* gone_early = "the client hung up during the handshake";
 
 }  // namespace
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
-                 const SessionLimits& limits)
+                 const SessionLimits& limits, std::shared_ptr<Slot> slot)
     : worker_(worker),
       peer_(std::move(peer)),
       connection_(
           std::make_shared<Connection>(worker, std::move(socket), peer_.text(), limits.in_flight)),
       exports_(exports),
       limits_(limits),
-      deadline_(worker.io) {}
+      slot_(std::move(slot)),
+      deadline_(worker.io),
+      idle_timer_(worker.io) {}
 
 asio::awaitable<void> Session::run() {
     const auto self = shared_from_this();
@@ -44,6 +47,7 @@ asio::awaitable<void> Session::run() {
     connection_->close(reason_.empty() ? connection_->reason() : reason_);
     while (connection_->has_operations()) co_await connection_->resumed();
     deadline_.cancel();
+    idle_timer_.cancel();
     report_end(failed);
 }
 
@@ -52,7 +56,7 @@ void Session::report_end(bool failed) {
     const std::string peer = peer_.text();
     const std::string& reason = connection_->reason();
     const Connection::Counts& counts = connection_->counts();
-    storage::LogLine line(failed ? spdlog::level::err : spdlog::level::info);
+    ClientLine line(failed ? spdlog::level::err : spdlog::level::info);
     line.with("peer", peer);
     std::string done;
     std::string error = failed ? reason : "";
@@ -82,6 +86,24 @@ void Session::set_deadline(std::chrono::seconds after, const char* reason) {
     deadline_.async_wait([weak = weak_from_this(), reason](boost::system::error_code error) {
         if (const auto self = weak.lock(); self && !error) self->cut(reason);
     });
+}
+
+// A look costs idle clients a timer, and a request nothing.
+void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
+    idle_timer_.expires_after(limits_.idle / looks_per_idle_limit);
+    idle_timer_.async_wait(
+        [weak = weak_from_this(), looks, requests](boost::system::error_code error) {
+            const auto self = weak.lock();
+            if (!self || error) return;
+            const std::uint64_t now = self->connection_->counts().requests;
+            if (now != requests || self->connection_->has_operations()) {
+                self->look_whether_idle(0, now);
+            } else if (looks + 1 < looks_per_idle_limit) {
+                self->look_whether_idle(looks + 1, now);
+            } else {
+                self->cut("it asked for nothing for too long");
+            }
+        });
 }
 
 // --- negotiating
@@ -124,9 +146,12 @@ asio::awaitable<bool> Session::negotiate() {
         }
         if (connection_->closed()) co_return false;
         deadline_.cancel();
+        if (slot_) slot_->served();
         connection_->serve(negotiated, std::move(served),
                            std::span(buffer).first(got.bytes).subspan(used));
-        storage::LogLine(spdlog::level::debug)
+        if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
+        if (draining_) connection_->drain();  // told while the last option was being answered
+        ClientLine(spdlog::level::debug)
             .with("peer", peer_.text())
             .with("export", export_name_)
             .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
@@ -187,6 +212,7 @@ asio::awaitable<void> Session::serve() {
 // --- draining and closed
 
 void Session::drain() {
+    draining_ = true;
     if (negotiation_) {
         negotiation_->shut_down();
     } else if (!connection_->closed()) {

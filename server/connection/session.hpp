@@ -12,6 +12,7 @@
 
 #include "protocol/negotiation.hpp"
 #include "server/connection/connection.hpp"
+#include "server/connection/connection_slots.hpp"
 #include "server/connection/peer.hpp"
 #include "server/exports/export_registry.hpp"
 
@@ -21,12 +22,13 @@ struct SessionLimits {
     std::chrono::seconds handshake{10};
     std::uint64_t in_flight = 64 << 20;  // bytes that this connection may have under way
     std::chrono::seconds farewell{10};   // for answers still to be sent once nothing more is read
+    std::chrono::milliseconds idle{0};   // without a request; 0: for as long as the client likes
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
     Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
-            const SessionLimits& limits);
+            const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr);
 
     // From the greeting to the end, which it logs; every exception ends here.
     boost::asio::awaitable<void> run();
@@ -49,16 +51,20 @@ class Session : public std::enable_shared_from_this<Session> {
     // The one line in the log of a connection.
     void report_end(bool failed);
     void set_deadline(std::chrono::seconds after, const char* reason);
+    void look_whether_idle(std::uint32_t looks, std::uint64_t requests);
 
     WorkerContext& worker_;
     const Peer peer_;
     const std::shared_ptr<Connection> connection_;
     const ExportRegistry& exports_;
     const SessionLimits limits_;
+    const std::shared_ptr<Slot> slot_;                  // null: places are not counted
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
     std::string export_name_;
     std::string reason_;  // why the negotiation failed
+    bool draining_ = false;
     boost::asio::steady_timer deadline_;
+    boost::asio::steady_timer idle_timer_;
     Clock::time_point started_ = Clock::now();
 };
 

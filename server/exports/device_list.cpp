@@ -37,7 +37,7 @@ void print_device(const storage::Device& device) {
 }  // namespace
 
 int list_devices(bool calibrate) {
-    start_log({.level = "warn"});  // to standard error
+    const Log log({.level = "warn"});  // to standard error
     DeviceRegistry devices({}, calibrate);
     print_device(devices.open("host"));
     std::string why_none;

@@ -23,9 +23,10 @@ bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b)
 }
 
 std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
-                                             DeviceRegistry& registry) {
+                                             DeviceRegistry& registry, const VolumeLife& life) {
     const VolumePlan plan = plan_volume(options, registry);
-    auto made = storage::Volume::create(plan.options, plan.devices);
+    auto made = storage::Volume::create(plan.options, plan.devices, life.stop);
+    if (life.stop.stop_requested()) throw std::runtime_error("given up: the server is stopping");
     if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
     }
@@ -52,7 +53,9 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         .say("export {}: {} on {}, {}, {}", name, size, names,
              options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
              options.provision == config::Provision::full ? "full" : "thin");
-    return std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+    auto volume = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+    if (life.disposal == nullptr) return volume;
+    return life.disposal->shared(std::move(volume));
 }
 
 // An export that has been replaced, and those before it, as far as anybody still holds them.
@@ -66,7 +69,7 @@ std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Exp
 }  // namespace
 
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
-                         const ExportRegistry::Exports& current) {
+                         const ExportRegistry::Exports& current, const VolumeLife& life) {
     MadeExports made;
     for (const config::ExportOptions& wanted : options) {
         const auto kept = std::find_if(current.begin(), current.end(), [&](const auto& old) {
@@ -79,7 +82,8 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         auto next = std::make_shared<Export>();
         next->options = wanted;
         try {
-            next->volume = kept != current.end() ? (*kept)->volume : make_volume(wanted, devices);
+            next->volume =
+                kept != current.end() ? (*kept)->volume : make_volume(wanted, devices, life);
         } catch (const std::exception& error) {
             made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
             continue;

@@ -2,13 +2,21 @@
 // leaves as they are.
 #pragma once
 
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
+#include "server/exports/volume_disposal.hpp"
 
 namespace gpunbd::server {
+
+// How volumes are made and end.
+struct VolumeLife {
+    std::stop_token stop = {};           // making them is given up, which is a problem like others
+    VolumeDisposal* disposal = nullptr;  // null: they end with who lets go of them
+};
 
 // Either every export, or every reason why not; then nothing has changed. `current` is what is
 // offered now.
@@ -17,6 +25,6 @@ struct MadeExports {
     std::vector<std::string> problems;
 };
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
-                         const ExportRegistry::Exports& current);
+                         const ExportRegistry::Exports& current, const VolumeLife& life = {});
 
 }  // namespace gpunbd::server

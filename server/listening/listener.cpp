@@ -12,7 +12,9 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <stdexcept>
+#include <thread>
 
 #include "server/listening/nbd_uri.hpp"
 #include "server/listening/tcp_address.hpp"
@@ -26,7 +28,8 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr int backlog = 1024;
-constexpr auto back_off = std::chrono::milliseconds(100);
+constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
+constexpr auto accept_again_after = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -39,9 +42,9 @@ std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpL
 
 std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
                                                 const config::UnixListener& options) {
-    OwnedFd fd = bind_unix(options);
+    BoundUnix bound = bind_unix(options);
     std::unique_ptr<Listener> listener(
-        new Listener(io, fd.release(), name_of(options), options.path));
+        new Listener(io, bound.fd.release(), name_of(options), std::move(bound.file)));
     open_to_clients(options);
     if (::listen(listener->socket_.native_handle(), backlog) != 0) {
         throw std::runtime_error(
@@ -61,8 +64,8 @@ std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
     return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
 }
 
-Listener::Listener(asio::io_context& io, int fd, std::string where, std::string unlink_path)
-    : socket_(io, fd), where_(std::move(where)), unlink_path_(std::move(unlink_path)) {
+Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile file)
+    : socket_(io, fd), where_(std::move(where)), file_(std::move(file)) {
     socket_.native_non_blocking(true);
 }
 
@@ -83,31 +86,41 @@ void Listener::start(OnAccept on_accept) {
 asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
     asio::steady_timer timer(socket_.get_executor());
     for (;;) {
-        const auto [error] = co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
-                                                         asio::as_tuple(asio::use_awaitable));
-        if (error) co_return;
-        const int fd =
-            ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            (*on_accept)(fd, peer_of(fd, where_));
-        } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            const std::string why = std::strerror(errno);
-            storage::LogLine(spdlog::level::err)
-                .with("error", why)
-                .say("{}: accept: {}", where_, why);
-            timer.expires_after(back_off);
-            const auto [ignored] = co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+        bool no_memory = false;
+        try {
+            const auto [error] =
+                co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read, as_result);
+            if (error) co_return;
+            if (accept_one(*on_accept)) continue;
+            timer.expires_after(accept_again_after);
+            const auto [ignored] = co_await timer.async_wait(as_result);
             static_cast<void>(ignored);
-            if (!socket_.is_open()) co_return;
+        } catch (const std::bad_alloc&) {
+            no_memory = true;
         }
+        if (no_memory)
+            std::this_thread::sleep_for(accept_again_after);  // a timer takes memory, too
+        if (!socket_.is_open()) co_return;
     }
 }
 
+bool Listener::accept_one(const OnAccept& on_accept) {
+    OwnedFd fd(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() >= 0) {
+        Peer peer = peer_of(fd.get(), where_);
+        on_accept(fd.release(), std::move(peer));
+        return true;
+    }
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;
+    const std::string why = std::strerror(errno);
+    storage::LogLine(spdlog::level::err).with("error", why).say("{}: accept: {}", where_, why);
+    return false;
+}
+
 void Listener::stop() noexcept {
+    file_.remove();
     boost::system::error_code ignored;
     socket_.close(ignored);
-    if (!unlink_path_.empty()) ::unlink(unlink_path_.c_str());
-    unlink_path_.clear();
 }
 
 }  // namespace gpunbd::server

@@ -13,6 +13,7 @@
 
 #include "config/options.hpp"
 #include "server/connection/peer.hpp"
+#include "server/listening/socket_file.hpp"
 
 namespace gpunbd::server {
 
@@ -39,12 +40,14 @@ class Listener {
     std::optional<std::string> uri(const std::string& export_name);
 
  private:
-    Listener(boost::asio::io_context& io, int fd, std::string where, std::string unlink_path);
+    Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);
     boost::asio::awaitable<void> accept(std::shared_ptr<OnAccept> on_accept);
+    // False: the system has nothing to accept with for now.
+    bool accept_one(const OnAccept& on_accept);
 
     boost::asio::posix::stream_descriptor socket_;
     std::string where_;
-    std::string unlink_path_;
+    SocketFile file_;  // none of a socket that somebody else made
 };
 
 }  // namespace gpunbd::server

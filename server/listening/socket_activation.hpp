@@ -6,7 +6,8 @@
 namespace gpunbd::server {
 
 // The inherited descriptors, made close-on-exec; empty where there are none for this process. The
-// environment is cleaned, so that no child takes them for its own.
+// environment is cleaned, so that no child takes them for its own. Throws std::runtime_error where
+// it makes no sense: whoever hands sockets over does not want others opened instead.
 std::vector<int> take_inherited_sockets();
 
 }  // namespace gpunbd::server

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
+#include <utility>
 
 #include "server/listening/create_error.hpp"
 #include "server/listening/file_owner.hpp"
@@ -42,6 +44,21 @@ Holder peer_of(int fd) {
     return process(peer.pid);
 }
 
+PathLock lock_path(const config::UnixListener& options) {
+    try {
+        return PathLock(options.path);
+    } catch (const PathLock::Taken&) {
+        throw AddressError(
+            Kind::taken,
+            fmt::format("{}: another server is starting there; end it, or choose another path",
+                        name_of(options)));
+    } catch (const std::system_error& error) {
+        throw AddressError(Kind::other,
+                           fmt::format("{}: {}", name_of(options),
+                                       create_error(options.path, error.code().value())));
+    }
+}
+
 }  // namespace
 
 std::string name_of(const config::UnixListener& options) { return "unix socket " + options.path; }
@@ -70,8 +87,10 @@ bool is_stale_socket(const config::UnixListener& options) {
     return errno == ECONNREFUSED;
 }
 
-OwnedFd bind_unix(const config::UnixListener& options) {
+BoundUnix bind_unix(const config::UnixListener& options) {
     const sockaddr_un address = address_of(options);
+    is_stale_socket(options);  // what is in the way is told before what is wrong with the folder
+    PathLock lock = lock_path(options);
     if (is_stale_socket(options)) ::unlink(options.path.c_str());
     OwnedFd fd = new_socket(options);
     // Nobody may slip in between bind() and chmod().
@@ -83,7 +102,7 @@ OwnedFd bind_unix(const config::UnixListener& options) {
         throw AddressError(Kind::other, fmt::format("{}: {}", name_of(options),
                                                     create_error(options.path, error)));
     }
-    return fd;
+    return {.lock = std::move(lock), .file = SocketFile(options.path), .fd = std::move(fd)};
 }
 
 void open_to_clients(const config::UnixListener& options) {

@@ -8,6 +8,8 @@
 #include "config/options.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/owned_fd.hpp"
+#include "server/listening/path_lock.hpp"
+#include "server/listening/socket_file.hpp"
 
 namespace gpunbd::server {
 
@@ -15,9 +17,15 @@ std::string name_of(const config::UnixListener& options);
 // Is what lies at the path no obstacle? Nothing, or a socket that nobody listens on any more; that
 // one makes it true. Throws AddressError where something else is in the way.
 bool is_stale_socket(const config::UnixListener& options);
-// A socket at the path that nobody can connect to yet: its mode is 0. A stale one is replaced.
-// Throws AddressError.
-OwnedFd bind_unix(const config::UnixListener& options);
+// A socket that has its path and does not listen yet. Nobody can connect to it, for its mode is 0,
+// and nobody replaces it while the lock is held.
+struct BoundUnix {
+    PathLock lock;  // to be let go once it listens
+    SocketFile file;
+    OwnedFd fd;
+};
+// A stale socket is replaced. Throws AddressError.
+BoundUnix bind_unix(const config::UnixListener& options);
 // Owner and mode as they are to be. Throws AddressError.
 void open_to_clients(const config::UnixListener& options);
 

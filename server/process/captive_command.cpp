@@ -22,6 +22,10 @@ namespace {
 
 constexpr int signal_base = 128;  // what a shell adds to the number of a fatal signal
 
+int as_shells_report(int status) {
+    return WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
+}
+
 }  // namespace
 
 CaptiveCommand::CaptiveCommand() {
@@ -34,9 +38,16 @@ CaptiveCommand::CaptiveCommand() {
     }
     directory_ = pattern;
     socket_path_ = directory_ + "/socket";
+    try {
+        group_.emplace(directory_, socket_path_);
+    } catch (const std::runtime_error&) {
+        ::rmdir(directory_.c_str());
+        throw;
+    }
 }
 
 CaptiveCommand::~CaptiveCommand() {
+    if (running()) kill();
     ::unlink(socket_path_.c_str());
     ::rmdir(directory_.c_str());
 }
@@ -68,7 +79,10 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
     ::sigfillset(&defaults);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &defaults);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    ::posix_spawnattr_setpgroup(&attributes, group_->id());
+    ::posix_spawnattr_setflags(
+        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    terminal_.give_to(group_->id());
     const int error = ::posix_spawn(&pid_, shell.c_str(), nullptr, &attributes, arguments.data(),
                                     pointers.data());
     ::posix_spawnattr_destroy(&attributes);
@@ -79,14 +93,32 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
 }
 
 void CaptiveCommand::terminate() const {
-    if (pid_ > 0) ::kill(pid_, SIGTERM);
+    if (running()) group_->signal(SIGTERM);
+}
+
+int CaptiveCommand::kill() {
+    group_->signal(SIGKILL);
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+    return as_shells_report(status);
 }
 
 bool CaptiveCommand::ended(int& exit_status) {
     int status = 0;
-    if (pid_ < 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    if (!running() || ::waitpid(pid_, &status, WNOHANG | WUNTRACED) != pid_) return false;
+    if (WIFSTOPPED(status)) {
+        if (!terminal_.is_there()) return false;
+        terminal_.take_back();
+        ::kill(0, SIGTSTP);
+        terminal_.give_to(group_->id());
+        ::kill(-group_->id(), SIGCONT);
+        return false;
+    }
     pid_ = -1;
-    exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
+    terminal_.take_back();
+    exit_status = as_shells_report(status);
     return true;
 }
 

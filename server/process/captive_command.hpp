@@ -3,7 +3,11 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
+
+#include "server/process/command_group.hpp"
+#include "server/process/lent_terminal.hpp"
 
 namespace gpunbd::server {
 
@@ -11,6 +15,7 @@ class CaptiveCommand {
  public:
     // Makes a private directory for the socket. Throws std::runtime_error where it cannot.
     CaptiveCommand();
+    // Kills what still runs of a command that has not ended.
     ~CaptiveCommand();
     CaptiveCommand(const CaptiveCommand&) = delete;
     CaptiveCommand& operator=(const CaptiveCommand&) = delete;
@@ -18,14 +23,20 @@ class CaptiveCommand {
     const std::string& socket_path() const { return socket_path_; }
     // Starts `sh -c COMMAND`; `export_name` is part of $uri. Throws std::runtime_error.
     void start(const std::string& command, const std::string& export_name);
+    // SIGTERM for the shell and all that it has started.
     void terminate() const;
-    // Does not wait: true once it has ended, with the status a shell would report for it.
+    // SIGKILL, and waits for the end; the status a shell would report for it.
+    int kill();
+    // Does not wait: true once it has ended, with the status a shell would report for it. One that
+    // was stopped from its terminal stops this process, too, until both are continued.
     bool ended(int& exit_status);
     bool running() const { return pid_ > 0; }
 
  private:
     std::string directory_;
     std::string socket_path_;
+    std::optional<CommandGroup> group_;
+    LentTerminal terminal_;
     pid_t pid_ = -1;
 };
 

@@ -1,20 +1,31 @@
 #include "server/process/log.hpp"
 
 #include <fmt/chrono.h>
+#include <pthread.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/details/thread_pool.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/null_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "config/quote.hpp"
+#include "server/process/log_sink.hpp"
+#include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
+#include "storage/signals_blocked.hpp"
 
 namespace gpunbd::server {
 
 namespace {
+
+constexpr auto patience = std::chrono::seconds(1);  // at the end, with who takes nothing
 
 using Out = spdlog::memory_buf_t;
 using Message = spdlog::details::log_msg;
@@ -82,13 +93,42 @@ std::unique_ptr<spdlog::formatter> log_formatter(config::LogFormat format) {
     return formatter;
 }
 
-void start_log(const config::LogOptions& options) {
-    auto logger = std::make_shared<spdlog::logger>(
-        "gpunbd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode()));
+Log::Log(const config::LogOptions& options, int fd)
+    : sink_(std::make_shared<LogSink>(fd, color_mode())) {
+    const auto failed = std::make_shared<std::atomic<std::uint64_t>>(0);
+    {
+        const storage::SignalsBlocked blocked;
+        thread_ = std::make_shared<spdlog::details::thread_pool>(max_waiting, 1, [] {
+            ::pthread_setname_np(::pthread_self(), "log");
+            give_up_new_privileges();  // it may be older than the process's own decision
+        });
+    }
+    sink_->count_dropped_by([pool = thread_.get(), failed] {
+        return pool->overrun_counter() + failed->load(std::memory_order_relaxed);
+    });
+    auto logger = std::make_shared<spdlog::async_logger>(
+        "gpunbd", sink_, thread_, spdlog::async_overflow_policy::overrun_oldest);
     logger->set_formatter(log_formatter(options.format));
     logger->set_level(spdlog::level::from_str(options.level));
-    logger->flush_on(spdlog::level::trace);
+    // A line for which there is no memory. What spdlog does instead waits for standard error.
+    logger->set_error_handler([failed](const std::string&) { ++*failed; });
     spdlog::set_default_logger(std::move(logger));
+}
+
+Log::~Log() {
+    spdlog::default_logger_raw()->flush();
+    bool done = sink_->wait_until_flushed(patience);
+    if (!done) {
+        sink_->give_up();
+        done = sink_->wait_until_flushed(patience);
+    }
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("ended", std::make_shared<spdlog::sinks::null_sink_mt>()));
+    if (done) return;
+    // Others write to the same pipe, and have taken the room that the thread saw there: it waits in
+    // the system call, and nobody may wait for it.
+    static_cast<void>(new std::shared_ptr<void>(std::move(thread_)));
+    static_cast<void>(new std::shared_ptr<void>(std::move(sink_)));
 }
 
 }  // namespace gpunbd::server

@@ -11,12 +11,14 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
+#include "server/connection/line_limit.hpp"
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/nbd_uri.hpp"
 #include "server/listening/socket_activation.hpp"
 #include "server/process/numa.hpp"
+#include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
 #include "storage/signals_blocked.hpp"
 
@@ -27,6 +29,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr auto drain_poll = std::chrono::milliseconds(20);
+constexpr auto telling_interval = std::chrono::seconds(1);  // of lines about lines left out
 
 std::uint32_t worker_count(const config::Options& options) {
     return options.threads != 0 ? options.threads
@@ -39,6 +42,12 @@ storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline)
     channels.slots = pipeline.slots;
     channels.pinned = pipeline.pinned;
     return channels;
+}
+
+bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
+    return std::any_of(exports.begin(), exports.end(), [](const config::ExportOptions& each) {
+        return each.devices != std::vector<std::string>{"host"};
+    });
 }
 
 // Every connection is a descriptor; the usual soft limit of 1024 is there for programs that use
@@ -58,16 +67,22 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       devices_(options_.devices, true),
       limits_{.handshake = options_.limits.handshake,
               .in_flight = options_.limits.in_flight_per_connection,
-              .farewell = options_.limits.drain},
+              .farewell = options_.limits.drain,
+              .idle = options_.limits.idle},
+      slots_(options_.limits),
       io_(1),
       signals_(io_),
-      drain_timer_(io_) {}
+      drain_timer_(io_),
+      left_out_timer_(io_),
+      maker_(io_) {}
 
 Server::~Server() {
     for (const auto& worker : workers_) worker->stop();
     for (std::thread& thread : threads_) {
         if (thread.joinable()) thread.join();
     }
+    client_lines().when_left_out(nullptr);
+    tell_left_out();
 }
 
 int Server::run() {
@@ -88,9 +103,63 @@ int Server::run() {
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
+    if (uses_gpus(options_.exports)) {
+        // To make what is missing in /dev, NVIDIA's driver runs a set-user-ID program.
+        std::string why_none;
+        DeviceRegistry::gpus(why_none);
+    }
+    give_up_new_privileges();
     make_first_exports();
+    run_events();  // from here on signals are heeded, and soon clients accepted
+    if (failure_) std::rethrow_exception(failure_);
+    if (captive_ && captive_->running()) exit_code_ = captive_->kill();
+    print_trace();
+    return exit_code_;
+}
+
+// What has no memory in the midst of an event loses that event and nothing else; what others wait
+// for is asked for again.
+void Server::run_events() {
+    for (;;) {
+        try {
+            if (!waits_for_signal_) wait_for_signal();
+            if (draining_ && !waits_for_drain_) drained_or_wait();
+            io_.run();
+            return;
+        } catch (const std::exception& error) {
+            spdlog::error("an event of the main thread was lost: {}", error.what());
+        }
+    }
+}
+
+void Server::make_first_exports() {
+    maker_.ask({.prepare = [this]() -> ExportMaker::Make {
+                    return [this](const std::stop_token& stop) {
+                        return make_exports(options_.exports, devices_, {},
+                                            {.stop = stop, .disposal = &disposal_});
+                    };
+                },
+                .done =
+                    [this](MadeExports made) {
+                        try {
+                            if (!draining_) start_serving(std::move(made));
+                        } catch (...) {
+                            failure_ = std::current_exception();
+                            io_.stop();
+                        }
+                    }});
+}
+
+void Server::start_serving(MadeExports made) {
+    if (!made.problems.empty()) {
+        for (std::size_t i = 0; i + 1 < made.problems.size(); ++i) {
+            spdlog::error("{}", made.problems[i]);
+        }
+        throw std::runtime_error(made.problems.back());
+    }
+    exports_.replace(std::move(made.exports));
     start_workers();
-    wait_for_signal();
+    client_lines().when_left_out([this] { asio::post(io_, [this] { tell_left_out_later(); }); });
     for (const auto& listener : listeners_) {
         listener->start([this](int fd, Peer peer) { accepted(fd, std::move(peer)); });
     }
@@ -100,20 +169,6 @@ int Server::run() {
     } else {
         announce();
     }
-    io_.run();  // from here on clients are accepted
-    print_trace();
-    return exit_code_;
-}
-
-void Server::make_first_exports() {
-    MadeExports made = make_exports(options_.exports, devices_, {});
-    if (!made.problems.empty()) {
-        for (std::size_t i = 0; i + 1 < made.problems.size(); ++i) {
-            spdlog::error("{}", made.problems[i]);
-        }
-        throw std::runtime_error(made.problems.back());
-    }
-    exports_.replace(std::move(made.exports));
 }
 
 void Server::open_listeners() {
@@ -168,29 +223,36 @@ void Server::announce() {
     }
 }
 
+// Takes the descriptor, whatever happens.
 void Server::accepted(int fd, Peer peer) {
-    std::uint32_t connections = 0;
-    Worker* least = workers_.front().get();
-    for (const auto& worker : workers_) {
-        connections += worker->connections();
-        if (worker->connections() < least->connections()) least = worker.get();
-    }
-    if (connections >= options_.limits.connections) {
-        storage::LogLine(spdlog::level::warn)
-            .with("peer", peer.text())
-            .say("{}: refused: {} connections are open, the limit", peer.text(), connections);
+    try {
+        ConnectionSlots::Answer answer = slots_.enter(peer);
+        if (!answer.slot) {
+            ClientLine(spdlog::level::warn)
+                .with("peer", peer.text())
+                .say("{}: refused: {}", peer.text(), answer.refusal);
+            ::close(fd);
+            return;
+        }
+        if (answer.evicted) answer.evicted->worker->evict(answer.evicted);
+        const auto least = std::min_element(
+            workers_.begin(), workers_.end(),
+            [](const auto& a, const auto& b) { return a->connections() < b->connections(); });
+        (*least)->serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot));
+    } catch (const std::exception& error) {
         ::close(fd);
-        return;
+        if (client_lines().take()) spdlog::error("a connection is lost: {}", error.what());
     }
-    least->serve(fd, std::move(peer), exports_, limits_);
 }
 
 void Server::wait_for_signal() {
     signals_.async_wait([this](boost::system::error_code error, int signal) {
+        waits_for_signal_ = false;
         if (error) return;
         on_signal(signal);
         wait_for_signal();
     });
+    waits_for_signal_ = true;
 }
 
 void Server::on_signal(int signal) {
@@ -227,16 +289,39 @@ void Server::end() {
 }
 
 void Server::reload() {
+    if (maker_.busy()) {
+        spdlog::info("SIGHUP: the file is read once the exports that are being made are there");
+    }
+    const auto loaded = std::make_shared<config::Options>();
+    const auto before = std::make_shared<std::shared_ptr<const ExportRegistry::Exports>>();
+    maker_.ask(
+        {.prepare = [this, loaded, before] { return prepare_reload(*loaded, *before); },
+         .done = [this, loaded, before](
+                     MadeExports made) { finish_reload(*loaded, **before, std::move(made)); }});
+}
+
+ExportMaker::Make Server::prepare_reload(config::Options& options,
+                                         std::shared_ptr<const ExportRegistry::Exports>& before) {
+    if (draining_) return nullptr;
     config::Loaded loaded = config::load_file(*command_.config_file);
     if (!loaded.problems.empty()) {
         for (const auto& problem : loaded.problems) spdlog::error("{}", problem.text());
         spdlog::error("SIGHUP: the configuration stays as it was");
-        return;
+        return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
-    devices_.set_options(loaded.options.devices);
-    const auto before = exports_.snapshot();
-    MadeExports made = make_exports(loaded.options.exports, devices_, *before);
+    options = std::move(loaded.options);
+    before = exports_.snapshot();
+    return [this, options, before](const std::stop_token& stop) {
+        devices_.set_options(options.devices);
+        return make_exports(options.exports, devices_, *before,
+                            {.stop = stop, .disposal = &disposal_});
+    };
+}
+
+void Server::finish_reload(const config::Options& loaded, const ExportRegistry::Exports& before,
+                           MadeExports made) {
+    if (draining_) return;
     if (!made.problems.empty()) {
         for (const std::string& problem : made.problems) spdlog::error("{}", problem);
         spdlog::error("SIGHUP: the configuration stays as it was");
@@ -244,14 +329,14 @@ void Server::reload() {
         return;
     }
     exports_.replace(std::move(made.exports));
-    options_.exports = loaded.options.exports;
-    options_.devices = loaded.options.devices;
-    for (const ReloadLine& line : report_exports(*before, *exports_.snapshot())) {
+    options_.exports = loaded.exports;
+    options_.devices = loaded.devices;
+    for (const ReloadLine& line : report_exports(before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
             .say("{}", line.text);
     }
-    std::vector<std::string> waiting = keys_that_wait(options_, loaded.options);
+    std::vector<std::string> waiting = keys_that_wait(options_, loaded);
     for (const std::string& id : devices_.opened_otherwise()) {
         waiting.push_back("devices: " + id);
     }
@@ -260,6 +345,13 @@ void Server::reload() {
                      fmt::join(waiting, ", "));
     }
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
+}
+
+void Server::tell_left_out_later() {
+    left_out_timer_.expires_after(telling_interval);
+    left_out_timer_.async_wait([](boost::system::error_code error) {
+        if (!error) tell_left_out();
+    });
 }
 
 void Server::print_trace() {
@@ -273,10 +365,11 @@ void Server::print_trace() {
 void Server::begin_drain() {
     if (draining_) return;
     draining_ = true;
+    drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     spdlog::info("stopping: answering what is in flight");
+    maker_.give_up();
     for (const auto& listener : listeners_) listener->stop();
     for (const auto& worker : workers_) worker->drain_sessions();
-    drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     drained_or_wait();
 }
 
@@ -295,8 +388,10 @@ void Server::drained_or_wait() {
     }
     drain_timer_.expires_after(drain_poll);
     drain_timer_.async_wait([this](boost::system::error_code error) {
+        waits_for_drain_ = false;
         if (!error) drained_or_wait();
     });
+    waits_for_drain_ = true;
 }
 
 }  // namespace gpunbd::server

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,8 +13,11 @@
 #include <vector>
 
 #include "config/command_line.hpp"
+#include "server/connection/connection_slots.hpp"
 #include "server/exports/device_registry.hpp"
+#include "server/exports/export_maker.hpp"
 #include "server/exports/export_registry.hpp"
+#include "server/exports/volume_disposal.hpp"
 #include "server/listening/listener.hpp"
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
@@ -33,7 +37,9 @@ class Server {
     int run();
 
  private:
+    void run_events();
     void make_first_exports();
+    void start_serving(MadeExports made);
     void open_listeners();
     void open_tcp(const config::TcpListener& tcp);
     void start_workers();
@@ -44,26 +50,38 @@ class Server {
     void on_hangup();
     void end();
     void reload();
+    ExportMaker::Make prepare_reload(config::Options& options,
+                                     std::shared_ptr<const ExportRegistry::Exports>& before);
+    void finish_reload(const config::Options& loaded, const ExportRegistry::Exports& before,
+                       MadeExports made);
     void print_trace();
     void begin_drain();
     void drained_or_wait();
+    void tell_left_out_later();
 
     const config::ServeCommand command_;
     config::Options options_;
-    DeviceRegistry devices_;
+    DeviceRegistry devices_;   // once there are listeners: for the thread of maker_ alone
+    VolumeDisposal disposal_;  // gives volumes back while there are devices
     ExportRegistry exports_;
     SessionLimits limits_;
+    ConnectionSlots slots_;  // outlives the connections
     boost::asio::io_context io_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer drain_timer_;
+    boost::asio::steady_timer left_out_timer_;
     std::optional<CaptiveCommand> captive_;
     std::optional<Pidfile> pidfile_;
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
+    ExportMaker maker_;
     const ControllingTerminal terminal_;
     bool outlives_terminal_ = false;
+    bool waits_for_signal_ = false;
     bool draining_ = false;
+    bool waits_for_drain_ = false;
+    std::exception_ptr failure_;  // of the start
     std::chrono::steady_clock::time_point drain_until_;
     int exit_code_ = 0;
 };

@@ -40,21 +40,39 @@ void Worker::stop() {
     context_.io.stop();
 }
 
-void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits) {
+void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
+                   std::shared_ptr<Slot> slot) {
+    if (slot) slot->worker = this;
     ++connections_;
-    asio::post(context_.io, [this, fd, peer = std::move(peer), &exports, limits] {
-        start(fd, peer, exports, limits);
+    try {
+        asio::post(context_.io,
+                   [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot)] {
+                       start(fd, peer, exports, limits, slot);
+                   });
+    } catch (...) {
+        --connections_;
+        throw;
+    }
+}
+
+void Worker::evict(std::shared_ptr<Slot> slot) {
+    asio::post(context_.io, [slot = std::move(slot)] {
+        if (const auto session = slot->session.lock()) {
+            session->cut("its handshake went for others, for it was the oldest of too many");
+        }
     });
 }
 
-void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits) {
+void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
+                   std::shared_ptr<Slot> slot) {
     try {
         Socket socket(context_.io);
         // The protocol is only used to make new sockets; this one is there already.
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
         fd = -1;  // the socket's
         auto session = std::make_shared<Session>(context_, std::move(socket), std::move(peer),
-                                                 exports, limits);
+                                                 exports, limits, slot);
+        if (slot) slot->session = session;
         sessions_.insert(session);
         asio::co_spawn(context_.io, session->run(),
                        [this, session](const std::exception_ptr&) { leave(session); });

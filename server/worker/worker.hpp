@@ -31,7 +31,11 @@ class Worker {
     // Any thread, as all that follows.
     void stop();
     // Serves a connected socket, and closes it at the end. `exports` outlives the worker.
-    void serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits);
+    // `slot`: its place among all connections; null: places are not counted.
+    void serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
+               std::shared_ptr<Slot> slot = nullptr);
+    // Ends a handshake that this worker serves, for another.
+    void evict(std::shared_ptr<Slot> slot);
     void drain_sessions();
     void cut_sessions();
     // Connections that live here or are on their way.
@@ -44,7 +48,8 @@ class Worker {
     }
 
  private:
-    void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits);
+    void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
+               std::shared_ptr<Slot> slot);
     void leave(const std::shared_ptr<Session>& session);
     // Staging memory is lent to clients, who fill or take it at their own pace. One that has
     // stopped, or nearly so, must not keep it from others for ever: it is cut once it has not moved

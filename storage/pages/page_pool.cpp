@@ -71,9 +71,10 @@ PagePool::~PagePool() {
     }
 }
 
-Status PagePool::fill() {
+Status PagePool::fill(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (allocated_pages_ < pages_) {
+        if (stop.stop_requested()) return Status::no_space;
         if (const Status status = add_slab(lock); status != Status::ok) return status;
     }
     return Status::ok;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <vector>
 
 #include "storage/devices/device.hpp"
@@ -25,7 +26,8 @@ class PagePool {
     PagePool& operator=(const PagePool&) = delete;
 
     // Provision::full: allocates every slab now.
-    Status fill();
+    // `stop`: ends between two slabs.
+    Status fill(const std::stop_token& stop = {});
 
     // A page that reads as zeroes, the caller's to map. Allocates or clears only where the
     // provisioner has not done so ahead, or there is none.

@@ -6,7 +6,8 @@
 namespace gpunbd::storage {
 
 std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
-                                                             const std::vector<Device*>& devices) {
+                                                             const std::vector<Device*>& devices,
+                                                             const std::stop_token& stop) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
     for (const Device* device : devices) available.push_back(device->available());
@@ -16,7 +17,7 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
         new Volume(options, std::move(std::get<Layout>(layout)), devices));
     if (options.provision == Provision::full) {
         for (std::uint32_t i = 0; i != devices.size(); ++i) {
-            if (volume->pools_[i]->fill() == Status::ok) continue;
+            if (volume->pools_[i]->fill(stop) == Status::ok) continue;
             return Misfit{.device = i,
                           .asked = volume->layout_.pages_on(i) * options.page_size,
                           .ran_out = true};

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <variant>
 #include <vector>
 
@@ -26,9 +27,10 @@ struct VolumeOptions {
 class Volume {
  public:
     // The devices outlive the volume. Linear: each device takes as much as it has available before
-    // the next is used.
-    static std::variant<std::unique_ptr<Volume>, Misfit> create(
-        const VolumeOptions& options, const std::vector<Device*>& devices);
+    // the next is used. With `stop` it ends between two slabs, as if memory had run out.
+    static std::variant<std::unique_ptr<Volume>, Misfit> create(const VolumeOptions& options,
+                                                                const std::vector<Device*>& devices,
+                                                                const std::stop_token& stop = {});
 
     std::uint64_t size() const { return options_.size; }
     std::uint64_t page_size() const { return options_.page_size; }

@@ -69,7 +69,12 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
     CHECK(o.exports[2].read_only);
     CHECK(o.pipeline == PipelineOptions{1 * MiB, 2, 16 * MiB});
-    CHECK(o.limits == Limits{});
+    // Each is what it would be without.
+    Limits limits;
+    limits.connections_per_peer = limits.max_per_peer();
+    limits.connections_reserved = limits.reserved();
+    limits.handshakes = limits.max_handshakes();
+    CHECK(o.limits == limits);
     CHECK(o.log == LogOptions{});
     CHECK(o.threads == 0);
     CHECK_FALSE(o.trace);
@@ -287,6 +292,19 @@ TEST_CASE("ranges") {
         {"connections", "exports: [{}]\nlimits: {connections: 0}\n",
          "f:2:23: limits.connections: '0' is out of range; write a whole number from 1 to "
          "1000000\n"},
+        {"connections per peer", "exports: [{}]\nlimits: {connections_per_peer: many}\n",
+         "f:2:32: limits.connections_per_peer: 'many' is not a whole number; write one from 1 to "
+         "1000000, in decimal\n"},
+        {"reserved", "exports: [{}]\nlimits: {connections_reserved: -1}\n",
+         "f:2:32: limits.connections_reserved: '-1' is out of range; write a whole number from 0 "
+         "to "
+         "999999\n"},
+        {"handshakes", "exports: [{}]\nlimits: {handshakes: 0}\n",
+         "f:2:22: limits.handshakes: '0' is out of range; write a whole number from 1 to "
+         "1000000\n"},
+        {"idle", "exports: [{}]\nlimits: {idle: 1w}\n",
+         "f:2:16: limits.idle: '1w' is not a time; write whole seconds from 0 to 604800, for "
+         "example 10 or 10s\n"},
         {"in flight", "exports: [{}]\nlimits: {in_flight_per_connection: 1M}\n",
          "f:2:36: limits.in_flight_per_connection: '1M' is out of range; write 32M to 1T\n"},
         {"capacity", "exports: [{}]\ndevices: [{id: host, capacity: 0}]\n",
@@ -404,6 +422,10 @@ TEST_CASE("what does not go together") {
         {"chunks and pinned", "exports: [{}]\npipeline: {chunk_size: 8M, slots: 2, pinned: 16M}\n",
          "f:2:46: pipeline.pinned: 16M is less than two transfers need, with 2 chunks of 8M each; "
          "use at least 32M\n"},
+        {"per peer", "exports: [{}]\nlimits: {connections: 5, connections_per_peer: 6}\n",
+         "f:2:48: limits.connections_per_peer: 6 is more than connections (5); use at most that\n"},
+        {"reserved", "exports: [{}]\nlimits: {connections: 5, connections_reserved: 5}\n",
+         "f:2:48: limits.connections_reserved: 5 leaves none of the 5 connections; use less\n"},
         {"in flight", "exports: [{}]\nlimits: {in_flight_per_connection: 64M, in_flight: 32M}\n",
          "f:2:52: limits.in_flight: in_flight (32M) is less than in_flight_per_connection (64M); "
          "let all connections have at least what one may have\n"},
@@ -675,7 +697,15 @@ Options random_options(std::mt19937_64& random) {
     o.pipeline.pinned = coin() ? 256 * MiB : 1 * GiB;
     o.threads = static_cast<std::uint32_t>(pick(1025));
     o.limits.connections = static_cast<std::uint32_t>(1 + pick(1'000'000));
+    if (pick(2) == 0) {
+        o.limits.connections_per_peer = static_cast<std::uint32_t>(1 + pick(o.limits.connections));
+    }
+    if (pick(2) == 0) {
+        o.limits.connections_reserved = static_cast<std::uint32_t>(pick(o.limits.connections));
+    }
+    if (pick(2) == 0) o.limits.handshakes = static_cast<std::uint32_t>(1 + pick(1'000'000));
     o.limits.handshake = std::chrono::seconds(1 + pick(3600));
+    o.limits.idle = std::chrono::seconds(pick(604'801));
     o.limits.drain = std::chrono::seconds(pick(3601));
     o.limits.in_flight_per_connection = 32 * MiB + pick(1 * GiB);
     o.limits.in_flight = o.limits.in_flight_per_connection + pick(1 * GiB);

@@ -204,7 +204,7 @@ class Deadline(server.Test):
     CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
 exports: [{name: '', size: 64M, devices: [host]}]
-limits: {handshake: 1, connections: 20}
+limits: {handshake: 1, connections: 20, connections_per_peer: 20}
 '''
 
     def setUp(self):
@@ -225,6 +225,63 @@ limits: {handshake: 1, connections: 20}
         self.assertTrue(0.5 < taken < 5, taken)
         working.write(0, b'still here')  # the deadline is for negotiation alone
         working.close()
+
+    # Two peers by TCP, and one by a Unix socket.
+    PEERS = '''
+listeners: {unix: [{path: '{socket}'}], tcp: [{address: 127.0.0.1, port: PORT}]}
+exports: [{name: '', size: 64M, devices: [host]}]
+limits: {handshake: 60, connections: 64, handshakes: 16}
+'''
+
+    def as_peer(self, port, source, speak=True):
+        """A connection from that address of this machine; None: it was not let in."""
+        client = wire.Wire.__new__(wire.Wire)
+        client.socket = socket.create_connection(('127.0.0.1', port), 20, (source, 0))
+        client.structured, client.cookie = False, 0
+        self.addCleanup(client.close)
+        try:
+            if speak:
+                client.greet()
+                client.go()
+            return client
+        except wire.Closed:
+            return None
+
+    def served(self, client):
+        self.assertIsNotNone(client, 'another peer was not let in')
+        client.write(5, b'served')
+        self.assertEqual(client.read(5, 6), b'served')
+
+    def test_a_peer_that_takes_all_it_can(self):
+        port = server.free_port()
+        one = self.serve(config=self.PEERS.replace('PORT', str(port)))
+        hostile = [self.as_peer(port, '127.0.0.2') for _ in range(100)]
+        hostile += [self.as_peer(port, '127.0.0.2', speak=False) for _ in range(100)]
+        self.assertEqual(sum(client is not None for client in hostile[:100]), 32)  # half of them
+        self.served(self.as_peer(port, '127.0.0.3'))
+        with wire.connect(one.path) as local:
+            self.served(local)
+        self.served(hostile[0])
+        server.wait_until(lambda: 'this peer has 32 connections, the limit of each' in one.log(), 10, 'a line')
+
+    def test_silent_handshakes(self):
+        """From many addresses: they push each other out, and nobody else."""
+        port = server.free_port()
+        one = self.serve(config=self.PEERS.replace('PORT', str(port)))
+        served = self.as_peer(port, '127.0.0.3')
+        for n in range(300):
+            self.as_peer(port, f'127.0.{1 + n // 100}.{4 + n % 100}', speak=False)
+        late = []
+
+        def let_in():
+            late.append(self.as_peer(port, '127.0.9.9'))
+            return late[-1] is not None
+        server.wait_until(let_in, 20, 'another peer to be let in')
+        self.served(late[-1])
+        self.served(served)
+        with wire.connect(one.path) as local:
+            self.served(local)
+        server.wait_until(lambda: 'its handshake went for others' in one.log(), 10, 'a line')
 
     def test_connection_cap(self):
         one = self.serve(config=self.CONFIG)

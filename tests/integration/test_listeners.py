@@ -315,6 +315,19 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             local.close()
             tcp.close()
 
+    def test_listen_fds_that_make_no_sense(self):
+        """Whoever hands sockets over does not want others opened instead."""
+        self.only_gpunbd()
+        start = ('import os, sys; os.environ.update(LISTEN_FDS=sys.argv[1], LISTEN_PID=str(os.getpid())); '
+                 'os.execv(sys.argv[2], sys.argv[2:])')
+        for count, told in (('65', 'LISTEN_FDS: 65 sockets are handed over; at most 64 can be used'),
+                            ('2x', "LISTEN_FDS: '2x' is not a number of sockets; give 1 to 64")):
+            with self.subTest(count=count):
+                self.command(sys.executable, '-c', start, count, server.PROGRAM, 'serve', '--device', 'host', '--size',
+                             '64M', '-p', server.free_port(), status=1)
+                self.assertIn(told, self.errors)
+                self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+
     def test_listen_fds_of_another_process(self):
         """LISTEN_PID names somebody else: the variables are not for us."""
         self.only_gpunbd()

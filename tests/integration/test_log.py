@@ -1,5 +1,6 @@
 """The log: one line for a connection, as text or as JSON, whatever names clients and files bring."""
 import codecs
+import fcntl
 import json
 import os
 import pty
@@ -270,6 +271,75 @@ class Text(Log):
                          ['stage', 'received', 'payload', 'queued', 'submitted', 'sent', 'READ', 'WRITE'])
         for line in table:
             self.assertLessEqual(len(line), 80)
+
+
+class Unread(Log):
+    """Nobody reads the log: neither a client nor the end of the server waits for that."""
+
+    def start_unread(self, *extra):
+        path = os.path.join(self.directory(), 'socket')
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', path, *extra],
+                                 stderr=writer, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
+        os.close(writer)
+        self.addCleanup(os.close, reader)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        said = b''
+        while b'ready' not in said:
+            said += os.read(reader, 4096)
+        return child, path, reader
+
+    def test_clients_are_served_on(self):
+        child, path, reader = self.start_unread()
+        for _ in range(3000):
+            with wire.connect(path, timeout=20) as client:
+                client.disconnect()
+        with wire.connect(path, timeout=20) as client:
+            client.write(0, b'served')
+            self.assertEqual(client.read(0, 6), b'served')
+        child.terminate()
+        self.assertEqual(child.wait(30), 0)
+        said = b''
+        while piece := os.read(reader, 4096):
+            said += piece
+        self.assertLessEqual(len(said), 4096)  # all that there was room for
+
+    def test_read_again(self):
+        """What was held back comes when somebody reads on, in whole lines."""
+        child, path, reader = self.start_unread()
+        for _ in range(100):
+            wire.connect(path, timeout=20).disconnect()
+        child.terminate()
+        said = b''
+        while piece := os.read(reader, 4096):
+            said += piece
+        self.assertEqual(child.wait(30), 0)
+        lines = said.decode().splitlines()
+        self.assertEqual(sum('the client disconnected' in line for line in lines), 100)
+        for line in lines:
+            self.assertTrue(TEXT.fullmatch(line), line)
+
+
+class Limited(Log):
+    def test_connects(self):
+        """A client cannot fill the disk with lines; the log says how many it left out."""
+        one = self.serve(size='16M')
+        for _ in range(2000):
+            with wire.Wire(one.address) as client:
+                client.greeting()
+        left_out = re.compile(r'warning: (\d+) lines about clients were left out')
+
+        def told():
+            return sum(int(count) for count in left_out.findall(one.log()))
+        server.wait_until(told, 20, 'a line about what was left out')
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(30)
+        written = one.log().count('during the handshake')
+        self.assertLess(written, 1000)
+        self.assertGreaterEqual(told() + written, 2000)
+        self.assertIn('stopping', one.log())
 
 
 class Colour(Log):

@@ -32,8 +32,7 @@ class Reload(server.Test):
         one.configure(text)
         before = one.log()
         one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: len(one.log()) > len(before), 10, 'a line in the log about the reload')
-        time.sleep(0.1)
+        server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
         return one.log()[len(before):]
 
     def test_come_and_go(self):

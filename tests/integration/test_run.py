@@ -1,6 +1,10 @@
 """--run: a server for the time of one command, whose exit status it takes over."""
+import fcntl
+import os
+import select
 import signal
 import subprocess
+import termios
 import time
 
 import server
@@ -33,7 +37,6 @@ class Run(server.Test):
     def test_socket_is_removed(self):
         out = self.serve_run('echo "$unixsocket"')
         path = [line for line in out.splitlines() if line.startswith('/')][0]
-        import os
         self.assertFalse(os.path.exists(path))
         self.assertFalse(os.path.exists(os.path.dirname(path)) and os.path.dirname(path) != '/tmp')
 
@@ -61,6 +64,91 @@ class Run(server.Test):
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(20), 128 + signal.SIGTERM)
         self.assertLess(time.monotonic() - start, 15)
+
+    def background(self, command, **kwargs):
+        """A server with --run whose command prints a line once it is up; that line's words."""
+        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--run', command],
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **kwargs)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child, child.stdout.readline().split()
+
+    # The shell, what it has started, and where the socket is.
+    PROCESSES = 'sleep 600 & echo $$ $! "$unixsocket"; wait; exit 9'
+
+    @staticmethod
+    def alive(pid):
+        try:
+            with open(f'/proc/{pid}/stat', encoding='ascii') as file:
+                return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
+        except FileNotFoundError:
+            return False
+
+    def test_signal_reaches_all_of_the_command(self):
+        child, (shell, sleeper, path) = self.background(self.PROCESSES)
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(20), 128 + signal.SIGTERM)
+        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 10, 'the command to end')
+        self.assertFalse(os.path.exists(os.path.dirname(path)))
+
+    def test_killed_server(self):
+        """Nobody is left who could end the command and remove the folder; both go all the same."""
+        child, (shell, sleeper, path) = self.background(self.PROCESSES)
+        self.assertTrue(os.path.exists(path))
+        child.kill()
+        child.wait(10)
+        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 10, 'the command to end')
+        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 10, 'the folder to go')
+
+    def test_killed_server_whose_command_ignores_signals(self):
+        child, (shell, sleeper, path) = self.background("trap '' TERM; " + self.PROCESSES)
+        child.kill()
+        child.wait(10)
+        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 20, 'the command to end')
+        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 10, 'the folder to go')
+
+    def test_command_that_outlasts_the_grace(self):
+        """There is no server for it any more: it is killed, and its status says so."""
+        child, (shell, sleeper, path) = self.background("trap '' TERM; " + self.PROCESSES)
+        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGTERM)  # no grace
+        self.assertEqual(child.wait(20), 128 + signal.SIGKILL)
+        server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 10, 'the command to end')
+        self.assertFalse(os.path.exists(os.path.dirname(path)))
+
+    def test_on_a_terminal(self):
+        """The command has the terminal: it reads from it, gets Ctrl-C, and it is given back at the end."""
+        master, slave = os.openpty()
+        self.addCleanup(os.close, master)
+        program = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--log-level', 'error', '--run',
+                   'echo ready; read line; echo "got $line"; sleep 600']
+        script = 'trap : INT; "$@"; echo "status $?"; read line; echo "then $line"'
+
+        def start():
+            server.die_with_parent()
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        child = subprocess.Popen(['sh', '-c', script, 'sh', *program], stdin=slave, stdout=slave, stderr=slave,
+                                 preexec_fn=start)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        os.close(slave)
+        said = b''
+
+        def wait_for(words):
+            nonlocal said
+            while words not in said:
+                self.assertTrue(select.select([master], [], [], 20)[0], said)
+                said += os.read(master, 4096)
+        wait_for(b'ready')
+        os.write(master, b'words\n')
+        wait_for(b'got words')
+        os.write(master, b'\x03')
+        wait_for(b'status 130')
+        os.write(master, b'more\n')
+        wait_for(b'then more')
+        self.assertEqual(child.wait(10), 0)
 
     def test_signal_that_the_command_handles(self):
         """What the command makes of SIGTERM is the exit status."""

@@ -91,6 +91,32 @@ TEST_CASE("captive command: is told to end") {
     CHECK(wait_for(command) == 7);
 }
 
+// With what it has started, and although it does not want to.
+TEST_CASE("captive command: is killed") {
+    std::string directory;
+    int reader[2];
+    REQUIRE(::pipe(reader) == 0);
+    {
+        CaptiveCommand command;
+        directory = command.socket_path().substr(0, command.socket_path().rfind('/'));
+        command.start("trap '' TERM; (sleep 600) & echo >&" + std::to_string(reader[1]) + "; wait",
+                      "");
+        ::close(reader[1]);
+        char line = 0;
+        REQUIRE(::read(reader[0], &line, 1) == 1);
+        command.terminate();
+        int status = -1;
+        CHECK_FALSE(command.ended(status));
+        CHECK(command.kill() == 128 + SIGKILL);
+        CHECK_FALSE(command.running());
+        CHECK_FALSE(command.ended(status));
+        // All have closed it: none is left.
+        CHECK(::read(reader[0], &line, 1) == 0);
+    }
+    ::close(reader[0]);
+    CHECK(::access(directory.c_str(), F_OK) != 0);
+}
+
 // Somebody else's child, from before this process became what it is.
 TEST_CASE("captive command: another child's end is not its own") {
     CaptiveCommand command;

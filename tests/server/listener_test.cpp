@@ -14,13 +14,16 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "client.hpp"
 #include "server/listening/address_error.hpp"
+#include "server/listening/unix_address.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -131,6 +134,44 @@ TEST_CASE("listener: a stale socket is replaced") {
     const int client = connect_to(directory.socket());
     CHECK(client >= 0);
     ::close(client);
+}
+
+TEST_CASE("listener: another server's socket at its path stays when it stops") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    // Somebody has removed the file by hand, and started another server.
+    REQUIRE(::unlink(directory.socket().c_str()) == 0);
+    const int other = bound_to(directory.socket(), 1);
+    listener->stop();
+    const int client = connect_to(directory.socket());
+    CHECK(client >= 0);
+    ::close(client);
+    ::close(other);
+}
+
+TEST_CASE("listener: of two servers that start over one stale socket, one does") {
+    const Directory directory;
+    const auto options = at(directory.socket());
+    ::close(bound_to(options.path, 1));
+    {
+        // Has the path, and does not listen yet: to others that looks like a stale socket.
+        const auto first = bind_unix(options);
+        contains(complaint([&] { return bind_unix(options); }), "another server is starting there");
+    }
+    // Whoever has failed to start is in nobody's way.
+    boost::asio::io_context io;
+    const auto listener = Listener::unix_socket(io, options);
+    const int client = connect_to(options.path);
+    CHECK(client >= 0);
+    ::close(client);
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path)) {
+        CAPTURE(entry.path().string());
+        ++files;
+        CHECK(entry.path() == options.path);
+    }
+    CHECK(files == 1);
 }
 
 TEST_CASE("listener: a socket that is in use is left alone") {
@@ -260,6 +301,24 @@ TEST_CASE("listener: inherited sockets must listen") {
     listener->stop();
     struct stat status {};
     CHECK(::stat(directory.socket().c_str(), &status) == 0);
+}
+
+TEST_CASE("listener: survives that there is no memory for a connection") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    int accepted = 0;
+    listener->start([&](int fd, const Peer&) {
+        ::close(fd);
+        if (++accepted == 1) throw std::bad_alloc();
+    });
+    const int first = connect_to(directory.socket());
+    const int second = connect_to(directory.socket());
+    while (accepted != 2 && io.run_one() != 0) {
+    }
+    CHECK(accepted == 2);
+    ::close(first);
+    ::close(second);
 }
 
 TEST_CASE("listener: survives that there are no descriptors left") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "happy_script.hpp"
+#include "protocol/bytes.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -25,6 +26,31 @@ TEST_CASE("shutdown: an idle client is sent home") {
             rig.check_clean();
         }
     }
+}
+
+TEST_CASE("shutdown: comes while the answers to options are still being sent") {
+    Rig rig;
+    // More than a socket takes: the answer to GO waits behind it.
+    ExportRegistry::Exports many = *rig.exports.snapshot();
+    for (int i = 0; i != 3000; ++i) {
+        auto next = std::make_shared<Export>(*many.front());
+        next->info.name = std::to_string(i) + std::string(4000, 'x');
+        many.push_back(std::move(next));
+    }
+    rig.exports.replace(many);
+    Client client = rig.connect({.structured = false});
+    Bytes said = handshake_bytes({.structured = false});
+    Bytes list;
+    protocol::append_be(list, protocol::option_magic);
+    protocol::append_be(list, static_cast<std::uint32_t>(protocol::OptionType::list));
+    protocol::append_be(list, std::uint32_t{0});
+    said.insert(said.begin() + sizeof(std::uint32_t), list.begin(), list.end());
+    client.send_bytes(said);
+    rig.let_run();
+    rig.drain();
+    CHECK(client.shake_hands(true) == 0);
+    client.check_end();
+    rig.check_over();
 }
 
 TEST_CASE("shutdown: a half-received write may be finished, and is answered") {

@@ -6,13 +6,17 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 namespace gpunbd::server::test {
 namespace {
 
 // In a process of its own, with descriptors 3 and 4 as a service manager would give them.
-// "PID" in `pid` is that of the process. The number of sockets taken, or 100 and more: an error.
+// "PID" in `pid` is that of the process. The number of sockets taken; `refused`; 100 and more: an
+// error.
+constexpr int refused = 99;
+
 int taken(const char* pid, const char* count) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -30,7 +34,14 @@ int taken(const char* pid, const char* count) {
             ::unsetenv("LISTEN_PID");
         }
         count != nullptr ? ::setenv("LISTEN_FDS", count, 1) : ::unsetenv("LISTEN_FDS");
-        const std::vector<int> sockets = take_inherited_sockets();
+        std::vector<int> sockets;
+        try {
+            sockets = take_inherited_sockets();
+        } catch (const std::runtime_error& error) {
+            const std::string what = error.what();
+            const bool clear = what.starts_with("LISTEN_") && what.find('\n') == what.npos;
+            ::_exit(clear ? refused : 104);
+        }
         for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) {
             if (std::getenv(name) != nullptr) ::_exit(100);
         }
@@ -53,12 +64,29 @@ TEST_CASE("socket activation: what the environment says") {
         const char* count;
         int sockets;
     } rows[] = {
-        {"PID", "1", 1},  {"PID", "2", 2},       {"PID", "64", 64},
-        {"PID", "65", 0}, {"PID", "0", 0},       {"PID", "-1", 0},
-        {"PID", "", 0},   {"PID", "2x", 0},      {"PID", " 2", 0},
-        {"PID", "+2", 0}, {"PID", "0x2", 0},     {"PID", "99999999999999999999", 0},
-        {"1", "2", 0},    {nullptr, "2", 0},     {"PID", nullptr, 0},
-        {"", "2", 0},     {nullptr, nullptr, 0}, {"99999999999999999999", "2", 0},
+        {"PID", "1", 1},
+        {"PID", "2", 2},
+        {"PID", "64", 64},
+        // Whoever says such a thing meant to hand sockets over.
+        {"PID", "65", refused},
+        {"PID", "0", refused},
+        {"PID", "-1", refused},
+        {"PID", "", refused},
+        {"PID", "2x", refused},
+        {"PID", " 2", refused},
+        {"PID", "+2", refused},
+        {"PID", "0x2", refused},
+        {"PID", "99999999999999999999", refused},
+        {"", "2", refused},
+        {"x", "2", refused},
+        {"99999999999999999999", "2", refused},
+        // For another process, or for none.
+        {"1", "2", 0},
+        {"1", "x", 0},
+        {nullptr, "2", 0},
+        {nullptr, "x", 0},
+        {"PID", nullptr, 0},
+        {nullptr, nullptr, 0},
     };
     for (const auto& row : rows) {
         CAPTURE((row.pid == nullptr ? "unset" : row.pid));

@@ -1,0 +1,80 @@
+"""What the server has given up: new privileges, and core dumps of what clients have stored. /proc tells."""
+import os
+import resource
+import signal
+import subprocess
+
+import server
+import wire
+
+server.need_gpunbd()
+
+
+def read(path):
+    with open(path, encoding='ascii') as file:
+        return file.read()
+
+
+def new_privileges(pid):
+    """Of each thread: may it still gain privileges?"""
+    return {task: 'NoNewPrivs:\t0' in read(f'/proc/{pid}/task/{task}/status')
+            for task in os.listdir(f'/proc/{pid}/task')}
+
+
+def core_limit(pid):
+    line = next(line for line in read(f'/proc/{pid}/limits').splitlines() if line.startswith('Max core file size'))
+    return line.split()[4]
+
+
+class Privileges(server.Test):
+    def test_no_new_privileges(self):
+        one = self.serve()
+        with wire.connect(one.address) as client:
+            client.write(0, b'all threads are there')
+            threads = new_privileges(one.process.pid)
+            self.assertGreater(len(threads), 2)
+            self.assertFalse(any(threads.values()), threads)
+
+    def test_the_command_inherits_it(self):
+        out = self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--run',
+                           'grep NoNewPrivs /proc/self/status; cat /proc/self/coredump_filter; ulimit -S -c')
+        self.assertEqual(out.split()[:3], ['NoNewPrivs:', '1', '00000000'])
+        self.assertIn(out.split()[3], ('0', '1'))
+
+    def test_core_dumps_hold_no_memory(self):
+        one = self.serve()
+        pid = one.process.pid
+        self.assertEqual(int(read(f'/proc/{pid}/coredump_filter'), 16), 0)
+        self.assertIn(core_limit(pid), ('0', '1'))
+
+    def test_core_dumps_if_asked_for(self):
+        one = self.serve(extra=('--core-dumps',))
+        pid = one.process.pid
+        self.assertEqual(read(f'/proc/{pid}/coredump_filter'), read('/proc/self/coredump_filter'))
+        soft = resource.getrlimit(resource.RLIMIT_CORE)[0]
+        self.assertEqual(core_limit(pid), 'unlimited' if soft == resource.RLIM_INFINITY else str(soft))
+
+    def test_a_crash(self):
+        """However generous the limits are, and whatever takes the dumps."""
+        folder = self.directory()
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+
+        def before():
+            server.die_with_parent()
+            os.chdir(folder)
+            resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+        path = os.path.join(folder, 'socket')
+        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', path],
+                                 stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, preexec_fn=before)
+        self.addCleanup(child.stderr.close)
+        while b'ready' not in child.stderr.readline():
+            pass
+        os.kill(child.pid, signal.SIGQUIT)
+        status = os.waitpid(child.pid, 0)[1]
+        child.returncode = -os.WTERMSIG(status)
+        self.assertEqual(os.WTERMSIG(status), signal.SIGQUIT)
+        self.assertFalse(os.WCOREDUMP(status))
+
+
+if __name__ == '__main__':
+    server.main()
