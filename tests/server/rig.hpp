@@ -28,6 +28,7 @@ struct RigOptions {
     std::uint64_t page_size = 32 * kib;
     std::uint64_t size = 8 * 32 * kib + 5000;
     std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
+    storage::Provision provision = storage::Provision::thin;
     storage::ChannelOptions channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 32 * kib};
     SessionLimits limits = {};
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
