@@ -116,12 +116,16 @@ void Rig::settle() {
     }
 }
 
-void Rig::check_over() {
+void Rig::wait_until_left() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(guard);
     while (worker.connections() != 0) {
         if (std::chrono::steady_clock::now() > until) hang();
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+}
+
+void Rig::check_over() {
+    wait_until_left();
     settle();
     CHECK(on_worker_with([this](WorkerContext& its) {
         return std::all_of(devices.begin(), devices.end(), [&its](const auto& device) {

@@ -81,7 +81,9 @@ class Rig {
         return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });
     }
 
-    // Every session has ended, and then: no staging memory is lent, nothing is under way.
+    // Every session has ended.
+    void wait_until_left();
+    // That, and then: no staging memory is lent, nothing is under way.
     void check_over();
     // That, and every page can be had again. Forgets the volume's contents.
     void check_clean();
@@ -118,5 +120,6 @@ class Model {
 
 // How many lines of level error were logged: each is an exception at the top of a session.
 std::size_t logged_errors();
+void forget_logged_errors();
 
 }  // namespace gpunbd::server::test
