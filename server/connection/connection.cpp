@@ -1,10 +1,10 @@
 #include "server/connection/connection.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <array>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cstring>
 #include <utility>
 #include <variant>
@@ -78,8 +78,7 @@ Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
       transport_(std::move(socket)),
       peer_(std::move(peer)),
       reader_(worker.receive_buffers),
-      admission_(max_in_flight, worker.budget, *this),
-      resumed_(worker.io, 1) {}
+      admission_(max_in_flight, worker.budget, *this) {}
 
 Connection::~Connection() = default;
 
@@ -102,7 +101,7 @@ void Connection::begin_turn() {
 
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
-    resumed_.try_receive([](auto...) {});  // what it tells of is looked at here
+    resumed_ = false;  // what it tells of is looked at here
     Taken taken = take_requests();
     Amount amount = Amount::none;
     if (taken == Taken::hungry) {
@@ -318,18 +317,50 @@ void Connection::report_failure(const Operation& operation, storage::Status stat
     unreported_ = 0;
 }
 
-void Connection::resume_receiving() { resumed_.try_send(boost::system::error_code()); }
+void Connection::resume_receiving() noexcept {
+    resumed_ = true;
+    if (waiter_) worker_.scheduler.run_soon(*this);
+}
 
-asio::awaitable<void> Connection::resumed() { return resumed_.async_receive(asio::use_awaitable); }
+asio::awaitable<void> Connection::resumed() {
+    if (!resumed_) {
+        co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+            KeepWaiter{}, asio::use_awaitable, &waiter_);
+    }
+    resumed_ = false;
+}
+
+void Connection::run_after_poll() noexcept {
+    flush_or_close();
+    Scheduler::Runnable::unlink();  // what this has told is looked at here
+    if (resumed_ && waiter_) wake();
+}
+
+void Connection::wake() noexcept {
+    const auto self = shared_from_this();
+    Waiter waiter = std::move(*waiter_);
+    waiter_.reset();
+    try {
+        waiter();
+    } catch (const std::exception& error) {
+        spdlog::error("{}: cannot go on: {}", peer_, error.what());
+    }
+}
 
 void Connection::hang_up(const char* reason) {
     hang_up_ = reason;
     end_of_requests_ = true;
 }
 
+void Connection::run_out_of_memory() noexcept {
+    out_of_memory_ = true;
+    flush_soon();
+}
+
 // --- sending
 
 void Connection::flush() {
+    if (out_of_memory_) close(no_memory);
     if (closed_) return;
     if (!waiting_to_send_ && !send_queue_.nothing_to_send()) {
         // An answer tells that the payload of its write is where everybody sees it.
@@ -368,8 +399,8 @@ void Connection::flush() {
 void Connection::flush_or_close() noexcept {
     try {
         flush();
-    } catch (const std::exception& error) {
-        close(fmt::format("sending failed: {}", error.what()));
+    } catch (const std::exception&) {
+        close(no_memory);
     }
 }
 
@@ -399,14 +430,14 @@ void Connection::stop_taking() {
 
 bool Connection::settle() {
     flush();
-    resumed_.try_receive([](auto...) {});  // flush() itself told
+    resumed_ = false;  // flush() itself told
     return closed_ || (operations_.empty() && send_queue_.empty());
 }
 
-void Connection::close(const std::string& reason) {
+void Connection::close(std::string reason) noexcept {
     if (closed_) return;
     closed_ = true;
-    reason_ = reason;
+    reason_ = std::move(reason);
     reader_.stop_writing();
     send_queue_.clear();
     transport_.close();

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/experimental/channel.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/intrusive/list.hpp>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "protocol/negotiation.hpp"
 #include "server/connection/admission.hpp"
@@ -50,6 +52,8 @@ class Connection final : public OperationContext,
     // Completes once something that it was blocked by may be over; at once if that has happened
     // since the last round began.
     boost::asio::awaitable<void> resumed();
+    // The worker ends: what waits will never go on.
+    void forget_waiter() noexcept { waiter_.reset(); }
 
     // Every request from now on is refused; once nothing is in flight the client is told the end.
     void drain();
@@ -58,8 +62,9 @@ class Connection final : public OperationContext,
     // Sends what is queued, as far as the transport takes it. true: nothing is in flight and
     // everything has been sent, or it was closed; else resumed() tells when to look again.
     bool settle();
+    static constexpr const char* no_memory = "no memory";  // short: a string that takes none
     // Now. Operations finish as soon as their copies have ended.
-    void close(const std::string& reason);
+    void close(std::string reason) noexcept;
     bool closed() const { return closed_; }
     bool has_operations() const { return !operations_.empty(); }
 
@@ -85,15 +90,17 @@ class Connection final : public OperationContext,
     void answered(const Operation& operation) override;
     void report_failure(const Operation& operation, storage::Status status) override;
     void flush_soon() override { worker_.scheduler.run_soon(*this); }
-    void resume_receiving() override;
+    void resume_receiving() noexcept override;
     void hang_up(const char* reason) override;
+    void run_out_of_memory() noexcept override;
 
  private:
     using Clock = std::chrono::steady_clock;
     // What taking requests came to; as Round, but that `hungry` has no whole request left.
     enum class Taken : std::uint8_t { hungry, yield, blocked, over };
 
-    void run_after_poll() override { flush_or_close(); }
+    void run_after_poll() noexcept override;
+    void wake() noexcept;
     void budget_has_room() override { resume_receiving(); }
 
     Taken take_requests();
@@ -123,11 +130,20 @@ class Connection final : public OperationContext,
     bool end_of_requests_ = false;
     bool draining_ = false;
     bool closed_ = false;
+    bool out_of_memory_ = false;
     bool waiting_to_send_ = false;
     const char* hang_up_ = nullptr;
     std::string reason_;
-    boost::asio::experimental::channel<void(boost::system::error_code)>
-        resumed_;  // holds one: what came while nobody waited
+    // Who waits in resumed(). The scheduler calls it, for which no memory is needed: a channel of
+    // Asio's takes some, and does not bear that there is none.
+    using Waiter = boost::asio::async_result<boost::asio::use_awaitable_t<>, void()>::handler_type;
+    struct KeepWaiter {
+        void operator()(Waiter waiter, std::optional<Waiter>* place) const {
+            place->emplace(std::move(waiter));
+        }
+    };
+    std::optional<Waiter> waiter_;
+    bool resumed_ = false;
 
     std::int64_t turn_left_ = 0;  // bytes of payload and of work
     std::uint64_t requests_at_flush_ = 0;

@@ -19,10 +19,10 @@ class Pool {
 
     T& take() {
         if (free_.empty()) {
-            all_.push_back(std::make_unique<Slot>());
-            all_.back()->index = all_.size() - 1;
             // Giving back must not fail.
             if (free_.capacity() < max_free_) free_.reserve(max_free_);
+            all_.push_back(std::make_unique<Slot>());
+            all_.back()->index = all_.size() - 1;
             return *all_.back();
         }
         Slot& slot = *free_.back();

@@ -211,12 +211,16 @@ asio::awaitable<void> Session::serve() {
 
 // --- draining and closed
 
-void Session::drain() {
+void Session::drain() noexcept {
     draining_ = true;
-    if (negotiation_) {
-        negotiation_->shut_down();
-    } else if (!connection_->closed()) {
-        connection_->drain();
+    try {
+        if (negotiation_) {
+            negotiation_->shut_down();
+        } else if (!connection_->closed()) {
+            connection_->drain();
+        }
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
     }
 }
 
@@ -227,6 +231,12 @@ asio::awaitable<void> Session::settle() {
     while (!connection_->settle()) co_await connection_->resumed();
 }
 
-void Session::cut(const std::string& reason) { connection_->close(reason); }
+void Session::cut(const char* reason) noexcept {
+    try {
+        connection_->close(reason);
+    } catch (const std::exception&) {
+        connection_->close(Connection::no_memory);
+    }
+}
 
 }  // namespace gpunbd::server

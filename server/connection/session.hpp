@@ -34,9 +34,9 @@ class Session : public std::enable_shared_from_this<Session> {
     boost::asio::awaitable<void> run();
 
     // Answers what is in flight, refuses what is new, then closes.
-    void drain();
+    void drain() noexcept;
     // Closes now. Operations finish as soon as their copies have ended.
-    void cut(const std::string& reason);
+    void cut(const char* reason) noexcept;
 
     // For who looks after memory that is lent.
     Connection& connection() { return *connection_; }

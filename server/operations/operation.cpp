@@ -9,8 +9,7 @@ void Operation::transfer_moved(storage::Transfer&) {
     try {
         moved();
     } catch (const std::bad_alloc&) {
-        context.hang_up("no memory is left for its answers");
-        context.flush_soon();
+        context.run_out_of_memory();
     }
 }
 

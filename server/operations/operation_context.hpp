@@ -33,9 +33,11 @@ class OperationContext {
     // Once the channels have been polled, what is queued is sent.
     virtual void flush_soon() = 0;
     // What kept requests or payload from being taken may be over.
-    virtual void resume_receiving() = 0;
+    virtual void resume_receiving() noexcept = 0;
     // The connection cannot be saved: it is closed at the next safe point.
     virtual void hang_up(const char* reason) = 0;
+    // The same, but not even what is queued is sent: some of it may be missing.
+    virtual void run_out_of_memory() noexcept = 0;
 
  protected:
     explicit OperationContext(storage::Histogram* trace) : send_queue_(trace) {}

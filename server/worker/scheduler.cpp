@@ -20,7 +20,7 @@ constexpr std::uint32_t handlers_per_clock = 8;
 
 void Scheduler::round() {
     std::uint32_t polls = 1;
-    if (channels_.busy()) {
+    if (channels_.busy() || !ready_.empty()) {
         // With nothing to do for sockets, a poll of the channels costs far less than a look at
         // them.
         if (handle_events() == 0) polls = quiet_polls;

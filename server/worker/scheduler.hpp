@@ -17,7 +17,7 @@ class Scheduler {
     class Runnable : public boost::intrusive::list_base_hook<
                          boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
      public:
-        virtual void run_after_poll() = 0;
+        virtual void run_after_poll() noexcept = 0;
 
      protected:
         ~Runnable() = default;

@@ -26,13 +26,43 @@ Worker::Worker(storage::ChannelOptions options, std::uint64_t max_memory, bool t
       stall_limit_(stall_limit),
       look_timer_(context_.io) {}
 
-Worker::~Worker() = default;
+Worker::~Worker() {
+    ending_ = true;
+    for (const auto& session : sessions_) session->connection().forget_waiter();
+}
+
+class Worker::Departure {
+ public:
+    explicit Departure(Worker& worker) : worker_(&worker) {}
+    Departure(Departure&& other) noexcept
+        : worker_(std::exchange(other.worker_, nullptr)), session_(std::move(other.session_)) {}
+    Departure& operator=(Departure&&) = delete;
+    ~Departure() {
+        if (worker_ != nullptr && !worker_->ending_) worker_->leave(session_);
+    }
+    void will_be_of(std::shared_ptr<Session> session) { session_ = std::move(session); }
+
+ private:
+    Worker* worker_;
+    std::shared_ptr<Session> session_;
+};
 
 void Worker::run() {
     while (!context_.io.stopped()) {
-        context_.scheduler.round();
-        if (!looking_ && context_.channels.waited_for()) look_again_later();
+        try {
+            round();
+        } catch (const std::exception& error) {
+            spdlog::error("a worker's round ended early: {}", error.what());
+        }
     }
+}
+
+void Worker::round() {
+    context_.scheduler.round();
+    if (!looking_ && context_.channels.waited_for()) look_again_later();
+    if (finishing_.empty()) return;
+    connections_ -= static_cast<std::uint32_t>(std::erase_if(
+        finishing_, [](const auto& session) { return !session->connection().has_operations(); }));
 }
 
 void Worker::stop() {
@@ -49,9 +79,10 @@ void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const Sessi
                    [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot)] {
                        start(fd, peer, exports, limits, slot);
                    });
-    } catch (...) {
+    } catch (const std::exception& error) {
+        spdlog::error("a connection cannot be served: {}", error.what());
+        ::close(fd);
         --connections_;
-        throw;
     }
 }
 
@@ -65,6 +96,7 @@ void Worker::evict(std::shared_ptr<Slot> slot) {
 
 void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                    std::shared_ptr<Slot> slot) {
+    Departure departure(*this);
     try {
         Socket socket(context_.io);
         // The protocol is only used to make new sockets; this one is there already.
@@ -74,41 +106,51 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
                                                  exports, limits, slot);
         if (slot) slot->session = session;
         sessions_.insert(session);
+        departure.will_be_of(session);
         asio::co_spawn(context_.io, session->run(),
-                       [this, session](const std::exception_ptr&) { leave(session); });
+                       [departure = std::move(departure)](const std::exception_ptr&) {});
     } catch (const std::exception& error) {
         spdlog::error("a connection cannot be served: {}", error.what());
         if (fd >= 0) ::close(fd);
-        --connections_;
     }
 }
 
-void Worker::leave(const std::shared_ptr<Session>& session) {
-    sessions_.erase(session);
+// Its coroutine has gone, and ends where it could not go on for lack of memory.
+void Worker::leave(const std::shared_ptr<Session>& session) noexcept {
+    auto place = sessions_.extract(session);
+    if (!place.empty()) {
+        session->cut(Connection::no_memory);
+        if (session->connection().has_operations()) {
+            finishing_.insert(std::move(place));
+            return;
+        }
+    }
     --connections_;
 }
 
-void Worker::drain_sessions() {
-    asio::post(context_.io, [this] {
-        const auto sessions = sessions_;
-        for (const auto& session : sessions) session->drain();
+// None of them leaves from here.
+template <typename Call>
+void Worker::tell_sessions(Call call) {
+    asio::post(context_.io, [this, call] {
+        for (const auto& session : sessions_) call(*session);
     });
+}
+
+void Worker::drain_sessions() {
+    tell_sessions([](Session& session) { session.drain(); });
 }
 
 void Worker::cut_sessions() {
-    asio::post(context_.io, [this] {
-        const auto sessions = sessions_;
-        for (const auto& session : sessions) session->cut("the grace period is over");
-    });
+    tell_sessions([](Session& session) { session.cut("the grace period is over"); });
 }
 
 void Worker::look_again_later() {
-    looking_ = true;
     look_timer_.expires_after(stall_limit_ / looks_per_limit);
     look_timer_.async_wait([this](boost::system::error_code error) {
         looking_ = false;
         if (!error) look_for_stalled();
     });
+    looking_ = true;
 }
 
 void Worker::look_for_stalled() {

@@ -48,9 +48,15 @@ class Worker {
     }
 
  private:
+    // What a session's end comes to, however that came: also where there was no memory to go on.
+    class Departure;
+
     void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                std::shared_ptr<Slot> slot);
-    void leave(const std::shared_ptr<Session>& session);
+    void leave(const std::shared_ptr<Session>& session) noexcept;
+    void round();
+    template <typename Call>
+    void tell_sessions(Call call);
     // Staging memory is lent to clients, who fill or take it at their own pace. One that has
     // stopped, or nearly so, must not keep it from others for ever: it is cut once it has not moved
     // for the stall limit, while a client that holds none waits. Runs only while anybody waits for
@@ -58,9 +64,11 @@ class Worker {
     void look_for_stalled();
     void look_again_later();
 
+    bool ending_ = false;  // outlives the context, and with it the last departures
     WorkerContext context_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
     std::set<std::shared_ptr<Session>> sessions_;
+    std::set<std::shared_ptr<Session>> finishing_;  // only copies of theirs are still under way
     std::atomic<std::uint32_t> connections_{0};
     const std::chrono::milliseconds stall_limit_;
     boost::asio::steady_timer look_timer_;

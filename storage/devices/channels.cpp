@@ -6,6 +6,7 @@ void Channels::open(Device& device) {
     if (by_number_.size() <= device.number()) by_number_.resize(device.number() + 1);
     std::unique_ptr<Channel>& channel = by_number_[device.number()];
     if (channel) return;
+    open_.reserve(open_.size() + 1);  // what is open is polled
     channel = device.open_channel(options_);
     open_.push_back(channel.get());
 }

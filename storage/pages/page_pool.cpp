@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 namespace gpunbd::storage {
 
@@ -44,14 +45,13 @@ PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
         std::min(std::max<std::uint64_t>(preferred_slab / page_size, 1), std::bit_ceil(wanted));
     slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(pages_per_slab));
     slab_mask_ = static_cast<PageIndex>(pages_per_slab - 1);
-    // Pages that were unmapped while somebody still holds them are neither mapped nor free: as many
-    // again must be able to exist beside them.
-    const std::uint64_t slabs = 2 * ((wanted + pages_per_slab - 1) / pages_per_slab) + 1;
+    const std::uint64_t slabs = (wanted + pages_per_slab - 1) / pages_per_slab;
     slab_count_ = static_cast<std::uint32_t>(slabs);
     const auto total = static_cast<std::size_t>(slabs * pages_per_slab);
     slabs_ = std::make_unique<Slab[]>(slab_count_);
     pins_ = PinCounts(total, pages * page_size / bytes_per_pin_byte);
     retired_ = std::make_unique<std::atomic<bool>[]>(total);
+    retired_from_.assign(total, 0);
     pages_in_slab_.assign(slab_count_, 0);
     free_in_slab_.assign(slab_count_, 0);
     clear_in_slab_.assign(slab_count_, 0);
@@ -82,23 +82,22 @@ Status PagePool::fill(const std::stop_token& stop) {
 
 Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
     // No more than the export needs: it may have all that the device has.
-    const std::uint64_t missing =
-        pages_ > allocated_pages_ ? pages_ - allocated_pages_ : std::max<std::uint64_t>(pages_, 1);
-    const auto pages =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(missing, std::uint64_t{slab_mask_} + 1));
+    const auto pages = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(pages_ - allocated_pages_, std::uint64_t{slab_mask_} + 1));
+    if (pages == 0) return Status::no_space;
+    allocated_pages_ += pages;
+    ++coming_;
     lock.unlock();
     Slab slab;
-    const Status status = device_.allocate(pages * page_size_, provision_, slab);
+    const Status status = allocate(pages * page_size_, slab);
     lock.lock();
-    if (status != Status::ok) return status;
-    std::uint32_t number = 0;
-    while (number < slab_count_ && slabs_[number].bytes != 0) ++number;
-    if (number == slab_count_) {
-        lock.unlock();
-        device_.release(slab);
-        lock.lock();
-        return Status::no_space;
+    came();
+    if (status != Status::ok) {
+        allocated_pages_ -= pages;
+        return status;
     }
+    std::uint32_t number = 0;
+    while (slabs_[number].bytes != 0) ++number;
     slabs_[number] = slab;
     pages_in_slab_[number] = free_in_slab_[number] = clear_in_slab_[number] = pages;
     for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
@@ -107,7 +106,6 @@ Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
     }
     set(has_free_, number);
     set(has_clear_, number);
-    allocated_pages_ += pages;
     free_pages_ += pages;
     clear_pages_ += pages;
     ++empty_slabs_;
@@ -118,8 +116,8 @@ Status PagePool::take(PageIndex& page) {
     std::unique_lock lock(mutex_);
     bool is_clear = false;
     while (!take_free_page(page, is_clear)) {
-        if (preparing_) {
-            prepared_.wait(lock);
+        if (coming_ != 0) {
+            came_.wait(lock);
         } else if (const Status status = add_slab(lock); status != Status::ok) {
             return status;
         }
@@ -128,13 +126,48 @@ Status PagePool::take(PageIndex& page) {
     lock.unlock();
     if (wake) provisioner_->wake();
     if (!is_clear) {
-        const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
+        const Status status = clear(page);
         if (status != Status::ok) {
+            lock.lock();
+            ++coming_;
+            lock.unlock();
             free(page);
             return status;
         }
     }
     return Status::ok;
+}
+
+std::optional<Status> PagePool::take_back(PageIndex page, std::uint64_t number) {
+    const auto is_its_own = [&] { return retired_[page].load() && retired_from_[page] == number; };
+    {
+        const std::lock_guard lock(mutex_);
+        if (!is_its_own()) return std::nullopt;
+        retired_[page].store(false);
+        --retired_pages_;
+    }
+    const Status status = clear(page);
+    if (status != Status::ok) retire(number, [page] { return std::optional(page); });
+    return status;
+}
+
+Status PagePool::clear(PageIndex page) {
+    return device_.clear(slab(page), offset_in_slab(page), page_size_);
+}
+
+Status PagePool::allocate(std::uint64_t bytes, Slab& slab) {
+    try {
+        return device_.allocate(bytes, provision_, slab);
+    } catch (const std::bad_alloc&) {  // not even for what describes a slab
+        return Status::no_space;
+    }
+}
+
+// One of those who were about to make something free has done so, or has failed. With the lock
+// held.
+void PagePool::came() {
+    --coming_;
+    came_.notify_all();
 }
 
 bool PagePool::take_free_page(PageIndex& page, bool& is_clear) {
@@ -166,6 +199,8 @@ void PagePool::free_if_unpinned(PageIndex page) {
         const std::lock_guard lock(mutex_);
         if (!retired_[page].load() || !pins_.none(page)) return;
         retired_[page].store(false);
+        --retired_pages_;
+        ++coming_;
     }
     free(page);
 }
@@ -177,6 +212,7 @@ void PagePool::free(PageIndex page) {
     {
         const std::lock_guard lock(mutex_);
         put_back(page, is_clear, dropped);
+        came();
         wake = provisioner_ != nullptr && can_prepare();
     }
     if (wake) provisioner_->wake();
@@ -210,10 +246,7 @@ bool PagePool::can_prepare() const {
 void PagePool::prepare() {
     std::unique_lock lock(mutex_);
     while (can_prepare()) {
-        preparing_ = true;
         const Status status = clear_pages_ != free_pages_ ? clear_a_page(lock) : add_slab(lock);
-        preparing_ = false;
-        prepared_.notify_all();
         if (status != Status::ok) return;  // who needs a page meets the same, and tells
     }
 }
@@ -222,11 +255,13 @@ Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
     PageIndex page = first_set(free_, 0, slab_count_ << slab_shift_);
     while (is_set(clear_, page)) page = first_set(free_, page + 1, slab_count_ << slab_shift_);
     take_out(page, false);
+    ++coming_;
     lock.unlock();
-    const Status status = device_.clear(slab(page), offset_in_slab(page), page_size_);
+    const Status status = clear(page);
     Slab dropped;
     lock.lock();
     put_back(page, status == Status::ok, dropped);
+    came();
     if (dropped.bytes != 0) {
         lock.unlock();
         device_.release(dropped);
@@ -258,6 +293,11 @@ void PagePool::drop_if_empty(std::uint32_t slab_number, Slab& dropped) {
 std::uint64_t PagePool::allocated_bytes() const {
     const std::lock_guard lock(mutex_);
     return allocated_pages_ * page_size_;
+}
+
+std::uint64_t PagePool::retired_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return retired_pages_ * page_size_;
 }
 
 }  // namespace gpunbd::storage

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace gpunbd::storage {
 
 class PagePool {
  public:
-    // `pages`: how many the export can map here at once.
+    // `pages`: how many the export can map here at once. There are never more, held or not.
     PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages, Provision provision);
     ~PagePool();
     PagePool(const PagePool&) = delete;
@@ -32,11 +33,28 @@ class PagePool {
     // A page that reads as zeroes, the caller's to map. Allocates or clears only where the
     // provisioner has not done so ahead, or there is none.
     Status take(PageIndex& page);
-    // The page is not mapped any more; it is free for reuse once nobody holds it.
-    void retire(PageIndex page) {
-        retired_[page].store(true);
+    // `unmap` takes the volume's page `number` out of the table and returns which of ours it was,
+    // or none. It is free for reuse once nobody holds it.
+    template <typename Unmap>
+    void retire(std::uint64_t number, Unmap unmap) {
+        PageIndex page = 0;
+        {
+            // So that no page is ever neither mapped nor retired nor free: take() counts on it.
+            const std::lock_guard lock(mutex_);
+            const std::optional<PageIndex> unmapped = unmap();
+            if (!unmapped) return;
+            page = *unmapped;
+            retired_from_[page] = number;
+            retired_[page].store(true);
+            ++retired_pages_;
+        }
         free_if_unpinned(page);
     }
+    // The page that was retired last from this number, if it is held still: cleared, and the
+    // caller's to map there again. Those who hold it see that number's contents change, as by any
+    // write. To be asked before take(): so a number never has more than one page, and who does not
+    // let go of pages takes none from others. none: it is free by now.
+    std::optional<Status> take_back(PageIndex page, std::uint64_t number);
 
     // Holds a page that the caller sees to be mapped still, after this returns. If it is not, it
     // may be anybody's by now: then the pin holds nothing and is to be taken back. Either the
@@ -55,6 +73,8 @@ class PagePool {
 
     Device& device() const { return device_; }
     std::uint64_t allocated_bytes() const;
+    // Not mapped any more, and still held.
+    std::uint64_t retired_bytes() const;
 
  private:
     static constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
@@ -63,7 +83,11 @@ class PagePool {
     using Bitmap = std::vector<std::uint64_t>;
 
     void free_if_unpinned(PageIndex page);
+    // After ++coming_.
     void free(PageIndex page);
+    Status clear(PageIndex page);
+    Status allocate(std::uint64_t bytes, Slab& slab);
+    void came();
     // With the lock held; `lock` is let go while the device is asked.
     Status add_slab(std::unique_lock<std::mutex>& lock);
     Status clear_a_page(std::unique_lock<std::mutex>& lock);
@@ -90,16 +114,18 @@ class PagePool {
     std::vector<std::uint32_t> pages_in_slab_;
     std::vector<std::uint32_t> free_in_slab_;
     std::vector<std::uint32_t> clear_in_slab_;
-    Bitmap free_;       // by page
-    Bitmap clear_;      // by page: a free page that reads as zeroes
-    Bitmap has_free_;   // by slab
-    Bitmap has_clear_;  // by slab
-    std::uint64_t allocated_pages_ = 0;
+    Bitmap free_;                              // by page
+    Bitmap clear_;                             // by page: a free page that reads as zeroes
+    Bitmap has_free_;                          // by slab
+    Bitmap has_clear_;                         // by slab
+    std::vector<std::uint64_t> retired_from_;  // by page: the number that it had
+    std::uint64_t retired_pages_ = 0;
+    std::uint64_t allocated_pages_ = 0;  // also those that the device is being asked for
     std::uint64_t free_pages_ = 0;
     std::uint64_t clear_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
-    bool preparing_ = false;  // the provisioner holds a page, or is about to bring a slab
-    std::condition_variable prepared_;
+    std::uint32_t coming_ = 0;  // pages and slabs that somebody is about to make free
+    std::condition_variable came_;
     std::unique_ptr<Provisioner> provisioner_;  // null: the device is quick enough without
 };
 

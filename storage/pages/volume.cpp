@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 namespace gpunbd::storage {
 
@@ -48,7 +49,7 @@ std::vector<Device*> Volume::devices() const {
 PageRef Volume::find(std::uint64_t page) const {
     const std::atomic<Entry>& slot = entries_[page];
     Entry entry = slot.load(std::memory_order_acquire);
-    while (entry != hole) {
+    while (!is_hole(entry)) {
         PagePool& pool = *pools_[pool_of(entry)];
         const PageIndex index = page_index_of(entry);
         pool.pin(index);
@@ -70,7 +71,7 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
     const std::uint32_t number = layout_.device_of(page);
     PagePool& pool = *pools_[number];
     PageIndex index = 0;
-    if (const Status status = pool.take(index); status != Status::ok) return status;
+    if (const Status status = give_page(page, pool, index); status != Status::ok) return status;
     pool.pin(index);
     out = PageRef(pool, index);
     mapped_pages_.fetch_add(1, std::memory_order_relaxed);
@@ -78,11 +79,25 @@ Status Volume::map(std::uint64_t page, PageRef& out) {
     return Status::ok;
 }
 
+Status Volume::give_page(std::uint64_t page, PagePool& pool, PageIndex& index) {
+    if (const Entry left = -entries_[page].load(); left > 0) {
+        index = page_index_of(left);
+        if (const auto status = pool.take_back(index, page)) return *status;
+    }
+    return pool.take(index);
+}
+
 void Volume::unmap(std::uint64_t page) {
-    const Entry entry = entries_[page].exchange(hole);
-    if (entry == hole) return;
-    mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-    pools_[pool_of(entry)]->retire(page_index_of(entry));
+    if (!mapped(page)) return;
+    std::atomic<Entry>& slot = entries_[page];
+    pools_[layout_.device_of(page)]->retire(page, [&]() -> std::optional<PageIndex> {
+        // Changed only here, under the pool's lock, and from a hole.
+        const Entry entry = slot.load();
+        if (is_hole(entry)) return std::nullopt;
+        slot.store(-entry);
+        mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
+        return page_index_of(entry);
+    });
 }
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
@@ -95,6 +110,12 @@ Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
         at = (page + 1) << page_shift_;
     }
     return {.mapped = first, .length = std::min(at, end) - offset};
+}
+
+std::uint64_t Volume::retired_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& pool : pools_) bytes += pool->retired_bytes();
+    return bytes;
 }
 
 std::uint64_t Volume::allocated_bytes() const {

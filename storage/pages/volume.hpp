@@ -48,10 +48,10 @@ class Volume {
     PageRef find(std::uint64_t page) const;
     // The same, but a hole is first given a page that reads as zeroes.
     Status map(std::uint64_t page, PageRef& out);
-    // Makes it a hole; the page is reused once nobody holds it.
+    // Makes it a hole; the page is reused once nobody holds it, but here at once.
     void unmap(std::uint64_t page);
     bool mapped(std::uint64_t page) const {
-        return entries_[page].load(std::memory_order_acquire) != hole;
+        return !is_hole(entries_[page].load(std::memory_order_acquire));
     }
 
     // The run of mapped pages, or of holes, that starts at `offset`; at most `length` bytes of it.
@@ -65,18 +65,24 @@ class Volume {
         return mapped_pages_.load(std::memory_order_relaxed) * options_.page_size;
     }
     std::uint64_t allocated_bytes() const;
+    // Of pages that were unmapped, and are held still.
+    std::uint64_t retired_bytes() const;
 
  private:
-    // An entry: 0 for a hole, else the pool's number in the upper 32 bits and page index + 1 below.
-    using Entry = std::uint64_t;
-    static constexpr Entry hole = 0;
+    // An entry: the pool's number in the upper 32 bits and page index + 1 below. Negative: a hole,
+    // which had that page, and others may hold it still. 0: a hole that never had one.
+    using Entry = std::int64_t;
     static Entry entry_of(std::uint32_t pool, PageIndex page) {
         return (Entry{pool} << 32) | (Entry{page} + 1);
     }
+    static bool is_hole(Entry entry) { return entry <= 0; }
     static std::uint32_t pool_of(Entry entry) { return static_cast<std::uint32_t>(entry >> 32); }
     static PageIndex page_index_of(Entry entry) { return static_cast<PageIndex>(entry) - 1; }
 
     Volume(const VolumeOptions& options, Layout layout, const std::vector<Device*>& devices);
+
+    // A page of `pool` that reads as zeroes, for the hole `page`.
+    Status give_page(std::uint64_t page, PagePool& pool, PageIndex& index);
 
     const VolumeOptions options_;
     const Layout layout_;

@@ -7,6 +7,7 @@ other, and again from the first, for as many rounds as asked for; what is report
 """
 
 import argparse
+import contextlib
 import ctypes
 import datetime
 import fnmatch
@@ -48,9 +49,14 @@ class Cell:
     size: int
     qd: int
     connections: int = 1  # of each direction
+    attack: str = ""  # what goes on beside it: a name of attack.py's; it has half of the span
 
     @property
     def name(self):
+        return self.name_alone + (f"-beside-{self.attack}" if self.attack else "")
+
+    @property
+    def name_alone(self):
         shape = f"{self.connections}+{self.connections}" if self.op == "rw" else self.connections
         times = f"x{shape}" if self.op == "rw" or self.connections > 1 else ""
         return f"{size_text(self.size)}-{self.op}-qd{self.qd}{times}"
@@ -87,13 +93,16 @@ GPU = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(4 * K
 SEVERAL_GPUS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
 SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
-SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP}
+# One reader that waits for each answer, alone and beside those who do others no good.
+ATTACKS = ("zeroes", "trims", "holes", "flush", "disconnect", "trickle", "stalled", "greedy")
+FAIRNESS = [Cell("read", 4 * KIB, 1)] + [Cell("read", 4 * KIB, 1, attack=each) for each in ATTACKS]
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS}
 
 
 def choose_cells(texts):
     """Sets, or patterns of cells' names: core; 4k-*; 1M-read-qd8x4; or any such name at all."""
     chosen = []
-    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS))
+    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS))
     for text in texts:
         if text in SETS:
             found = SETS[text]
@@ -170,8 +179,10 @@ BARS = [
     Bar("1M-*-qd8x12", CUDA, None, "mbps", 30_000, either=True),
     Bar("1M-*-qd8x12", CUDA, "sockets", "mbps", 0.95, either=True),
     Bar("*x16", STRIPE, CUDA, "mbps", 1.0),
+    Bar("*-beside-*", "gpunbd:*", "nbdkit", "p99_us", 1.0, most=True),
 ]
 OTHERS = ("nbdkit", "qemu-nbd", "sockets")
+FAIR_BAR = 5  # times the p99 of the same cell alone, beside an attack
 RW_BAR = 0.7  # of a direction beside the other, against the same direction alone
 
 
@@ -215,6 +226,8 @@ class Server:
             slug = re.sub(r"\W", "-", self.name) + f"-{attempt}"
             self.log = folder / f"{slug}.log"
             endpoint = str(folder / f"{slug}.sock") if transport == "unix" else free_port()
+            if transport == "unix":
+                Path(endpoint).unlink(missing_ok=True)  # of one that has ended early
             command = [str(part) for part in self.command(transport, endpoint, size, folder)]
             with open(self.log, "wb") as log:
                 self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
@@ -224,6 +237,7 @@ class Server:
                 where = (f"nbd+unix:///{self.export}?socket={endpoint}" if transport == "unix"
                          else f"nbd://127.0.0.1:{endpoint}/{self.export}")
                 self.uri = where
+                self.address = endpoint if transport == "unix" else f"127.0.0.1:{endpoint}"
                 return
             # The port may have been taken between choosing and binding it: once more.
             if transport == "unix" or "in use" not in self.log_tail():
@@ -395,14 +409,41 @@ def prefill(server, options):
               "--warmup", "0", "--seconds", "0.05"], server, "the prefill", 600)
 
 
+@contextlib.contextmanager
+def attacked(server, cell, options):
+    """While the server is attacked as the cell says."""
+    if not cell.attack or isinstance(server, Sockets):
+        yield
+        return
+    attacker = subprocess.Popen(
+        [sys.executable, "-B", ROOT / "tests" / "bench" / "attack.py", cell.attack,
+         server.address, server.export, str(options.span)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=die_with_parent)
+    try:
+        if attacker.stdout.readline() != "ready\n":
+            attacker.kill()
+            raise BenchError(f"the attack {cell.attack} on {server.name} failed: "
+                             f"{attacker.communicate()[1].strip()}")
+        yield
+    finally:
+        attacker.kill()
+        attacker.communicate()
+
+
 def measure(server, cell, transport, options):
+    with attacked(server, cell, options):
+        return measure_now(server, cell, transport, options)
+
+
+def measure_now(server, cell, transport, options):
     times = ["--seconds", str(options.seconds), "--warmup", str(options.warmup)]
     if isinstance(server, Sockets):
         command = [server.program, "--transport", transport, *cell.arguments(), *times]
     else:
         command = [options.nbdload, "--uri", server.uri, *cell.arguments(), *times,
-                   "--span", str(options.span), "--pattern", options.pattern,
-                   "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
+                   "--span", str(options.span // (2 if cell.attack else 1)),
+                   "--pattern", options.pattern, "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
     during = f"{cell.name} over {transport}"
     return run_json(command, server, during, options.seconds + options.warmup + 90)
 
@@ -444,6 +485,30 @@ class Comparison:
         os.replace(f"{path}.part", path)
 
 
+def revive(server, transport, options, folder):
+    """Others may not outlive an attack; that is told, and they are started anew."""
+    if isinstance(server, (Gpunbd, Sockets)) or server.process.poll() is None:
+        return
+    note(f"{server.name} ended after an attack ({server.process.returncode}); started anew")
+    server.stop()
+    server.start(transport, options.span, folder)
+    prefill(server, options)
+
+
+def measure_alive(server, cell, transport, options, folder):
+    for _ in range(5):
+        revive(server, transport, options, folder)
+        try:
+            return measure(server, cell, transport, options)
+        except BenchError as error:
+            if isinstance(server, (Gpunbd, Sockets)) or not cell.attack:
+                raise
+            if "not one request" in str(error):
+                break
+    note(f"{server.name} answers nobody beside {cell.attack}")
+    return {**dict.fromkeys(METRICS), "iops": 0}
+
+
 def compare(comparison, servers, cells, options, folder):
     total = len(cells) * len(servers) * len(options.transports) * options.rounds
     seconds = total * (options.seconds + options.warmup + 0.1)
@@ -457,12 +522,13 @@ def compare(comparison, servers, cells, options, folder):
                 rounds = {server.name: [] for server in servers}
                 for _ in range(options.rounds):
                     for server in servers:
-                        rounds[server.name].append(measure(server, cell, transport, options))
+                        rounds[server.name].append(
+                            measure_alive(server, cell, transport, options, folder))
                 for server in servers:
                     comparison.results.append({
                         "transport": transport, "cell": cell.name, "server": server.name,
                         "op": cell.op, "size": cell.size, "qd": cell.qd,
-                        "connections": cell.connections,
+                        "connections": cell.connections, "attack": cell.attack,
                         "median": median_of(rounds[server.name]), "rounds": rounds[server.name]})
                 comparison.save(options.json)
                 note(f"{transport} {cell.name}: " + ", ".join(
@@ -530,6 +596,15 @@ def bars(comparison):
                         "is": value / reference if against else value,
                         "met": value <= limit if bar.most else value >= limit,
                         "either": bar.either})
+        if result["attack"] and result["server"].startswith("gpunbd"):
+            name = Cell(result["op"], result["size"], result["qd"], result["connections"]).name
+            alone = comparison.find(result["transport"], name, result["server"])
+            if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:
+                times = result["median"]["p99_us"] / alone["p99_us"]
+                out.append({"transport": result["transport"], "cell": result["cell"],
+                            "server": result["server"], "against": name,
+                            "bar": f"p99 <= {FAIR_BAR:g}x of alone", "is": times,
+                            "met": times <= FAIR_BAR, "either": False})
         if result["op"] != "rw" or not result["server"].startswith("gpunbd"):
             continue
         for direction in ("read", "write"):
@@ -660,7 +735,7 @@ def parse_options():
     def words(text):
         return [word for word in text.split(",") if word]
 
-    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep) or names "
+    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness) or names "
                         "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--sweep", action="store_true", help="the cells that plot.py draws")
     parser.add_argument("--rounds", type=int, help="5; a sweep: 3")

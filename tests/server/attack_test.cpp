@@ -169,6 +169,50 @@ TEST_CASE("attack: who does not take its answers leaves the worker's memory to o
     }
 }
 
+// Each holds pages that are trimmed and written meanwhile, and the device has not one more.
+TEST_CASE("attack: readers that do not read bring no ENOSPC to those who write") {
+    for (const char* devices : {"h", "s"}) {
+        for (const auto provision : {storage::Provision::thin, storage::Provision::full}) {
+            CAPTURE(devices);
+            RigOptions options = attacked(devices);
+            options.capacity = options.size;
+            options.provision = provision;
+            Rig rig(options);
+            {
+                Client writer = rig.enter();
+                REQUIRE(writer.ask({CommandType::write, 0, 64 * page}).error == Error::none);
+                std::vector<Client> readers;
+                for (int i = 0; i != 3; ++i) {
+                    readers.push_back(rig.enter());
+                    for (int turn = 0; turn != 20; ++turn) {
+                        for (std::uint64_t at = 0; at != 64 * page; at += page) {
+                            readers.back().send({CommandType::read, at, page});
+                        }
+                    }
+                }
+                rig.let_run();
+                for (std::uint32_t round = 1; round != 6; ++round) {
+                    CHECK(writer.ask({CommandType::trim, 0, 64 * page}).error == Error::none);
+                    if (rig.options.devices == "h") {
+                        CHECK(rig.volume->retired_bytes() == 64 * page);
+                    }
+                    const Ask ask{CommandType::write, 0, 64 * page, 0, round};
+                    CHECK(writer.ask(ask).error == Error::none);
+                    CHECK(writer.ask({CommandType::read, 0, 64 * page}).data == payload_of(ask));
+                }
+                CHECK(rig.volume->allocated_bytes() == options.size);
+                CHECK(writer.ask({CommandType::trim, 0, 64 * page}).error == Error::none);
+                for (Client& reader : readers) {
+                    while (reader.unanswered() != 0) CHECK(reader.next()->error == Error::none);
+                }
+                rig.let_run();
+                CHECK(rig.volume->retired_bytes() == 0);
+            }
+            rig.check_clean();
+        }
+    }
+}
+
 std::uint64_t budget_used(Rig& rig) {
     return rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); });
 }

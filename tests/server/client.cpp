@@ -84,7 +84,16 @@ Bytes handshake_bytes(const Handshake& handshake) {
 }
 
 Client::Client(Client&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), handshake_(std::move(other.handshake_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      handshake_(std::move(other.handshake_)),
+      last_cookie_(other.last_cookie_),
+      pending_(std::move(other.pending_)),
+      kept_(std::move(other.kept_)),
+      received_(std::move(other.received_)),
+      used_(other.used_),
+      ended_(other.ended_),
+      ended_within_(other.ended_within_),
+      together_(other.together_) {}
 
 Client::~Client() { close(); }
 

@@ -29,6 +29,7 @@ class Counting final : public spdlog::sinks::base_sink<std::mutex> {
 }  // namespace
 
 std::size_t logged_errors() { return errors; }
+void forget_logged_errors() { errors = 0; }
 
 }  // namespace gpunbd::server::test
 

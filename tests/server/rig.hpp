@@ -28,6 +28,7 @@ struct RigOptions {
     std::uint64_t page_size = 32 * kib;
     std::uint64_t size = 8 * 32 * kib + 5000;
     std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
+    storage::Provision provision = storage::Provision::thin;
     storage::ChannelOptions channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 32 * kib};
     SessionLimits limits = {};
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
@@ -80,7 +81,9 @@ class Rig {
         return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });
     }
 
-    // Every session has ended, and then: no staging memory is lent, nothing is under way.
+    // Every session has ended.
+    void wait_until_left();
+    // That, and then: no staging memory is lent, nothing is under way.
     void check_over();
     // That, and every page can be had again. Forgets the volume's contents.
     void check_clean();
@@ -117,5 +120,6 @@ class Model {
 
 // How many lines of level error were logged: each is an exception at the top of a session.
 std::size_t logged_errors();
+void forget_logged_errors();
 
 }  // namespace gpunbd::server::test

@@ -4,7 +4,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
+#include <atomic>
+#include <utility>
 
 #include "storage/devices/host/host_device.hpp"
 
@@ -14,9 +15,13 @@ namespace {
 
 constexpr std::uint64_t stored = 256 << 10;  // bytes; longer ranges are zeroed by remapping
 
+// Others may look on: who holds a page while it is taken back.
 void zero(std::byte* at, std::uint64_t bytes) {
     if (bytes <= stored) {
-        std::memset(at, 0, bytes);
+        for (std::uint64_t i = 0; i != bytes; i += 8) {
+            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at + i))
+                .store(0, std::memory_order_relaxed);
+        }
     } else {
         REQUIRE(::madvise(at, bytes, MADV_DONTNEED) == 0);
     }
@@ -43,12 +48,15 @@ Status MemoryDevice::allocate(std::uint64_t bytes, Provision provision, Slab& ou
     const std::lock_guard lock(mutex_);
     CHECK(bytes != 0);
     if (used_ + bytes > capacity_) return Status::no_space;
+    std::map<std::byte*, std::uint64_t> one{{nullptr, bytes}};  // what can fail comes first
     void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REQUIRE(mapped != MAP_FAILED);
     auto* const base = static_cast<std::byte*>(mapped);
     used_ += bytes;
-    slabs_[base] = bytes;
+    auto node = one.extract(one.begin());
+    node.key() = base;
+    slabs_.insert(std::move(node));
     out = {.cpu = base,
            .address = reinterpret_cast<std::uintptr_t>(base),
            .bytes = bytes,

@@ -63,6 +63,7 @@ void Rig::check_idle(Channels& of) {
 void Rig::check_pages() {
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
     CHECK(volume->mapped_bytes() == 0);
+    CHECK(volume->retired_bytes() == 0);  // nobody holds a page
     for (MemoryDevice* const memory : memories) CHECK(memory->slabs() <= 1);
     script.allocations_until_failure = FaultScript::never;
     for (std::uint64_t page = 0; page != pages(); ++page) {
@@ -72,7 +73,6 @@ void Rig::check_pages() {
         REQUIRE(*at == std::byte{0});
         REQUIRE(std::memcmp(at, at + 1, options.page_size - 1) == 0);
     }
-    // A page that somebody still held would need another in its place.
     CHECK(volume->allocated_bytes() == pages() * options.page_size);
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
 }

@@ -7,9 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <limits>
-#include <string>
+#include <memory>
+
+#include "storage/devices/host/promised_memory.hpp"
+#include "storage/devices/host/system_memory.hpp"
 
 namespace gpunbd::storage {
 
@@ -18,24 +19,9 @@ namespace {
 constexpr std::uint64_t default_reserve = 512 << 20;  // bytes
 constexpr std::uint64_t huge_page = 2 << 20;          // bytes
 constexpr std::uint64_t zeroed_per_poll = 4 << 20;    // bytes: other clients get their turn
-
-// A line of /proc/meminfo, in bytes; 0 where it cannot be read.
-std::uint64_t meminfo(const std::string& key) {
-    std::ifstream file("/proc/meminfo");
-    std::string name;
-    std::uint64_t kib = 0;
-    for (std::string rest; file >> name >> kib && std::getline(file, rest);) {
-        if (name == key + ":") return kib * 1024;
-    }
-    return 0;
-}
-
-// What a control group lets this process have, or no limit (cgroup v2).
-std::uint64_t cgroup_limit() {
-    std::ifstream file("/sys/fs/cgroup/memory.max");
-    std::uint64_t bytes = 0;
-    return file >> bytes ? bytes : std::numeric_limits<std::uint64_t>::max();
-}
+// Promises looked at before an allocation is refused: there may be thousands of them, and clients
+// who are refused come again.
+constexpr std::size_t looks_per_refusal = 64;
 
 class HostChannel final : public Channel {
  public:
@@ -58,11 +44,12 @@ class HostChannel final : public Channel {
 
 class HostDevice final : public Device {
  public:
-    HostDevice(std::uint32_t number, const HostDeviceOptions& options) : Device(number) {
+    HostDevice(std::uint32_t number, const HostDeviceOptions& options)
+        : Device(number), system_(options.root) {
         info_.id = "host";
         info_.name = "host memory";
         info_.access = "received into and sent from in place";
-        info_.total = std::min(meminfo("MemTotal"), cgroup_limit());
+        info_.total = system_.total();
         info_.reserve = options.reserve.value_or(default_reserve);
         // Within a control group the rest of the machine is not for us, however much of it is free.
         capacity_ = std::min(options.capacity.value_or(info_.total), info_.total);
@@ -71,46 +58,43 @@ class HostDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
 
     std::uint64_t available() const override {
+        for (std::size_t left = promised_.promises(); left != 0; --left) promised_.look();
         const std::uint64_t allocated = allocated_.load(std::memory_order_relaxed);
         const std::uint64_t own = capacity_ > allocated ? capacity_ - allocated : 0;
-        const std::uint64_t free = meminfo("MemAvailable");
-        return std::min(own, free > info_.reserve ? free - info_.reserve : 0);
+        const std::uint64_t free = beyond_reserve();
+        return std::min(own, free - std::min(free, promised_.owed()));
     }
 
     Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override {
-        if (!charge(bytes)) return Status::no_space;
-        // Aligned to huge pages: map more, and give the edges back.
-        const std::size_t extra = bytes >= huge_page ? huge_page : 0;
-        void* const mapped = ::mmap(nullptr, bytes + extra, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mapped == MAP_FAILED) {
-            allocated_.fetch_sub(bytes);
+        auto promise = std::make_unique<PromisedMemory::Promise>();
+        if (!charge(*promise, bytes)) return Status::no_space;
+        std::byte* const base = map(bytes);
+        if (base == nullptr) {
+            discharge(*promise);
             return Status::no_space;
         }
-        auto* base = static_cast<std::byte*>(mapped);
-        if (extra != 0) {
-            const std::size_t head = -reinterpret_cast<std::uintptr_t>(base) & (huge_page - 1);
-            if (head != 0) ::munmap(base, head);
-            if (head != extra) ::munmap(base + head + bytes, extra - head);
-            base += head;
-            ::madvise(base, bytes, MADV_HUGEPAGE);
+        if (provision == Provision::full) {
+            if (::madvise(base, bytes, MADV_POPULATE_WRITE) == 0) {
+                promised_.kept(*promise);
+            } else if (errno != EINVAL) {  // EINVAL: a kernel before 5.14
+                ::munmap(base, bytes);
+                discharge(*promise);
+                return Status::no_space;
+            }
         }
-        if (provision == Provision::full && ::madvise(base, bytes, MADV_POPULATE_WRITE) != 0 &&
-            errno != EINVAL) {  // EINVAL: a kernel before 5.14
-            ::munmap(base, bytes);
-            allocated_.fetch_sub(bytes);
-            return Status::no_space;
-        }
+        promised_.mapped(*promise, base);
         out = {.cpu = base,
                .address = reinterpret_cast<std::uintptr_t>(base),
                .bytes = bytes,
+               .handle = reinterpret_cast<std::uintptr_t>(promise.release()),
                .resident = provision == Provision::full};
         return Status::ok;
     }
 
     void release(Slab& slab) noexcept override {
+        const std::unique_ptr<PromisedMemory::Promise> promise(&promise_of(slab));
         ::munmap(slab.cpu, slab.bytes);
-        allocated_.fetch_sub(slab.bytes);
+        discharge(*promise);
         slab = Slab{};
     }
 
@@ -120,7 +104,9 @@ class HostDevice final : public Device {
     }
 
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return !slab.resident && ::madvise(slab.cpu + offset, bytes, MADV_DONTNEED) == 0;
+        if (slab.resident || ::madvise(slab.cpu + offset, bytes, MADV_DONTNEED) != 0) return false;
+        promised_.discarded(promise_of(slab), bytes);
+        return true;
     }
 
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
@@ -128,19 +114,59 @@ class HostDevice final : public Device {
     }
 
  private:
-    // The system would promise more than it has (overcommit) and kill us later: ask first.
-    bool charge(std::uint64_t bytes) {
-        if (allocated_.fetch_add(bytes) + bytes <= capacity_ &&
-            meminfo("MemAvailable") >= bytes + info_.reserve) {
+    static PromisedMemory::Promise& promise_of(const Slab& slab) {
+        return *reinterpret_cast<PromisedMemory::Promise*>(slab.handle);
+    }
+
+    // Aligned to huge pages: maps more, and gives the edges back. Null: the system refuses.
+    static std::byte* map(std::uint64_t bytes) {
+        const std::size_t extra = bytes >= huge_page ? huge_page : 0;
+        void* const mapped = ::mmap(nullptr, bytes + extra, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapped == MAP_FAILED) return nullptr;
+        auto* base = static_cast<std::byte*>(mapped);
+        if (extra != 0) {
+            const std::size_t head = -reinterpret_cast<std::uintptr_t>(base) & (huge_page - 1);
+            if (head != 0) ::munmap(base, head);
+            if (head != extra) ::munmap(base + head + bytes, extra - head);
+            base += head;
+            ::madvise(base, bytes, MADV_HUGEPAGE);
+        }
+        return base;
+    }
+
+    std::uint64_t beyond_reserve() const {
+        const std::uint64_t free = system_.available();
+        return free - std::min(free, info_.reserve);
+    }
+
+    // The system itself would promise more than it has (overcommit) and kill us later.
+    bool charge(PromisedMemory::Promise& promise, std::uint64_t bytes) {
+        if (allocated_.fetch_add(bytes) + bytes <= capacity_ && promise_memory(promise, bytes)) {
             return true;
         }
         allocated_.fetch_sub(bytes);
         return false;
     }
+    void discharge(PromisedMemory::Promise& promise) noexcept {
+        allocated_.fetch_sub(promise.bytes);
+        promised_.drop(promise);
+    }
+
+    bool promise_memory(PromisedMemory::Promise& promise, std::uint64_t bytes) {
+        const std::uint64_t free = beyond_reserve();
+        if (promised_.make(promise, bytes, free)) return true;
+        std::size_t left = std::min(promised_.promises(), looks_per_refusal);
+        for (; left != 0 && promised_.owed() + bytes > free; --left) promised_.look();
+        // What has been given since is owed no more, nor is it free.
+        return promised_.make(promise, bytes, beyond_reserve());
+    }
 
     DeviceInfo info_;
     std::uint64_t capacity_ = 0;
     std::atomic<std::uint64_t> allocated_{0};
+    const SystemMemory system_;
+    mutable PromisedMemory promised_;  // looking is no change
 };
 
 }  // namespace

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -13,7 +16,10 @@
 namespace gpunbd::storage::test {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t gib = 1 << 30;
 
 std::unique_ptr<Device> host(std::uint64_t capacity) {
     return open_host_device(0, {.reserve = 0, .capacity = capacity});
@@ -71,6 +77,96 @@ TEST_CASE("host device: capacity counts to the byte") {
     CHECK(device->available() == mib - 1);
     CHECK(device->allocate(mib, Provision::thin, slab) == Status::no_space);
     CHECK(device->available() == mib - 1);
+}
+
+// A machine that has as much available as is said.
+class Machine {
+ public:
+    Machine() {
+        REQUIRE(::mkdtemp(path_) != nullptr);
+        fs::create_directories(fs::path(path_) / "proc/self");
+    }
+    ~Machine() { fs::remove_all(path_); }
+    Machine(const Machine&) = delete;
+    Machine& operator=(const Machine&) = delete;
+
+    void set_available(std::uint64_t bytes) {
+        std::ofstream(fs::path(path_) / "proc/meminfo")
+            << "MemTotal: " << gib / 1024 << " kB\nMemAvailable: " << bytes / 1024 << " kB\n";
+    }
+    std::unique_ptr<Device> host(std::uint64_t reserve = 0) const {
+        return open_host_device(0, {.reserve = reserve, .capacity = {}, .root = path_});
+    }
+
+ private:
+    char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
+};
+
+// Memory is gone only once it is touched: what has been promised of it must not be promised again.
+TEST_CASE("host device: what has been promised is not there for others, touched or not") {
+    Machine machine;
+    machine.set_available(100 * mib);
+    const auto device = machine.host(20 * mib);
+    Slab first;
+    Slab second;
+    Slab refused;
+    CHECK(device->available() == 80 * mib);
+    REQUIRE(device->allocate(64 * mib, Provision::thin, first) == Status::ok);
+    CHECK(device->available() == 16 * mib);
+    CHECK(device->allocate(16 * mib + 4096, Provision::thin, refused) == Status::no_space);
+    CHECK(device->allocate(32 * mib, Provision::full, refused) == Status::no_space);
+    // Once it is touched it is gone from what the machine has available, and not owed any more.
+    std::memset(first.cpu, 1, 40 * mib);
+    CHECK(device->available() == 56 * mib);
+    machine.set_available(60 * mib);
+    CHECK(device->available() == 16 * mib);
+    CHECK(device->allocate(16 * mib + 4096, Provision::thin, refused) == Status::no_space);
+    REQUIRE(device->allocate(16 * mib, Provision::thin, second) == Status::ok);
+    CHECK(device->available() == 0);
+    // What was given back is owed again.
+    REQUIRE(device->discard(first, 0, 10 * mib));
+    machine.set_available(70 * mib);
+    CHECK(device->available() == 0);
+    // And what has only been read was never given.
+    CHECK(zeroes(second.cpu, 16 * mib));
+    CHECK(device->available() == 0);
+    device->release(second);
+    CHECK(device->available() == 16 * mib);
+    // 30 MiB of it go back.
+    device->release(first);
+    machine.set_available(100 * mib);
+    CHECK(device->available() == 80 * mib);
+}
+
+TEST_CASE("host device: what is resident from the start is owed to nobody") {
+    Machine machine;
+    machine.set_available(100 * mib);
+    const auto device = machine.host();
+    Slab slab;
+    REQUIRE(device->allocate(32 * mib, Provision::full, slab) == Status::ok);
+    machine.set_available(68 * mib);
+    CHECK(device->available() == 68 * mib);
+    device->release(slab);
+}
+
+// More than are looked at for one allocation, and each has been touched since it was promised.
+TEST_CASE("host device: promises are looked at in turn, so that none is refused for long") {
+    constexpr std::uint64_t count = 200;
+    Machine machine;
+    machine.set_available(count * 2 * mib);
+    const auto device = machine.host();
+    std::vector<Slab> slabs(count);
+    for (Slab& slab : slabs) {
+        REQUIRE(device->allocate(mib, Provision::thin, slab) == Status::ok);
+    }
+    for (const Slab& slab : slabs) std::memset(slab.cpu, 1, mib);
+    machine.set_available(10 * mib);
+    Slab one;
+    int refused = 0;
+    while (device->allocate(mib, Provision::thin, one) != Status::ok) ++refused;
+    CHECK(refused <= 3);
+    device->release(one);
+    for (Slab& slab : slabs) device->release(slab);
 }
 
 TEST_CASE("host device: the reserve is left alone") {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -41,6 +42,10 @@ struct Places {
     explicit Places(std::uint64_t page_size) : at{0, 8, page_size / 2, page_size - 8} {}
     std::uint64_t at[4];
 };
+
+void retire(PagePool& pool, PageIndex page, std::uint64_t number = 0) {
+    pool.retire(number, [page] { return std::optional(page); });
+}
 
 std::byte* memory_of(const PagePool& pool, PageIndex page) {
     return pool.slab(page).cpu + pool.offset_in_slab(page);
@@ -114,7 +119,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                             const PageIndex page = at->first;
                             mine.mapped = false;
                             if (mine.pins == 0) owned.erase(at);
-                            pool.retire(page);
+                            retire(pool, page);
                         } else {
                             const PageIndex page = at->first;
                             if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
@@ -134,7 +139,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                     }
                     for (const auto& [page, mine] : owned) {
                         REQUIRE(holds(pool, page, page_size, mine.stamp));
-                        if (mine.mapped) pool.retire(page);
+                        if (mine.mapped) retire(pool, page);
                         for (std::uint32_t i = 0; i != mine.pins; ++i) pool.unpin(page);
                     }
                     if (!full) CHECK(device.slabs() <= 1);
@@ -165,11 +170,11 @@ TEST_CASE("page pool: every page of what the device has can be had, whatever the
                 PageIndex page = 0;
                 CHECK(pool.take(page) == Status::no_space);
                 // One back, one to be had.
-                pool.retire(*pages.begin());
+                retire(pool, *pages.begin());
                 REQUIRE(pool.take(page) == Status::ok);
                 CHECK(page == *pages.begin());
                 CHECK(holds(pool, page, page_size, 0));
-                for (const PageIndex each : pages) pool.retire(each);
+                for (const PageIndex each : pages) retire(pool, each);
             }
         }
     }
@@ -191,26 +196,61 @@ TEST_CASE("page pool: an export with no share of a device takes none of it") {
     CHECK(pool.allocated_bytes() == 0);
 }
 
-// Pages that were unmapped while somebody sends them are nobody's to reuse.
-TEST_CASE("page pool: as many pages again can be had while the first are still held") {
+TEST_CASE("page pool: there is an end at its own size, whatever the device has") {
     for (const Geometry& geometry : geometries) {
         CAPTURE(geometry.name);
         MemoryDevice device(0, {});
         PagePool pool(device, geometry.page_size, geometry.pages, Provision::thin);
         std::set<PageIndex> pages;
-        for (std::uint64_t i = 0; i != 2 * geometry.pages; ++i) {
-            PageIndex page = 0;
-            REQUIRE(pool.take(page) == Status::ok);
-            REQUIRE(pages.insert(page).second);
-        }
-        // And then there is an end, whatever the device has.
         PageIndex page = 0;
-        std::uint64_t more = 0;
-        for (; pool.take(page) == Status::ok; ++more) REQUIRE(pages.insert(page).second);
-        CHECK(more <= 3 * geometry.pages);
-        CHECK(pool.allocated_bytes() == device.used());
-        for (const PageIndex each : pages) pool.retire(each);
+        while (pool.take(page) == Status::ok) REQUIRE(pages.insert(page).second);
+        CHECK(pages.size() == geometry.pages);
+        CHECK(device.used() == geometry.pages * geometry.page_size);
+        for (const PageIndex each : pages) retire(pool, each);
         CHECK(device.slabs() <= 1);
+    }
+}
+
+TEST_CASE("page pool: a page that is held still can be had back by the number that it had") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    for (const bool discards : {true, false}) {
+        MemoryDevice device(0, {.capacity = 2 * page_size, .discards = discards});
+        PagePool pool(device, page_size, 2, Provision::thin);
+        PageIndex first = 0;
+        PageIndex second = 0;
+        REQUIRE(pool.take(first) == Status::ok);
+        REQUIRE(pool.take(second) == Status::ok);
+        stamp(pool, first, page_size, 1);
+        pool.pin(first);
+        CHECK_FALSE(pool.take_back(first, 7).has_value());  // it has not been retired
+        retire(pool, first, 7);
+        CHECK(pool.retired_bytes() == page_size);
+        CHECK(holds(pool, first, page_size, 1));
+        CHECK_FALSE(pool.take_back(first, 8).has_value());
+        CHECK(pool.take_back(first, 7) == Status::ok);
+        CHECK(pool.retired_bytes() == 0);
+        CHECK(holds(pool, first, page_size, 0));
+        CHECK_FALSE(pool.take_back(first, 7).has_value());
+        // It is not freed by who let go of it, and is by who retires it again.
+        pool.unpin(first);
+        PageIndex other = 0;
+        CHECK(pool.take(other) == Status::no_space);
+        stamp(pool, first, page_size, 2);
+        retire(pool, first, 7);
+        CHECK(pool.retired_bytes() == 0);
+        CHECK_FALSE(pool.take_back(first, 7).has_value());
+        REQUIRE(pool.take(other) == Status::ok);
+        CHECK(other == first);
+        CHECK(holds(pool, first, page_size, 0));
+        // What cannot be cleared stays as it was: held, and nobody's.
+        pool.pin(first);
+        retire(pool, first, 9);
+        device.clears_fail = true;
+        CHECK(pool.take_back(first, 9) == Status::io_error);
+        CHECK(pool.retired_bytes() == page_size);
+        pool.unpin(first);
+        CHECK(pool.retired_bytes() == 0);
+        retire(pool, second);
     }
 }
 
@@ -221,13 +261,13 @@ TEST_CASE("page pool: a page is cleared at most once, and only if it was written
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == 0);
-        pool.retire(page);
+        retire(pool, page);
         // Clear pages are preferred.
         for (int i = 0; i != 7; ++i) REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == 0);
         REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == (discards ? 0 : 1));
-        for (PageIndex each = 0; each != 8; ++each) pool.retire(each);
+        for (PageIndex each = 0; each != 8; ++each) retire(pool, each);
     }
 }
 
@@ -237,14 +277,14 @@ TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     stamp(pool, page, 64 * kib, 1);
-    pool.retire(page);
+    retire(pool, page);
     device.clears_fail = true;
     CHECK(pool.take(page) == Status::io_error);
     CHECK(pool.take(page) == Status::io_error);
     device.clears_fail = false;
     REQUIRE(pool.take(page) == Status::ok);
     CHECK(holds(pool, page, 64 * kib, 0));
-    pool.retire(page);
+    retire(pool, page);
 }
 
 TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
@@ -254,12 +294,12 @@ TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
     REQUIRE(pool.take(page) == Status::ok);
     const std::byte* const first = memory_of(pool, page);
     for (int i = 0; i != 10; ++i) {
-        pool.retire(page);
+        retire(pool, page);
         REQUIRE(device.slabs() == 1);
         REQUIRE(pool.take(page) == Status::ok);
         REQUIRE(memory_of(pool, page) == first);
     }
-    pool.retire(page);
+    retire(pool, page);
 }
 
 // What another thread does in its own time.
@@ -280,7 +320,7 @@ TEST_CASE("page pool: a provisioner allocates before the last page is gone, but 
         for (int i = 17; i != 40; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
         CHECK(pool.allocated_bytes() == 40 * 2 * mib);
         CHECK(device.used() == 40 * 2 * mib);
-        for (const PageIndex page : pages) pool.retire(page);
+        for (const PageIndex page : pages) retire(pool, page);
     }
     CHECK(device.used() == 0);
 }
@@ -294,7 +334,7 @@ TEST_CASE("page pool: a provisioner clears what was given back") {
         for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
         for (int i = 0; i != 10; ++i) {
             stamp(pool, pages[i], 2 * mib, 1);
-            pool.retire(pages[i]);
+            retire(pool, pages[i]);
         }
         CHECK(comes_true([&] { return device.clears == 10; }));
         for (int i = 0; i != 10; ++i) {
@@ -302,7 +342,7 @@ TEST_CASE("page pool: a provisioner clears what was given back") {
             CHECK(holds(pool, pages[i], 2 * mib, 0));
         }
         CHECK(device.clears == 10);
-        for (const PageIndex page : pages) pool.retire(page);
+        for (const PageIndex page : pages) retire(pool, page);
     }
 }
 
@@ -312,13 +352,13 @@ TEST_CASE("page pool: a provisioner that fails leaves it to those who need a pag
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     device.clears_fail = true;
-    pool.retire(page);
+    retire(pool, page);
     CHECK(comes_true([&] { return device.clears == 1; }));
     CHECK(pool.take(page) == Status::io_error);
     device.clears_fail = false;
     REQUIRE(pool.take(page) == Status::ok);
     CHECK(holds(pool, page, 2 * mib, 0));
-    pool.retire(page);
+    retire(pool, page);
 }
 
 TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it") {
@@ -330,7 +370,7 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
     stamp(pool, page, page_size, 1);
     PageIndex other = 0;
     pool.pin(page);
-    pool.retire(page);
+    retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
     // Pinned by a thread, let go by another: the counts of both are needed.
     std::thread([&] { pool.pin(page); }).join();
@@ -346,12 +386,12 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
     CHECK(pool.take(other) == Status::no_space);
     // Not even when the owner retires it in between: the last of them frees it, once.
     pool.pin(page);
-    pool.retire(page);
+    retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
     pool.unpin(page);
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(pool.take(page) == Status::no_space);
-    pool.retire(other);
+    retire(pool, other);
 }
 
 TEST_CASE("page reference: moves, resets, and lets go once") {
@@ -364,13 +404,13 @@ TEST_CASE("page reference: moves, resets, and lets go once") {
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
         pool.pin(page);
-        pool.retire(page);
+        retire(pool, page);
         return PageRef(pool, page);
     };
     const auto is_free = [](PagePool& pool) {
         PageIndex page = 0;
         const bool taken = pool.take(page) == Status::ok;
-        if (taken) pool.retire(page);
+        if (taken) retire(pool, page);
         return taken;
     };
     PageRef a = held(first);

@@ -224,12 +224,14 @@ TEST_CASE("transfers: on a device in place, payload goes to the page and comes f
     REQUIRE(read.next(piece));
     CHECK(piece.data == rig.volume->find(1).cpu());
     CHECK_FALSE(read.next(piece));
-    // Lent, it is nobody else's: not even when it has gone from the volume.
+    // Lent, it is nobody else's, even when it has gone from the volume; its own number's it is.
     const std::byte* const held = piece.data;
     rig.volume->unmap(1);
     PageRef other;
-    REQUIRE(rig.volume->map(1, other) == Status::ok);
+    REQUIRE(rig.volume->map(2, other) == Status::ok);
     CHECK(other.cpu() != held);
+    REQUIRE(rig.volume->map(1, other) == Status::ok);
+    CHECK(other.cpu() == held);
     other.reset();
     read.give_back();
     read.give_back();

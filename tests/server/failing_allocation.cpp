@@ -1,0 +1,103 @@
+#include "failing_allocation.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+
+namespace gpunbd::server::test::failing_allocation {
+
+namespace {
+
+thread_local constinit bool takes_part = false;
+std::atomic<bool> armed{false};
+std::atomic<std::int64_t> made{0};
+std::int64_t to_fail = 0;
+
+bool fails() {
+    if (!takes_part || !armed.load(std::memory_order_acquire)) return false;
+    return ++made == to_fail;
+}
+
+void* allocate(std::size_t bytes) noexcept {
+    return fails() ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
+}
+
+void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    void* memory = nullptr;
+    const std::size_t aligned = std::max(alignment, sizeof(void*));
+    return fails() || ::posix_memalign(&memory, aligned, bytes) != 0 ? nullptr : memory;
+}
+
+void* or_throw(void* memory) {
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+std::size_t number_of(std::align_val_t alignment) { return static_cast<std::size_t>(alignment); }
+
+}  // namespace
+
+void take_part() { takes_part = true; }
+
+void arm(std::int64_t number) {
+    made = 0;
+    to_fail = number;
+    armed.store(true, std::memory_order_release);
+}
+
+bool disarm() {
+    armed = false;
+    return made >= to_fail;
+}
+
+}  // namespace gpunbd::server::test::failing_allocation
+
+namespace fa = gpunbd::server::test::failing_allocation;
+
+// NOLINTBEGIN: replacing them is the point, and their signatures are not ours
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+    void* const memory = fa::allocate(bytes, alignment);
+    if (memory == nullptr) errno = ENOMEM;
+    return memory;
+}
+
+void* operator new(std::size_t bytes) { return fa::or_throw(fa::allocate(bytes)); }
+void* operator new[](std::size_t bytes) { return fa::or_throw(fa::allocate(bytes)); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    return fa::allocate(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+    return fa::allocate(bytes);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return fa::or_throw(fa::allocate(bytes, fa::number_of(alignment)));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+    return fa::or_throw(fa::allocate(bytes, fa::number_of(alignment)));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return fa::allocate(bytes, fa::number_of(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                     const std::nothrow_t&) noexcept {
+    return fa::allocate(bytes, fa::number_of(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+    std::free(memory);
+}
+// NOLINTEND

@@ -1,0 +1,77 @@
+// The happy script, replayed with each allocation of the worker failing in turn: at worst the
+// connection ends, and nothing that it held is lost.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "failing_allocation.hpp"
+#include "happy_script.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+enum class Ending { disconnect, drain };
+
+// As far as it gets. What is answered has to be right.
+void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
+    Client client = rig.connect({.structured = variant.structured});
+    if (client.shake_hands() != 0) return;
+    for (const Ask& ask : happy_script(variant.structured)) {
+        const auto answer = client.answer_or_end(client.send(ask));
+        const bool succeeded = answer && answer->error == Error::none;
+        model.apply(ask, succeeded);
+        if (!answer) return;
+        if (succeeded && ask.type == CommandType::read) model.check(ask, *answer);
+    }
+    if (ending == Ending::disconnect) client.send({CommandType::disc});
+    if (ending == Ending::drain) rig.drain();
+    CHECK_FALSE(client.next().has_value());
+}
+
+// false: nothing has failed any more.
+bool replay(const Variant& variant, std::int64_t number, Ending ending) {
+    CAPTURE(number);
+    RigOptions options{.devices = variant.devices};
+    Rig rig(options);
+    Model model(options.size);
+    rig.on_worker([] { failing_allocation::take_part(); });
+    failing_allocation::arm(number);
+    play(rig, variant, model, ending);
+    rig.wait_until_left();
+    const bool failed = failing_allocation::disarm();
+    {
+        Client fresh = rig.enter({.structured = variant.structured});
+        const Ask all{CommandType::read, 0, static_cast<std::uint32_t>(options.size)};
+        model.check(all, fresh.ask(all));
+        const Ask write{CommandType::write, 100, 3 * page, 0, 9};
+        REQUIRE(fresh.ask(write).error == Error::none);
+        model.apply(write, true);
+        model.check(all, fresh.ask(all));
+    }
+    rig.wait_until_left();
+    CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
+    CHECK(rig.on_worker_with([](WorkerContext& its) { return its.scheduler.working(); }) == 0);
+    forget_logged_errors();  // what has failed was to be told
+    rig.check_clean();
+    return failed;
+}
+
+void replay_all(const Variant& variant, Ending ending) {
+    CAPTURE(variant.name);
+    std::int64_t number = 1;
+    while (replay(variant, number, ending)) ++number;
+    CHECK(number > 50);  // else they are not counted
+}
+
+TEST_CASE("no memory: each allocation fails once, and the server goes on") {
+    for (const Variant& variant : variants) replay_all(variant, Ending::disconnect);
+}
+
+TEST_CASE("no memory: each allocation fails once, and the server ends its connections") {
+    replay_all(variants[0], Ending::drain);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

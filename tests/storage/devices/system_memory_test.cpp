@@ -1,0 +1,157 @@
+#include "storage/devices/host/system_memory.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace gpunbd::storage::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t mib = 1 << 20;
+
+struct File {
+    const char* path;
+    std::string text;
+};
+
+// What /proc and /sys may look like, in a folder of its own.
+class Tree {
+ public:
+    explicit Tree(const std::vector<File>& files) {
+        REQUIRE(::mkdtemp(path_) != nullptr);
+        write(
+            {"proc/meminfo",
+             "MemTotal:       1048576 kB\nMemFree:         1024 kB\nMemAvailable:   819200 kB\n"});
+        for (const File& file : files) write(file);
+    }
+    ~Tree() { fs::remove_all(path_); }
+    Tree(const Tree&) = delete;
+    Tree& operator=(const Tree&) = delete;
+    const char* path() const { return path_; }
+
+ private:
+    void write(const File& file) const {
+        const fs::path path = fs::path(path_) / file.path;
+        fs::create_directories(path.parent_path());
+        std::ofstream(path) << file.text;
+    }
+    char path_[32] = "/tmp/gpunbd-tree-XXXXXX";
+};
+
+std::string bytes(std::uint64_t number) { return std::to_string(number) + "\n"; }
+
+const std::string outside = "12:cpu,cpuacct:/\n0::/system.slice/gpunbd.service\n";
+
+TEST_CASE("system memory: the machine's, and what the control groups leave of it") {
+    const struct {
+        const char* name;
+        std::vector<File> files;
+        std::uint64_t total, available;  // MiB
+    } rows[] = {
+        {"no control groups", {}, 1024, 800},
+        {"a group without a limit",
+         {{"proc/self/cgroup", outside},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", "max\n"},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(500 * mib)}},
+         1024,
+         800},
+        {"a service's own limit (MemoryMax=)",
+         {{"proc/self/cgroup", outside},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
+         300,
+         200},
+        {"where it is slowed down (MemoryHigh=) is a limit, too",
+         {{"proc/self/cgroup", outside},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.high", bytes(250 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
+         250,
+         150},
+        {"the slice that it is in has less left",
+         {{"proc/self/cgroup", outside},
+          {"sys/fs/cgroup/system.slice/memory.max", bytes(600 * mib)},
+          {"sys/fs/cgroup/system.slice/memory.current", bytes(550 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
+         300,
+         50},
+        {"cached files are dropped when memory is needed",
+         {{"proc/self/cgroup", outside},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(290 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.stat",
+           "anon 1000\ninactive_file " + bytes(200 * mib) + "active_file 7\n"}},
+         300,
+         210},
+        {"over its limit",
+         {{"proc/self/cgroup", outside},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(301 * mib)}},
+         300,
+         0},
+        {"a container that sees its own group as the top",
+         {{"proc/self/cgroup", "0::/\n"},
+          {"sys/fs/cgroup/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/memory.current", bytes(100 * mib)}},
+         300,
+         200},
+        {"a container that is told the path outside of it",
+         {{"proc/self/cgroup", "0::/docker/0123\n"},
+          {"sys/fs/cgroup/memory.max", bytes(300 * mib)},
+          {"sys/fs/cgroup/memory.current", bytes(100 * mib)}},
+         300,
+         200},
+        {"version 1",
+         {{"proc/self/cgroup", "4:memory:/a/b\n1:name=systemd:/x\n0::/\n"},
+          {"sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+          {"sys/fs/cgroup/memory/a/memory.limit_in_bytes", bytes(400 * mib)},
+          {"sys/fs/cgroup/memory/a/memory.usage_in_bytes", bytes(250 * mib)},
+          {"sys/fs/cgroup/memory/a/memory.stat",
+           "inactive_file 1\ntotal_inactive_file " + bytes(50 * mib)},
+          {"sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", bytes(350 * mib)},
+          {"sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", bytes(100 * mib)}},
+         350,
+         200},
+        {"version 1, memory beside another controller",
+         {{"proc/self/cgroup", "4:cpuset,memory:/a\n"},
+          {"sys/fs/cgroup/memory/a/memory.limit_in_bytes", bytes(400 * mib)},
+          {"sys/fs/cgroup/memory/a/memory.usage_in_bytes", bytes(250 * mib)}},
+         400,
+         150},
+        {"both versions, memory in the second",
+         {{"proc/self/cgroup", "1:name=systemd:/x\n0::/a\n"},
+          {"sys/fs/cgroup/unified/a/memory.max", bytes(400 * mib)},
+          {"sys/fs/cgroup/unified/a/memory.current", bytes(250 * mib)}},
+         400,
+         150},
+        {"what is no line of it",
+         {{"proc/self/cgroup", "\n:\nmemory\n0::/a\n"},
+          {"sys/fs/cgroup/a/memory.max", bytes(400 * mib)},
+          {"sys/fs/cgroup/a/memory.current", "?\n"}},
+         400,
+         400},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        const Tree tree(row.files);
+        const SystemMemory memory(tree.path());
+        CHECK(memory.total() == row.total * mib);
+        CHECK(memory.available() == row.available * mib);
+    }
+}
+
+TEST_CASE("system memory: where nothing can be read, nothing is there") {
+    const SystemMemory memory("/nonexistent");
+    CHECK(memory.total() == 0);
+    CHECK(memory.available() == 0);
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
