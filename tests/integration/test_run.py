@@ -5,7 +5,6 @@ import time
 
 import server
 
-server.need_gpunbd()
 
 
 class Run(server.Test):
