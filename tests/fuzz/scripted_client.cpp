@@ -51,7 +51,7 @@ void ScriptedClient::ask(const Ask& ask) {
     }
     leaves_ = ask.type == CommandType::disc || hung_up_on;
     hung_up_on_ = hung_up_on;
-    if (!leaves_) asked_.emplace(cookie, Asked{ask, std::move(verdict), at});
+    if (!leaves_) asked_.emplace(cookie, Asked{ask, verdict, at});
 }
 
 void ScriptedClient::send_junk(std::span<const std::byte> bytes) {

@@ -91,6 +91,7 @@ class World {
 
     std::shared_ptr<server::Export> make_export(std::uint64_t size) {
         std::vector<storage::Device*> all;
+        all.reserve(devices_.size());
         for (const auto& device : devices_) all.push_back(device.get());
         const bool striped = all.size() > 1;
         auto made = storage::Volume::create(
