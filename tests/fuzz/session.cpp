@@ -47,16 +47,17 @@ constexpr int rounds_for_a_handshake = 40;
 constexpr int enough_rounds = 20'000;  // for all that these few clients can have asked
 constexpr std::size_t everything = 64 * kib;
 
-// The kernel's buffers are as short as it allows, so that sends are cut into pieces.
-std::pair<int, int> sockets(bool short_buffers) {
+std::pair<int, int> sockets() {
     int both[2];
     require(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0, "a pair of sockets");
-    const int bytes = 1;
-    for (const int fd : both) {
-        ::fcntl(fd, F_SETFL, O_NONBLOCK);
-        if (short_buffers) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    }
+    for (const int fd : both) ::fcntl(fd, F_SETFL, O_NONBLOCK);
     return {both[0], both[1]};
+}
+
+// As short as the kernel allows, so that what is sent goes in pieces.
+void shorten_buffer(int fd) {
+    const int bytes = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 class World {
@@ -113,11 +114,15 @@ class World {
     }
 
     Client connect(const Handshake& handshake, const server::ExportRegistry& exports) {
-        const auto [client, served] = sockets(short_buffers_);
+        const auto [client, served] = sockets();
         server::Socket socket(context_->io);
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), served);
         auto session = std::make_shared<Session>(
             *context_, std::move(socket), server::Peer{.listener = "fuzz"}, exports, limits_);
+        if (short_buffers_) {  // only now: the transport has made them long
+            shorten_buffer(client);
+            shorten_buffer(served);
+        }
         sessions_.push_back(session);
         ++alive_;
         asio::co_spawn(context_->io, session->run(), [this](const std::exception_ptr& error) {
