@@ -9,7 +9,9 @@ import sys
 from xml.etree import ElementTree
 
 COUNTED = ('passed', 'failed', 'skipped')
+# What a test says that is skipped; what one says of some of its cases, whose others have run.
 REASON = re.compile(r'^\s*skip(?:ped)?: *(.+?)\s*$', re.IGNORECASE | re.MULTILINE)
+CASE = re.compile(r'^SKIPPED CASE: *(.+?) *$', re.MULTILINE)
 
 
 def outcome(case):
@@ -22,14 +24,20 @@ def outcome(case):
     return 'skipped' if skipped is not None and 'SKIP_RE' in skipped.get('message', '') else 'failed'
 
 
+def printed(case):
+    return case.findtext('system-out') or ''
+
+
 def tell(preset, cases):
     """Prints what there is to say of these test cases, the failed ones last."""
     for case in sorted(cases, key=lambda case: outcome(case) == 'failed'):
-        result, name, output = outcome(case), case.get('name'), case.findtext('system-out') or ''
+        result, name, output = outcome(case), case.get('name'), printed(case)
+        reasons = CASE.findall(output)
         if result == 'skipped':
-            for reason in REASON.findall(output) or ['it gave no reason']:
-                print(f'skipped, {preset}: {name}: {reason}')
-        elif result == 'failed':
+            reasons = reasons or REASON.findall(output) or ['it gave no reason']
+        for reason in reasons:
+            print(f'skipped, {preset}: {name}: {reason}')
+        if result == 'failed':
             seconds = float(case.get('time') or 0)
             print(f'==== failed, {preset}: {name}, after {seconds:.1f} s, having printed:\n{output.rstrip()}\n====')
 
@@ -52,6 +60,7 @@ def main(arguments):
                 tell(preset, cases)
             outcomes = [outcome(case) for case in cases]
             counts = {word: outcomes.count(word) for word in COUNTED}
+            counts['skipped'] += sum(len(CASE.findall(printed(case))) for case in cases if outcome(case) == 'passed')
             lines.append(f'{preset}: {spelt(counts)}')
         else:
             counts = {'failed': 1}

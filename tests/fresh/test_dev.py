@@ -122,7 +122,7 @@ class Dev(unittest.TestCase):
         self.need_packages()
         lacking = 'cmake doctest-dev fio clang-16 clang-tidy-16'
         for command, wanted in (('run', 'cmake'), ('test', 'cmake doctest-dev fio'), ('bench', 'cmake doctest-dev'),
-                                ('lint', 'clang-tidy-16 cmake doctest-dev'), ('fuzz', 'clang-16'),
+                                ('lint', 'clang-tidy-16 cmake doctest-dev'), ('fuzz', 'clang-16 cmake doctest-dev'),
                                 ('gpu-test', 'cmake doctest-dev'),
                                 ('setup', 'clang-16 clang-tidy-16 cmake doctest-dev fio')):
             with self.subTest(command):

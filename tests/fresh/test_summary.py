@@ -18,6 +18,7 @@ ALL = {
     'gone': ('add_test(NAME gone COMMAND /nonexistent/program)', 'failed'),
     'python': ('add_test(NAME python COMMAND sh -c "echo SKIPPED: x.py: no fio; exit 77")', 'skipped'),
     'cases': ('add_test(NAME cases COMMAND sh -c "echo SKIPPED: one: no IPv6; echo SKIPPED: two: no root; exit 77")', 'skipped'),
+    'part': ('add_test(NAME part COMMAND sh -c "echo SKIPPED CASE: three: no nbdinfo; echo ok")', 'passed'),
     'gpu': ('add_test(NAME gpu COMMAND sh -c "echo skipped: there is no GPU; exit 77")', 'skipped'),
     'mute': ('add_test(NAME mute COMMAND sh -c "exit 77")', 'skipped'),
     'off': ('add_test(NAME off COMMAND true)\nset_tests_properties(off PROPERTIES DISABLED ON)', 'skipped'),
@@ -53,12 +54,13 @@ class Summary(unittest.TestCase):
     def test_every_outcome(self):
         status, lines = self.summary(self.results('release', ALL))
         self.assertEqual(status, 1)
-        self.assertEqual(lines[-1], '2 passed, 4 failed, 5 skipped')
+        self.assertEqual(lines[-1], '3 passed, 4 failed, 6 skipped')
         for line in ('skipped, release: python: x.py: no fio', 'skipped, release: cases: one: no IPv6',
-                     'skipped, release: cases: two: no root', 'skipped, release: gpu: there is no GPU',
+                     'skipped, release: cases: two: no root', 'skipped, release: part: three: no nbdinfo',
+                     'skipped, release: gpu: there is no GPU',
                      'skipped, release: mute: it gave no reason', 'skipped, release: off: it gave no reason'):
             self.assertEqual(lines.count(line), 1, line)
-        self.assertEqual(sum(line.startswith('skipped, ') for line in lines), 6)
+        self.assertEqual(sum(line.startswith('skipped, ') for line in lines), 7)
         for name, (_, outcome) in ALL.items():
             told = sum(line.startswith(f'==== failed, release: {name}, ') for line in lines)
             self.assertEqual(told, outcome == 'failed', name)
@@ -86,6 +88,45 @@ class Summary(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertEqual(lines[-1], '1 passed, 1 failed, 0 skipped')
             self.assertIn('no test ran', lines[-2])
+
+
+SCRIPT = """
+import sys, unittest
+sys.path.insert(0, {integration!r})
+import server
+
+
+class Cases(server.Test):
+    def test_fine(self):
+        {fine}
+
+    def test_needs(self):
+        server.need('no-such-program')
+
+    @unittest.skip('never')
+    def test_never(self):
+        pass
+
+
+server.main()
+"""
+
+
+class Runner(unittest.TestCase):
+    """tests/integration/server.py: a case that is skipped is told, and leaves the others what they are."""
+
+    def status(self, fine):
+        script = SCRIPT.format(integration=os.path.join(HERE, '../integration'), fine=fine)
+        done = subprocess.run([sys.executable, '-B', '-c', script], capture_output=True, text=True, check=False)
+        told = [line for line in done.stdout.splitlines() if line.startswith('SKIPPED CASE: ')]
+        self.assertTrue(any('test_never' in line and line.endswith(': never') for line in told), done)
+        self.assertTrue(any('test_needs' in line and 'no-such-program is not' in line for line in told), done)
+        return done.returncode
+
+    def test_statuses(self):
+        self.assertEqual(self.status('pass'), 0)
+        self.assertEqual(self.status('self.fail()'), 1)
+        self.assertEqual(self.status("self.skipTest('too')"), 77)
 
 
 if __name__ == '__main__':

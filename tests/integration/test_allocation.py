@@ -27,8 +27,6 @@ class Allocation(server.Test):
         return joined
 
     def test_block_status(self):
-        if server.STAND_IN:
-            self.skipTest("nbdkit's pages are not gpunbd's")
         client = self.connect(self.serve(size=SIZE))
         self.assertEqual(self.extents(client), [(SIZE, HOLE)])
         client.write(5 * PAGE + 17, b'x')
@@ -41,8 +39,6 @@ class Allocation(server.Test):
         self.assertEqual(one, [(3 * PAGE, DATA)])
 
     def test_trim_makes_holes(self):
-        if server.STAND_IN:
-            self.skipTest("nbdkit's pages are not gpunbd's")
         client = self.connect(self.serve(size=SIZE))
         for call in (client.trim, client.zero):
             client.write(0, b'x' * 16 * PAGE)
@@ -57,8 +53,6 @@ class Allocation(server.Test):
             self.assertEqual(self.extents(client), [(SIZE, HOLE)])
 
     def test_no_hole_keeps_pages(self):
-        if server.STAND_IN:
-            self.skipTest("nbdkit's pages are not gpunbd's")
         client = self.connect(self.serve(size=SIZE))
         client.zero(0, 4 * PAGE, wire.NO_HOLE)
         self.assertEqual(self.extents(client)[0][:2], (4 * PAGE, DATA))
@@ -67,8 +61,6 @@ class Allocation(server.Test):
         self.assertEqual(client.read(0, 4 * PAGE), b'x' * PAGE + bytes(PAGE) + b'x' * 2 * PAGE)
 
     def test_zeroes_into_holes_take_nothing(self):
-        if server.STAND_IN:
-            self.skipTest("nbdkit's pages are not gpunbd's")
         client = self.connect(self.serve(size=SIZE))
         client.zero(PAGE // 2, 3 * PAGE)
         client.trim(PAGE // 2, 3 * PAGE)
@@ -91,8 +83,6 @@ class Allocation(server.Test):
             client.trim(other, 32 * MiB)
 
     def test_exports_do_not_see_each_other(self):
-        if server.STAND_IN:
-            self.skipTest('nbdkit has one export')
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
 devices: [{id: host, capacity: 192M}]
@@ -114,8 +104,6 @@ exports:
 
     def test_reply_in_flight_keeps_its_pages(self):
         """A page that a slow client is still being sent is nobody else's, whoever trims it meanwhile."""
-        if server.STAND_IN:
-            self.skipTest('nbdkit has one export')
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
 devices: [{id: host, capacity: 64M}]
@@ -139,8 +127,6 @@ exports:
             other.trim(0, 64 * MiB)
 
     def test_full_provision(self):
-        if server.STAND_IN:
-            self.skipTest('nbdkit has no such thing')
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
 exports: [{name: '', size: 256M, devices: [host], provision: full}]

@@ -6,7 +6,6 @@ import subprocess
 import server
 import wire
 
-server.need_gpunbd()
 
 
 class Commands(server.Test):

@@ -5,7 +5,6 @@ import server
 import wire
 from server import MiB
 
-server.need_gpunbd()
 CONFIG = '''
 listeners:
   unix: [{path: '{socket}'}]

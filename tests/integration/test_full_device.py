@@ -3,7 +3,6 @@ import server
 import wire
 from server import MiB
 
-server.need_gpunbd()
 CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
 devices: [{id: host, capacity: 256M}]

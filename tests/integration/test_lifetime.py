@@ -8,7 +8,6 @@ import time
 import server
 import wire
 
-server.need_gpunbd()
 
 
 class Lifetime(server.Test):

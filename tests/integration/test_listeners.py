@@ -37,12 +37,7 @@ class Listeners(server.Test):
             self.assertEqual(client.read(9, 5), b'works')
             client.disconnect()
 
-    def only_gpunbd(self):
-        if server.STAND_IN:
-            self.skipTest('this is about gpunbd')
-
     def test_unix_modes(self):
-        self.only_gpunbd()
         for mode in ('0600', '0660', '0666'):
             one = self.serve(config=f'''
 listeners: {{unix: [{{path: '{{socket}}', mode: {mode}}}]}}
@@ -52,11 +47,9 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             self.works(one.path)
 
     def test_default_mode_is_private(self):
-        self.only_gpunbd()
         self.assertEqual(stat.S_IMODE(os.stat(self.serve().path).st_mode), 0o600)
 
     def test_owner(self):
-        self.only_gpunbd()
         if os.getuid() != 0:
             self.skipTest('only root gives files away')
         one = self.serve(config='''
@@ -68,7 +61,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
 
     def test_stale_socket(self):
         """What a killed server left behind is no obstacle; a live server's socket is not taken over."""
-        self.only_gpunbd()
         one = self.serve()
         command = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', one.path]
         self.command(*command, status=None)
@@ -93,7 +85,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
 
     def test_port_is_taken_before_memory(self):
         """Of two reasons not to start, the address is told: no memory has been asked for yet."""
-        self.only_gpunbd()
         with socket.socket() as other:
             other.bind(('127.0.0.1', 0))
             other.listen()
@@ -104,7 +95,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertNotIn('fit', self.errors)
 
     def test_failed_start_leaves_no_socket(self):
-        self.only_gpunbd()
         path = os.path.join(self.directory(), 'socket')
         self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000000G', '-U', path, status=1)
         self.assertIn('fit', self.errors)
@@ -118,7 +108,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         return self.errors
 
     def test_addresses_that_cannot_be_had(self):
-        self.only_gpunbd()
         one = self.serve(tcp=True)
         who = f'gpunbd (pid {one.process.pid})'
         self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {who}; end that program, or choose another',
@@ -131,7 +120,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn('a file that is no socket is in the way; remove it', self.refused('-U', one.log_path))
 
     def test_addresses_that_a_user_may_not_have(self):
-        self.only_gpunbd()
         if os.getuid() != 0:
             self.skipTest('only root becomes another user')
         folder = self.directory()  # root's alone
@@ -162,7 +150,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertFalse(os.path.exists(f'{folder}/socket'))
 
     def test_owners_that_do_not_exist(self):
-        self.only_gpunbd()
         folder = self.directory()
         path = os.path.join(folder, 'config.yaml')
         for owner, told in (('no-such-user', 'there is no user no-such-user'),
@@ -176,7 +163,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
 
     def test_without_ipv6(self):
         """A default that cannot be is left out; what was asked for is an error."""
-        self.only_gpunbd()
         if os.uname().machine not in ('x86_64', 'aarch64'):
             self.skipTest('the seccomp filter knows x86_64 and aarch64')
         port = server.free_port()
@@ -207,7 +193,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
 
     def test_ready_line(self):
         """It names an address that works as it stands, in a shell too."""
-        self.only_gpunbd()
         tcp = self.serve(tcp=True, unix=False)
         self.assertEqual(self.ready(tcp), f'nbd://127.0.0.1:{tcp.port} (try: nbdinfo nbd://127.0.0.1:{tcp.port})')
         everywhere = self.serve(tcp=True, unix=False, bind='0.0.0.0', name='a b')
@@ -226,7 +211,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
                              str(64 * server.MiB))
 
     def test_no_other_file_is_removed(self):
-        self.only_gpunbd()
         path = os.path.join(self.directory(), 'precious')
         with open(path, 'w', encoding='ascii') as file:
             file.write('data')
@@ -242,7 +226,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.works(('::1', one.port))
 
     def test_loopback_unless_told_otherwise(self):
-        self.only_gpunbd()
         port = server.free_port()
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-p', str(port)],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -261,7 +244,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
             self.assertEqual(child.wait(10), 0)
 
     def test_several(self):
-        self.only_gpunbd()
         ports = [server.free_port(), server.free_port()]
         one = self.serve(config=f'''
 listeners:
@@ -294,7 +276,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                 os.close(descriptor)
 
     def test_listen_fds(self):
-        self.only_gpunbd()
         path = os.path.join(self.directory(), 'socket')
         local, tcp = socket.socket(socket.AF_UNIX), socket.socket()
         local.bind(path)
@@ -330,12 +311,10 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
 
     def test_listen_fds_of_another_process(self):
         """LISTEN_PID names somebody else: the variables are not for us."""
-        self.only_gpunbd()
         one = self.serve(environment={'LISTEN_FDS': '1', 'LISTEN_PID': '1'})
         self.works(one.path)
 
     def test_systemd_activation_by_libnbd(self):
-        self.only_gpunbd()
         nbd = server.need_libnbd()
         handle = nbd.NBD()
         handle.connect_systemd_socket_activation([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M'])
@@ -345,8 +324,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
 
     def test_many_addresses_at_once(self):
         """Clients over Unix and TCP on one export see each other's writes."""
-        if server.STAND_IN:
-            self.skipTest('nbdkit listens on one')
         one = self.serve(tcp=True, unix=True)
         time.sleep(0.1)
         with wire.connect(one.path) as local, wire.connect((one.bind, one.port)) as remote:

@@ -13,7 +13,6 @@ import server
 import wire
 from server import KiB, MiB
 
-server.need_gpunbd()
 
 TIME = re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d')
 TEXT = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ([+-]\d{4}) (\w+): (.*)')

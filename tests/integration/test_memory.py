@@ -19,7 +19,7 @@ def allow(descriptors):
 class Memory(server.Test):
     def serve(self, *args, **kwargs):
         """Started with the usual limit, which a server for many clients has to raise itself."""
-        allow(65536 if server.STAND_IN else 1024)
+        allow(1024)
         one = super().serve(*args, **kwargs)
         allow(65536)
         return one
@@ -49,7 +49,7 @@ class Memory(server.Test):
 
     def test_after_large_requests(self):
         """Buffers that a large request needed are given back once the connection idles."""
-        if server.STAND_IN or server.SANITIZED:
+        if server.SANITIZED:
             self.skipTest('measured on a plain gpunbd')
         one = self.serve()
         first = wire.connect(one.address)
@@ -65,7 +65,7 @@ class Memory(server.Test):
             client.close()
 
     def test_memory_goes_back_to_the_system(self):
-        if server.STAND_IN or server.SANITIZED:
+        if server.SANITIZED:
             self.skipTest('measured on a plain gpunbd')
         size = 256 * MiB
         one = self.serve(size=size)

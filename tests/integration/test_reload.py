@@ -11,7 +11,6 @@ import server
 import wire
 from server import MiB
 
-server.need_gpunbd()
 
 
 def config(*exports, extra=''):

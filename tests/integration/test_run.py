@@ -9,7 +9,6 @@ import time
 
 import server
 
-server.need_gpunbd()
 
 
 class Run(server.Test):

@@ -151,7 +151,7 @@ bool Client::receive() {
 }
 
 std::optional<Bytes> Client::take(std::size_t count) {
-    while (!ended_ && received_.size() - used_ < count) {
+    while (waits_ && !ended_ && received_.size() - used_ < count) {
         if (receive()) continue;
         ended_ = true;
         ended_within_ = received_.size() != used_;
@@ -227,6 +227,7 @@ Answer Client::complete(std::map<std::uint64_t, Pending>::iterator at) {
 
 std::optional<Answer> Client::next() {
     for (;;) {
+        begin_ = used_;
         const auto magic = take(4);
         if (!magic) return std::nullopt;
         ended_within_ = true;  // until the whole of it is there
@@ -253,10 +254,30 @@ std::optional<Answer> Client::next() {
         REQUIRE(handshake_.structured);
         const auto header = take(protocol::chunk_header_size - 4);
         if (!header) return std::nullopt;
+        const std::size_t length = load_be<std::uint32_t>(header->data() + 12);
+        if (!waits_ && received_.size() - used_ < length) return std::nullopt;
         auto answer = chunk(*header);
         ended_within_ = ended_ && used_ != received_.size();
-        if (answer || ended_) return answer;
+        if (answer || (waits_ && ended_)) return answer;
     }
+}
+
+void Client::receive_here(std::size_t max) {
+    received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ = 0;
+    const std::size_t before = received_.size();
+    received_.resize(before + max);
+    const ssize_t got = ::recv(fd_, received_.data() + before, max, MSG_DONTWAIT);
+    received_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0 || (got < 0 && errno != EAGAIN)) ended_ = true;
+}
+
+std::optional<Answer> Client::next_here() {
+    waits_ = false;
+    auto answer = next();
+    waits_ = true;
+    if (!answer) used_ = begin_;
+    return answer;
 }
 
 std::optional<Answer> Client::chunk(const Bytes& header) {

@@ -78,6 +78,11 @@ class Client {
     Answer answer(std::uint64_t cookie);
     std::optional<Answer> answer_or_end(std::uint64_t cookie);
     Answer ask(const Ask& what) { return answer(send(what)); }
+    // For who runs the server on the same thread; neither waits. Takes at most `max` bytes.
+    void receive_here(std::size_t max);
+    // The next answer of which all has been received so.
+    std::optional<Answer> next_here();
+    bool ended() const { return ended_; }
     // The server has closed, and everything that it was asked has been answered.
     void check_end();
     bool ended_within_an_answer() const { return ended_within_; }
@@ -114,7 +119,9 @@ class Client {
     std::map<std::uint64_t, Pending> pending_;
     std::map<std::uint64_t, Answer> kept_;
     Bytes received_;
-    std::size_t used_ = 0;  // of received_
+    std::size_t used_ = 0;   // of received_
+    std::size_t begin_ = 0;  // of the message that used_ is in
+    bool waits_ = true;
     bool ended_ = false;
     bool ended_within_ = false;
     std::span<Client> together_;

@@ -1,0 +1,27 @@
+// A configuration file: whatever it holds, reading it gives options without a flaw, which survive
+// to_yaml(), or problems whose places are in the file.
+#include <algorithm>
+#include <string>
+
+#include "config/yaml_file.hpp"
+#include "tests/fuzz/require.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace gpunbd::config;
+    using gpunbd::fuzz::require;
+    const std::string text(reinterpret_cast<const char*>(data), size);
+    const Loaded loaded = load_text(text, "f");
+    if (loaded.problems.empty()) {
+        const Loaded again = load_text(to_yaml(loaded.options), "f");
+        require(again.problems.empty(), "what was written can be read");
+        require(again.options == loaded.options, "and says the same");
+        return 0;
+    }
+    require(loaded.options == Options{}, "nothing is taken of a file with a problem");
+    const auto lines = std::count(text.begin(), text.end(), '\n') + 2;
+    for (const Problem& problem : loaded.problems) {
+        require(!problem.what.empty(), "a problem says what");
+        require(problem.line >= 1 && problem.line <= lines && problem.column >= 1, "and where");
+    }
+    return 0;
+}
