@@ -129,6 +129,8 @@ asio::awaitable<bool> Session::negotiate() {
         }
         std::size_t used = 0;
         const auto next = negotiation_->feed(std::span(buffer).first(got.bytes), used);
+        // Before the client knows it, too: who was told that it is served is not ended for others.
+        if (slot_ && next == protocol::Negotiation::Next::transmit) slot_->served();
         if (!co_await send_all(negotiation_->take_output())) co_return false;
         if (next == protocol::Negotiation::Next::receive) continue;
         if (next == protocol::Negotiation::Next::close) {
@@ -146,7 +148,6 @@ asio::awaitable<bool> Session::negotiate() {
         }
         if (connection_->closed()) co_return false;
         deadline_.cancel();
-        if (slot_) slot_->served();
         connection_->serve(negotiated, std::move(served),
                            std::span(buffer).first(got.bytes).subspan(used));
         if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);

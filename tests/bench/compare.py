@@ -596,7 +596,7 @@ def bars(comparison):
                         "is": value / reference if against else value,
                         "met": value <= limit if bar.most else value >= limit,
                         "either": bar.either})
-        if result["attack"] and result["server"].startswith("gpunbd"):
+        if result.get("attack") and result["server"].startswith("gpunbd"):
             name = Cell(result["op"], result["size"], result["qd"], result["connections"]).name
             alone = comparison.find(result["transport"], name, result["server"])
             if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:

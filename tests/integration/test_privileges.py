@@ -7,8 +7,6 @@ import subprocess
 import server
 import wire
 
-server.need_gpunbd()
-
 
 def read(path):
     with open(path, encoding='ascii') as file:
