@@ -27,6 +27,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import neighbour
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -737,6 +739,10 @@ def parse_options():
 
     parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness) or names "
                         "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
+    parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
+                        default=[str(BUILD / "gpu_load"), "compute"],
+                        help="what `--cells neighbour` measures beside (gpu_load compute; gpu_load "
+                             "copy; python3 tests/bench/torch_load.py)")
     parser.add_argument("--sweep", action="store_true", help="the cells that plot.py draws")
     parser.add_argument("--rounds", type=int, help="5; a sweep: 3")
     parser.add_argument("--seconds", type=float, help="of each measurement (2; a sweep: 0.5)")
@@ -774,6 +780,26 @@ def parse_options():
     return options
 
 
+def beside_neighbour(options, folder, tmpfs):
+    servers, versions, left_out = choose_servers(options, tmpfs)
+    servers = [server for server in servers if isinstance(server, Gpunbd)]
+    header = make_header(options, versions, left_out)
+    try:
+        for server in servers:
+            server.start("unix", options.span, folder)
+        result = neighbour.run(servers, options.nbdload, options.neighbour, options.rounds,
+                               options.seconds)
+    except RuntimeError as error:
+        raise BenchError(str(error)) from error
+    finally:
+        for server in servers:
+            server.stop()
+    if options.json:
+        Path(options.json).write_text(json.dumps({"header": header, **result}, indent=1) + "\n")
+    print(neighbour.markdown(result))
+    return 0
+
+
 def main():
     options = parse_options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -785,6 +811,8 @@ def main():
     try:
         if os.access(in_memory, os.W_OK):
             tmpfs = Path(tempfile.mkdtemp(prefix="gpunbd-bench-", dir=in_memory))
+        if options.cells == ["neighbour"]:
+            return beside_neighbour(options, folder, tmpfs)
         cells = choose_cells(options.cells)
         servers, versions, left_out = choose_servers(options, tmpfs)
         for line in left_out:

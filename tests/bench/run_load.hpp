@@ -129,6 +129,7 @@ inline void add_tally(Json& json, const Tally& tally, double seconds) {
         .number("p90_us", micro(0.9), 2)
         .number("p99_us", micro(0.99), 2)
         .number("p999_us", micro(0.999), 2)
+        .number("max_us", micro(1), 2)
         .number("operations", tally.operations)
         .number("errors", tally.errors);
 }

@@ -1,0 +1,179 @@
+"""A GPU shared with a program that computes: what requests wait for it, and what they cost it.
+
+Each cell is measured alone and beside the other program, on each server in turn, for some rounds;
+the program's own rate is taken from windows that lie wholly within the load. `compare.py --cells
+neighbour` calls it; what is reported are medians.
+"""
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+START_LIMIT = 60  # seconds: CUDA and PyTorch take their time
+SETTLE = 0.3  # seconds for the servers to notice the other program
+REST = 0.6  # seconds for them to notice that it rests
+CELLS = (("read", "4k", 1, 1), ("read", "4k", 32, 1), ("read", "4k", 32, 4), ("read", "128k", 16, 1),
+         ("read", "1M", 8, 4), ("write", "1M", 8, 4), ("write", "4k", 32, 4))
+# Of alone, beside the program: what is at least reached, and what is at most waited.
+BARS = {"4k-read-qd1": {"p50_us": 1.3, "p99_us": 3.0}, "4k-read-qd32": {"iops": 0.5, "p99": 300},
+        "4k-read-qd32x4": {"iops": 0.4, "p99": 300}, "128k-read-qd16": {"iops": 0.75},
+        "1M-read-qd8x4": {"iops": 0.75}, "1M-write-qd8x4": {"iops": 0.75}}
+KEEPS = 0.97  # of its own rate, whatever is served
+MAX_AT_START_US = 10_000  # any request, while the program starts
+
+
+class Neighbour:
+    """A program that uses the GPU and prints its rate; stopped and continued by signals."""
+
+    def __init__(self, command):
+        self.name = " ".join(os.path.basename(word) for word in command)
+        self.windows = []  # (end, length, rate)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        threading.Thread(target=self.listen, daemon=True).start()
+        limit = time.monotonic() + START_LIMIT
+        while not self.windows:
+            if self.process.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError(f"{self.name} does not run")
+            time.sleep(0.05)
+        self.rest()
+
+    def listen(self):
+        for line in self.process.stdout:
+            end, length, rate = map(float, line.split())
+            self.windows.append((end, length, rate))
+
+    def work(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def rest(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def rate(self, begin, end):
+        rates = [rate for at, length, rate in self.windows if at - length >= begin and at <= end]
+        return statistics.median(rates) if rates else None
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def name_of(cell):
+    op, size, depth, connections = cell
+    return f"{size}-{op}-qd{depth}" + (f"x{connections}" if connections > 1 else "")
+
+
+def load(nbdload, server, cell, seconds, warmup=0.2):
+    op, size, depth, connections = cell
+    done = subprocess.run([nbdload, "--uri", server.uri, "--op", op, "--size", size, "--qd", str(depth),
+                           "--connections", str(connections), "--warmup", str(warmup), "--seconds", str(seconds),
+                           "--server-pid", str(server.process.pid)],
+                          capture_output=True, text=True, timeout=120 + seconds, check=False)
+    if done.returncode:
+        raise RuntimeError(f"nbdload against {server.name}: {done.stderr.strip()}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def measure(nbdload, server, neighbour, cell, seconds):
+    """The cell alone and beside the neighbour, and what share of its own rate that one keeps."""
+    alone = load(nbdload, server, cell, seconds)
+    neighbour.work()
+    time.sleep(SETTLE)
+    begin = time.monotonic()
+    time.sleep(seconds / 2)
+    own = neighbour.rate(begin, time.monotonic())
+    load(nbdload, server, cell, 0.1)  # what notices the neighbour is not in the figures
+    begin = time.monotonic()
+    beside = load(nbdload, server, cell, seconds)
+    kept = neighbour.rate(begin + 0.3, time.monotonic())
+    neighbour.rest()
+    time.sleep(REST)
+    load(nbdload, server, cell, 0.1)
+    return {"alone": alone, "beside": beside, "keeps": kept / own if kept and own else None, "rate": own}
+
+
+def measure_start(nbdload, server, neighbour, cell):
+    """The longest wait of any request while the neighbour begins."""
+    timer = threading.Timer(0.7, neighbour.work)
+    timer.start()
+    result = load(nbdload, server, cell, 1.5)
+    timer.join()
+    neighbour.rest()
+    time.sleep(REST)
+    return result["max_us"]
+
+
+def ratio(rounds, metric):
+    return statistics.median(one["beside"][metric] / one["alone"][metric] for one in rounds)
+
+
+def median(rounds, where, metric):
+    return statistics.median(one[where][metric] for one in rounds)
+
+
+def check(name, rounds):
+    """[(text, met)] for the bars of a cell."""
+    found = []
+    for metric, limit in BARS.get(name, {}).items():
+        if metric == "p99":
+            value = median(rounds, "beside", "p99_us")
+            found.append((f"p99 {value:.0f} us <= {limit}", value <= limit))
+        else:
+            value = ratio(rounds, metric)
+            met = value >= limit if metric == "iops" else value <= limit
+            found.append((f"{metric} {value:.2f}x {'>=' if metric == 'iops' else '<='} {limit}x", met))
+    kept = [one["keeps"] for one in rounds if one["keeps"] is not None]
+    if kept:
+        value = statistics.median(kept)
+        found.append((f"the neighbour keeps {value:.3f} >= {KEEPS}", value >= KEEPS))
+    return found
+
+
+def run(servers, nbdload, command, rounds, seconds):
+    """Measures all; returns what is found as plain data."""
+    neighbour = Neighbour(command)
+    found = {server.name: {name_of(cell): [] for cell in CELLS} for server in servers}
+    starts = {server.name: [] for server in servers}
+    try:
+        for server in servers:
+            load_all = ("write", "1M", 8, 4)
+            load(nbdload, server, load_all, 3)  # memory is there
+        for _ in range(rounds):
+            for cell in CELLS:
+                for server in servers:
+                    found[server.name][name_of(cell)].append(measure(nbdload, server, neighbour, cell, seconds))
+            for server in servers:
+                starts[server.name].append(measure_start(nbdload, server, neighbour, CELLS[0]))
+    finally:
+        neighbour.end()
+    return {"neighbour": neighbour.name, "cells": found, "max_us_at_start": starts}
+
+
+def markdown(result):
+    lines = [f"### Beside `{result['neighbour']}`", ""]
+    for server, cells in result["cells"].items():
+        lines += [f"| {server} | alone | beside it | ratio | p50, p99 alone | beside it | it keeps |",
+                  "|---|---|---|---|---|---|---|"]
+        for name, rounds in cells.items():
+            kept = [one["keeps"] for one in rounds if one["keeps"] is not None]
+            lines.append(
+                f"| {name} | {median(rounds, 'alone', 'iops'):,.0f} IOPS | {median(rounds, 'beside', 'iops'):,.0f} "
+                f"| {ratio(rounds, 'iops'):.2f}x "
+                f"| {median(rounds, 'alone', 'p50_us'):.1f}, {median(rounds, 'alone', 'p99_us'):.1f} us "
+                f"| {median(rounds, 'beside', 'p50_us'):.1f}, {median(rounds, 'beside', 'p99_us'):.1f} us "
+                f"| {statistics.median(kept):.3f} |" if kept else f"| {name} | - |")
+        lines += ["", "Longest wait while it starts: "
+                  f"{statistics.median(result['max_us_at_start'][server]) / 1000:.1f} ms "
+                  f"(at most {max(result['max_us_at_start'][server]) / 1000:.1f}).", ""]
+        checks = [(name, *one) for name, rounds in cells.items() for one in check(name, rounds)]
+        worst = max(result["max_us_at_start"][server])
+        checks.append(("start", f"longest wait {worst:.0f} us <= {MAX_AT_START_US}", worst <= MAX_AT_START_US))
+        lines.append(f"Bars: {sum(met for *_, met in checks)} of {len(checks)} met.")
+        lines += [f"- missed: {name}: {text}" for name, text, met in checks if not met]
+        lines.append("")
+    return "\n".join(lines)
