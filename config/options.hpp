@@ -41,6 +41,13 @@ struct UnixListener {
     bool operator==(const UnixListener&) const = default;
 };
 
+// Where a GPU is shared with programs that compute on it.
+enum class GpuUse {
+    automatic,     // kernels of ours while nobody else computes there
+    copy_engines,  // none
+    all,           // kernels whatever others do
+};
+
 // What a device keeps back for its other users, and how its data path is tuned.
 struct DeviceOptions {
     std::string id;                         // "host", "cuda:0"
@@ -48,7 +55,7 @@ struct DeviceOptions {
     std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
     // Only of GPUs: bytes mapped into the CPU's address space at most; unset: what can be.
     std::optional<std::uint64_t> mapped;
-    bool persistent_kernel = true;  // only of GPUs: may a kernel linger to serve small copies?
+    GpuUse gpu_use = GpuUse::automatic;  // only of GPUs
     bool operator==(const DeviceOptions&) const = default;
 };
 

@@ -56,9 +56,12 @@ void visit(V& v, Of<DeviceOptions> auto& device) {
     v.value("capacity", device.capacity, bytes({64 * KiB, max}), {.words = "what there is"});
     if (V::writes && device.id == "host") return;
     v.value("mapped", device.mapped, bytes({0, max}), {.words = "what can be mapped"});
-    v.value("persistent_kernel", device.persistent_kernel, boolean());
+    v.value("gpu_use", device.gpu_use,
+            one_of<GpuUse>({{"auto", GpuUse::automatic},
+                            {"copy-engines", GpuUse::copy_engines},
+                            {"all", GpuUse::all}}));
     if constexpr (V::reads) {
-        for (const std::string_view key : {"mapped", "persistent_kernel"}) {
+        for (const std::string_view key : {"mapped", "gpu_use"}) {
             if (device.id != "host" || !v.map().find(key)) continue;
             v.add(key, "is for GPUs, whose memory the CPU cannot address as it is; leave it out");
         }

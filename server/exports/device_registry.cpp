@@ -27,7 +27,17 @@ std::unique_ptr<storage::Device> open_gpu(std::uint32_t number,
     cuda.reserve = options.reserve;
     cuda.capacity = options.capacity;
     cuda.mapped = options.mapped;
-    cuda.persistent_kernel = options.persistent_kernel;
+    switch (options.gpu_use) {
+        case config::GpuUse::automatic:
+            cuda.gpu_use = storage::GpuUse::automatic;
+            break;
+        case config::GpuUse::copy_engines:
+            cuda.gpu_use = storage::GpuUse::copy_engines;
+            break;
+        case config::GpuUse::all:
+            cuda.gpu_use = storage::GpuUse::all;
+            break;
+    }
     return storage::cuda::open_cuda_device(number, ordinal, cuda);
 }
 #else

@@ -55,8 +55,9 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.tcp == std::vector<TcpListener>{{"127.0.0.1", 10809}, {"::1", 10809}});
     CHECK(o.unix_sockets == std::vector<UnixListener>{{"/run/gpunbd.sock", 0660, "root:disk"}});
     REQUIRE(o.devices.size() == 2);
-    CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB, 32 * GiB, true});
-    CHECK(o.devices[1] == DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, true});
+    CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB, 32 * GiB, GpuUse::automatic});
+    CHECK(o.devices[1] ==
+          DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, GpuUse::automatic});
     REQUIRE(o.exports.size() == 3);
     CHECK(o.exports[0].name == "scratch");
     CHECK(o.exports[0].description == "Scratch space in GPU memory");
@@ -132,15 +133,17 @@ TEST_CASE("listeners: absent, empty, and only Unix") {
     CHECK(unix_only.options.unix_sockets.size() == 1);
 }
 
-TEST_CASE("devices: what a GPU maps, and whether a kernel lingers") {
+TEST_CASE("devices: what a GPU maps, and what copies there") {
     const Loaded loaded = load_text(
         "exports: [{}]\n"
-        "devices: [{id: cuda:0}, {id: cuda:1, mapped: 0, persistent_kernel: false}, {id: host}]",
+        "devices: [{id: cuda:0}, {id: cuda:1, mapped: 0, gpu_use: copy-engines}, {id: host}]",
         "f");
     REQUIRE(joined(loaded.problems) == "");
     const auto& devices = loaded.options.devices;
-    CHECK(devices[0] == DeviceOptions{"cuda:0", std::nullopt, std::nullopt, std::nullopt, true});
-    CHECK(devices[1] == DeviceOptions{"cuda:1", std::nullopt, std::nullopt, 0, false});
+    CHECK(devices[0] ==
+          DeviceOptions{"cuda:0", std::nullopt, std::nullopt, std::nullopt, GpuUse::automatic});
+    CHECK(devices[1] ==
+          DeviceOptions{"cuda:1", std::nullopt, std::nullopt, 0, GpuUse::copy_engines});
     // Nothing of the GPU's is written for the host, whose entry would then be refused.
     const Loaded again = load_text(to_yaml(loaded.options), "f");
     CHECK(joined(again.problems) == "");
@@ -316,15 +319,13 @@ TEST_CASE("ranges") {
          "write bytes, for example 64M\n"},
         {"mapped, offsets", "exports: [{}]\ndevices: [{id: cuda:0, mapped: 4194305T}]\n",
          "f:2:32: devices[0].mapped: '4194305T' is out of range; write 0 to 4194304T\n"},
-        {"persistent_kernel", "exports: [{}]\ndevices: [{id: cuda:0, persistent_kernel: maybe}]\n",
-         "f:2:43: devices[0].persistent_kernel: 'maybe' is neither true nor false; write true or "
-         "false\n"},
+        {"gpu_use", "exports: [{}]\ndevices: [{id: cuda:0, gpu_use: maybe}]\n",
+         "f:2:33: devices[0].gpu_use: 'maybe' is none of auto, copy-engines or all\n"},
         {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
          "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
-        {"and the other", "exports: [{}]\ndevices: [{persistent_kernel: true, id: host}]\n",
-         "f:2:31: devices[0].persistent_kernel: is for GPUs, whose memory the CPU cannot address "
-         "as it is; "
+        {"and the other", "exports: [{}]\ndevices: [{gpu_use: all, id: host}]\n",
+         "f:2:21: devices[0].gpu_use: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
     };
     check(rows);
@@ -673,7 +674,7 @@ Options random_options(std::mt19937_64& random) {
         if (coin()) device.reserve = pick(1 << 20);
         if (coin()) device.capacity = 64 * KiB + pick(1 << 20);
         if (coin()) device.mapped = pick(1 << 20);
-        device.persistent_kernel = coin();
+        if (coin()) device.gpu_use = coin() ? GpuUse::all : GpuUse::copy_engines;
     }
     const char* names[] = {"",  "a", "it's", "~",        "null", "true",
                            "5", "#", "x: y", "\xc3\xa9", "- "};

@@ -124,6 +124,7 @@ struct NamedPolicy {
 
 std::vector<NamedPolicy> policies() {
     return {{"copy engine", only(CopyPath::copy_engine)},
+            {"engine batch", only(CopyPath::engine_batch)},
             {"kernel", only(CopyPath::kernel)},
             {"persistent kernel", only(CopyPath::persistent_kernel)},
             {"streaming loads", only(CopyPath::streaming_load)},
@@ -233,6 +234,21 @@ TEST_CASE("every path copies any range at any alignment") {
     }
 }
 
+TEST_CASE("with gpu_use copy-engines no kernel is needed for anything") {
+    for (const bool mapping : {true, false}) {
+        CudaDeviceOptions options;
+        options.gpu_use = GpuUse::copy_engines;
+        if (!mapping) options.mapped = 0;
+        const auto device = open(options);
+        const OwnedSlab owned(*device, 64 * mib);
+        CAPTURE(device->info().access);
+        const auto channel = device->open_channel(roomy);
+        CHECK(bytes_other_than(*channel, owned.slab, std::byte{0}) == 0);
+        exercise(*channel, owned.slab, 0, 64 * mib, 60, 8 * mib, 1);
+        exercise(*channel, owned.slab, 4093, mib, 600, 70'000, 2);
+    }
+}
+
 TEST_CASE("a write that has ended, or a store that was fenced, is seen by every path") {
     const auto device = open();
     const OwnedSlab owned(*device, 64 * mib);
@@ -307,7 +323,7 @@ TEST_CASE("a fenced store is seen by reads of another worker") {
     });
     {
         std::vector<std::unique_ptr<Channel>> channels;
-        for (const CopyPath path : {CopyPath::copy_engine, CopyPath::kernel,
+        for (const CopyPath path : {CopyPath::copy_engine, CopyPath::engine_batch, CopyPath::kernel,
                                     CopyPath::persistent_kernel, CopyPath::streaming_load}) {
             channels.push_back(open_cuda_channel(*device, usual, only(path)));
         }
@@ -476,6 +492,22 @@ TEST_CASE("a copy that cannot be started fails alone") {
     CHECK(copies.await() == 1);
     CHECK_FALSE(device->failed());
     copies.add(Copy::Kind::read, owned.slab, 0, 4096, staging);
+    CHECK(copies.await() == 0);
+}
+
+TEST_CASE("of a batch that cannot be started all copies fail, and no others") {
+    const auto device = open();
+    const OwnedSlab owned(*device, 2 * mib);
+    const auto channel = open_cuda_channel(*device, usual, only(CopyPath::engine_batch));
+    std::size_t held = 0;
+    std::byte* const staging = channel->read_staging().take(4096, held);
+    Copies copies(*channel);
+    copies.add(Copy::Kind::read, owned.slab, 0, 2048, staging);
+    copies.add(Copy::Kind::read, owned.slab, owned.slab.bytes - 1024, 2048, staging + 2048);
+    CHECK(copies.await() == 2);
+    CHECK_FALSE(device->failed());
+    copies.add(Copy::Kind::read, owned.slab, 0, 2048, staging);
+    copies.add(Copy::Kind::read, owned.slab, 2048, 2048, staging + 2048);
     CHECK(copies.await() == 0);
 }
 
@@ -733,8 +765,8 @@ int bench(std::string_view what, std::string_view path_name) {
     std::puts("what,path,kind,bytes,copies,threads,median_us,copies_per_second,GB_per_second");
     const auto wanted = [&](std::string_view name) { return what.empty() || what == name; };
     for (const CopyPath path :
-         {CopyPath::copy_engine, CopyPath::kernel, CopyPath::persistent_kernel,
-          CopyPath::streaming_load, CopyPath::mapping}) {
+         {CopyPath::copy_engine, CopyPath::engine_batch, CopyPath::kernel,
+          CopyPath::persistent_kernel, CopyPath::streaming_load, CopyPath::mapping}) {
         const bool needs_mapping = path == CopyPath::streaming_load || path == CopyPath::mapping;
         if (needs_mapping && !mapped) continue;
         if (!path_name.empty() && path_name != to_text(path)) continue;

@@ -42,19 +42,25 @@ class Bench {
     }
 
     bool mapped() const { return slab_.cpu != nullptr; }
+    bool has_engine_batch() const { return device_.has_engine_batch(); }
     double us(CopyPath path, const Round& round, std::chrono::microseconds budget) {
         if (channel_ == nullptr) {
             const ChannelOptions options{.chunk_size = chunk_sizes.back(), .pinned = in_flight};
             channel_ = device_.open_cuda_channel(options, only(path));
         }
         channel_->set_policy(only(path));
-        return Meter(slab_, *channel_).median_us(round, budget);
+        const double us = Meter(slab_, *channel_).median_us(round, budget);
+        disturbed_ |= !device_.kernels_allowed();
+        return us;
     }
+    // Another program computed meanwhile: what kernels cost is not known.
+    bool disturbed() const { return disturbed_; }
 
  private:
     CudaDevice& device_;
     Slab slab_;
     std::unique_ptr<CudaChannel> channel_;
+    bool disturbed_ = false;
 };
 
 std::vector<CopyCosts> measure_costs(Bench& bench, Copy::Kind kind) {
@@ -70,6 +76,9 @@ std::vector<CopyCosts> measure_costs(Bench& bench, Copy::Kind kind) {
         costs.kernel = bench.us(CopyPath::kernel, one, per_latency);
         costs.persistent = bench.us(CopyPath::persistent_kernel, one, per_latency);
         costs.engine_crowd = bench.us(CopyPath::copy_engine, many, per_latency);
+        if (bench.has_engine_batch()) {
+            costs.batch_crowd = bench.us(CopyPath::engine_batch, many, per_latency);
+        }
         costs.kernel_crowd = bench.us(CopyPath::kernel, many, per_latency);
         costs.persistent_crowd = bench.us(CopyPath::persistent_kernel, many, per_latency);
         table.push_back(costs);
@@ -104,6 +113,12 @@ CalibrationResult calibrate_cuda_device(Device& device) {
     add(Direction::read, Copy::Kind::read, "read");
     add(Direction::write, Copy::Kind::write, "write");
     add(Direction::zero, Copy::Kind::zero, "zero");
+    if (bench.disturbed()) {
+        result.policy = default_policy();
+        result.table +=
+            "kernels could not be timed (gpu_use, or another program that computes on the\n"
+            "GPU): the policy is the one that suits one H200\n";
+    }
     const std::vector<ChunkRates> rates = measure_rates(bench);
     result.chunk_size = choose_chunk_size(rates);
     result.table += to_text(rates);

@@ -19,9 +19,10 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr std::size_t line = 64;                 // bytes: words of their own in the CPU's cache
-constexpr std::uint32_t group_bytes = 64 << 10;  // an engine's group is closed when it has so many
-constexpr std::uint32_t polls_per_clock = 32;    // polls between looks at the clock
+constexpr std::size_t line = 64;                  // bytes: words of their own in the CPU's cache
+constexpr std::uint32_t group_bytes = 64 << 10;   // an engine's group is closed when it has so many
+constexpr std::uint32_t batch_bytes = 256 << 10;  // the same, where a batch is made of it
+constexpr std::uint32_t polls_per_clock = 32;     // polls between looks at the clock
 constexpr auto look_every = std::chrono::milliseconds(1);
 constexpr std::uint32_t many_writers = 8;       // threads
 constexpr std::size_t scratch_bytes = 8 << 10;  // counters below, a place to warm up above
@@ -85,6 +86,21 @@ bool take_place(std::atomic<std::int32_t>& places) {
     return false;
 }
 
+CUresult memcpy_batch(DeviceState::MemcpyBatch call, CUdeviceptr* to, CUdeviceptr* from,
+                      std::size_t* lengths, std::size_t count, cudaStream_t stream) {
+#if CUDART_VERSION >= 12080
+    CUmemcpyAttributes attributes{};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    std::size_t first = 0;
+    std::size_t failed = 0;
+    return call(to, from, lengths, count, &attributes, &first, 1, &failed, stream);
+#else
+    static_cast<void>(call), static_cast<void>(to), static_cast<void>(from);
+    static_cast<void>(lengths), static_cast<void>(count), static_cast<void>(stream);
+    return CUDA_ERROR_NOT_SUPPORTED;
+#endif
+}
+
 std::uint32_t* word(const PinnedMemory& words, std::size_t number) {
     return reinterpret_cast<std::uint32_t*>(words.get() + number * line);
 }
@@ -117,10 +133,24 @@ CudaChannel::Engine CudaChannel::engine_of(Copy::Kind kind) {
     return to_host;
 }
 
-CudaChannel::CudaChannel(const ChannelOptions& options, DeviceState& state, const Policy& policy,
-                         MailboxMemory mailbox)
+cudaError_t zero_by_engine(const DeviceState& state, std::byte* device, std::uint64_t bytes,
+                           cudaStream_t stream) noexcept {
+    cudaError_t error = cudaSuccess;
+    for (std::uint64_t at = 0; at < bytes && error == cudaSuccess;
+         at += DeviceState::zeroes_bytes) {
+        const auto part = std::min<std::uint64_t>(bytes - at, DeviceState::zeroes_bytes);
+        error =
+            cudaMemcpyAsync(device + at, state.zeroes.get(), part, cudaMemcpyHostToDevice, stream);
+    }
+    return error;
+}
+
+CudaChannel::CudaChannel(const ChannelOptions& options, DeviceState& state, CompetitionWatch& watch,
+                         const Policy& policy, MailboxMemory mailbox)
     : Channel(options),
       state_(state),
+      watch_(watch),
+      has_engine_batch_(state.memcpy_batch != nullptr),
       staging_(state.ordinal, 2 * options.pinned, state.numa_node),
       words_(state.ordinal, (kernel_streams + engines) * line, state.numa_node),
       scratch_(state.ordinal, scratch_bytes),
@@ -158,7 +188,9 @@ void CudaChannel::warm_up() {
     std::byte* const device = scratch_.get() + scratch_bytes / 2;
     CopyQueue none;
     batch_.units.fill({.from = device, .to = staging_.get(), .length = 16});
+    const bool kernels = state_.competition.use() != GpuUse::copy_engines;
     for (StreamCounter& stream : kernels_) {
+        if (!kernels) break;
         for (const std::uint32_t count : {1U, 32U, max_copy_units}) {
             batch_.stream = &stream;
             batch_.count = count;
@@ -169,17 +201,27 @@ void CudaChannel::warm_up() {
     }
     if (has_persistent_kernel_) check(persistent_.warm_up(), "the persistent kernel does not work");
     for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
-        Copy copy;
-        copy.kind = kind;
-        copy.length = 16;
-        copy.address = reinterpret_cast<std::uintptr_t>(device);
-        copy.staging = staging_.get();
+        std::array<Copy, 2> copies;
+        for (Copy& copy : copies) {
+            copy.kind = kind;
+            copy.length = 16;
+            copy.address = reinterpret_cast<std::uintptr_t>(device);
+            copy.staging = staging_.get();
+        }
         const Engine engine = engine_of(kind);
-        check(start_on_engine(copy, engines_[engine].stream()), "the copy engines do not work");
+        StreamCounter& stream = engines_[engine];
+        add_to_engine(copies[0]);
         close_group(engine);
-        check(cudaStreamSynchronize(engines_[engine].stream()), "the copy engines do not work");
-        engines_[engine].take_ended(none);
-        state_.engine_copies.fetch_sub(1, std::memory_order_relaxed);
+        if (has_engine_batch_) {
+            add_to_engine_batch(copies[1]);
+            close_group(engine);
+            has_engine_batch_ = copies[1].status == Status::ok;
+        }
+        check(cudaStreamSynchronize(stream.stream()), "the copy engines do not work");
+        CopyQueue ended;
+        while (stream.take_ended(ended)) {
+            state_.engine_copies.fetch_sub(1, std::memory_order_relaxed);
+        }
     }
 }
 
@@ -211,7 +253,7 @@ void CudaChannel::progress(CopyQueue& queued) {
         submit(small_reads_);
         submit(small_writes_);
         submit(long_);
-        look_for_errors();
+        look_around();
     }
     if (state_.failed()) fail_everything(queued);
 }
@@ -228,19 +270,23 @@ void CudaChannel::sort(CopyQueue& queued) {
 
 Load CudaChannel::load_of(const Waiting& waiting) const {
     if (waiting.count > 1) return Load::several;
-    const bool kernels_idle =
-        std::all_of(kernels_.begin(), kernels_.end(),
-                    [](const StreamCounter& stream) { return stream.idle(); });
-    const bool idle = kernels_idle && persistent_.idle() &&
+    const bool idle = kernels_idle() && persistent_.idle() &&
                       state_.engine_copies.load(std::memory_order_relaxed) == 0;
     return idle ? Load::alone : Load::busy;
+}
+
+bool CudaChannel::kernels_idle() const {
+    return std::all_of(kernels_.begin(), kernels_.end(),
+                       [](const StreamCounter& stream) { return stream.idle(); });
 }
 
 CopyPath CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
     const Direction direction = direction_of(copy.kind);
     Policy::Means means{
         .mapping = copy.cpu != nullptr,
-        .persistent_kernel = has_persistent_kernel_ && PersistentCopier::can_take(copy)};
+        .kernels = state_.competition.kernels_allowed(),
+        .persistent_kernel = has_persistent_kernel_ && PersistentCopier::can_take(copy),
+        .engine_batch = has_engine_batch_ && copy.length <= options_.chunk_size};
     // What the CPU copies itself costs time by the sum of the bytes.
     const auto sum =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
@@ -271,6 +317,7 @@ bool CudaChannel::has_place(const Copy& copy, CopyPath path) {
         case CopyPath::kernel:
             return make_place_in_batch(copy);
         case CopyPath::copy_engine:
+        case CopyPath::engine_batch:
             return !engines_[engine_of(copy.kind)].full();
     }
     return false;
@@ -295,6 +342,9 @@ void CudaChannel::submit(Waiting& waiting) {
                 break;
             case CopyPath::copy_engine:
                 add_to_engine(*copy);
+                break;
+            case CopyPath::engine_batch:
+                add_to_engine_batch(*copy);
                 break;
             case CopyPath::persistent_kernel:
                 persistent_.add(*copy);
@@ -358,7 +408,9 @@ cudaError_t CudaChannel::start_on_engine(const Copy& copy, cudaStream_t stream) 
                                         stream);
                 break;
             case Copy::Kind::zero:
-                error = cudaMemsetAsync(device, 0, part, stream);
+                error = state_.competition.kernels_allowed()
+                            ? cudaMemsetAsync(device, 0, part, stream)
+                            : zero_by_engine(state_, device, part, stream);
                 break;
         }
         at += part;
@@ -366,10 +418,49 @@ cudaError_t CudaChannel::start_on_engine(const Copy& copy, cudaStream_t stream) 
     return error;
 }
 
+void CudaChannel::add_to_engine_batch(Copy& copy) {
+    const Engine engine = engine_of(copy.kind);
+    EngineBatch& batch = engine_batches_[engine];
+    const auto device = static_cast<CUdeviceptr>(copy.address);
+    const auto host = reinterpret_cast<CUdeviceptr>(
+        copy.kind == Copy::Kind::zero ? state_.zeroes.get() : copy.staging);
+    engines_[engine].open().push(copy);
+    batch.to[batch.count] = copy.kind == Copy::Kind::read ? host : device;
+    batch.from[batch.count] = copy.kind == Copy::Kind::read ? device : host;
+    batch.lengths[batch.count++] = copy.length;
+    open_bytes_[engine] += copy.length;
+    if (batch.count == EngineBatch::max || open_bytes_[engine] >= batch_bytes) close_group(engine);
+}
+
+void CudaChannel::start_engine_batch(Engine engine) {
+    EngineBatch& batch = engine_batches_[engine];
+    if (batch.count == 0) return;
+    use_device(state_.ordinal);
+    const cudaStream_t stream = engines_[engine].stream();
+    const CUresult result = memcpy_batch(state_.memcpy_batch, batch.to.data(), batch.from.data(),
+                                         batch.lengths.data(), batch.count, stream);
+    batch.count = 0;
+    if (result == CUDA_SUCCESS) return;
+    // Which of them were started is not told: all have failed, and end when the word comes.
+    for (Copy* copy = engines_[engine].open().front(); copy != nullptr; copy = copy->next) {
+        copy->status = Status::io_error;
+    }
+    const std::string error = fmt::format("driver error {}", static_cast<int>(result));
+    if (context_lost(stream)) {
+        state_.fail(error, "the submission of copies");
+    } else {
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .with("error", error)
+            .say("{}: copies were refused: {}", state_.id, error);
+    }
+}
+
 // Asks for the word that tells the end of the engine's open group, if it has any copies.
 void CudaChannel::close_group(Engine engine) {
     StreamCounter& stream = engines_[engine];
     if (open_bytes_[engine] == 0) return;
+    start_engine_batch(engine);
     open_bytes_[engine] = 0;
     const CUresult result =
         state_.write_value(stream.stream(), reinterpret_cast<CUdeviceptr>(stream.word()),
@@ -472,11 +563,14 @@ void CudaChannel::refuse(Copy& copy, cudaError_t error, cudaStream_t stream) {
 
 void CudaChannel::collect() {
     CopyQueue ended;
-    while (Copy* copy = persistent_.take_ended()) finish(*copy, Status::ok);
+    while (Copy* copy = persistent_.take_ended()) {
+        ++kernel_ends_;
+        finish(*copy, Status::ok);
+    }
     const cudaError_t error = persistent_.keep_alive();
     if (error != cudaSuccess) fail_persistent_kernel(error);
     for (StreamCounter& stream : kernels_) {
-        while (stream.take_ended(ended)) finish_all(ended);
+        for (; stream.take_ended(ended); finish_all(ended)) ++kernel_ends_;
     }
     for (StreamCounter& stream : engines_) {
         while (stream.take_ended(ended)) {
@@ -490,10 +584,26 @@ void CudaChannel::finish_all(CopyQueue& ended) {
     while (Copy* copy = ended.pop()) finish(*copy, copy->status);
 }
 
-// After a fault on the device the words never come. The streams tell.
-void CudaChannel::look_for_errors() {
+void CudaChannel::look_around() {
     if (++polls_ % polls_per_clock != 0) return;
     const auto now = std::chrono::steady_clock::now();
+    look_for_errors(now);
+    look_for_competition(now);
+}
+
+void CudaChannel::look_for_competition(std::chrono::steady_clock::time_point now) {
+    const bool idle = kernels_idle() && persistent_.idle();
+    if (idle || kernel_ends_ != kernel_ends_seen_) {
+        kernel_ends_seen_ = kernel_ends_;
+        no_end_since_ = now;
+    } else if (now - no_end_since_ >= Competition::slow) {
+        no_end_since_ = now;
+        if (state_.competition.kernel_was_slow(now)) watch_.begin();
+    }
+}
+
+// After a fault on the device the words never come. The streams tell.
+void CudaChannel::look_for_errors(std::chrono::steady_clock::time_point now) {
     if (now - looked_ < look_every) return;
     looked_ = now;
     use_device(state_.ordinal);

@@ -1,13 +1,15 @@
 // One worker's way to one GPU. Between two polls copies gather; at the second each takes the path
 // that the policy names: small ones together in one kernel, long ones through the copy engines, a
-// few by the CPU itself. Ends are seen by polling words in pinned memory; nothing here waits,
-// allocates, or depends on a host callback.
+// few by the CPU itself. Where another program computes on the GPU, none goes by a kernel. Ends are
+// seen by polling words in pinned memory; nothing here waits, allocates, or depends on a host
+// callback.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 
+#include "storage/devices/cuda/competition_watch.hpp"
 #include "storage/devices/cuda/copy_kernel.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
@@ -18,11 +20,15 @@
 
 namespace gpunbd::storage::cuda {
 
+// Zeroes device memory by a copy engine, where a memset would run as a kernel.
+cudaError_t zero_by_engine(const DeviceState& state, std::byte* device, std::uint64_t bytes,
+                           cudaStream_t stream) noexcept;
+
 class CudaChannel final : public Channel {
  public:
-    // Throws std::runtime_error. `state` outlives the channel.
-    CudaChannel(const ChannelOptions& options, DeviceState& state, const Policy& policy,
-                MailboxMemory mailbox);
+    // Throws std::runtime_error. `state` and `watch` outlive the channel.
+    CudaChannel(const ChannelOptions& options, DeviceState& state, CompetitionWatch& watch,
+                const Policy& policy, MailboxMemory mailbox);
     // Waits for copies in flight, which still touch the channel's staging memory.
     ~CudaChannel() override;
 
@@ -52,6 +58,16 @@ class CudaChannel final : public Channel {
         std::array<CopyUnit, max_copy_units> units{};
     };
 
+    // One call of a copy engine in the making: its copies lie in the engine's open group.
+    struct EngineBatch {
+        static constexpr std::size_t max = 32;  // long ones keep the answers of their first waiting
+
+        std::size_t count = 0;
+        std::array<CUdeviceptr, max> to{};
+        std::array<CUdeviceptr, max> from{};
+        std::array<std::size_t, max> lengths{};
+    };
+
     static constexpr std::size_t kernel_streams = 4;
     static constexpr std::uint32_t launches_per_stream = 2;  // the second starts as the first ends
     enum Engine : std::size_t { to_host, to_device, zeroing, engines };
@@ -61,6 +77,7 @@ class CudaChannel final : public Channel {
 
     void sort(CopyQueue& queued);
     Load load_of(const Waiting& waiting) const;
+    bool kernels_idle() const;
     void submit(Waiting& waiting);
     // `waiting_bytes`: of all copies that wait with this one.
     CopyPath path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes);
@@ -68,6 +85,8 @@ class CudaChannel final : public Channel {
     void copy_by_cpu(Copy& copy);
     void add_to_engine(Copy& copy);
     cudaError_t start_on_engine(const Copy& copy, cudaStream_t stream) const;
+    void add_to_engine_batch(Copy& copy);
+    void start_engine_batch(Engine engine);
     void close_group(Engine engine);
     // False: there is none now.
     bool make_place_in_batch(const Copy& copy);
@@ -84,12 +103,17 @@ class CudaChannel final : public Channel {
 
     void collect();
     void finish_all(CopyQueue& ended);
-    void look_for_errors();
+    // Now and then: has the device failed, do others compute on it?
+    void look_around();
+    void look_for_errors(std::chrono::steady_clock::time_point now);
+    void look_for_competition(std::chrono::steady_clock::time_point now);
     void fail_everything(CopyQueue& queued);
 
     DeviceState& state_;
+    CompetitionWatch& watch_;
     Policy policy_;
     std::uint32_t max_for_kernel_ = 0;
+    bool has_engine_batch_;
     PinnedMemory staging_;
     PinnedMemory words_;
     DeviceMemory scratch_;
@@ -102,6 +126,7 @@ class CudaChannel final : public Channel {
     Waiting small_writes_;  // and zeroes
     Waiting long_;
     Batch batch_;
+    std::array<EngineBatch, engines> engine_batches_;
     std::array<std::uint32_t, engines> open_bytes_{};  // in the engines' open groups
 
     bool wake_persistent_kernel_ = false;
@@ -110,6 +135,11 @@ class CudaChannel final : public Channel {
     bool failure_logged_ = false;
     std::uint32_t polls_ = 0;
     std::chrono::steady_clock::time_point looked_{};
+    // What kernels have ended, as a number that only grows; the last time it was looked at, and
+    // since when it has been that.
+    std::uint64_t kernel_ends_ = 0;
+    std::uint64_t kernel_ends_seen_ = 0;
+    std::chrono::steady_clock::time_point no_end_since_{};
 };
 
 }  // namespace gpunbd::storage::cuda

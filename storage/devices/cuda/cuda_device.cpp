@@ -69,20 +69,12 @@ int cuda_device_count(std::string& why_none) noexcept {
 }
 
 CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOptions& options)
-    : Device(number), options_(options), state_(ordinal) {
+    : Device(number), options_(options), state_(ordinal, options.gpu_use) {
     describe();
     service_ = Stream(ordinal, Stream::Priority::normal);
-    const std::string why_not = open_mapping();
+    const std::string why_not_mapped = open_mapping();
     state_.mapped = vulkan_ != nullptr;
-    info_.access =
-        state_.mapped
-            ? "mapped: writes are received into GPU memory, reads by kernels, copy engines "
-              "and streaming loads"
-            : "not mapped (" + why_not + "): by kernels and copy engines";
-    const std::string why_not_persistent_kernel = allow_persistent_kernel();
-    if (!why_not_persistent_kernel.empty()) {
-        info_.access += "; no persistent kernel (" + why_not_persistent_kernel + ")";
-    }
+    info_.access = describe_access(why_not_mapped);
     LogLine(spdlog::level::info)
         .with("device", info_.id)
         .say("{}: {}, {}", info_.id, info_.name, info_.access);
@@ -110,6 +102,24 @@ void CudaDevice::describe() {
     info_.total = total;
     info_.reserve =
         options_.reserve.value_or(std::max<std::uint64_t>(min_reserve, total / reserve_divisor));
+}
+
+std::string CudaDevice::describe_access(const std::string& why_not_mapped) {
+    const GpuUse use = state_.competition.use();
+    const bool kernels = use != GpuUse::copy_engines;
+    std::string text =
+        state_.mapped ? fmt::format(
+                            "mapped: writes are received into GPU memory, reads by {}copy engines "
+                            "and streaming loads",
+                            kernels ? "kernels, " : "")
+                      : fmt::format("not mapped ({}): by {}copy engines", why_not_mapped,
+                                    kernels ? "kernels and " : "");
+    if (kernels) {
+        const std::string why_not = allow_persistent_kernel();
+        if (!why_not.empty()) text += "; no persistent kernel (" + why_not + ")";
+    }
+    if (use == GpuUse::automatic) text += "; copy engines alone while others compute on it";
+    return text + fmt::format(" (gpu_use: {})", to_text(use));
 }
 
 // --- mapping -------------------------------------------------------------------------------------
@@ -153,7 +163,6 @@ std::string CudaDevice::try_mapping() {
 // --- persistent kernels --------------------------------------------------------------------------
 
 std::string CudaDevice::allow_persistent_kernel() {
-    if (!options_.persistent_kernel) return "switched off";
     const auto attribute = [&](cudaDeviceAttr name) {
         int value = 0;
         check(cudaDeviceGetAttribute(&value, name, state_.ordinal),
@@ -298,7 +307,10 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
     if (failed()) return Status::io_error;
     const std::lock_guard lock(service_mutex_);
     use_device(state_.ordinal);
-    cudaError_t error = cudaMemsetAsync(device_pointer(slab, offset), 0, bytes, service_.get());
+    cudaError_t error =
+        state_.competition.kernels_allowed()
+            ? cudaMemsetAsync(device_pointer(slab, offset), 0, bytes, service_.get())
+            : zero_by_engine(state_, device_pointer(slab, offset), bytes, service_.get());
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
     if (error == cudaSuccess) return Status::ok;
     return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,
@@ -332,7 +344,7 @@ std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions&
         const std::uint64_t max = tuned.pinned / 2 / tuned.slots;
         tuned.chunk_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_size_, max));
     }
-    return std::make_unique<CudaChannel>(tuned, state_, policy, make_mailbox());
+    return std::make_unique<CudaChannel>(tuned, state_, competition_watch_, policy, make_mailbox());
 }
 
 // In GPU memory, where the kernel finds it at once; without a mapping the kernel has to look over

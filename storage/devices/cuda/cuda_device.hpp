@@ -8,6 +8,7 @@
 #include <string>
 
 #include "storage/devices/device.hpp"
+#include "storage/devices/gpu/competition.hpp"
 #include "storage/devices/gpu/policy.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -17,9 +18,7 @@ struct CudaDeviceOptions {
     std::optional<std::uint64_t> capacity;  // bytes taken at most
     // Bytes mapped into the CPU's address space at most; 0: none, unset: what can be.
     std::optional<std::uint64_t> mapped;
-    // false: no kernel lingers on the GPU to serve small copies. Where others compute on the same
-    // GPU, a lingering kernel of ours takes turns from them.
-    bool persistent_kernel = true;
+    GpuUse gpu_use = GpuUse::automatic;
 };
 
 // How many GPUs there are. 0: `why_none` says why, in one line. Never throws.

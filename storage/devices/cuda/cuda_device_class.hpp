@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "storage/devices/cuda/competition_watch.hpp"
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
@@ -28,6 +29,8 @@ class CudaDevice final : public Device {
     std::uint64_t available() const override;
     bool failed() const override { return state_.failed(); }
     bool slow_to_allocate() const override { return true; }
+    bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
+    bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
     Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
     void release(Slab& slab) noexcept override;
@@ -49,6 +52,7 @@ class CudaDevice final : public Device {
     std::string allow_persistent_kernel();
     // Empty: the mapping works, seen by writing and reading through it both ways.
     std::string try_mapping();
+    std::string describe_access(const std::string& why_not_mapped);
     std::uint64_t free_memory() const;
     MailboxMemory make_mailbox();
     bool allocate_mapped(std::uint64_t bytes, Slab& out);
@@ -76,7 +80,8 @@ class CudaDevice final : public Device {
     mutable std::uint64_t free_seen_ = 0;
     mutable std::chrono::steady_clock::time_point free_seen_at_{};
 
-    DeviceWatch watch_{state_};  // goes first
+    DeviceWatch watch_{state_};
+    CompetitionWatch competition_watch_{state_};  // goes first
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -1,5 +1,6 @@
 #include "storage/devices/cuda/device_state.hpp"
 
+#include <cstring>
 #include <stdexcept>
 
 #include "storage/devices/cuda/cuda_error.hpp"
@@ -9,30 +10,41 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr unsigned entry_version = 12000;  // of the driver API, whose signature the type above has
+// Of the driver API, whose signatures the types have.
+constexpr unsigned write_value_version = 12000;
+constexpr unsigned memcpy_batch_version = 12080;
 
-void* driver_entry(const char* name) {
+// Null: the driver has none.
+void* driver_entry(const char* name, [[maybe_unused]] unsigned version) {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
     const cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &entry, entry_version, cudaEnableDefault, &found);
+        cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
 #else
     const cudaError_t error = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
 #endif
-    check(error, "the driver's functions cannot be looked up");
-    if (found != cudaDriverEntryPointSuccess || entry == nullptr) {
-        throw std::runtime_error(fmt::format("the driver has no {}: it is too old", name));
-    }
-    return entry;
+    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) return entry;
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
 }
 
 }  // namespace
 
-DeviceState::DeviceState(int device_ordinal)
-    : ordinal(device_ordinal), id(fmt::format("cuda:{}", device_ordinal)) {
+DeviceState::DeviceState(int device_ordinal, GpuUse use)
+    : ordinal(device_ordinal), id(fmt::format("cuda:{}", device_ordinal)), competition(use) {
     check(use_device(ordinal), "the device cannot be used");
-    write_value = reinterpret_cast<WriteValue32>(driver_entry("cuStreamWriteValue32"));
+    constexpr const char* needed = "cuStreamWriteValue32";
+    write_value = reinterpret_cast<WriteValue32>(driver_entry(needed, write_value_version));
+    if (write_value == nullptr) {
+        throw std::runtime_error(fmt::format("the driver has no {}: it is too old", needed));
+    }
+#if CUDART_VERSION >= 12080
+    memcpy_batch =
+        reinterpret_cast<MemcpyBatch>(driver_entry("cuMemcpyBatchAsync", memcpy_batch_version));
+#endif
+    zeroes = PinnedMemory(ordinal, zeroes_bytes, -1);
+    std::memset(zeroes.get(), 0, zeroes_bytes);
 }
 
 void DeviceState::fail(std::string_view error, std::string_view what) noexcept {

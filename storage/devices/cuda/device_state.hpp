@@ -9,7 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "storage/devices/gpu/policy.hpp"
+#include "storage/devices/cuda/cuda_memory.hpp"
+#include "storage/devices/gpu/competition.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -17,13 +18,24 @@ struct DeviceState {
     // The driver's cuStreamWriteValue32, found at run time.
     using WriteValue32 = CUresult (*)(CUstream, CUdeviceptr, std::uint32_t, unsigned);
 
-    explicit DeviceState(int device_ordinal);  // throws std::runtime_error
+    // Its cuMemcpyBatchAsync, as since CUDA 12.8.
+    using MemcpyBatch = CUresult (*)(CUdeviceptr* to, CUdeviceptr* from, std::size_t* lengths,
+                                     std::size_t count, void* attributes,
+                                     std::size_t* attribute_from, std::size_t attribute_count,
+                                     std::size_t* failed, CUstream stream);
+    static constexpr std::size_t zeroes_bytes = 1 << 20;
+
+    DeviceState(int device_ordinal, GpuUse use);  // throws std::runtime_error
 
     int ordinal;
     std::string id;  // "cuda:0"
     int numa_node = -1;
     bool mapped = false;  // some slabs may be addressable by the CPU
     WriteValue32 write_value = nullptr;
+    MemcpyBatch memcpy_batch = nullptr;  // null: the driver is too old for it
+    Competition competition;
+    // For zeroing without a kernel, which is what a memset is: as many zeroes, pinned.
+    PinnedMemory zeroes;
     // Groups of copies that occupy the copy engines, over all channels.
     std::atomic<std::int32_t> engine_copies{0};
     // How many more channels may have a persistent kernel, each of so many blocks.

@@ -67,6 +67,14 @@ void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>&
         CopyPath::kernel);
     add(crowded, up_to(table, [](const CopyCosts& c) { return c.kernel_crowd <= c.engine_crowd; }),
         CopyPath::kernel);
+    // Kernels of many channels run side by side, batches of the engines do not: these come after
+    // them, for longer copies, and where kernels have been stopped.
+    add(Policy::on(Load::several),
+        up_to(table,
+              [](const CopyCosts& c) {
+                  return c.batch_crowd.has_value() && *c.batch_crowd <= c.engine_crowd;
+              }),
+        CopyPath::engine_batch);
     add(Policy::any_load, Policy::any_size, CopyPath::copy_engine);
 }
 
@@ -80,14 +88,18 @@ std::uint32_t choose_chunk_size(const std::vector<ChunkRates>& table) {
 }
 
 std::string to_text(const char* title, const std::vector<CopyCosts>& table) {
-    std::string text = fmt::format("{:<6} {:>8}  {:>9} {:>9} {:>9} {:>10}  {:>10} {:>10} {:>13}\n",
-                                   title, "bytes", "CPU, us", "engine", "kernel", "persistent",
-                                   "engine x8", "kernel x8", "persistent x8");
+    const auto optional = [](const std::optional<double>& us) {
+        return us ? fmt::format("{:.1f}", *us) : std::string("-");
+    };
+    // us; x8: eight copies at once.
+    std::string text = fmt::format("{:<6}{:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>9} {:>8}\n",
+                                   title, "bytes", "CPU,us", "engine", "kernel", "persist",
+                                   "engin.x8", "batch x8", "kernel x8", "pers. x8");
     for (const CopyCosts& costs : table) {
         text += fmt::format(
-            "{:<6} {:>8}  {:>9} {:>9.1f} {:>9.1f} {:>10.1f}  {:>10.1f} {:>10.1f} {:>13.1f}\n", "",
-            costs.bytes, costs.by_cpu ? fmt::format("{:.1f}", *costs.by_cpu) : std::string("-"),
-            costs.engine, costs.kernel, costs.persistent, costs.engine_crowd, costs.kernel_crowd,
+            "{:<6}{:>7} {:>7} {:>7.1f} {:>7.1f} {:>7.1f} {:>8.1f} {:>8} {:>9.1f} {:>8.1f}\n", "",
+            costs.bytes, optional(costs.by_cpu), costs.engine, costs.kernel, costs.persistent,
+            costs.engine_crowd, optional(costs.batch_crowd), costs.kernel_crowd,
             costs.persistent_crowd);
     }
     return text;

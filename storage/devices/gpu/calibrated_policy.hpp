@@ -20,6 +20,7 @@ struct CopyCosts {
     double kernel = 0;
     double persistent = 0;
     double engine_crowd = 0;
+    std::optional<double> batch_crowd;  // nothing: the driver has no such call
     double kernel_crowd = 0;
     double persistent_crowd = 0;
 };

@@ -14,9 +14,12 @@ bool possible(CopyPath path, Policy::Means means) {
         case CopyPath::streaming_load:
             return means.mapping;
         case CopyPath::persistent_kernel:
-            return means.persistent_kernel;
-        case CopyPath::copy_engine:
+            return means.kernels && means.persistent_kernel;
         case CopyPath::kernel:
+            return means.kernels;
+        case CopyPath::engine_batch:
+            return means.engine_batch;
+        case CopyPath::copy_engine:
             return true;
     }
     return false;
@@ -79,22 +82,26 @@ std::uint32_t Policy::max_for_kernel() const {
 Policy default_policy() {
     constexpr std::uint32_t kib = 1024;
     constexpr std::uint8_t alone = Policy::on(Load::alone);
-    constexpr std::uint8_t crowded = Policy::on(Load::busy) | Policy::on(Load::several);
+    constexpr std::uint8_t several = Policy::on(Load::several);
+    constexpr std::uint8_t crowded = Policy::on(Load::busy) | several;
     return {{
         {Direction::read, Policy::any_load, kib, CopyPath::streaming_load},
         {Direction::read, alone, 256 * kib, CopyPath::persistent_kernel},
         {Direction::read, crowded, 32 * kib, CopyPath::persistent_kernel},
         {Direction::read, crowded, 256 * kib, CopyPath::kernel},
+        {Direction::read, several, 256 * kib, CopyPath::engine_batch},
         {Direction::read, Policy::any_load, Policy::any_size, CopyPath::copy_engine},
         {Direction::write, Policy::any_load, max_for_mapping, CopyPath::mapping},
         {Direction::write, alone, 256 * kib, CopyPath::persistent_kernel},
         {Direction::write, crowded, 32 * kib, CopyPath::persistent_kernel},
         {Direction::write, crowded, 256 * kib, CopyPath::kernel},
+        {Direction::write, several, 256 * kib, CopyPath::engine_batch},
         {Direction::write, Policy::any_load, Policy::any_size, CopyPath::copy_engine},
         {Direction::zero, Policy::any_load, 64 * kib, CopyPath::mapping},
         {Direction::zero, alone, 128 * kib, CopyPath::persistent_kernel},
         {Direction::zero, crowded, 32 * kib, CopyPath::persistent_kernel},
         {Direction::zero, crowded, 256 * kib, CopyPath::kernel},
+        {Direction::zero, several, 256 * kib, CopyPath::engine_batch},
         {Direction::zero, Policy::any_load, Policy::any_size, CopyPath::copy_engine},
     }};
 }
@@ -121,6 +128,8 @@ const char* to_text(CopyPath path) {
             return "streaming load";
         case CopyPath::copy_engine:
             return "copy engine";
+        case CopyPath::engine_batch:
+            return "engine batch";
         case CopyPath::persistent_kernel:
             return "persistent kernel";
         case CopyPath::kernel:

@@ -22,6 +22,7 @@ enum class CopyPath : std::uint8_t {
     mapping,            // the CPU stores into the mapping
     streaming_load,     // the CPU loads out of the mapping
     copy_engine,        // an asynchronous copy (for zeroes: an asynchronous memset)
+    engine_batch,       // one call of the copy engines together with all others that wait
     persistent_kernel,  // a kernel that lingers serves it from a mailbox, without a call
     kernel,             // one gather/scatter kernel together with all others that wait
 };
@@ -40,10 +41,12 @@ struct Policy {
     }
     static constexpr std::uint8_t any_load = 7;
 
-    // What not every copy, or not every channel, has.
+    // What not every copy, channel or driver has, or may use now.
     struct Means {
         bool mapping = false;
-        bool persistent_kernel = false;
+        bool kernels = true;
+        bool persistent_kernel = false;  // where `kernels` is
+        bool engine_batch = false;
     };
 
     // Rows whose path needs what is not there are passed over. A copy for which no row is left goes

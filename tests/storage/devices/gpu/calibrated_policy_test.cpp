@@ -22,6 +22,7 @@ CopyCosts costs(std::uint32_t bytes, std::optional<double> by_cpu, double engine
             .kernel = kernel,
             .persistent = persistent,
             .engine_crowd = engine_crowd,
+            .batch_crowd = {},
             .kernel_crowd = kernel_crowd,
             .persistent_crowd = persistent_crowd};
 }
@@ -51,6 +52,20 @@ TEST_CASE("calibrated policy: each path goes as far as it wins") {
           "write  alone                  <= 16 KiB    kernel\n"
           "write  engines busy, several  <= 64 KiB    kernel\n"
           "write  any                    any size     copy engine\n");
+}
+
+TEST_CASE("calibrated policy: batches of the engines where they win, and where kernels stop") {
+    std::vector table{costs(4 * kib, {}, 6.0, 7.0, 4.0, 20.0, 8.0, 9.0),
+                      costs(64 * kib, {}, 8.0, 9.0, 5.0, 42.0, 18.0, 28.0),
+                      costs(256 * kib, {}, 11.0, 13.0, 15.0, 74.0, 48.0, 105.0)};
+    table[0].batch_crowd = 13.0;
+    table[1].batch_crowd = 16.0;  // less than the kernel, which comes first all the same
+    table[2].batch_crowd = 76.0;
+    CHECK(policy_of(Direction::read, table) ==
+          "read   alone                  <= 64 KiB    persistent kernel\n"
+          "read   engines busy, several  <= 256 KiB   kernel\n"
+          "read   several                <= 64 KiB    engine batch\n"
+          "read   any                    any size     copy engine\n");
 }
 
 TEST_CASE("calibrated policy: beside others, the CPU is compared with kernels alone") {
@@ -97,14 +112,13 @@ TEST_CASE("calibrated policy: the shortest chunks that are fast in both directio
 }
 
 TEST_CASE("calibrated policy: people can read what was measured") {
-    CHECK(to_text("read", std::vector{costs(512, 0.6, 8, 9, 3, 10, 11, 12),
-                                      costs(4096, {}, 8.25, 9, 3, 10, 11, 12.5)}) ==
-          "read      bytes    CPU, us    engine    kernel persistent   engine x8  kernel x8 "
-          "persistent x8\n"
-          "            512        0.6       8.0       9.0        3.0        10.0       11.0        "
-          "  12.0\n"
-          "           4096          -       8.2       9.0        3.0        10.0       11.0        "
-          "  12.5\n");
+    std::vector table{costs(512, 0.6, 8, 9, 3, 10, 11, 12),
+                      costs(4096, {}, 8.25, 9, 3, 10, 11, 12.5)};
+    table[1].batch_crowd = 7.5;
+    CHECK(to_text("read", table) ==
+          "read    bytes  CPU,us  engine  kernel persist engin.x8 batch x8 kernel x8 pers. x8\n"
+          "          512     0.6     8.0     9.0     3.0     10.0        -      11.0     12.0\n"
+          "         4096       -     8.2     9.0     3.0     10.0      7.5      11.0     12.5\n");
     CHECK(to_text(std::vector<ChunkRates>{{1 << 20, 50.5, 40}}) ==
           "chunks      KiB  read GB/s     write\n"
           "           1024       50.5      40.0\n");

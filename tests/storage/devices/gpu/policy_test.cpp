@@ -10,6 +10,9 @@ constexpr Policy::Means everything{.mapping = true, .persistent_kernel = true};
 constexpr Policy::Means no_mapping{.mapping = false, .persistent_kernel = true};
 constexpr Policy::Means no_persistent{.mapping = true, .persistent_kernel = false};
 constexpr Policy::Means nothing{};
+constexpr Policy::Means engines{
+    .mapping = true, .kernels = false, .persistent_kernel = true, .engine_batch = true};
+constexpr Policy::Means old_driver{.mapping = true, .kernels = false, .engine_batch = false};
 
 TEST_CASE("policy: the default's choices") {
     constexpr struct {
@@ -32,6 +35,13 @@ TEST_CASE("policy: the default's choices") {
         {Direction::read, Load::several, kib, nothing, CopyPath::kernel},
         {Direction::read, Load::several, 256 * kib, everything, CopyPath::kernel},
         {Direction::read, Load::several, 256 * kib + 1, everything, CopyPath::copy_engine},
+        {Direction::read, Load::several, kib, engines, CopyPath::streaming_load},
+        {Direction::read, Load::several, 4 * kib, engines, CopyPath::engine_batch},
+        {Direction::read, Load::alone, 4 * kib, engines, CopyPath::copy_engine},
+        {Direction::read, Load::busy, 4 * kib, engines, CopyPath::copy_engine},
+        {Direction::read, Load::several, 256 * kib + 1, engines, CopyPath::copy_engine},
+        {Direction::read, Load::several, 4 * kib, old_driver, CopyPath::copy_engine},
+        {Direction::zero, Load::several, 128 * kib, engines, CopyPath::engine_batch},
         {Direction::write, Load::alone, max_for_mapping, everything, CopyPath::mapping},
         {Direction::write, Load::several, 4 * kib, everything, CopyPath::mapping},
         {Direction::write, Load::alone, max_for_mapping + 1, everything, CopyPath::copy_engine},
@@ -78,6 +88,7 @@ TEST_CASE("policy: one path only, as far as it goes") {
         {CopyPath::mapping, CopyPath::copy_engine, CopyPath::mapping},
         {CopyPath::streaming_load, CopyPath::streaming_load, CopyPath::copy_engine},
         {CopyPath::copy_engine, CopyPath::copy_engine, CopyPath::copy_engine},
+        {CopyPath::engine_batch, CopyPath::copy_engine, CopyPath::copy_engine},
         {CopyPath::kernel, CopyPath::kernel, CopyPath::kernel},
         {CopyPath::persistent_kernel, CopyPath::persistent_kernel, CopyPath::persistent_kernel},
     };
@@ -92,6 +103,8 @@ TEST_CASE("policy: one path only, as far as it goes") {
             }
         }
     }
+    CHECK(only(CopyPath::engine_batch).choose(Direction::write, Load::alone, 1, engines) ==
+          CopyPath::engine_batch);
     // Where there is no persistent kernel, the nearest to it.
     CHECK(only(CopyPath::persistent_kernel).choose(Direction::read, Load::alone, 1, nothing) ==
           CopyPath::kernel);
