@@ -220,7 +220,7 @@ std::uint64_t budget_used(Rig& rig) {
 TEST_CASE("attack: what requests hold is charged, bounded, and given back") {
     const Ask asks[] = {{CommandType::trim, 0, 40 * page},
                         {CommandType::block_status, 0, 64 * page},
-                        {CommandType::read, 0, 64 * page},
+                        {CommandType::read, 0, 2 * page},
                         {CommandType::write_zeroes, 0, page}};
     for (const Ask& ask : asks) {
         RigOptions options = attacked("s");
