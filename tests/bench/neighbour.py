@@ -7,7 +7,6 @@ neighbour` calls it; what is reported are medians.
 
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -90,11 +89,11 @@ def measure(nbdload, server, neighbour, cell, seconds):
     load(nbdload, server, cell, 0.1)  # what notices the neighbour is not in the figures
     begin = time.monotonic()
     beside = load(nbdload, server, cell, seconds)
-    kept = neighbour.rate(begin + 0.3, time.monotonic())
+    beside_it = neighbour.rate(begin + 0.3, time.monotonic())
     neighbour.rest()
     time.sleep(REST)
     load(nbdload, server, cell, 0.1)
-    return {"alone": alone, "beside": beside, "keeps": kept / own if kept and own else None, "rate": own}
+    return {"alone": alone, "beside": beside, "keeps": beside_it / own if beside_it and own else None, "rate": own}
 
 
 def measure_start(nbdload, server, neighbour, cell):
@@ -116,6 +115,12 @@ def median(rounds, where, metric):
     return statistics.median(one[where][metric] for one in rounds)
 
 
+def kept(rounds):
+    """The share of its own rate that the neighbour kept; None: no window of it was whole."""
+    shares = [one["keeps"] for one in rounds if one["keeps"] is not None]
+    return statistics.median(shares) if shares else None
+
+
 def check(name, rounds):
     """[(text, met)] for the bars of a cell."""
     found = []
@@ -127,11 +132,20 @@ def check(name, rounds):
             value = ratio(rounds, metric)
             met = value >= limit if metric == "iops" else value <= limit
             found.append((f"{metric} {value:.2f}x {'>=' if metric == 'iops' else '<='} {limit}x", met))
-    kept = [one["keeps"] for one in rounds if one["keeps"] is not None]
-    if kept:
-        value = statistics.median(kept)
+    if (value := kept(rounds)) is not None:
         found.append((f"the neighbour keeps {value:.3f} >= {KEEPS}", value >= KEEPS))
     return found
+
+
+def verdicts(result):
+    """For each server in a line: how many bars it meets, which it misses, and the longest wait at the start."""
+    for server, cells in result["cells"].items():
+        checks = [(name, *one) for name, rounds in cells.items() for one in check(name, rounds)]
+        worst = max(result["max_us_at_start"][server])
+        checks.append(("start", f"longest wait {worst:.0f} us <= {MAX_AT_START_US}", worst <= MAX_AT_START_US))
+        missed = "; ".join(f"`{name}`: {text}" for name, text, met in checks if not met)
+        yield (f"{server}: **{sum(met for *_, met in checks)} of {len(checks)} bars met**, longest wait while the neighbour "
+               f"starts {worst / 1000:.1f} ms." + (f" Missed: {missed}." if missed else ""))
 
 
 def run(servers, nbdload, command, rounds, seconds):
@@ -155,25 +169,17 @@ def run(servers, nbdload, command, rounds, seconds):
 
 
 def markdown(result):
-    lines = [f"### Beside `{result['neighbour']}`", ""]
+    lines = [f"### Beside `{result['neighbour']}`", "", *(f"- {line}" for line in verdicts(result)), ""]
     for server, cells in result["cells"].items():
         lines += [f"| {server} | alone | beside it | ratio | p50, p99 alone | beside it | it keeps |",
                   "|---|---|---|---|---|---|---|"]
         for name, rounds in cells.items():
-            kept = [one["keeps"] for one in rounds if one["keeps"] is not None]
+            share = kept(rounds)
             lines.append(
                 f"| {name} | {median(rounds, 'alone', 'iops'):,.0f} IOPS | {median(rounds, 'beside', 'iops'):,.0f} "
                 f"| {ratio(rounds, 'iops'):.2f}x "
                 f"| {median(rounds, 'alone', 'p50_us'):.1f}, {median(rounds, 'alone', 'p99_us'):.1f} us "
                 f"| {median(rounds, 'beside', 'p50_us'):.1f}, {median(rounds, 'beside', 'p99_us'):.1f} us "
-                f"| {statistics.median(kept):.3f} |" if kept else f"| {name} | - |")
-        lines += ["", "Longest wait while it starts: "
-                  f"{statistics.median(result['max_us_at_start'][server]) / 1000:.1f} ms "
-                  f"(at most {max(result['max_us_at_start'][server]) / 1000:.1f}).", ""]
-        checks = [(name, *one) for name, rounds in cells.items() for one in check(name, rounds)]
-        worst = max(result["max_us_at_start"][server])
-        checks.append(("start", f"longest wait {worst:.0f} us <= {MAX_AT_START_US}", worst <= MAX_AT_START_US))
-        lines.append(f"Bars: {sum(met for *_, met in checks)} of {len(checks)} met.")
-        lines += [f"- missed: {name}: {text}" for name, text, met in checks if not met]
+                f"| {'-' if share is None else f'{share:.3f}'} |")
         lines.append("")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import neighbour
 from compare import Comparison, bars, judged, number, table
 
 HERE = Path(__file__).resolve().parent
@@ -92,6 +93,8 @@ def about(run):
     words += ["transcribed"] if header.get("transcribed") else []
     yield f"- {'; '.join(words)}"
     yield f"- {header['command']}"
+    if "max_us_at_start" in run:
+        yield from (f"- {line}" for line in neighbour.verdicts(run))
     found = bars(Comparison(header, run.get("results", [])))
     if found:
         total, missed = judged(found)
@@ -121,12 +124,32 @@ def throughput(runs):
     return table(["cell", *heads], rows, left=1)
 
 
+def beside(runs):
+    """Each server alone and beside the neighbour, and what share of its own rate that one keeps."""
+    def shown(rounds, where):
+        iops, p50, p99 = (neighbour.median(rounds, where, metric) for metric in ("iops", "p50_us", "p99_us"))
+        return f"{number(iops)} / {number(p50, 1)} / {number(p99)}"
+
+    servers = runs[0]["cells"]
+    rows = []
+    for cell in next(iter(servers.values())):
+        row = [cell]
+        for cells in servers.values():
+            rounds = cells[cell]
+            row += [shown(rounds, "alone"), shown(rounds, "beside"), number(neighbour.kept(rounds), 3)]
+        rows.append(row)
+    heads = [f"{server.removesuffix(':cuda:0')}{what}" for server in servers for what in (", alone", ", beside", ", it keeps")]
+    return table(["cell: IOPS / p50 / p99", *heads], rows, left=1)
+
+
 def before_and_after(runs):
-    """Two builds in turn: throughput, and CPU time for each request, after over before."""
+    """Two builds in turn: throughput, and CPU time for each request, after over before; where that is below 0.97."""
     cells = {}
     for ratio in runs[0]["ratios"]:
         cells.setdefault(ratio["cell"], {})[f"{ratio['server']}, run {ratio['run']}"] = (
             f"{ratio['iops']:.2f}x / {ratio['server_cpu_us_per_io']:.2f}x")
+    below = {ratio["cell"] for ratio in runs[0]["ratios"] if ratio["iops"] < 0.97}
+    cells = {cell: of for cell, of in cells.items() if cell in below}
     return table(["cell", *next(iter(cells.values()))], [[cell, *of.values()] for cell, of in cells.items()], left=1)
 
 
@@ -147,8 +170,8 @@ def tests(runs):
 SECTIONS = (
     Section("One H200, 16 cores", ("h200-unix", "h200-tcp"), throughput),
     Section("Host memory on 2 cores, beside nbdkit and qemu-nbd", ("host",), throughput),
-    Section("Two H200s, striped, and one of them", ("two-h200", "one-of-two-h200"), throughput),
-    Section("Four H200s, striped", ("four-h200",), throughput),
+    Section("Beside a program that computes on the same H200", ("neighbour",), beside),
+    Section("Several H200s, striped, and one of two", ("two-h200", "one-of-two-h200", "four-h200"), throughput),
     Section("Before and after the connection was remade", ("redesign",), before_and_after),
     Section("nbd-vram beside nbdkit, one H200", ("nbd-vram",), throughput),
     Section("Conformance", ("conformance",), scores),
