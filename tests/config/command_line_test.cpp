@@ -91,7 +91,7 @@ TEST_CASE("serve with every flag") {
     CHECK(o.exports[0].page_size == 4 * MiB);
     CHECK(o.exports[0].read_only);
     CHECK(o.devices == std::vector<DeviceOptions>{
-                           {"cuda:0", 2 * GiB, std::nullopt, std::nullopt, true},
+                           {"cuda:0", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic},
                            {"host", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic}});
     CHECK(o.tcp == std::vector<TcpListener>{{"0.0.0.0", 1234}, {"::", 1234}});
     CHECK(o.unix_sockets ==

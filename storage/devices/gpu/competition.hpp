@@ -28,9 +28,9 @@ class Competition {
     // Rare enough to cost the other program less than 0.5%: a slice taken for one costs it 0.3 ms.
     static constexpr std::chrono::milliseconds probe_interval{100};
     static constexpr std::uint32_t min_quiet_probes = 3;  // in a row: it is over
-    static constexpr std::uint32_t max_quiet_probes = 96;
+    static constexpr std::uint32_t max_quiet_probes = 24;
     // It has come back so soon: the next time it takes twice as many quiet probes to believe.
-    static constexpr std::chrono::seconds relapse{2};
+    static constexpr std::chrono::seconds relapse{1};
     // Nothing was found: a burst of our own, most likely. The next suspicion has to wait.
     static constexpr std::chrono::milliseconds min_trust{20};
     static constexpr std::chrono::milliseconds max_trust{1000};
