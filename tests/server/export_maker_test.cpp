@@ -3,6 +3,7 @@
 #include "server/exports/export_maker.hpp"
 
 #include <doctest/doctest.h>
+#include <boost/asio/post.hpp>
 
 #include <atomic>
 #include <future>

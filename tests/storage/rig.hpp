@@ -16,10 +16,9 @@
 #include "storage/transfers/zero_transfer.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
+#include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
-
-constexpr std::uint32_t kib = 1 << 10;
 
 struct RigOptions {
     std::string_view devices =

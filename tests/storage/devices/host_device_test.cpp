@@ -1,4 +1,5 @@
 #include "storage/devices/host/host_device.hpp"
+#include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
@@ -17,9 +18,6 @@ namespace gpunbd::storage::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t mib = 1 << 20;
-constexpr std::uint64_t gib = 1 << 30;
 
 std::unique_ptr<Device> host(std::uint64_t capacity) {
     return open_host_device(0, {.reserve = 0, .capacity = capacity});

@@ -1,4 +1,5 @@
 #include "storage/devices/host/system_memory.hpp"
+#include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -12,8 +13,6 @@ namespace gpunbd::storage::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t mib = 1 << 20;
 
 struct File {
     const char* path;

@@ -12,12 +12,10 @@
 
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
+#include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
-
-constexpr std::uint64_t kib = 1 << 10;
-constexpr std::uint64_t mib = 1 << 20;
 
 struct Devices {
     std::vector<std::unique_ptr<MemoryDevice>> own;

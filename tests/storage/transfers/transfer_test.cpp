@@ -275,12 +275,12 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
 
 TEST_CASE("transfers: what a write has in one page goes one way, whatever the chunk size") {
     Client client(short_in_place);
-    struct Case {
+    struct Write {
         std::uint64_t offset;
         std::uint32_t length;
         std::uint64_t copies;
     };
-    constexpr Case cases[] = {
+    constexpr Write writes[] = {
         {0, chunk, 0},
         {100, chunk, 0},
         {0, chunk + 1, 2},                 // not one copy and a byte in place
@@ -289,7 +289,7 @@ TEST_CASE("transfers: what a write has in one page goes one way, whatever the ch
         {page - 1000, 1000 + page, 2},     // one side in place, the other staged
         {chunk - 1, page - chunk + 2, 2},  // the other way round
     };
-    for (const Case& one : cases) {
+    for (const Write& one : writes) {
         CAPTURE(one.offset);
         CAPTURE(one.length);
         const std::uint64_t before = client.rig.script.copies_seen;

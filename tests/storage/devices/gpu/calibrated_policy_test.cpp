@@ -1,11 +1,10 @@
 #include "storage/devices/gpu/calibrated_policy.hpp"
+#include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>
 
 namespace gpunbd::storage::test {
 namespace {
-
-constexpr std::uint32_t kib = 1024;
 
 std::string policy_of(Direction direction, const std::vector<CopyCosts>& table) {
     Policy policy;

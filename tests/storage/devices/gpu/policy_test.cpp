@@ -1,11 +1,11 @@
 #include "storage/devices/gpu/policy.hpp"
+#include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>
 
 namespace gpunbd::storage::test {
 namespace {
 
-constexpr std::uint32_t kib = 1024;
 constexpr Policy::Means everything{.mapping = true, .persistent_kernel = true};
 constexpr Policy::Means no_mapping{.mapping = false, .persistent_kernel = true};
 constexpr Policy::Means no_persistent{.mapping = true, .persistent_kernel = false};
