@@ -101,7 +101,8 @@ def about(run):
         several = len({bar["transport"] for bar in found}) > 1
         names = "; ".join(miss(bar, several) for bar in missed)
         yield f"- **{total - len(missed)} of {total} bars met.**" + (f" Missed: {names}." if missed else "")
-    yield from (f"- {line}" for line in header.get("left_out", []) + header.get("notes", []))
+    if remarks := header.get("left_out", []) + header.get("notes", []):
+        yield "- " + " ".join(remark if remark.endswith(".") else f"{remark}." for remark in remarks)
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -143,14 +144,24 @@ def beside(runs):
 
 
 def before_and_after(runs):
-    """Two builds in turn: throughput, and CPU time for each request, after over before; where that is below 0.97."""
+    """Two builds in turn: where the later one's throughput is below 0.97x, with its CPU time for each request."""
+    ratios = runs[0]["ratios"]
+    below = [f"`{ratio['cell']}` {ratio['server']}, run {ratio['run']}: {ratio['iops']:.2f}x / "
+             f"{ratio['server_cpu_us_per_io']:.2f}x" for ratio in ratios if ratio["iops"] < 0.97]
+    return [f"{len(ratios) - len(below)} of {len(ratios)} cells reach 0.97x. Below, throughput / CPU time: {'; '.join(below)}."]
+
+
+def fairness(runs):
+    """A lone reader alone, and beside each attack."""
+    results = runs[0]["results"]
     cells = {}
-    for ratio in runs[0]["ratios"]:
-        cells.setdefault(ratio["cell"], {})[f"{ratio['server']}, run {ratio['run']}"] = (
-            f"{ratio['iops']:.2f}x / {ratio['server_cpu_us_per_io']:.2f}x")
-    below = {ratio["cell"] for ratio in runs[0]["ratios"] if ratio["iops"] < 0.97}
-    cells = {cell: of for cell, of in cells.items() if cell in below}
-    return table(["cell", *next(iter(cells.values()))], [[cell, *of.values()] for cell, of in cells.items()], left=1)
+    for result in results:
+        median = result["median"]
+        cells.setdefault(result["attack"] or "alone", {})[result["server"]] = (
+            f"{number(median['iops'])} / {number(median['p50_us'], 1)} / {number(median['p99_us'], 1)}")
+    servers = list(cells["alone"])
+    return table(["4k-read-qd1: IOPS / p50 / p99", *cells],
+                 [[server, *(of.get(server, "") for of in cells.values())] for server in servers], left=1)
 
 
 def scores(runs):
@@ -173,6 +184,7 @@ SECTIONS = (
     Section("Beside a program that computes on the same H200", ("neighbour",), beside),
     Section("Several H200s, striped, and one of two", ("two-h200", "one-of-two-h200", "four-h200"), throughput),
     Section("Before and after the connection was remade", ("redesign",), before_and_after),
+    Section("One reader beside hostile clients", ("fairness",), fairness),
     Section("nbd-vram beside nbdkit, one H200", ("nbd-vram",), throughput),
     Section("Conformance", ("conformance",), scores),
     Section("What ran on GPUs", ("gpu-tests",), tests),
