@@ -48,10 +48,10 @@ struct Version {
     const char* usage;
     const char* reclaimable;
 };
-constexpr Version first = {{"memory.limit_in_bytes", "memory.limit_in_bytes"},
-                           "memory.usage_in_bytes",
-                           "total_inactive_file"};
-constexpr Version second = {{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+constexpr Version version_1 = {{"memory.limit_in_bytes", "memory.limit_in_bytes"},
+                               "memory.usage_in_bytes",
+                               "total_inactive_file"};
+constexpr Version version_2 = {{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
 
 Room room_in(const fs::path& group, const Version& version) {
     Room room;
@@ -88,10 +88,10 @@ Room room_in_groups(const fs::path& root) {
         const std::string names = "," + line.substr(controllers, path - 1 - controllers) + ",";
         const fs::path group = line.substr(path);
         if (names == ",,") {
-            room.take_smaller(room_up_from(group, mounts, second));
-            room.take_smaller(room_up_from(group, mounts / "unified", second));
+            room.take_smaller(room_up_from(group, mounts, version_2));
+            room.take_smaller(room_up_from(group, mounts / "unified", version_2));
         } else if (names.find(",memory,") != std::string::npos) {
-            room.take_smaller(room_up_from(group, mounts / "memory", first));
+            room.take_smaller(room_up_from(group, mounts / "memory", version_1));
         }
     }
     return room;
