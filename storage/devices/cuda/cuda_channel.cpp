@@ -133,18 +133,6 @@ CudaChannel::Engine CudaChannel::engine_of(Copy::Kind kind) {
     return to_host;
 }
 
-cudaError_t zero_by_engine(const DeviceState& state, std::byte* device, std::uint64_t bytes,
-                           cudaStream_t stream) noexcept {
-    cudaError_t error = cudaSuccess;
-    for (std::uint64_t at = 0; at < bytes && error == cudaSuccess;
-         at += DeviceState::zeroes_bytes) {
-        const auto part = std::min<std::uint64_t>(bytes - at, DeviceState::zeroes_bytes);
-        error =
-            cudaMemcpyAsync(device + at, state.zeroes.get(), part, cudaMemcpyHostToDevice, stream);
-    }
-    return error;
-}
-
 CudaChannel::CudaChannel(const ChannelOptions& options, DeviceState& state, CompetitionWatch& watch,
                          const Policy& policy, MailboxMemory mailbox)
     : Channel(options),
@@ -286,7 +274,7 @@ CopyPath CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting
         .mapping = copy.cpu != nullptr,
         .kernels = state_.competition.kernels_allowed(),
         .persistent_kernel = has_persistent_kernel_ && PersistentCopier::can_take(copy),
-        .engine_batch = has_engine_batch_ && copy.length <= options_.chunk_size};
+        .engine_batch = has_engine_batch_ && copy.length <= longest_in_batch()};
     // What the CPU copies itself costs time by the sum of the bytes.
     const auto sum =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
@@ -408,14 +396,17 @@ cudaError_t CudaChannel::start_on_engine(const Copy& copy, cudaStream_t stream) 
                                         stream);
                 break;
             case Copy::Kind::zero:
-                error = state_.competition.kernels_allowed()
-                            ? cudaMemsetAsync(device, 0, part, stream)
-                            : zero_by_engine(state_, device, part, stream);
+                error = state_.zero(device, part, stream);
                 break;
         }
         at += part;
     }
     return error;
+}
+
+// A batch is not cut into chunks, and its zeroes come from the pinned ones.
+std::uint32_t CudaChannel::longest_in_batch() const {
+    return std::min<std::uint32_t>(options_.chunk_size, DeviceState::zeroes_bytes);
 }
 
 void CudaChannel::add_to_engine_batch(Copy& copy) {

@@ -20,10 +20,6 @@
 
 namespace gpunbd::storage::cuda {
 
-// Zeroes device memory by a copy engine, where a memset would run as a kernel.
-cudaError_t zero_by_engine(const DeviceState& state, std::byte* device, std::uint64_t bytes,
-                           cudaStream_t stream) noexcept;
-
 class CudaChannel final : public Channel {
  public:
     // Throws std::runtime_error. `state` and `watch` outlive the channel.
@@ -85,6 +81,7 @@ class CudaChannel final : public Channel {
     void copy_by_cpu(Copy& copy);
     void add_to_engine(Copy& copy);
     cudaError_t start_on_engine(const Copy& copy, cudaStream_t stream) const;
+    std::uint32_t longest_in_batch() const;  // bytes of one copy
     void add_to_engine_batch(Copy& copy);
     void start_engine_batch(Engine engine);
     void close_group(Engine engine);

@@ -307,10 +307,7 @@ Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t b
     if (failed()) return Status::io_error;
     const std::lock_guard lock(service_mutex_);
     use_device(state_.ordinal);
-    cudaError_t error =
-        state_.competition.kernels_allowed()
-            ? cudaMemsetAsync(device_pointer(slab, offset), 0, bytes, service_.get())
-            : zero_by_engine(state_, device_pointer(slab, offset), bytes, service_.get());
+    cudaError_t error = state_.zero(device_pointer(slab, offset), bytes, service_.get());
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
     if (error == cudaSuccess) return Status::ok;
     return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,

@@ -1,5 +1,6 @@
 #include "storage/devices/cuda/device_state.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -45,6 +46,17 @@ DeviceState::DeviceState(int device_ordinal, GpuUse use)
 #endif
     zeroes = PinnedMemory(ordinal, zeroes_bytes, -1);
     std::memset(zeroes.get(), 0, zeroes_bytes);
+}
+
+cudaError_t DeviceState::zero(std::byte* device, std::uint64_t bytes,
+                              cudaStream_t stream) const noexcept {
+    if (competition.kernels_allowed()) return cudaMemsetAsync(device, 0, bytes, stream);
+    cudaError_t error = cudaSuccess;
+    for (std::uint64_t at = 0; at < bytes && error == cudaSuccess; at += zeroes_bytes) {
+        const auto part = std::min<std::uint64_t>(bytes - at, zeroes_bytes);
+        error = cudaMemcpyAsync(device + at, zeroes.get(), part, cudaMemcpyHostToDevice, stream);
+    }
+    return error;
 }
 
 void DeviceState::fail(std::string_view error, std::string_view what) noexcept {

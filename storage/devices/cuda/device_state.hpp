@@ -34,13 +34,17 @@ struct DeviceState {
     WriteValue32 write_value = nullptr;
     MemcpyBatch memcpy_batch = nullptr;  // null: the driver is too old for it
     Competition competition;
-    // For zeroing without a kernel, which is what a memset is: as many zeroes, pinned.
+    // Pinned, zeroes_bytes of them: what is copied where a memset may not run.
     PinnedMemory zeroes;
     // Groups of copies that occupy the copy engines, over all channels.
     std::atomic<std::int32_t> engine_copies{0};
     // How many more channels may have a persistent kernel, each of so many blocks.
     std::atomic<std::int32_t> persistent_kernel_places{0};
     std::uint32_t persistent_kernel_blocks = 1;
+
+    // Device memory, in the order of the stream. A memset runs as a kernel: while those are not
+    // allowed, zeroes are copied.
+    cudaError_t zero(std::byte* device, std::uint64_t bytes, cudaStream_t stream) const noexcept;
 
     bool failed() const { return failed_.load(std::memory_order_acquire); }
     // The context is lost: from now on everything on this device ends with io_error. The first call
