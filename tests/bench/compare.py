@@ -27,11 +27,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import attack
 import neighbour
+from cell import GIB, KIB, MIB, Cell, both, size_text
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 START_LIMIT = 60  # seconds until a server must listen: CUDA takes its time with large memory
 LABELS = {"iops": "IOPS", "mbps": "MB/s", "p50_us": "p50", "p99_us": "p99",
           "server_cpu_us_per_io": "server CPU", "client_cpu_us_per_io": "client CPU"}
@@ -45,46 +46,11 @@ class BenchError(Exception):
 # --- cells -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Cell:
-    op: str  # read, write, rw
-    size: int
-    qd: int
-    connections: int = 1  # of each direction
-    attack: str = ""  # what goes on beside it: a name of attack.py's; it has half of the span
-
-    @property
-    def name(self):
-        return self.name_alone + (f"-beside-{self.attack}" if self.attack else "")
-
-    @property
-    def name_alone(self):
-        shape = f"{self.connections}+{self.connections}" if self.op == "rw" else self.connections
-        times = f"x{shape}" if self.op == "rw" or self.connections > 1 else ""
-        return f"{size_text(self.size)}-{self.op}-qd{self.qd}{times}"
-
-    def arguments(self):
-        connections = self.connections * (2 if self.op == "rw" else 1)
-        return ["--op", self.op, "--size", str(self.size), "--qd", str(self.qd),
-                "--connections", str(connections)]
-
-
-def size_text(size):
-    for unit, letter in ((GIB, "G"), (MIB, "M"), (KIB, "k")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit}{letter}"
-    return str(size)
-
-
 def parse_size(text):
     match = re.fullmatch(r"(\d+)([kmgt]?)(?:ib)?", text.lower())
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 256M or 1G")
     return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
-
-
-def both(size, qd, connections=1):
-    return [Cell("read", size, qd, connections), Cell("write", size, qd, connections)]
 
 
 CORE = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(128 * KIB, 16),
@@ -96,8 +62,7 @@ SEVERAL_GPUS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
 SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
 # One reader that waits for each answer, alone and beside those who do others no good.
-ATTACKS = ("zeroes", "trims", "holes", "flush", "disconnect", "trickle", "stalled", "greedy")
-FAIRNESS = [Cell("read", 4 * KIB, 1)] + [Cell("read", 4 * KIB, 1, attack=each) for each in ATTACKS]
+FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
 SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS}
 
 
@@ -438,8 +403,10 @@ def measure(server, cell, transport, options):
         return measure_now(server, cell, transport, options)
 
 
-def measure_now(server, cell, transport, options):
-    times = ["--seconds", str(options.seconds), "--warmup", str(options.warmup)]
+def measure_now(server, cell, transport, options, seconds=None, warmup=None):
+    seconds = options.seconds if seconds is None else seconds
+    warmup = options.warmup if warmup is None else warmup
+    times = ["--seconds", str(seconds), "--warmup", str(warmup)]
     if isinstance(server, Sockets):
         command = [server.program, "--transport", transport, *cell.arguments(), *times]
     else:
@@ -447,7 +414,7 @@ def measure_now(server, cell, transport, options):
                    "--span", str(options.span // (2 if cell.attack else 1)),
                    "--pattern", options.pattern, "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
     during = f"{cell.name} over {transport}"
-    return run_json(command, server, during, options.seconds + options.warmup + 90)
+    return run_json(command, server, during, seconds + warmup + 90)
 
 
 def median_of(rounds):
@@ -575,6 +542,12 @@ def ratios(comparison):
 def bars(comparison):
     """Every bar that these results can be held against: what it asks, the figure, whether met."""
     out = []
+
+    def judge(result, against, words, value, met, either=False):
+        out.append({"transport": result["transport"], "cell": result["cell"],
+                    "server": result["server"], "against": against, "bar": words, "is": value,
+                    "met": met, "either": either})
+
     for result in comparison.results:
         for bar in BARS:
             if not (fnmatch.fnmatchcase(result["cell"], bar.cells)
@@ -593,20 +566,14 @@ def bars(comparison):
             if value is None or not reference:
                 continue
             limit = bar.limit * reference + bar.plus
-            out.append({"transport": result["transport"], "cell": result["cell"],
-                        "server": result["server"], "against": against, "bar": bar.text(),
-                        "is": value / reference if against else value,
-                        "met": value <= limit if bar.most else value >= limit,
-                        "either": bar.either})
+            judge(result, against, bar.text(), value / reference if against else value,
+                  value <= limit if bar.most else value >= limit, bar.either)
         if result.get("attack") and result["server"].startswith("gpunbd"):
             name = Cell(result["op"], result["size"], result["qd"], result["connections"]).name
             alone = comparison.find(result["transport"], name, result["server"])
             if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:
                 times = result["median"]["p99_us"] / alone["p99_us"]
-                out.append({"transport": result["transport"], "cell": result["cell"],
-                            "server": result["server"], "against": name,
-                            "bar": f"p99 <= {FAIR_BAR:g}x of alone", "is": times,
-                            "met": times <= FAIR_BAR, "either": False})
+                judge(result, name, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
         if result["op"] != "rw" or not result["server"].startswith("gpunbd"):
             continue
         for direction in ("read", "write"):
@@ -615,10 +582,7 @@ def bars(comparison):
             both_ways = result["median"].get(direction)
             if alone and both_ways and alone["mbps"]:
                 share = both_ways["mbps"] / alone["mbps"]
-                out.append({"transport": result["transport"], "cell": result["cell"],
-                            "server": result["server"], "against": alone_cell,
-                            "bar": f"{direction} >= {RW_BAR:g}x of alone", "is": share,
-                            "met": share >= RW_BAR, "either": False})
+                judge(result, alone_cell, f"{direction} >= {RW_BAR:g}x of alone", share, share >= RW_BAR)
     return out
 
 
@@ -787,8 +751,10 @@ def beside_neighbour(options, folder, tmpfs):
     try:
         for server in servers:
             server.start("unix", options.span, folder)
-        result = neighbour.run(servers, options.nbdload, options.neighbour, options.rounds,
-                               options.seconds)
+            prefill(server, options)
+        result = neighbour.run(
+            servers, lambda server, cell, **times: measure_now(server, cell, "unix", options, **times),
+            options.neighbour, options.rounds, options.seconds)
     except RuntimeError as error:
         raise BenchError(str(error)) from error
     finally:

@@ -5,7 +5,6 @@ the program's own rate is taken from windows that lie wholly within the load. `c
 neighbour` calls it; what is reported are medians.
 """
 
-import json
 import os
 import signal
 import statistics
@@ -14,11 +13,15 @@ import sys
 import threading
 import time
 
+from cell import KIB, MIB, Cell, both
+
 START_LIMIT = 60  # seconds: CUDA and PyTorch take their time
 SETTLE = 0.3  # seconds for the servers to notice the other program
 REST = 0.6  # seconds for them to notice that it rests
-CELLS = (("read", "4k", 1, 1), ("read", "4k", 32, 1), ("read", "4k", 32, 4), ("read", "128k", 16, 1),
-         ("read", "1M", 8, 4), ("write", "1M", 8, 4), ("write", "4k", 32, 4))
+SHORT = {"seconds": 0.1, "warmup": 0.2}
+CELLS = (Cell("read", 4 * KIB, 1), Cell("read", 4 * KIB, 32), *both(4 * KIB, 32, 4), Cell("read", 128 * KIB, 16),
+         *both(MIB, 8, 4))
+KEPT = ("iops", "mbps", "p50_us", "p99_us", "max_us", "server_cpu_us_per_io")
 # Of alone, beside the program: what is at least reached, and what is at most waited.
 BARS = {"4k-read-qd1": {"p50_us": 1.3, "p99_us": 3.0}, "4k-read-qd32": {"iops": 0.5, "p99": 300},
         "4k-read-qd32x4": {"iops": 0.4, "p99": 300}, "128k-read-qd16": {"iops": 0.75},
@@ -62,45 +65,31 @@ class Neighbour:
         self.process.wait()
 
 
-def name_of(cell):
-    op, size, depth, connections = cell
-    return f"{size}-{op}-qd{depth}" + (f"x{connections}" if connections > 1 else "")
-
-
-def load(nbdload, server, cell, seconds, warmup=0.2):
-    op, size, depth, connections = cell
-    done = subprocess.run([nbdload, "--uri", server.uri, "--op", op, "--size", size, "--qd", str(depth),
-                           "--connections", str(connections), "--warmup", str(warmup), "--seconds", str(seconds),
-                           "--server-pid", str(server.process.pid)],
-                          capture_output=True, text=True, timeout=120 + seconds, check=False)
-    if done.returncode:
-        raise RuntimeError(f"nbdload against {server.name}: {done.stderr.strip()}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def measure(nbdload, server, neighbour, cell, seconds):
+def measure(load, server, neighbour, cell, seconds):
     """The cell alone and beside the neighbour, and what share of its own rate that one keeps."""
-    alone = load(nbdload, server, cell, seconds)
+    alone = load(server, cell)
     neighbour.work()
     time.sleep(SETTLE)
     begin = time.monotonic()
     time.sleep(seconds / 2)
     own = neighbour.rate(begin, time.monotonic())
-    load(nbdload, server, cell, 0.1)  # what notices the neighbour is not in the figures
+    load(server, cell, **SHORT)  # what notices the neighbour is not in the figures
     begin = time.monotonic()
-    beside = load(nbdload, server, cell, seconds)
+    beside = load(server, cell)
     beside_it = neighbour.rate(begin + 0.3, time.monotonic())
     neighbour.rest()
     time.sleep(REST)
-    load(nbdload, server, cell, 0.1)
-    return {"alone": alone, "beside": beside, "keeps": beside_it / own if beside_it and own else None, "rate": own}
+    load(server, cell, **SHORT)
+    return {"alone": {metric: alone[metric] for metric in KEPT},
+            "beside": {metric: beside[metric] for metric in KEPT},
+            "keeps": beside_it / own if beside_it and own else None, "rate": own}
 
 
-def measure_start(nbdload, server, neighbour, cell):
+def measure_start(load, server, neighbour, cell):
     """The longest wait of any request while the neighbour begins."""
     timer = threading.Timer(0.7, neighbour.work)
     timer.start()
-    result = load(nbdload, server, cell, 1.5)
+    result = load(server, cell, seconds=1.5, warmup=0.2)
     timer.join()
     neighbour.rest()
     time.sleep(REST)
@@ -148,21 +137,21 @@ def verdicts(result):
                f"starts {worst / 1000:.1f} ms." + (f" Missed: {missed}." if missed else ""))
 
 
-def run(servers, nbdload, command, rounds, seconds):
-    """Measures all; returns what is found as plain data."""
+def run(servers, load, command, rounds, seconds):
+    """Measures all; returns what is found as plain data.
+
+    `load` runs nbdload: load(server, cell, seconds=, warmup=) -> its figures; without times, `seconds` long.
+    """
     neighbour = Neighbour(command)
-    found = {server.name: {name_of(cell): [] for cell in CELLS} for server in servers}
+    found = {server.name: {cell.name: [] for cell in CELLS} for server in servers}
     starts = {server.name: [] for server in servers}
     try:
-        for server in servers:
-            load_all = ("write", "1M", 8, 4)
-            load(nbdload, server, load_all, 3)  # memory is there
         for _ in range(rounds):
             for cell in CELLS:
                 for server in servers:
-                    found[server.name][name_of(cell)].append(measure(nbdload, server, neighbour, cell, seconds))
+                    found[server.name][cell.name].append(measure(load, server, neighbour, cell, seconds))
             for server in servers:
-                starts[server.name].append(measure_start(nbdload, server, neighbour, CELLS[0]))
+                starts[server.name].append(measure_start(load, server, neighbour, CELLS[0]))
     finally:
         neighbour.end()
     return {"neighbour": neighbour.name, "cells": found, "max_us_at_start": starts}

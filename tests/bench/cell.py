@@ -1,0 +1,40 @@
+"""What is measured on a server: an operation, its size, how many are in flight."""
+
+from dataclasses import dataclass
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def size_text(size):
+    for unit, letter in ((GIB, "G"), (MIB, "M"), (KIB, "k")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{letter}"
+    return str(size)
+
+
+@dataclass(frozen=True)
+class Cell:
+    op: str  # read, write, rw
+    size: int
+    qd: int
+    connections: int = 1  # of each direction
+    attack: str = ""  # what goes on beside it: a name of attack.py's; it has half of the span
+
+    @property
+    def name(self):
+        return self.name_alone + (f"-beside-{self.attack}" if self.attack else "")
+
+    @property
+    def name_alone(self):
+        shape = f"{self.connections}+{self.connections}" if self.op == "rw" else self.connections
+        times = f"x{shape}" if self.op == "rw" or self.connections > 1 else ""
+        return f"{size_text(self.size)}-{self.op}-qd{self.qd}{times}"
+
+    def arguments(self):
+        connections = self.connections * (2 if self.op == "rw" else 1)
+        return ["--op", self.op, "--size", str(self.size), "--qd", str(self.qd),
+                "--connections", str(connections)]
+
+
+def both(size, qd, connections=1):
+    return [Cell("read", size, qd, connections), Cell("write", size, qd, connections)]
