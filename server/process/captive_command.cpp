@@ -113,7 +113,7 @@ bool CaptiveCommand::ended(int& exit_status) {
         terminal_.take_back();
         ::kill(0, SIGTSTP);
         terminal_.give_to(group_->id());
-        ::kill(-group_->id(), SIGCONT);
+        group_->signal(SIGCONT);
         return false;
     }
     pid_ = -1;

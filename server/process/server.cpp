@@ -292,16 +292,12 @@ void Server::reload() {
     if (maker_.busy()) {
         spdlog::info("SIGHUP: the file is read once the exports that are being made are there");
     }
-    const auto loaded = std::make_shared<config::Options>();
-    const auto before = std::make_shared<std::shared_ptr<const ExportRegistry::Exports>>();
-    maker_.ask(
-        {.prepare = [this, loaded, before] { return prepare_reload(*loaded, *before); },
-         .done = [this, loaded, before](
-                     MadeExports made) { finish_reload(*loaded, **before, std::move(made)); }});
+    const auto reload = std::make_shared<Reload>();
+    maker_.ask({.prepare = [this, reload] { return prepare(reload); },
+                .done = [this, reload](MadeExports made) { finish(*reload, std::move(made)); }});
 }
 
-ExportMaker::Make Server::prepare_reload(config::Options& options,
-                                         std::shared_ptr<const ExportRegistry::Exports>& before) {
+ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
     if (draining_) return nullptr;
     config::Loaded loaded = config::load_file(*command_.config_file);
     if (!loaded.problems.empty()) {
@@ -310,17 +306,16 @@ ExportMaker::Make Server::prepare_reload(config::Options& options,
         return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
-    options = std::move(loaded.options);
-    before = exports_.snapshot();
-    return [this, options, before](const std::stop_token& stop) {
-        devices_.set_options(options.devices);
-        return make_exports(options.exports, devices_, *before,
+    reload->options = std::move(loaded.options);
+    reload->before = exports_.snapshot();
+    return [this, reload](const std::stop_token& stop) {
+        devices_.set_options(reload->options.devices);
+        return make_exports(reload->options.exports, devices_, *reload->before,
                             {.stop = stop, .disposal = &disposal_});
     };
 }
 
-void Server::finish_reload(const config::Options& loaded, const ExportRegistry::Exports& before,
-                           MadeExports made) {
+void Server::finish(const Reload& reload, MadeExports made) {
     if (draining_) return;
     if (!made.problems.empty()) {
         for (const std::string& problem : made.problems) spdlog::error("{}", problem);
@@ -329,14 +324,14 @@ void Server::finish_reload(const config::Options& loaded, const ExportRegistry::
         return;
     }
     exports_.replace(std::move(made.exports));
-    options_.exports = loaded.exports;
-    options_.devices = loaded.devices;
-    for (const ReloadLine& line : report_exports(before, *exports_.snapshot())) {
+    options_.exports = reload.options.exports;
+    options_.devices = reload.options.devices;
+    for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
             .say("{}", line.text);
     }
-    std::vector<std::string> waiting = keys_that_wait(options_, loaded);
+    std::vector<std::string> waiting = keys_that_wait(options_, reload.options);
     for (const std::string& id : devices_.opened_otherwise()) {
         waiting.push_back("devices: " + id);
     }

@@ -50,10 +50,12 @@ class Server {
     void on_hangup();
     void end();
     void reload();
-    ExportMaker::Make prepare_reload(config::Options& options,
-                                     std::shared_ptr<const ExportRegistry::Exports>& before);
-    void finish_reload(const config::Options& loaded, const ExportRegistry::Exports& before,
-                       MadeExports made);
+    struct Reload {
+        config::Options options;
+        std::shared_ptr<const ExportRegistry::Exports> before;
+    };
+    ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
+    void finish(const Reload& reload, MadeExports made);
     void print_trace();
     void begin_drain();
     void drained_or_wait();

@@ -324,7 +324,7 @@ class World {
             require(std::all_of(at, at + page_size, [](std::byte b) { return b == std::byte{0}; }),
                     "a new page reads as zeroes");
         }
-        require(volume.allocated_bytes() == pages * page_size, "no page is held");
+        require(volume.retired_bytes() == 0, "no page is held");
     }
 
     Script& script_;
