@@ -27,7 +27,7 @@ constexpr std::size_t max_unsent = 4096;  // answers that wait for a client whic
 constexpr auto report_interval = std::chrono::seconds(1);
 
 // A turn: what a connection does before others get theirs, in bytes of payload or of work that
-// takes as long. About 50 us of one core; more where no other connection has work now.
+// takes as long. About 50 us of one core; more where no other connection has had a turn of late.
 constexpr std::int64_t turn_budget = 256 * 1024;
 constexpr std::int64_t lone_turn_budget = 4 * turn_budget;
 constexpr std::int64_t request_work = 2 * 1024;
@@ -36,11 +36,11 @@ constexpr std::uint64_t max_work = turn_budget;
 // Bytes sent before others get their turn.
 constexpr std::size_t max_flush = 1024 * 1024;
 
+// Payload that comes with it is counted where it is received.
 std::int64_t work_of(const protocol::Command& command, std::uint64_t page_size) {
     std::uint64_t bytes = 0;
     switch (command.type) {
         case protocol::CommandType::read:
-        case protocol::CommandType::write:
             bytes = command.length;
             break;
         case protocol::CommandType::trim:
@@ -95,8 +95,7 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
 // --- receiving
 
 void Connection::begin_turn() {
-    const std::uint32_t working = worker_.scheduler.working();
-    turn_left_ = working > (operations_.empty() ? 0U : 1U) ? turn_budget : lone_turn_budget;
+    turn_left_ = worker_.scheduler.begins_lone_turn(*this) ? lone_turn_budget : turn_budget;
 }
 
 Connection::Round Connection::round() {
@@ -116,9 +115,8 @@ Connection::Round Connection::round() {
     if (amount == Amount::end || reading_is_over()) return Round::over;
     switch (taken) {
         case Taken::hungry:
-            // There may be more to take; but copies that wait come first.
-            if (amount == Amount::all || transport_.pending()) {
-                return turn_left_ <= 0 || worker_.channels.busy() ? Round::yield : Round::again;
+            if (amount == Amount::all || transport_.pending()) {  // there may be more to take
+                return turn_left_ <= 0 ? Round::yield : Round::again;
             }
             reader_.rest();
             admission_.hold_memory(send_queue_.memory());
@@ -142,6 +140,7 @@ RequestReader::Received::Amount Connection::receive() {
         if (reason_.empty()) reason_ = "the client hung up";
     }
     moved_ += got.bytes;
+    turn_left_ -= static_cast<std::int64_t>(got.bytes);
     return got.amount;
 }
 
@@ -323,14 +322,37 @@ void Connection::resume_receiving() noexcept {
 }
 
 asio::awaitable<void> Connection::resumed() {
-    if (!resumed_) {
-        co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-            KeepWaiter{}, asio::use_awaitable, &waiter_);
-    }
+    if (!resumed_) co_await told();
     resumed_ = false;
 }
 
-void Connection::run_after_poll() noexcept {
+asio::awaitable<void> Connection::ready(Transport::Wait direction) {
+    if (!waiting_to_be_ready_) {
+        transport_.wait(direction, [weak = weak_from_this()](boost::system::error_code) {
+            const auto self = weak.lock();
+            if (!self) return;
+            self->waiting_to_be_ready_ = false;
+            self->resumed_ = true;
+            if (self->waiter_) self->wake();
+        });
+        waiting_to_be_ready_ = true;
+    }
+    return resumed();
+}
+
+asio::awaitable<void> Connection::next_turn() {
+    resumed_ = true;
+    worker_.scheduler.run_in_turn(*this);
+    co_await told();
+    resumed_ = false;
+}
+
+asio::awaitable<void> Connection::told() {
+    return asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+        KeepWaiter{}, asio::use_awaitable, &waiter_);
+}
+
+void Connection::run() noexcept {
     flush_or_close();
     Scheduler::Runnable::unlink();  // what this has told is looked at here
     if (resumed_ && waiter_) wake();
@@ -405,12 +427,14 @@ void Connection::flush_or_close() noexcept {
 }
 
 void Connection::wait_to_send() {
-    waiting_to_send_ = true;
     transport_.wait(Transport::Wait::writable,
-                    [self = shared_from_this()](boost::system::error_code error) {
+                    [weak = weak_from_this()](boost::system::error_code error) {
+                        const auto self = weak.lock();
+                        if (!self) return;
                         self->waiting_to_send_ = false;
                         if (!error) self->flush_or_close();
                     });
+    waiting_to_send_ = true;
 }
 
 // --- ending

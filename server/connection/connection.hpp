@@ -42,7 +42,7 @@ class Connection final : public OperationContext,
     enum class Round : std::uint8_t {
         again,    // there is more to take
         yield,    // there is, but others come first
-        idle,     // until the transport is readable
+        idle,     // until the transport is readable: ready()
         blocked,  // until resumed()
         over,     // no more requests come: DISC, the end, or it was closed
     };
@@ -52,6 +52,10 @@ class Connection final : public OperationContext,
     // Completes once something that it was blocked by may be over; at once if that has happened
     // since the last round began.
     boost::asio::awaitable<void> resumed();
+    // That, or once the transport is ready in that direction. Nobody waits for the other one.
+    boost::asio::awaitable<void> ready(Transport::Wait direction);
+    // Completes once the others that have more to do had their turns.
+    boost::asio::awaitable<void> next_turn();
     // The worker ends: what waits will never go on.
     void forget_waiter() noexcept { waiter_.reset(); }
 
@@ -99,7 +103,8 @@ class Connection final : public OperationContext,
     // What taking requests came to; as Round, but that `hungry` has no whole request left.
     enum class Taken : std::uint8_t { hungry, yield, blocked, over };
 
-    void run_after_poll() noexcept override;
+    void run() noexcept override;
+    boost::asio::awaitable<void> told();
     void wake() noexcept;
     void budget_has_room() override { resume_receiving(); }
 
@@ -131,6 +136,7 @@ class Connection final : public OperationContext,
     bool draining_ = false;
     bool closed_ = false;
     bool out_of_memory_ = false;
+    bool waiting_to_be_ready_ = false;
     bool waiting_to_send_ = false;
     const char* hang_up_ = nullptr;
     std::string reason_;
@@ -145,7 +151,7 @@ class Connection final : public OperationContext,
     std::optional<Waiter> waiter_;
     bool resumed_ = false;
 
-    std::int64_t turn_left_ = 0;  // bytes of payload and of work
+    std::int64_t turn_left_ = 0;  // bytes received, to be sent, or of work
     std::uint64_t requests_at_flush_ = 0;
     std::uint64_t moved_ = 0;  // bytes received and sent
     std::uint64_t moved_at_look_ = 0;

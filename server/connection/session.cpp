@@ -1,9 +1,6 @@
 #include "server/connection/session.hpp"
 
 #include <array>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "config/quote.hpp"
@@ -16,7 +13,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 constexpr std::uint32_t looks_per_idle_limit = 8;
 constexpr const char* gone_early = "the client hung up during the handshake";
 
@@ -118,9 +114,8 @@ asio::awaitable<bool> Session::negotiate() {
         iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
         const Transport::Result got = transport.receive({&piece, 1});
         if (got.wait != Transport::Wait::none) {
-            if (const auto [error] = co_await transport.wait(got.wait, as_result); error) {
-                co_return false;
-            }
+            co_await connection_->ready(got.wait);
+            if (connection_->closed()) co_return false;
             continue;
         }
         if (got.ended) {
@@ -172,9 +167,8 @@ asio::awaitable<bool> Session::send_all(std::vector<std::byte> bytes) {
             co_return false;
         }
         if (done.wait != Transport::Wait::none) {
-            if (const auto [error] = co_await transport.wait(done.wait, as_result); error) {
-                co_return false;
-            }
+            co_await connection_->ready(done.wait);
+            if (connection_->closed()) co_return false;
         }
         piece.iov_base = static_cast<std::byte*>(piece.iov_base) + done.bytes;
         piece.iov_len -= done.bytes;
@@ -192,14 +186,11 @@ asio::awaitable<void> Session::serve() {
             case Connection::Round::again:
                 continue;
             case Connection::Round::yield:
-                co_await asio::post(worker_.io, asio::use_awaitable);
+                co_await connection.next_turn();
                 break;
-            case Connection::Round::idle: {
-                const auto [error] =
-                    co_await connection.transport().wait(Transport::Wait::readable, as_result);
-                if (error) co_return;
+            case Connection::Round::idle:
+                co_await connection.ready(Transport::Wait::readable);
                 break;
-            }
             case Connection::Round::blocked:
                 co_await connection.resumed();
                 break;

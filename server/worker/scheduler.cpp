@@ -10,40 +10,57 @@ namespace {
 
 constexpr auto busy_poll = std::chrono::microseconds(50);
 constexpr std::uint32_t quiet_polls = 8;  // of the channels, for one look at the sockets
-// What sockets get before the channels are polled again. Either is enough to gather what many
-// clients want into one submission.
+// What sockets and turns get before the channels are polled again. Either is enough to gather what
+// many clients want into one submission. Who is alone keeps nobody waiting: what is gathered for
+// longer has left the core's own cache, where a GPU would have to fetch it (server/PERFORMANCE.md).
 constexpr std::uint32_t max_handlers = 64;
-constexpr auto max_handling = std::chrono::microseconds(200);
+constexpr auto max_gathering = std::chrono::microseconds(100);
+constexpr auto max_gathering_alone = std::chrono::microseconds(800);
 constexpr std::uint32_t handlers_per_clock = 8;
+// Some milliseconds: who waits for each answer before it asks again is not forgotten meanwhile.
+constexpr std::uint32_t turns_until_alone = 256;
 
 }  // namespace
 
 void Scheduler::round() {
     std::uint32_t polls = 1;
-    if (channels_.busy() || !ready_.empty()) {
+    if (channels_.busy() || !ready_.empty() || !turns_.empty()) {
         // With nothing to do for sockets, a poll of the channels costs far less than a look at
         // them.
-        if (handle_events() == 0) polls = quiet_polls;
+        if (!gather()) polls = quiet_polls;
     } else {
         wait_for_event();
         // Gathers what other clients want into the same submission.
-        if (channels_.busy() && working_ > 1) handle_events();
+        if (channels_.busy() && working_ > 1) gather();
     }
-    for (; polls != 0 && channels_.busy() && ready_.empty(); --polls) channels_.poll();
+    if (channels_.busy()) {  // at least once, whoever is ready
+        do channels_.poll();
+        while (--polls != 0 && channels_.busy() && ready_.empty());
+    }
     run_ready();
 }
 
-std::uint32_t Scheduler::handle_events() {
-    std::uint32_t handled = 0;
+bool Scheduler::gather() {
     Clock::time_point end;
-    while (handled != max_handlers && handle_one(false) != 0) {
+    std::uint32_t handled = 0;
+    while (handled != max_handlers) {
+        const bool turn = run_next_turn();
+        if (handle_one(false) == 0 && !turn) break;
         ++handled;
-        if (handled % handlers_per_clock != 0) continue;
+        if (!turn && handled % handlers_per_clock != 0) continue;
         const Clock::time_point now = Clock::now();
-        if (handled == handlers_per_clock) end = now + max_handling;
+        if (end == Clock::time_point{}) end = now + (alone() ? max_gathering_alone : max_gathering);
         if (now >= end) break;
     }
-    return handled;
+    return handled != 0;
+}
+
+bool Scheduler::run_next_turn() {
+    if (turns_.empty()) return false;
+    Runnable& next = turns_.front();
+    turns_.pop_front();
+    next.run();
+    return true;
 }
 
 void Scheduler::wait_for_event() {
@@ -66,14 +83,25 @@ std::size_t Scheduler::handle_one(bool wait) {
 
 void Scheduler::run_ready() {
     // What becomes ready meanwhile has its turn in the next round.
-    boost::intrusive::list<Runnable, boost::intrusive::constant_time_size<false>> now;
+    Runnables now;
     now.swap(ready_);
     while (!now.empty()) {
         Runnable& runnable = now.front();
         now.pop_front();
-        runnable.run_after_poll();
+        runnable.run();
     }
 }
+
+bool Scheduler::begins_lone_turn(const Runnable& connection) {
+    if (last_turn_of_ != &connection) {
+        last_turn_of_ = &connection;
+        turns_in_a_row_ = 0;
+    }
+    ++turns_in_a_row_;
+    return alone();
+}
+
+bool Scheduler::alone() const { return turns_in_a_row_ > turns_until_alone; }
 
 void Scheduler::expect_next_soon() { busy_poll_until_ = Clock::now() + busy_poll; }
 
