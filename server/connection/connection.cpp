@@ -18,8 +18,6 @@
 
 namespace gpunbd::server {
 
-namespace asio = boost::asio;
-
 namespace {
 
 constexpr std::size_t max_sent = 512;     // pieces sent at once; IOV_MAX is 1024
@@ -321,12 +319,7 @@ void Connection::resume_receiving() noexcept {
     if (waiter_) worker_.scheduler.run_soon(*this);
 }
 
-asio::awaitable<void> Connection::resumed() {
-    if (!resumed_) co_await told();
-    resumed_ = false;
-}
-
-asio::awaitable<void> Connection::ready(Transport::Wait direction) {
+Connection::Resumption Connection::ready(Transport::Wait direction) {
     if (!waiting_to_be_ready_) {
         transport_.wait(direction, [weak = weak_from_this()](boost::system::error_code) {
             const auto self = weak.lock();
@@ -340,16 +333,10 @@ asio::awaitable<void> Connection::ready(Transport::Wait direction) {
     return resumed();
 }
 
-asio::awaitable<void> Connection::next_turn() {
+Connection::Resumption Connection::next_turn() {
     resumed_ = true;
     worker_.scheduler.run_in_turn(*this);
-    co_await told();
-    resumed_ = false;
-}
-
-asio::awaitable<void> Connection::told() {
-    return asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-        KeepWaiter{}, asio::use_awaitable, &waiter_);
+    return {*this, false};
 }
 
 void Connection::run() noexcept {
@@ -360,13 +347,7 @@ void Connection::run() noexcept {
 
 void Connection::wake() noexcept {
     const auto self = shared_from_this();
-    Waiter waiter = std::move(*waiter_);
-    waiter_.reset();
-    try {
-        waiter();
-    } catch (const std::exception& error) {
-        spdlog::error("{}: cannot go on: {}", peer_, error.what());
-    }
+    std::exchange(waiter_, {}).resume();
 }
 
 void Connection::hang_up(const char* reason) {

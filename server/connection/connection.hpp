@@ -2,10 +2,9 @@
 // sends what they answer. A session is its life; this is its work.
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/intrusive/list.hpp>
 #include <chrono>
+#include <coroutine>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,15 +48,23 @@ class Connection final : public OperationContext,
     Round round();
     // Others had their turn: the next rounds have a whole budget again.
     void begin_turn();
+    // For the one coroutine that awaits it.
+    struct Resumption {
+        Connection& connection;
+        bool at_once;
+        bool await_ready() const noexcept { return at_once; }
+        void await_suspend(std::coroutine_handle<> waiter) const noexcept {
+            connection.waiter_ = waiter;
+        }
+        void await_resume() const noexcept { connection.resumed_ = false; }
+    };
     // Completes once something that it was blocked by may be over; at once if that has happened
     // since the last round began.
-    boost::asio::awaitable<void> resumed();
+    Resumption resumed() { return {*this, resumed_}; }
     // That, or once the transport is ready in that direction. Nobody waits for the other one.
-    boost::asio::awaitable<void> ready(Transport::Wait direction);
+    Resumption ready(Transport::Wait direction);
     // Completes once the others that have more to do had their turns.
-    boost::asio::awaitable<void> next_turn();
-    // The worker ends: what waits will never go on.
-    void forget_waiter() noexcept { waiter_.reset(); }
+    Resumption next_turn();
 
     // Every request from now on is refused; once nothing is in flight the client is told the end.
     void drain();
@@ -104,7 +111,6 @@ class Connection final : public OperationContext,
     enum class Taken : std::uint8_t { hungry, yield, blocked, over };
 
     void run() noexcept override;
-    boost::asio::awaitable<void> told();
     void wake() noexcept;
     void budget_has_room() override { resume_receiving(); }
 
@@ -140,15 +146,7 @@ class Connection final : public OperationContext,
     bool waiting_to_send_ = false;
     const char* hang_up_ = nullptr;
     std::string reason_;
-    // Who waits in resumed(). The scheduler calls it, for which no memory is needed: a channel of
-    // Asio's takes some, and does not bear that there is none.
-    using Waiter = boost::asio::async_result<boost::asio::use_awaitable_t<>, void()>::handler_type;
-    struct KeepWaiter {
-        void operator()(Waiter waiter, std::optional<Waiter>* place) const {
-            place->emplace(std::move(waiter));
-        }
-    };
-    std::optional<Waiter> waiter_;
+    std::coroutine_handle<> waiter_;
     bool resumed_ = false;
 
     std::int64_t turn_left_ = 0;  // bytes received, to be sent, or of work

@@ -1,5 +1,7 @@
 #include "server/connection/session.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <array>
 #include <utility>
 
@@ -8,8 +10,6 @@
 #include "server/connection/line_limit.hpp"
 
 namespace gpunbd::server {
-
-namespace asio = boost::asio;
 
 namespace {
 
@@ -30,8 +30,22 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
       deadline_(worker.io),
       idle_timer_(worker.io) {}
 
-asio::awaitable<void> Session::run() {
-    const auto self = shared_from_this();
+void Session::start(std::function<void(Session&)> ended) {
+    ended_ = std::move(ended);
+    running_ = run();
+    running_.start();
+}
+
+Task<> Session::run() {
+    try {
+        co_await live();
+    } catch (const std::exception& error) {
+        spdlog::error("a connection's end cannot be told: {}", error.what());
+    }
+    ended_(*this);
+}
+
+Task<> Session::live() {
     bool failed = false;
     try {
         if (co_await negotiate()) co_await serve();
@@ -104,7 +118,7 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
 
 // --- negotiating
 
-asio::awaitable<bool> Session::negotiate() {
+Task<bool> Session::negotiate() {
     set_deadline(limits_.handshake, "the handshake took too long");
     negotiation_.emplace(exports_);
     if (!co_await send_all(negotiation_->greeting())) co_return false;
@@ -157,7 +171,7 @@ asio::awaitable<bool> Session::negotiate() {
     }
 }
 
-asio::awaitable<bool> Session::send_all(std::vector<std::byte> bytes) {
+Task<bool> Session::send_all(std::vector<std::byte> bytes) {
     Transport& transport = connection_->transport();
     iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
     while (piece.iov_len != 0) {
@@ -178,7 +192,7 @@ asio::awaitable<bool> Session::send_all(std::vector<std::byte> bytes) {
 
 // --- serving
 
-asio::awaitable<void> Session::serve() {
+Task<> Session::serve() {
     Connection& connection = *connection_;
     connection.begin_turn();
     for (;;) {
@@ -216,7 +230,7 @@ void Session::drain() noexcept {
     }
 }
 
-asio::awaitable<void> Session::settle() {
+Task<> Session::settle() {
     if (connection_->closed()) co_return;
     connection_->stop_taking();
     set_deadline(limits_.farewell, "the client did not take its last answers");

@@ -2,10 +2,10 @@
 // closed.
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +14,7 @@
 #include "server/connection/connection.hpp"
 #include "server/connection/connection_slots.hpp"
 #include "server/connection/peer.hpp"
+#include "server/connection/task.hpp"
 #include "server/exports/export_registry.hpp"
 
 namespace gpunbd::server {
@@ -30,8 +31,9 @@ class Session : public std::enable_shared_from_this<Session> {
     Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
             const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr);
 
-    // From the greeting to the end, which it logs; every exception ends here.
-    boost::asio::awaitable<void> run();
+    // Serves, from the greeting to the end, which it logs. Then it calls `ended`, which must not
+    // destroy it yet; destroyed before, it calls nobody.
+    void start(std::function<void(Session&)> ended);
 
     // Answers what is in flight, refuses what is new, then closes.
     void drain() noexcept;
@@ -44,10 +46,12 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
     using Clock = std::chrono::steady_clock;
 
-    boost::asio::awaitable<bool> negotiate();
-    boost::asio::awaitable<bool> send_all(std::vector<std::byte> bytes);
-    boost::asio::awaitable<void> serve();
-    boost::asio::awaitable<void> settle();
+    Task<> run();
+    Task<> live();
+    Task<bool> negotiate();
+    Task<bool> send_all(std::vector<std::byte> bytes);
+    Task<> serve();
+    Task<> settle();
     // The one line in the log of a connection.
     void report_end(bool failed);
     void set_deadline(std::chrono::seconds after, const char* reason);
@@ -66,6 +70,8 @@ class Session : public std::enable_shared_from_this<Session> {
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer idle_timer_;
     Clock::time_point started_ = Clock::now();
+    std::function<void(Session&)> ended_;
+    Task<> running_;  // the first to go
 };
 
 }  // namespace gpunbd::server

@@ -5,11 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -28,7 +23,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr int backlog = 1024;
-constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 constexpr auto accept_again_after = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -65,7 +59,7 @@ std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
 }
 
 Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile file)
-    : socket_(io, fd), where_(std::move(where)), file_(std::move(file)) {
+    : socket_(io, fd), timer_(io), where_(std::move(where)), file_(std::move(file)) {
     socket_.native_non_blocking(true);
 }
 
@@ -77,38 +71,47 @@ std::optional<std::string> Listener::uri(const std::string& export_name) {
 
 void Listener::start(OnAccept on_accept) {
     spdlog::info("listening on {}", where_);
-    asio::co_spawn(socket_.get_executor(), accept(std::make_shared<OnAccept>(std::move(on_accept))),
-                   asio::detached);  // accept() handles its errors
+    on_accept_ = std::move(on_accept);
+    wait_for_client();
 }
 
-// The coroutine may be resumed once more after the listener has gone: with an error, and then it
-// touches nothing.
-asio::awaitable<void> Listener::accept(std::shared_ptr<OnAccept> on_accept) {
-    asio::steady_timer timer(socket_.get_executor());
+void Listener::wait_for_client() noexcept {
     for (;;) {
-        bool no_memory = false;
         try {
-            const auto [error] =
-                co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read, as_result);
-            if (error) co_return;
-            if (accept_one(*on_accept)) continue;
-            timer.expires_after(accept_again_after);
-            const auto [ignored] = co_await timer.async_wait(as_result);
-            static_cast<void>(ignored);
+            socket_.async_wait(asio::posix::stream_descriptor::wait_read,
+                               [self = std::weak_ptr(self_)](boost::system::error_code error) {
+                                   const auto alive = self.lock();
+                                   if (alive && !error) (*alive)->accept();
+                               });
+            return;
         } catch (const std::bad_alloc&) {
-            no_memory = true;
-        }
-        if (no_memory)
             std::this_thread::sleep_for(accept_again_after);  // a timer takes memory, too
-        if (!socket_.is_open()) co_return;
+        }
     }
 }
 
-bool Listener::accept_one(const OnAccept& on_accept) {
+void Listener::accept() noexcept {
+    try {
+        if (!accept_one()) return accept_later();
+    } catch (const std::exception&) {
+        std::this_thread::sleep_for(accept_again_after);
+    }
+    wait_for_client();
+}
+
+void Listener::accept_later() {
+    timer_.expires_after(accept_again_after);
+    timer_.async_wait([self = std::weak_ptr(self_)](boost::system::error_code error) {
+        const auto alive = self.lock();
+        if (alive && !error) (*alive)->wait_for_client();
+    });
+}
+
+bool Listener::accept_one() {
     OwnedFd fd(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() >= 0) {
         Peer peer = peer_of(fd.get(), where_);
-        on_accept(fd.release(), std::move(peer));
+        on_accept_(fd.release(), std::move(peer));
         return true;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;

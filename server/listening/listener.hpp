@@ -1,11 +1,11 @@
 // A listening socket: accepts for as long as it lives, and survives every error of accept().
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,13 +41,19 @@ class Listener {
 
  private:
     Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);
-    boost::asio::awaitable<void> accept(std::shared_ptr<OnAccept> on_accept);
+    void wait_for_client() noexcept;
+    void accept() noexcept;
     // False: the system has nothing to accept with for now.
-    bool accept_one(const OnAccept& on_accept);
+    bool accept_one();
+    void accept_later();
 
     boost::asio::posix::stream_descriptor socket_;
+    boost::asio::steady_timer timer_;
     std::string where_;
     SocketFile file_;  // none of a socket that somebody else made
+    OnAccept on_accept_;
+    // Events that had come when the listener went find that it has.
+    std::shared_ptr<Listener*> self_ = std::make_shared<Listener*>(this);
 };
 
 }  // namespace gpunbd::server

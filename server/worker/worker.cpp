@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <exception>
 #include <vector>
@@ -25,27 +24,6 @@ Worker::Worker(storage::ChannelOptions options, std::uint64_t max_memory, bool t
       work_(asio::make_work_guard(context_.io)),
       stall_limit_(stall_limit),
       look_timer_(context_.io) {}
-
-Worker::~Worker() {
-    ending_ = true;
-    for (const auto& session : sessions_) session->connection().forget_waiter();
-}
-
-class Worker::Departure {
- public:
-    explicit Departure(Worker& worker) : worker_(&worker) {}
-    Departure(Departure&& other) noexcept
-        : worker_(std::exchange(other.worker_, nullptr)), session_(std::move(other.session_)) {}
-    Departure& operator=(Departure&&) = delete;
-    ~Departure() {
-        if (worker_ != nullptr && !worker_->ending_) worker_->leave(session_);
-    }
-    void will_be_of(std::shared_ptr<Session> session) { session_ = std::move(session); }
-
- private:
-    Worker* worker_;
-    std::shared_ptr<Session> session_;
-};
 
 void Worker::run() {
     while (!context_.io.stopped()) {
@@ -96,36 +74,33 @@ void Worker::evict(std::shared_ptr<Slot> slot) {
 
 void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                    std::shared_ptr<Slot> slot) {
-    Departure departure(*this);
+    std::shared_ptr<Session> session;
     try {
         Socket socket(context_.io);
         // The protocol is only used to make new sockets; this one is there already.
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
         fd = -1;  // the socket's
-        auto session = std::make_shared<Session>(context_, std::move(socket), std::move(peer),
-                                                 exports, limits, slot);
+        session = std::make_shared<Session>(context_, std::move(socket), std::move(peer), exports,
+                                            limits, slot);
         if (slot) slot->session = session;
         sessions_.insert(session);
-        departure.will_be_of(session);
-        asio::co_spawn(context_.io, session->run(),
-                       [departure = std::move(departure)](const std::exception_ptr&) {});
+        session->start([this](Session& ended) { leave(ended.shared_from_this()); });
     } catch (const std::exception& error) {
         spdlog::error("a connection cannot be served: {}", error.what());
         if (fd >= 0) ::close(fd);
+        leave(session);
     }
 }
 
-// Its coroutine has gone, and ends where it could not go on for lack of memory.
+// It may be its own coroutine that calls this: it goes at the end of the round.
 void Worker::leave(const std::shared_ptr<Session>& session) noexcept {
     auto place = sessions_.extract(session);
-    if (!place.empty()) {
-        session->cut(Connection::no_memory);
-        if (session->connection().has_operations()) {
-            finishing_.insert(std::move(place));
-            return;
-        }
+    if (place.empty()) {
+        --connections_;
+        return;
     }
-    --connections_;
+    session->cut(Connection::no_memory);  // unless it has been closed
+    finishing_.insert(std::move(place));
 }
 
 // None of them leaves from here.

@@ -24,7 +24,6 @@ class Worker {
     // `max_memory`: bytes that the requests of all its connections may hold. `trace`: keep one.
     Worker(storage::ChannelOptions options, std::uint64_t max_memory, bool trace,
            std::chrono::milliseconds stall_limit = patience);
-    ~Worker();
 
     // Runs until stop(); called once, on the worker's own thread.
     void run();
@@ -48,9 +47,6 @@ class Worker {
     }
 
  private:
-    // What a session's end comes to, however that came: also where there was no memory to go on.
-    class Departure;
-
     void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                std::shared_ptr<Slot> slot);
     void leave(const std::shared_ptr<Session>& session) noexcept;
@@ -64,11 +60,10 @@ class Worker {
     void look_for_stalled();
     void look_again_later();
 
-    bool ending_ = false;  // outlives the context, and with it the last departures
     WorkerContext context_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
     std::set<std::shared_ptr<Session>> sessions_;
-    std::set<std::shared_ptr<Session>> finishing_;  // only copies of theirs are still under way
+    std::set<std::shared_ptr<Session>> finishing_;  // at most copies of theirs are under way
     std::atomic<std::uint32_t> connections_{0};
     const std::chrono::milliseconds stall_limit_;
     boost::asio::steady_timer look_timer_;

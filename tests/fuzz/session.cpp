@@ -7,7 +7,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <csignal>
@@ -125,10 +124,7 @@ class World {
         }
         sessions_.push_back(session);
         ++alive_;
-        asio::co_spawn(context_->io, session->run(), [this](const std::exception_ptr& error) {
-            require(error == nullptr, "a session catches its exceptions");
-            --alive_;
-        });
+        session->start([this](Session&) { --alive_; });
         return Client(client, handshake);
     }
 

@@ -13,11 +13,13 @@ namespace {
 thread_local constinit bool takes_part = false;
 std::atomic<bool> armed{false};
 std::atomic<std::int64_t> made{0};
-std::int64_t to_fail = 0;
+std::int64_t first_to_fail = 0;
+std::int64_t last_to_fail = 0;
 
 bool fails() {
     if (!takes_part || !armed.load(std::memory_order_acquire)) return false;
-    return ++made == to_fail;
+    const std::int64_t number = ++made;
+    return number >= first_to_fail && number <= last_to_fail;
 }
 
 void* allocate(std::size_t bytes) noexcept {
@@ -41,15 +43,16 @@ std::size_t number_of(std::align_val_t alignment) { return static_cast<std::size
 
 void take_part() { takes_part = true; }
 
-void arm(std::int64_t number) {
+void arm(std::int64_t number, std::int64_t count) {
     made = 0;
-    to_fail = number;
+    first_to_fail = number;
+    last_to_fail = number + count - 1;
     armed.store(true, std::memory_order_release);
 }
 
 bool disarm() {
     armed = false;
-    return made >= to_fail;
+    return made >= first_to_fail;
 }
 
 }  // namespace gpunbd::server::test::failing_allocation

@@ -8,9 +8,9 @@ namespace gpunbd::server::test::failing_allocation {
 
 // The calling thread takes part from now on.
 void take_part();
-// Allocation number `number` of theirs, from 1, fails.
-void arm(std::int64_t number);
-// Has it?
+// `count` allocations of theirs fail, from number `number` on, which is at least 1.
+void arm(std::int64_t number, std::int64_t count = 1);
+// Has the first of them?
 bool disarm();
 
 }  // namespace gpunbd::server::test::failing_allocation

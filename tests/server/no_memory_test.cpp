@@ -1,4 +1,4 @@
-// The happy script, replayed with each allocation of the worker failing in turn: at worst the
+// The happy script, replayed with allocations of the worker failing in turn: at worst the
 // connection ends, and nothing that it held is lost.
 #include <doctest/doctest.h>
 
@@ -31,13 +31,13 @@ void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
 }
 
 // false: nothing has failed any more.
-bool replay(const Variant& variant, std::int64_t number, Ending ending) {
+bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending) {
     CAPTURE(number);
     RigOptions options{.devices = variant.devices};
     Rig rig(options);
     Model model(options.size);
     rig.on_worker([] { failing_allocation::take_part(); });
-    failing_allocation::arm(number);
+    failing_allocation::arm(number, count);
     play(rig, variant, model, ending);
     rig.wait_until_left();
     const bool failed = failing_allocation::disarm();
@@ -58,19 +58,26 @@ bool replay(const Variant& variant, std::int64_t number, Ending ending) {
     return failed;
 }
 
-void replay_all(const Variant& variant, Ending ending) {
+void replay_all(const Variant& variant, std::int64_t count, Ending ending) {
     CAPTURE(variant.name);
+    CAPTURE(count);
     std::int64_t number = 1;
-    while (replay(variant, number, ending)) ++number;
+    while (replay(variant, number, count, ending)) ++number;
     CHECK(number > 50);  // else they are not counted
 }
 
 TEST_CASE("no memory: each allocation fails once, and the server goes on") {
-    for (const Variant& variant : variants) replay_all(variant, Ending::disconnect);
+    for (const Variant& variant : variants) replay_all(variant, 1, Ending::disconnect);
 }
 
 TEST_CASE("no memory: each allocation fails once, and the server ends its connections") {
-    replay_all(variants[0], Ending::drain);
+    replay_all(variants[0], 1, Ending::drain);
+}
+
+TEST_CASE("no memory: several fail in a row, and the server goes on") {
+    for (const std::int64_t count : {2, 3, 10, 1000}) {
+        replay_all(variants[0], count, Ending::disconnect);
+    }
 }
 
 }  // namespace
