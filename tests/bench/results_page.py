@@ -17,6 +17,7 @@ from compare import Comparison, bars, judged, number, table
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RESULTS.md"
+BESIDE = ("", "pytorch", "copy", "mps")  # what neighbour*.json were measured beside
 LONG = 128 << 10  # bytes; from here on the throughput of a cell is told in MB/s
 
 INTRODUCTION = """# Results
@@ -91,8 +92,7 @@ def about(run):
     words = [header["date"], f"commit {header['commit']}", hardware(header)]
     words += [header[key] for key in ("servers", "measured") if header.get(key)]
     words += ["transcribed"] if header.get("transcribed") else []
-    yield f"- {'; '.join(words)}"
-    yield f"- {header['command']}"
+    yield f"- {'; '.join(words)}: {header['command']}"
     if "max_us_at_start" in run:
         yield from (f"- {line}" for line in neighbour.verdicts(run))
     found = bars(Comparison(header, run.get("results", [])))
@@ -131,22 +131,26 @@ def beside(runs):
         iops, p50, p99 = (neighbour.median(rounds, where, metric) for metric in ("iops", "p50_us", "p99_us"))
         return f"{number(iops)} / {number(p50, 1)} / {number(p99)}"
 
-    servers = runs[0]["cells"]
+    columns = [(server, runs[0]["cells"][server]) for server in runs[0]["cells"]]
+    heads = [f"{server.removesuffix(':cuda:0')}{what}" for server, _ in columns
+             for what in (", alone", ", beside", ", it keeps")]
+    others = [cells for run in runs[1:] for cells in run["cells"].values()]
+    heads += [f"{what} ({kind})" for kind in BESIDE[1:] for what in ("beside", "it keeps")]
     rows = []
-    for cell in next(iter(servers.values())):
+    for cell in columns[0][1]:
         row = [cell]
-        for cells in servers.values():
-            rounds = cells[cell]
-            row += [shown(rounds, "alone"), shown(rounds, "beside"), number(neighbour.kept(rounds), 3)]
+        for _, cells in columns:
+            row += [shown(cells[cell], "alone"), shown(cells[cell], "beside"), number(neighbour.kept(cells[cell]), 3)]
+        for cells in others:
+            row += [shown(cells[cell], "beside"), number(neighbour.kept(cells[cell]), 3)]
         rows.append(row)
-    heads = [f"{server.removesuffix(':cuda:0')}{what}" for server in servers for what in (", alone", ", beside", ", it keeps")]
     return table(["cell: IOPS / p50 / p99", *heads], rows, left=1)
 
 
 def before_and_after(runs):
     """Two builds in turn: where the later one's throughput is below 0.97x, with its CPU time for each request."""
     ratios = runs[0]["ratios"]
-    below = [f"`{ratio['cell']}` {ratio['server']}, run {ratio['run']}: {ratio['iops']:.2f}x / "
+    below = [f"`{ratio['cell']}` {ratio['server']} {ratio['run']}: {ratio['iops']:.2f}x / "
              f"{ratio['server_cpu_us_per_io']:.2f}x" for ratio in ratios if ratio["iops"] < 0.97]
     return [f"{len(ratios) - len(below)} of {len(ratios)} cells reach 0.97x. Below, throughput / CPU time: {'; '.join(below)}."]
 
@@ -181,7 +185,7 @@ def tests(runs):
 SECTIONS = (
     Section("One H200, 16 cores", ("h200-unix", "h200-tcp"), throughput),
     Section("Host memory on 2 cores, beside nbdkit and qemu-nbd", ("host",), throughput),
-    Section("Beside a program that computes on the same H200", ("neighbour",), beside),
+    Section("Beside other programs on the same H200", tuple(f"neighbour{kind and '-'}{kind}" for kind in BESIDE), beside),
     Section("Several H200s, striped, and one of two", ("two-h200", "one-of-two-h200", "four-h200"), throughput),
     Section("Before and after the connection was remade", ("redesign",), before_and_after),
     Section("One reader beside hostile clients", ("fairness",), fairness),
