@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "config/yaml_file.hpp"
-#include "tests/config/helpers.hpp"
+#include "tests/config/text.hpp"
 
 namespace gpunbd::config {
 namespace {

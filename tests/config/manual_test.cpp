@@ -10,7 +10,7 @@
 #include "config/flags.hpp"
 #include "config/schema.hpp"
 #include "config/yaml_file.hpp"
-#include "tests/config/helpers.hpp"
+#include "tests/config/text.hpp"
 
 namespace gpunbd::config {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "tests/config/helpers.hpp"
+#include "tests/config/text.hpp"
 
 namespace gpunbd::config {
 namespace {
@@ -21,20 +21,20 @@ std::string problems(const std::string& text) {
     return joined(loaded.problems);
 }
 
-struct Row {
+struct WrongFile {
     const char* name;
     const char* text;
     const char* problems;
 };
 
-void check(const Row* rows, std::size_t count) {
+void check(const WrongFile* rows, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         CAPTURE(rows[i].name);
         CHECK(problems(rows[i].text) == rows[i].problems);
     }
 }
 template <std::size_t N>
-void check(const Row (&rows)[N]) {
+void check(const WrongFile (&rows)[N]) {
     check(rows, N);
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("devices: what a GPU maps, and what copies there") {
 }
 
 TEST_CASE("keys") {
-    const Row rows[] = {
+    const WrongFile rows[] = {
         {"near a known one", "exports: [{}]\nthread: 2\n",
          "f:2:1: thread: unknown key; did you mean threads?\n"},
         {"near a known one, below", "exports:\n  - name: a\n    pagesize: 2M\n",
@@ -184,7 +184,7 @@ TEST_CASE("keys") {
 }
 
 TEST_CASE("types") {
-    const Row rows[] = {
+    const WrongFile rows[] = {
         {"root", "- a\n",
          "f:1:1: expected a mapping, found a list; its keys are listeners, devices, exports, "
          "pipeline, threads, limits, log, trace\n"},
@@ -241,7 +241,7 @@ TEST_CASE("types") {
 }
 
 TEST_CASE("ranges") {
-    const Row rows[] = {
+    const WrongFile rows[] = {
         {"threads", "exports: [{}]\nthreads: 1025\n",
          "f:2:10: threads: '1025' is out of range; write a whole number from 0 to 1024\n"},
         {"negative", "exports: [{}]\nthreads: -1\n",
@@ -334,7 +334,7 @@ TEST_CASE("ranges") {
 TEST_CASE("words, addresses, ids and texts") {
     const std::string long_path(108, 'p');
     const std::string long_name(4097, 'n');
-    const Row rows[] = {
+    const WrongFile rows[] = {
         {"layout", "exports: [{layout: striped}]\n",
          "f:1:20: exports[0].layout: 'striped' is none of linear or stripe; did you mean "
          "stripe?\n"},
@@ -389,7 +389,7 @@ TEST_CASE("words, addresses, ids and texts") {
 }
 
 TEST_CASE("what does not go together") {
-    const Row rows[] = {
+    const WrongFile rows[] = {
         {"stripe size and page size",
          "exports: [{layout: stripe, page_size: 4M, stripe_size: 6M}]\n",
          "f:1:56: exports[0].stripe_size: 6M is not a multiple of page_size (4M); use for example "
@@ -444,7 +444,7 @@ TEST_CASE("pinned memory grows with the chunks where it is not given") {
 }
 
 TEST_CASE("what is not YAML is one problem with its place") {
-    const Row rows[] = {
+    const WrongFile rows[] = {
         {"open list", "exports: [{}]\ndevices: [\n",
          "f:3:1: YAML syntax: end of sequence flow not found; close '[' with ']', and separate its "
          "items by ','\n"},

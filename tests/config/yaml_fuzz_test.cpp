@@ -6,7 +6,7 @@
 #include <random>
 
 #include "config/yaml_file.hpp"
-#include "tests/config/helpers.hpp"
+#include "tests/config/text.hpp"
 
 namespace gpunbd::config {
 namespace {

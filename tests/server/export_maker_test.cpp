@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "rig.hpp"
 #include "server/exports/volume_disposal.hpp"
 #include "tests/storage/memory_device.hpp"
 
@@ -163,7 +164,6 @@ class SlowDevice final : public storage::Device {
     storage::test::MemoryDevice inner_;
 };
 
-constexpr std::uint64_t mib = 1 << 20;
 const storage::VolumeOptions full{.size = 256 * mib, .provision = storage::Provision::full};
 
 TEST_CASE("volume: one that is being made is given up between two slabs, and leaves nothing") {

@@ -69,7 +69,7 @@ int bound_to(const std::string& path, int backlog) {
 }
 
 template <typename Call>
-std::string complaint(Call call) {
+std::string error_of(Call call) {
     try {
         static_cast<void>(call());
     } catch (const std::runtime_error& error) {
@@ -157,7 +157,7 @@ TEST_CASE("listener: of two servers that start over one stale socket, one does")
     {
         // Has the path, and does not listen yet: to others that looks like a stale socket.
         const auto first = bind_unix(options);
-        contains(complaint([&] { return bind_unix(options); }), "another server is starting there");
+        contains(error_of([&] { return bind_unix(options); }), "another server is starting there");
     }
     // Whoever has failed to start is in nobody's way.
     boost::asio::io_context io;
@@ -178,7 +178,7 @@ TEST_CASE("listener: a socket that is in use is left alone") {
     boost::asio::io_context io;
     const Directory directory;
     const int other = bound_to(directory.socket(), 0);
-    contains(complaint([&] { return Listener::unix_socket(io, at(directory.socket())); }),
+    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
              "another server is listening there, " + own_name() + ";");
     // Its backlog is full, by now or soon, and nobody takes from it.
     std::vector<int> waiting;
@@ -187,7 +187,7 @@ TEST_CASE("listener: a socket that is in use is left alone") {
         if (fd >= 0) waiting.push_back(fd);
     }
     CHECK(waiting.size() < 100);
-    contains(complaint([&] { return Listener::unix_socket(io, at(directory.socket())); }),
+    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
              "another server is listening");
     struct stat status {};
     CHECK(::stat(directory.socket().c_str(), &status) == 0);
@@ -199,7 +199,7 @@ TEST_CASE("listener: a file that is no socket is left alone") {
     boost::asio::io_context io;
     const Directory directory;
     std::ofstream(directory.socket()) << "precious";
-    contains(complaint([&] { return Listener::unix_socket(io, at(directory.socket())); }),
+    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
              "no socket is in the way");
     std::string text;
     CHECK(std::getline(std::ifstream(directory.socket()), text));
@@ -209,16 +209,16 @@ TEST_CASE("listener: a file that is no socket is left alone") {
 TEST_CASE("listener: paths") {
     boost::asio::io_context io;
     const Directory directory;
-    contains(complaint([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes");
+    contains(error_of([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes");
     const std::string longest =
         directory.path + "/" + std::string(106 - directory.path.size(), 's');
     CHECK(longest.size() == 107);
-    CHECK(complaint([&] { return Listener::unix_socket(io, at(longest)); }) == "none");
-    contains(complaint([&] { return Listener::unix_socket(io, at(longest + "s")); }),
+    CHECK(error_of([&] { return Listener::unix_socket(io, at(longest)); }) == "none");
+    contains(error_of([&] { return Listener::unix_socket(io, at(longest + "s")); }),
              "1 to 107 bytes");
-    contains(complaint([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
+    contains(error_of([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
              "the folder /no/such/directory does not exist; make it");
-    contains(complaint([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
+    contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
              "/dev/null is not a folder");
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("listener: an owner that does not exist, and nothing is left behind") 
         CAPTURE(owner);
         auto options = at(directory.socket());
         options.owner = owner;
-        contains(complaint([&] { return Listener::unix_socket(io, options); }), "there is no");
+        contains(error_of([&] { return Listener::unix_socket(io, options); }), "there is no");
         CHECK(::lstat(options.path.c_str(), &status) != 0);
     }
 }
@@ -252,7 +252,7 @@ TEST_CASE("listener: TCP addresses") {
     REQUIRE(::listen(other, 1) == 0);
     const std::uint16_t port = port_of(other);
     const std::string in_use =
-        complaint([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
+        error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
     contains(in_use, "127.0.0.1:" + std::to_string(port));
     contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose");
     // Who listens at every address stands in the way, too.
@@ -263,7 +263,7 @@ TEST_CASE("listener: TCP addresses") {
     REQUIRE(::bind(everywhere, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     REQUIRE(::listen(everywhere, 1) == 0);
     const std::uint16_t taken = port_of(everywhere);
-    contains(complaint([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
+    contains(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
              "the port is taken by " + own_name());
     ::close(everywhere);
     try {
@@ -274,10 +274,10 @@ TEST_CASE("listener: TCP addresses") {
         contains(error.what(), "this machine has no address 192.0.2.1");
     }
     for (const char* wrong : {"localhost", "", "127.0.0", "::1::", "1.2.3.4.5"}) {
-        contains(complaint([&] { return Listener::tcp(io, {.address = wrong, .port = 1}); }),
+        contains(error_of([&] { return Listener::tcp(io, {.address = wrong, .port = 1}); }),
                  "not a numeric");
     }
-    CHECK(complaint([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); }) ==
+    CHECK(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); }) ==
           "none");
 }
 
@@ -285,8 +285,8 @@ TEST_CASE("listener: inherited sockets must listen") {
     boost::asio::io_context io;
     const Directory directory;
     const int quiet = bound_to(directory.socket(), -1);
-    contains(complaint([&] { return Listener::inherited(io, quiet); }), "does not listen");
-    contains(complaint([&] { return Listener::inherited(io, 999); }), "does not listen");
+    contains(error_of([&] { return Listener::inherited(io, quiet); }), "does not listen");
+    contains(error_of([&] { return Listener::inherited(io, 999); }), "does not listen");
     REQUIRE(::listen(quiet, 5) == 0);
     const auto listener = Listener::inherited(io, quiet);
     bool accepted = false;

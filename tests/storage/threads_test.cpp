@@ -5,12 +5,12 @@
 #include <atomic>
 #include <barrier>
 #include <memory>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/storage/retire.hpp"
 #include "tests/storage/rig.hpp"
 
 namespace gpunbd::storage::test {
@@ -50,10 +50,6 @@ class Words {
     std::byte* base_;
     std::uint64_t size_;
 };
-
-void retire(PagePool& pool, PageIndex page) {
-    pool.retire(0, [page] { return std::optional(page); });
-}
 
 struct Case {
     const char* name;

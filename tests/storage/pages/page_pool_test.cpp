@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
+#include "tests/storage/retire.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -40,10 +40,6 @@ struct Places {
     explicit Places(std::uint64_t page_size) : at{0, 8, page_size / 2, page_size - 8} {}
     std::uint64_t at[4];
 };
-
-void retire(PagePool& pool, PageIndex page, std::uint64_t number = 0) {
-    pool.retire(number, [page] { return std::optional(page); });
-}
 
 std::byte* memory_of(const PagePool& pool, PageIndex page) {
     return pool.slab(page).cpu + pool.offset_in_slab(page);

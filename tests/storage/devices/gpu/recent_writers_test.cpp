@@ -23,15 +23,15 @@ void note_from(std::size_t threads, Clock::time_point when) {
 }
 
 TEST_CASE("recent writers: each thread counts once in a period of two milliseconds") {
-    const Clock::time_point start{std::chrono::hours(1)};  // at the beginning of a period
-    note_from(5, start);
-    CHECK(note_writer(start + milliseconds(1)) == 0);  // nobody in the period before
-    note_from(2, start + milliseconds(2));
-    CHECK(note_writer(start + milliseconds(2)) == 6);
-    CHECK(note_writer(start + milliseconds(3)) == 6);  // again: the same answer
-    CHECK(note_writer(start + milliseconds(4)) == 3);
-    CHECK(note_writer(start + milliseconds(6)) == 1);
-    CHECK(note_writer(start + milliseconds(10)) == 0);  // periods have passed without any
+    const Clock::time_point at_start{std::chrono::hours(1)};  // at the beginning of a period
+    note_from(5, at_start);
+    CHECK(note_writer(at_start + milliseconds(1)) == 0);  // nobody in the period before
+    note_from(2, at_start + milliseconds(2));
+    CHECK(note_writer(at_start + milliseconds(2)) == 6);
+    CHECK(note_writer(at_start + milliseconds(3)) == 6);  // again: the same answer
+    CHECK(note_writer(at_start + milliseconds(4)) == 3);
+    CHECK(note_writer(at_start + milliseconds(6)) == 1);
+    CHECK(note_writer(at_start + milliseconds(10)) == 0);  // periods have passed without any
 }
 
 TEST_CASE("recent writers: threads that all begin a period at once are all counted") {
