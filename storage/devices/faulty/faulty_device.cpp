@@ -92,6 +92,7 @@ class FaultyChannel final : public Channel {
     Status perform(const Copy& copy) {
         FaultScript& script = device_.script();
         ++script.copies_seen;
+        if (expires(script.copies_until_held)) script.hold = true;
         if (expires(script.copies_until_dead)) device_.fail();
         if (device_.failed() || expires(script.copies_until_failure)) return Status::io_error;
         auto* const memory = reinterpret_cast<std::byte*>(copy.address);
