@@ -5,10 +5,22 @@
 #include <coroutine>
 #include <exception>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 namespace gpunbd::server {
+
+template <typename Result>
+struct TaskResult {
+    std::optional<Result> value;
+    void return_value(Result result) { value = std::move(result); }
+    Result take() { return std::move(*value); }
+};
+
+template <>
+struct TaskResult<void> {
+    void return_void() const noexcept {}
+    void take() const noexcept {}
+};
 
 // It begins when it is awaited, or by start(). Its frame, with those that it awaits, goes with it,
 // also while it waits. The result, or the exception, is for who awaits it; without a caller both
@@ -16,7 +28,28 @@ namespace gpunbd::server {
 template <typename Result = void>
 class [[nodiscard]] Task {
  public:
-    class promise_type;
+    struct BackToCaller;
+
+    struct promise_type : TaskResult<Result> {
+        std::coroutine_handle<> caller = std::noop_coroutine();
+        std::exception_ptr error;
+
+        Task get_return_object() {
+            return Task(std::coroutine_handle<promise_type>::from_promise(*this));
+        }
+        std::suspend_always initial_suspend() const noexcept { return {}; }
+        BackToCaller final_suspend() const noexcept { return {}; }
+        void unhandled_exception() noexcept { error = std::current_exception(); }
+    };
+    using Frame = std::coroutine_handle<promise_type>;
+
+    struct BackToCaller {
+        bool await_ready() const noexcept { return false; }
+        std::coroutine_handle<> await_suspend(Frame ended) const noexcept {
+            return ended.promise().caller;
+        }
+        void await_resume() const noexcept {}
+    };
 
     Task() = default;
     Task(Task&& other) noexcept : frame_(std::exchange(other.frame_, {})) {}
@@ -30,62 +63,21 @@ class [[nodiscard]] Task {
 
     void start() { frame_.resume(); }
 
+    // What awaits it
     bool await_ready() const noexcept { return false; }
-    std::coroutine_handle<> await_suspend(std::coroutine_handle<> caller) noexcept {
+    Frame await_suspend(std::coroutine_handle<> caller) noexcept {
         frame_.promise().caller = caller;
         return frame_;
     }
-    Result await_resume() { return frame_.promise().take(); }
+    Result await_resume() {
+        if (frame_.promise().error) std::rethrow_exception(frame_.promise().error);
+        return frame_.promise().take();
+    }
 
  private:
-    explicit Task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
+    explicit Task(Frame frame) : frame_(frame) {}
 
-    struct BackToCaller {
-        bool await_ready() const noexcept { return false; }
-        std::coroutine_handle<> await_suspend(
-            std::coroutine_handle<promise_type> ended) const noexcept {
-            return ended.promise().caller;
-        }
-        void await_resume() const noexcept {}
-    };
-
-    struct Outcome {
-        std::coroutine_handle<> caller = std::noop_coroutine();
-        std::exception_ptr error;
-
-        std::suspend_always initial_suspend() const noexcept { return {}; }
-        BackToCaller final_suspend() const noexcept { return {}; }
-        void unhandled_exception() noexcept { error = std::current_exception(); }
-    };
-
-    struct Nothing : Outcome {
-        void return_void() const noexcept {}
-        void take() const {
-            if (this->error) std::rethrow_exception(this->error);
-        }
-    };
-    template <typename Value>
-    struct Something : Outcome {
-        std::optional<Value> value;
-        void return_value(Value result) { value = std::move(result); }
-        Value take() {
-            if (this->error) std::rethrow_exception(this->error);
-            return std::move(*value);
-        }
-    };
-
- public:
-    class promise_type : public std::conditional_t<
-                             std::is_void_v<Result>, Nothing,
-                             Something<std::conditional_t<std::is_void_v<Result>, int, Result>>> {
-     public:
-        Task get_return_object() {
-            return Task(std::coroutine_handle<promise_type>::from_promise(*this));
-        }
-    };
-
- private:
-    std::coroutine_handle<promise_type> frame_;
+    Frame frame_;
 };
 
 }  // namespace gpunbd::server
