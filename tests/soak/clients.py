@@ -189,15 +189,25 @@ class Reloading(Client):
         extras = [n for n in range(4) if self.dice.random() < 0.5]
         wrong = self.dice.random() < 0.2
         self.place.reload(extras, wrong)
-        time.sleep(0.3)
         if wrong or not extras:
+            time.sleep(0.3)
             return
         name = f'extra{self.dice.choice(extras)}'
         data = self.dice.randbytes(100_000)
-        with self.connect(name) as client:
+        with self.connect_once_there(name) as client:
             client.write(5, data)
             self.expect(client.read(5, len(data)) == data, f'{name} is not what was written')
         time.sleep(0.5)
+
+    def connect_once_there(self, name):
+        limit = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.connect(name)
+            except wire.Refused:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(0.1)
 
 
 class Probe(Client):
