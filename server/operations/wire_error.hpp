@@ -30,7 +30,7 @@ constexpr std::string_view wire_text(storage::Status status) {
         case storage::Status::io_error:
             return "the device failed";
     }
-    return {};
+    return "the device failed";
 }
 
 }  // namespace gpunbd::server
