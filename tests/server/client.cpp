@@ -87,8 +87,9 @@ Bytes status_payload_of(const Ask& ask) {
 
 Bytes encoded(const Ask& ask, std::uint64_t cookie, bool extended) {
     Bytes bytes = encoded_header(ask, cookie, extended);
-    const bool has_payload = ask.type == CommandType::write ||
-                             (extended && (ask.flags & protocol::command_flag::payload_len) != 0);
+    const bool asked_for = extended && ask.type != CommandType::disc &&
+                           (ask.flags & protocol::command_flag::payload_len) != 0;
+    const bool has_payload = ask.type == CommandType::write || asked_for;
     if (has_payload) {
         const Bytes payload =
             ask.type == CommandType::block_status ? status_payload_of(ask) : payload_of(ask);

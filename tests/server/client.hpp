@@ -35,7 +35,8 @@ struct Ask {
 // Payload without a zero in it: zeroes are what a hole has.
 Bytes payload_of(const Ask& ask);
 // As it is sent. With extended headers a WRITE has PAYLOAD_LEN, asked for or not, and what else
-// asks for that has a payload, too: a BLOCK_STATUS its length and base:allocation.
+// asks for that has a payload, too: a BLOCK_STATUS its length and base:allocation. But after a DISC
+// nothing is sent.
 protocol::Request request_of(const Ask& ask, std::uint64_t cookie, bool extended);
 Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended);
 Bytes status_payload_of(const Ask& ask);
