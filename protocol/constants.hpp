@@ -14,6 +14,8 @@ inline constexpr std::uint64_t option_reply_magic = 0x3e889045565a9;
 inline constexpr std::uint32_t request_magic = 0x25609513;
 inline constexpr std::uint32_t simple_reply_magic = 0x67446698;
 inline constexpr std::uint32_t structured_reply_magic = 0x668e33ef;
+inline constexpr std::uint32_t extended_request_magic = 0x21e41c71;
+inline constexpr std::uint32_t extended_reply_magic = 0x6e8a278c;
 
 // "Handshake flags" (server) and "Client flags": the same two bits in both directions.
 inline constexpr std::uint16_t flag_fixed_newstyle = 1 << 0;
@@ -65,6 +67,7 @@ inline constexpr std::uint16_t can_multi_conn = 1 << 8;
 inline constexpr std::uint16_t send_resize = 1 << 9;
 inline constexpr std::uint16_t send_cache = 1 << 10;
 inline constexpr std::uint16_t send_fast_zero = 1 << 11;
+inline constexpr std::uint16_t block_status_payload = 1 << 12;
 }  // namespace transmission_flag
 
 // "Request types".
@@ -94,6 +97,7 @@ enum class ChunkType : std::uint16_t {
     offset_data = 1,
     offset_hole = 2,
     block_status = 5,
+    block_status_ext = 6,
     error = (1U << 15) + 1,
     error_offset = (1U << 15) + 2,
 };
@@ -127,5 +131,7 @@ inline constexpr std::uint32_t preferred_block = 4096;
 inline constexpr std::size_t request_size = 28;
 inline constexpr std::size_t simple_reply_size = 16;
 inline constexpr std::size_t chunk_header_size = 20;
+inline constexpr std::size_t extended_request_size = 32;
+inline constexpr std::size_t extended_chunk_header_size = 32;
 
 }  // namespace gpunbd::protocol

@@ -2,7 +2,7 @@
 
 namespace gpunbd::protocol {
 
-std::uint16_t ExportInfo::transmission_flags(bool structured) const {
+std::uint16_t ExportInfo::transmission_flags(Headers headers) const {
     namespace flag = transmission_flag;
     unsigned flags = flag::has_flags | flag::send_flush | flag::send_fua | flag::can_multi_conn |
                      flag::send_cache;
@@ -11,7 +11,8 @@ std::uint16_t ExportInfo::transmission_flags(bool structured) const {
     } else {
         flags |= flag::send_trim | flag::send_write_zeroes | flag::send_fast_zero;
     }
-    if (structured) flags |= flag::send_df;
+    if (headers != Headers::simple) flags |= flag::send_df;
+    if (headers == Headers::extended) flags |= flag::block_status_payload;
     return static_cast<std::uint16_t>(flags);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocol/constants.hpp"
+#include "protocol/headers.hpp"
 
 namespace gpunbd::protocol {
 
@@ -21,9 +22,9 @@ struct ExportInfo {
     std::uint32_t preferred_block = 4096;         // bytes, a power of two >= minimum_block and 512
     std::uint32_t maximum_payload = max_payload;  // bytes, a multiple of minimum_block
 
-    // The transmission flags of this export ("Transmission flags"); SEND_DF only where structured
-    // replies were negotiated.
-    std::uint16_t transmission_flags(bool structured) const;
+    // The transmission flags of this export ("Transmission flags"); SEND_DF only where replies are
+    // chunks, BLOCK_STATUS_PAYLOAD only with extended headers.
+    std::uint16_t transmission_flags(Headers headers) const;
 
     // Whether a client that never heard of block sizes keeps to them anyway; where not, they are
     // told unasked ("Block size constraints").

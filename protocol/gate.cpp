@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "protocol/bytes.hpp"
+
 namespace gpunbd::protocol {
 namespace {
 
@@ -11,12 +13,22 @@ std::uint64_t max_discard(const ExportInfo& info) {
     return std::max<std::uint64_t>(std::uint64_t{2} * info.maximum_payload, max_payload);
 }
 
+// Bytes that follow the header. A compact header has no flag for it: only a WRITE has any.
+std::uint64_t payload_after(const Request& request, Headers headers) {
+    const bool has_any = headers == Headers::extended
+                             ? (request.flags & command_flag::payload_len) != 0
+                             : static_cast<CommandType>(request.type) == CommandType::write;
+    return has_any ? request.length : 0;
+}
+
 // The flags that mean something for a command. FUA is valid everywhere once it is advertised.
-std::uint16_t known_flags(CommandType type, bool structured) {
+std::uint16_t known_flags(CommandType type, Headers headers) {
     namespace flag = command_flag;
     switch (type) {
         case CommandType::read:
-            return structured ? flag::fua | flag::df : flag::fua;
+            return headers != Headers::simple ? flag::fua | flag::df : flag::fua;
+        case CommandType::write:
+            return headers == Headers::extended ? flag::fua | flag::payload_len : flag::fua;
         case CommandType::write_zeroes:
             return flag::fua | flag::no_hole | flag::fast_zero;
         case CommandType::block_status:
@@ -31,11 +43,6 @@ bool changes(CommandType type) {
            type == CommandType::write_zeroes;
 }
 
-Error error_past_end(CommandType type) {
-    return type == CommandType::write || type == CommandType::write_zeroes ? Error::enospc
-                                                                           : Error::einval;
-}
-
 // Written so that no sum of the client's numbers is formed.
 bool in_range(const Request& request, std::uint64_t size) {
     return request.offset <= size && request.length <= size - request.offset;
@@ -45,47 +52,84 @@ bool aligned(const Request& request, std::uint32_t block) {
     return ((request.offset | request.length) & (block - 1)) == 0;
 }
 
-Error verdict(const Request& request, CommandType type, const NegotiatedOptions& negotiated) {
+struct Verdict {
+    Error error = Error::none;
+    std::string_view text = {};
+};
+
+constexpr Verdict unknown_command{Error::einval, "unknown command"};
+constexpr Verdict unknown_flag{Error::einval, "a flag that this command does not have here"};
+constexpr Verdict unwanted_payload{Error::einval, "a payload that this command does not take"};
+constexpr Verdict missing_payload{Error::einval, "WRITE without PAYLOAD_LEN"};
+constexpr Verdict read_only{Error::eperm, "the export is read-only"};
+constexpr Verdict flush_of_a_range{Error::einval, "FLUSH takes no offset and no length"};
+constexpr Verdict too_long{Error::einval, "longer than the maximum payload"};
+constexpr Verdict too_long_for_df{Error::eoverflow, "too long to be read as one chunk"};
+constexpr Verdict no_context{Error::einval, "no metadata context was agreed"};
+constexpr Verdict status_of_nothing{Error::einval, "BLOCK_STATUS of no bytes"};
+constexpr Verdict status_payload_size{Error::einval,
+                                      "a BLOCK_STATUS payload is a length and agreed contexts"};
+constexpr Verdict wrong_context{Error::einval,
+                                "a metadata context that is unknown, or named twice"};
+constexpr Verdict unaligned{Error::einval, "not aligned to the minimum block"};
+constexpr std::string_view past_end = "beyond the end of the export";
+
+Verdict verdict_on_flags(const Request& request, CommandType type, Headers headers) {
+    const auto unknown = static_cast<std::uint16_t>(request.flags & ~known_flags(type, headers));
+    if (unknown == 0) {
+        const bool missing = headers == Headers::extended && type == CommandType::write &&
+                             (request.flags & command_flag::payload_len) == 0;
+        return missing ? missing_payload : Verdict{};
+    }
+    return headers == Headers::extended && unknown == command_flag::payload_len ? unwanted_payload
+                                                                                : unknown_flag;
+}
+
+Verdict verdict(const Request& request, CommandType type, const NegotiatedOptions& negotiated) {
     const ExportInfo& info = negotiated.export_info;
-    if (request.type > static_cast<std::uint16_t>(CommandType::block_status)) return Error::einval;
-    if ((request.flags & ~known_flags(type, negotiated.structured_replies)) != 0)
-        return Error::einval;
-    if (info.read_only && changes(type)) return Error::eperm;
+    if (request.type > static_cast<std::uint16_t>(CommandType::block_status))
+        return unknown_command;
+    if (const Verdict flags = verdict_on_flags(request, type, negotiated.headers);
+        flags.error != Error::none)
+        return flags;
+    if (info.read_only && changes(type)) return read_only;
 
     switch (type) {
         case CommandType::flush:
-            return request.offset == 0 && request.length == 0 ? Error::none : Error::einval;
+            return request.offset == 0 && request.length == 0 ? Verdict{} : flush_of_a_range;
         case CommandType::write:
-            if (request.length > info.maximum_payload) return Error::einval;
+            if (request.length > info.maximum_payload) return too_long;
             break;
         case CommandType::block_status:
-            if (!negotiated.base_allocation || request.length == 0) return Error::einval;
+            if (!negotiated.base_allocation) return no_context;
+            if (request.length == 0) return status_of_nothing;
             break;
         default:
             break;
     }
-    if (!aligned(request, info.minimum_block)) return Error::einval;
-    if (!in_range(request, info.size)) return error_past_end(type);
+    if (!aligned(request, info.minimum_block)) return unaligned;
+    if (!in_range(request, info.size)) {
+        const bool stores = type == CommandType::write || type == CommandType::write_zeroes;
+        return {stores ? Error::enospc : Error::einval, past_end};
+    }
     if (type == CommandType::read && request.length > info.maximum_payload)
-        return (request.flags & command_flag::df) != 0 ? Error::eoverflow : Error::einval;
-    return Error::none;
+        return (request.flags & command_flag::df) != 0 ? too_long_for_df : too_long;
+    return {};
 }
 
-}  // namespace
+Refusal refusal(const Request& request, const Verdict& verdict, std::uint64_t discard) {
+    return {.error = verdict.error,
+            .cookie = request.cookie,
+            .offset = request.offset,
+            .discard = discard,
+            .text = verdict.text};
+}
 
-Validated validate(const Request& request, const NegotiatedOptions& negotiated) {
+Validated judge(const Request& request, const NegotiatedOptions& negotiated,
+                std::uint64_t payload) {
     const auto type = static_cast<CommandType>(request.type);
-    // A DISC has no reply, so there is no way to refuse one.
-    if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
-    if (type == CommandType::write && request.length > max_discard(negotiated.export_info))
-        return Hangup{"WRITE payload absurdly long"};
-
-    const Error error = verdict(request, type, negotiated);
-    if (error != Error::none) {
-        return Refusal{.error = error,
-                       .cookie = request.cookie,
-                       .discard = type == CommandType::write ? request.length : 0};
-    }
+    if (const Verdict found = verdict(request, type, negotiated); found.error != Error::none)
+        return refusal(request, found, payload);
     return Command{.type = type,
                    .cookie = request.cookie,
                    .offset = request.offset,
@@ -94,6 +138,44 @@ Validated validate(const Request& request, const NegotiatedOptions& negotiated) 
                    .fast_zero = (request.flags & command_flag::fast_zero) != 0,
                    .one_extent = (request.flags & command_flag::req_one) != 0,
                    .one_chunk = (request.flags & command_flag::df) != 0};
+}
+
+// What can be told of a status payload before it comes.
+Validated expect_status_payload(const Request& request, const NegotiatedOptions& negotiated) {
+    constexpr std::size_t shortest = sizeof(std::uint64_t) + sizeof(std::uint32_t);
+    if (!negotiated.base_allocation) return refusal(request, no_context, request.length);
+    if (request.length < shortest || request.length > max_status_payload ||
+        request.length % sizeof(std::uint32_t) != 0)
+        return refusal(request, status_payload_size, request.length);
+    return StatusPayload{.length = static_cast<std::size_t>(request.length)};
+}
+
+}  // namespace
+
+Validated validate(const Request& request, const NegotiatedOptions& negotiated) {
+    const auto type = static_cast<CommandType>(request.type);
+    // A DISC has no reply, so there is no way to refuse one.
+    if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
+    const std::uint64_t payload = payload_after(request, negotiated.headers);
+    if (payload > max_discard(negotiated.export_info)) return Hangup{"a payload absurdly long"};
+    if (type == CommandType::block_status && negotiated.headers == Headers::extended &&
+        (request.flags & command_flag::payload_len) != 0)
+        return expect_status_payload(request, negotiated);
+    return judge(request, negotiated, payload);
+}
+
+Validated validate_status(const Request& request, std::span<const std::byte> payload,
+                          const NegotiatedOptions& negotiated) {
+    Request meant = request;
+    meant.flags = static_cast<std::uint16_t>(meant.flags & ~command_flag::payload_len);
+    meant.length = load_be<std::uint64_t>(payload.data());
+    std::size_t named = 0;
+    for (payload = payload.subspan(sizeof meant.length); !payload.empty();
+         payload = payload.subspan(sizeof base_allocation_id)) {
+        if (load_be<std::uint32_t>(payload.data()) != base_allocation_id || ++named > 1)
+            return refusal(request, wrong_context, 0);
+    }
+    return judge(meant, negotiated, 0);
 }
 
 }  // namespace gpunbd::protocol

@@ -2,9 +2,13 @@
 // behind it checks again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <variant>
 
+#include "protocol/meta_context.hpp"
 #include "protocol/negotiation.hpp"
 #include "protocol/request.hpp"
 
@@ -29,8 +33,19 @@ struct Command {
 struct Refusal {
     Error error = Error::einval;
     std::uint64_t cookie = 0;
-    std::uint64_t discard = 0;  // bytes
+    std::uint64_t offset = 0;    // of the request
+    std::uint64_t discard = 0;   // bytes
+    std::string_view text = {};  // why, for people; a literal, at most max_string bytes
 };
+
+// A BLOCK_STATUS that says in its payload what it is about: so many bytes of it follow the header,
+// and validate_status() judges the two together.
+struct StatusPayload {
+    std::size_t length = 0;  // bytes, at most max_status_payload
+};
+// The length of the range, and each context at most once.
+inline constexpr std::size_t max_status_payload =
+    sizeof(std::uint64_t) + known_contexts * sizeof(std::uint32_t);
 
 // The connection cannot go on: the payload that follows is absurdly long, so that neither consuming
 // nor skipping it is sane.
@@ -38,11 +53,16 @@ struct Hangup {
     const char* reason = "";
 };
 
-using Validated = std::variant<Command, Refusal, Hangup>;
+using Validated = std::variant<Command, Refusal, StatusPayload, Hangup>;
 
 // DISC is always valid, having no reply that could refuse it. ESHUTDOWN, and ENOTSUP for a
 // zeroing that would not be fast, depend on more than the request: they are the session's and
 // storage's.
 Validated validate(const Request& request, const NegotiatedOptions& negotiated);
+
+// After StatusPayload, once that many bytes have come: a Command, or a Refusal with nothing left to
+// discard.
+Validated validate_status(const Request& request, std::span<const std::byte> payload,
+                          const NegotiatedOptions& negotiated);
 
 }  // namespace gpunbd::protocol

@@ -60,6 +60,7 @@ bool supported(OptionType option) {
         case OptionType::structured_reply:
         case OptionType::list_meta_context:
         case OptionType::set_meta_context:
+        case OptionType::extended_headers:
             return true;
         default:
             return false;
@@ -210,6 +211,8 @@ void Negotiation::on_option() {
             return on_list_meta_context();
         case OptionType::set_meta_context:
             return on_set_meta_context();
+        case OptionType::extended_headers:
+            return on_extended_headers();
         default:
             return;
     }
@@ -222,13 +225,15 @@ void Negotiation::on_export_name() {
         close(std::string("EXPORT_NAME: ") + why);
     };
     if (shut_down_) return fail(shutting_down);
+    if (negotiated_.headers == Headers::extended)
+        return fail("after EXTENDED_HEADERS only GO is possible");
     const auto name = decode_export_name(data_);
     if (!name) return fail("not a valid name");
     const auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
 
     append_be(output_, info->size);
-    append_be(output_, info->transmission_flags(negotiated_.structured_replies));
+    append_be(output_, info->transmission_flags(negotiated_.headers));
     if (!no_zeroes_) output_.resize(output_.size() + export_name_padding);
     enter_transmission(*info, *name);
 }
@@ -250,7 +255,7 @@ void Negotiation::on_info(bool go) {
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
-    replies.info_export(*info, negotiated_.structured_replies);
+    replies.info_export(*info, negotiated_.headers);
     if (request->name) replies.info_name(*info);
     if (request->description) replies.info_description(*info);
     if (request->block_size || !info->default_block_sizes()) replies.info_block_size(*info);
@@ -260,7 +265,16 @@ void Negotiation::on_info(bool go) {
 
 void Negotiation::on_structured_reply() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "STRUCTURED_REPLY takes no data");
-    negotiated_.structured_replies = true;
+    if (negotiated_.headers == Headers::extended)
+        return refuse(OptionReply::err_ext_header_reqd, "extended headers were agreed already");
+    negotiated_.headers = Headers::structured;
+    OptionReplies(output_, option_).ack();
+}
+
+// Once more changes nothing, as with STRUCTURED_REPLY.
+void Negotiation::on_extended_headers() {
+    if (!data_.empty()) return refuse(OptionReply::err_invalid, "EXTENDED_HEADERS takes no data");
+    negotiated_.headers = Headers::extended;
     OptionReplies(output_, option_).ack();
 }
 
@@ -277,8 +291,9 @@ void Negotiation::on_list_meta_context() {
 }
 
 void Negotiation::on_set_meta_context() {
-    if (!negotiated_.structured_replies)
-        return refuse(OptionReply::err_invalid, "SET_META_CONTEXT needs structured replies");
+    if (negotiated_.headers == Headers::simple)
+        return refuse(OptionReply::err_invalid,
+                      "SET_META_CONTEXT needs structured replies or extended headers");
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
     if (!directory_->find(query->export_name))

@@ -17,7 +17,7 @@ namespace gpunbd::protocol {
 
 // What the two sides agreed, for the transmission phase.
 struct NegotiatedOptions {
-    bool structured_replies = false;
+    Headers headers = Headers::simple;
     bool base_allocation = false;  // context id 0 is base:allocation for this export
     ExportInfo export_info = {};
 };
@@ -81,6 +81,7 @@ class Negotiation {
     void on_list();
     void on_info(bool go);
     void on_structured_reply();
+    void on_extended_headers();
     void on_list_meta_context();
     void on_set_meta_context();
 

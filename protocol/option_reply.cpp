@@ -38,8 +38,8 @@ void OptionReplies::server(const ExportInfo& info) {
     text(info.description);
 }
 
-void OptionReplies::info_export(const ExportInfo& info, bool structured) {
-    const std::uint16_t flags = info.transmission_flags(structured);
+void OptionReplies::info_export(const ExportInfo& info, Headers headers) {
+    const std::uint16_t flags = info.transmission_flags(headers);
     this->info(InfoType::export_, sizeof info.size + sizeof flags);
     append_be(out_, info.size);
     append_be(out_, flags);

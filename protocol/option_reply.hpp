@@ -20,7 +20,7 @@ class OptionReplies {
     // limit because a name was long.
     void error(OptionReply type, std::string_view message);
     void server(const ExportInfo& info);
-    void info_export(const ExportInfo& info, bool structured);
+    void info_export(const ExportInfo& info, Headers headers);
     void info_name(const ExportInfo& info);
     void info_description(const ExportInfo& info);
     void info_block_size(const ExportInfo& info);

@@ -5,36 +5,43 @@
 namespace gpunbd::protocol {
 
 std::size_t ReplyEncoder::success(ReplyHeader& out, const Command& command) const {
-    return structured_ && command.type == CommandType::read
-               ? encode_done_chunk(out, command.cookie)
-               : encode_simple_reply(out, Error::none, command.cookie);
+    const bool chunk = headers_ == Headers::extended ||
+                       (headers_ == Headers::structured && command.type == CommandType::read);
+    return chunk ? encode_done_chunk(out, reply_to(command))
+                 : encode_simple_reply(out, Error::none, command.cookie);
 }
 
-std::size_t ReplyEncoder::error(ReplyHeader& out, std::uint64_t cookie, Error error) const {
-    return structured_ ? encode_error_chunk(out, cookie, error)
-                       : encode_simple_reply(out, error, cookie);
+ReplyEncoder::EncodedError ReplyEncoder::error(ReplyHeader& out, const Refusal& refusal) const {
+    if (headers_ == Headers::simple) {
+        return {.header_length = encode_simple_reply(out, refusal.error, refusal.cookie)};
+    }
+    const ReplyTo reply{.headers = headers_, .cookie = refusal.cookie, .offset = refusal.offset};
+    return {.header_length = encode_error_chunk(out, reply, refusal.error,
+                                                static_cast<std::uint16_t>(refusal.text.size())),
+            .text = refusal.text};
 }
 
 std::size_t ReplyEncoder::whole(ReplyHeader& out, const Command& read) const {
     // The gate lets no READ pass that is longer than a payload may be.
-    return structured_ ? encode_data_chunk(out, read.cookie, read.offset,
-                                           static_cast<std::uint32_t>(read.length), true)
-                       : encode_simple_reply(out, Error::none, read.cookie);
+    return headers_ == Headers::simple
+               ? encode_simple_reply(out, Error::none, read.cookie)
+               : encode_data_chunk(out, reply_to(read), read.offset,
+                                   static_cast<std::uint32_t>(read.length), true);
 }
 
 std::size_t ReplyEncoder::data(ReplyHeader& out, const Command& read, std::uint64_t offset,
                                std::uint32_t length, bool last) const {
-    return encode_data_chunk(out, read.cookie, offset, length, last);
+    return encode_data_chunk(out, reply_to(read), offset, length, last);
 }
 
 std::size_t ReplyEncoder::hole(ReplyHeader& out, const Command& read, std::uint64_t offset,
                                std::uint32_t length, bool last) const {
-    return encode_hole_chunk(out, read.cookie, offset, length, last);
+    return encode_hole_chunk(out, reply_to(read), offset, length, last);
 }
 
 void ReplyEncoder::block_status(std::vector<std::byte>& out, const Command& command,
                                 std::span<const Extent> extents) const {
-    append_block_status(out, command.cookie, base_allocation_id, extents);
+    append_block_status(out, reply_to(command), base_allocation_id, extents);
 }
 
 }  // namespace gpunbd::protocol

@@ -1,10 +1,11 @@
-// The one place that knows in which form a reply goes: simple, or as structured chunks. It holds
-// what was negotiated; whoever answers a command says only what the answer is.
+// The one place that knows in which form a reply goes: simple, or as structured or extended
+// chunks. It holds what was negotiated; whoever answers a command says only what the answer is.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "protocol/gate.hpp"
@@ -15,19 +16,25 @@ namespace gpunbd::protocol {
 class ReplyEncoder {
  public:
     ReplyEncoder() = default;
-    explicit ReplyEncoder(const NegotiatedOptions& negotiated)
-        : structured_(negotiated.structured_replies) {}
+    explicit ReplyEncoder(const NegotiatedOptions& negotiated) : headers_(negotiated.headers) {}
 
     // May a READ be answered by several chunks, and fail after the first of them? Otherwise its
     // answer is one header and then all of its data ("Simple reply message"; DF).
-    bool splits(const Command& read) const { return structured_ && !read.one_chunk; }
+    bool splits(const Command& read) const {
+        return headers_ != Headers::simple && !read.one_chunk;
+    }
 
     // Each returns the bytes written to `out`.
-    // All is done and no payload follows. A READ is never answered by a simple reply once
-    // structured ones were negotiated; for the others it is the shorter of two legal forms.
+    // All is done and no payload follows. With extended headers every reply is a chunk; with
+    // structured replies that of a READ must be, and for the others a simple one is shorter.
     std::size_t success(ReplyHeader& out, const Command& command) const;
-    // Complete in itself. An ERROR chunk wherever it can be one ("Structured replies": SHOULD).
-    std::size_t error(ReplyHeader& out, std::uint64_t cookie, Error error) const;
+    // An ERROR chunk wherever it can be one ("Structured replies": SHOULD), and then `text` of the
+    // refusal follows it as payload; empty: a simple reply, complete in itself.
+    struct EncodedError {
+        std::size_t header_length = 0;  // bytes written to `out`
+        std::string_view text = {};
+    };
+    EncodedError error(ReplyHeader& out, const Refusal& refusal) const;
     // All data of a READ that is not split follows.
     std::size_t whole(ReplyHeader& out, const Command& read) const;
     // One chunk of a READ that is split: data follows, or a hole, complete in itself. Lengths are
@@ -41,7 +48,11 @@ class ReplyEncoder {
                       std::span<const Extent> extents) const;
 
  private:
-    bool structured_ = false;
+    ReplyTo reply_to(const Command& command) const {
+        return {.headers = headers_, .cookie = command.cookie, .offset = command.offset};
+    }
+
+    Headers headers_ = Headers::simple;
 };
 
 }  // namespace gpunbd::protocol

@@ -15,15 +15,20 @@ struct Request {
     std::uint16_t type = 0;  // not yet known to be a CommandType
     std::uint64_t cookie = 0;
     std::uint64_t offset = 0;  // bytes
-    std::uint32_t length = 0;  // bytes
+    std::uint64_t length = 0;  // bytes; no more than 32 bits of it in a compact request
 
     bool operator==(const Request&) const = default;
 };
 
-// Exactly 28 bytes; nothing where the magic is wrong (the connection must be dropped).
+// Exactly 28 bytes, or 32 with extended headers; nothing where the magic is wrong, that of the
+// other kind included (the connection must be dropped).
 std::optional<Request> decode_request(std::span<const std::byte, request_size> bytes);
+std::optional<Request> decode_extended_request(
+    std::span<const std::byte, extended_request_size> bytes);
 
-// The inverse, for clients and tests.
+// The inverse, for clients and tests. A compact one has only the lower 32 bits of its length.
 void encode_request(const Request& request, std::span<std::byte, request_size> out);
+void encode_extended_request(const Request& request,
+                             std::span<std::byte, extended_request_size> out);
 
 }  // namespace gpunbd::protocol

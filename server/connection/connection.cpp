@@ -87,7 +87,7 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
     page_size_ = export_->volume->page_size();
     encoder_ = protocol::ReplyEncoder(negotiated_);
     for (storage::Device* device : export_->volume->devices()) worker_.channels.open(*device);
-    reader_.put(received);
+    reader_.begin(negotiated_.headers, received);
 }
 
 // --- receiving
@@ -156,6 +156,10 @@ Connection::Taken Connection::take_requests() {
             case RequestReader::Next::request:
                 take(request);
                 break;
+            case RequestReader::Next::status:
+                act_on(request,
+                       protocol::validate_status(request, reader_.status_payload(), negotiated_));
+                break;
             case RequestReader::Next::written:
                 payload_complete(*write);
                 break;
@@ -186,11 +190,16 @@ void Connection::take(const protocol::Request& request) {
     if (worker_.trace != nullptr) {
         worker_.trace->received.record(storage::TraceClock::now() - received_at_);
     }
-    const protocol::Validated validated = protocol::validate(request, negotiated_);
+    act_on(request, protocol::validate(request, negotiated_));
+}
+
+void Connection::act_on(const protocol::Request& request, const protocol::Validated& validated) {
     if (const auto* command = std::get_if<protocol::Command>(&validated)) {
         execute(*command);
     } else if (const auto* refusal = std::get_if<protocol::Refusal>(&validated)) {
         refuse(*refusal);
+    } else if (const auto* payload = std::get_if<protocol::StatusPayload>(&validated)) {
+        reader_.expect_status_payload(request, payload->length);
     } else {
         hang_up(std::get<protocol::Hangup>(validated).reason);
     }
@@ -206,7 +215,9 @@ void Connection::execute(const protocol::Command& command) {
     if (draining_) {
         refuse({.error = protocol::Error::eshutdown,
                 .cookie = command.cookie,
-                .discard = command.type == protocol::CommandType::write ? command.length : 0});
+                .offset = command.offset,
+                .discard = command.type == protocol::CommandType::write ? command.length : 0,
+                .text = "the server is stopping"});
         return;
     }
     protocol::ReplyHeader header;
@@ -225,7 +236,10 @@ void Connection::execute(const protocol::Command& command) {
         case protocol::CommandType::trim:
         case protocol::CommandType::write_zeroes:
             if (command.fast_zero && command.no_hole) {  // every page would have to be written
-                refuse({.error = protocol::Error::enotsup, .cookie = command.cookie});
+                refuse({.error = protocol::Error::enotsup,
+                        .cookie = command.cookie,
+                        .offset = command.offset,
+                        .text = "zeroes that have to be stored are not fast"});
                 return;
             }
             start(worker_.operations.zeroes.take(), command);
@@ -248,10 +262,10 @@ void Connection::refuse(const protocol::Refusal& refusal) {
         .with("peer", peer_)
         .with("export", negotiated_.export_info.name)
         .with("error", protocol::name_of(refusal.error))
-        .say("{}: refused a request: {}", peer_, protocol::name_of(refusal.error));
+        .say("{}: refused a request: {}: {}", peer_, protocol::name_of(refusal.error),
+             refusal.text);
     reader_.expect_discarded(refusal.discard);
-    protocol::ReplyHeader header;
-    add_header(header, encoder_.error(header, refusal.cookie, refusal.error));
+    add_error(refusal);
 }
 
 // --- operations

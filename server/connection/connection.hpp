@@ -116,6 +116,7 @@ class Connection final : public OperationContext,
 
     Taken take_requests();
     void take(const protocol::Request& request);
+    void act_on(const protocol::Request& request, const protocol::Validated& validated);
     void execute(const protocol::Command& command);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);

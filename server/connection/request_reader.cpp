@@ -39,7 +39,8 @@ void RequestReader::rest() {
     drop_buffer();
 }
 
-void RequestReader::put(std::span<const std::byte> bytes) {
+void RequestReader::begin(protocol::Headers headers, std::span<const std::byte> bytes) {
+    request_size_ = protocol::request_size_of(headers);
     const std::span<std::byte> room = buffer().room(bytes.size());
     std::memcpy(room.data(), bytes.data(), bytes.size());
     buffer_->received(bytes.size());
@@ -73,6 +74,12 @@ RequestReader::Received RequestReader::receive(Transport& transport) {
     return {.amount = got.bytes == asked ? Amount::all : Amount::less, .bytes = got.bytes};
 }
 
+std::optional<protocol::Request> RequestReader::decode(std::span<const std::byte> bytes) const {
+    return request_size_ == protocol::request_size
+               ? protocol::decode_request(bytes.first<protocol::request_size>())
+               : protocol::decode_extended_request(bytes.first<protocol::extended_request_size>());
+}
+
 RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperation*& write) {
     for (;;) {
         const std::span<const std::byte> bytes =
@@ -94,10 +101,19 @@ RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperati
             buffer_->consume(used);
             discarded->left -= used;
             if (discarded->left == 0) reading_ = Header{};
+        } else if (const auto* const status = std::get_if<StatusPayload>(&reading_);
+                   status != nullptr) {
+            if (bytes.size() < status->length) return Next::bytes;
+            status_payload_length_ = status->length;
+            std::memcpy(status_payload_.data(), bytes.data(), status_payload_length_);
+            buffer_->consume(status_payload_length_);
+            request = status->request;
+            reading_ = Header{};
+            return Next::status;
         } else {
-            if (bytes.size() < protocol::request_size) return Next::bytes;
-            const auto decoded = protocol::decode_request(bytes.first<protocol::request_size>());
-            buffer_->consume(protocol::request_size);
+            if (bytes.size() < request_size_) return Next::bytes;
+            const auto decoded = decode(bytes);
+            buffer_->consume(request_size_);
             if (!decoded) return Next::invalid;
             request = *decoded;
             return Next::request;
@@ -108,6 +124,10 @@ RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperati
 void RequestReader::expect_payload_of(WriteOperation& write) {
     last_write_ = write.command().length;
     reading_ = Payload{&write};
+}
+
+void RequestReader::expect_status_payload(const protocol::Request& status, std::size_t length) {
+    reading_ = StatusPayload{status, length};
 }
 
 void RequestReader::expect_discarded(std::uint64_t bytes) {

@@ -5,9 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 
+#include "protocol/gate.hpp"
 #include "protocol/request.hpp"
 #include "server/connection/pool.hpp"
 #include "server/connection/receive_buffer.hpp"
@@ -24,8 +26,8 @@ class RequestReader {
     RequestReader(const RequestReader&) = delete;
     RequestReader& operator=(const RequestReader&) = delete;
 
-    // What came before there was a reader.
-    void put(std::span<const std::byte> bytes);
+    // Requests of this kind come from now on; `bytes` of them have come already.
+    void begin(protocol::Headers headers, std::span<const std::byte> bytes);
 
     // What receiving came to.
     struct Received {
@@ -45,6 +47,7 @@ class RequestReader {
     enum class Next : std::uint8_t {
         bytes,    // more of them are needed
         request,  // `request` has it
+        status,   // `request` is the BLOCK_STATUS whose payload is complete: status_payload()
         written,  // the payload of `write` is complete
         memory,   // the WRITE has no memory to lend for its payload now
         invalid,  // a request without its magic number
@@ -56,6 +59,11 @@ class RequestReader {
     // After a request: the payload that follows it belongs to `write`, or to nobody.
     void expect_payload_of(WriteOperation& write);
     void expect_discarded(std::uint64_t bytes);
+    // Or tells what it is about.
+    void expect_status_payload(const protocol::Request& status, std::size_t length);
+    std::span<const std::byte> status_payload() const {
+        return std::span(status_payload_).first(status_payload_length_);
+    }
     // The WRITE whose payload is being received; null: none. No more of it is received.
     WriteOperation* stop_writing();
 
@@ -71,16 +79,26 @@ class RequestReader {
     struct Discarded {
         std::uint64_t left;  // bytes
     };
+    struct StatusPayload {
+        protocol::Request request;
+        std::size_t length;  // bytes
+    };
 
     ReceiveBuffer& buffer();
+    // Of the first request_size_ bytes.
+    std::optional<protocol::Request> decode(std::span<const std::byte> bytes) const;
     void drop_buffer();
 
     Pool<ReceiveBuffer>& buffers_;
     ReceiveBuffer* buffer_ = nullptr;
-    std::variant<Header, Payload, Discarded> reading_;
+    std::size_t request_size_ = protocol::request_size;  // bytes: tells also of which kind it is
+    std::variant<Header, Payload, Discarded, StatusPayload> reading_;
+    std::array<std::byte, protocol::max_status_payload> status_payload_;
+    std::size_t status_payload_length_ = 0;
     std::uint64_t last_write_ = 0;  // bytes: tells how much to receive at once
-    // What had been received of a request when the buffer was given back.
-    std::array<std::byte, protocol::request_size> rest_;
+    // What had been received of a request, or of a status payload, when the buffer was given back.
+    std::array<std::byte, protocol::extended_request_size> rest_;
+    static_assert(protocol::max_status_payload <= protocol::extended_request_size);
     std::size_t rest_length_ = 0;
 };
 

@@ -16,6 +16,18 @@ namespace {
 constexpr std::uint32_t looks_per_idle_limit = 8;
 constexpr const char* gone_early = "the client hung up during the handshake";
 
+const char* headers_in_words(protocol::Headers headers) {
+    switch (headers) {
+        case protocol::Headers::simple:
+            return "";
+        case protocol::Headers::structured:
+            return ", structured replies";
+        case protocol::Headers::extended:
+            return ", extended headers";
+    }
+    return "";
+}
+
 }  // namespace
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
@@ -165,7 +177,7 @@ Task<bool> Session::negotiate() {
             .with("peer", peer_.text())
             .with("export", export_name_)
             .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
-                 negotiated.structured_replies ? ", structured replies" : "",
+                 headers_in_words(negotiated.headers),
                  negotiated.base_allocation ? ", base:allocation" : "");
         co_return true;
     }

@@ -1,5 +1,7 @@
 #include "server/operations/operation_context.hpp"
 
+#include <span>
+
 #include "server/operations/operation.hpp"
 #include "server/operations/wire_error.hpp"
 
@@ -12,8 +14,20 @@ void OperationContext::succeed(const Operation& operation) {
 
 void OperationContext::fail(const Operation& operation, storage::Status status) {
     report_failure(operation, status);
-    protocol::ReplyHeader header;
-    add_header(header, encoder_.error(header, operation.command().cookie, wire_error(status)));
+    const protocol::Command& command = operation.command();
+    add_error({.error = wire_error(status),
+               .cookie = command.cookie,
+               .offset = command.offset,
+               .text = wire_text(status)});
+}
+
+void OperationContext::add_error(const protocol::Refusal& refusal) {
+    SendQueue::Item& item = send_queue_.add();
+    const auto encoded = encoder_.error(item.header, refusal);
+    item.header_length = static_cast<std::uint8_t>(encoded.header_length);
+    const auto text = std::as_bytes(std::span(encoded.text));
+    item.payload = text.data();
+    item.payload_length = text.size();
 }
 
 void OperationContext::add_header(const protocol::ReplyHeader& header, std::size_t length) {

@@ -44,6 +44,7 @@ class OperationContext {
     ~OperationContext() = default;
 
     void add_header(const protocol::ReplyHeader& header, std::size_t length);
+    void add_error(const protocol::Refusal& refusal);
 
     protocol::ReplyEncoder encoder_;
     SendQueue send_queue_;

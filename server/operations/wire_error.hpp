@@ -1,6 +1,8 @@
 // The one table of errors, storage to wire. ENOMEM is never used ("Error values").
 #pragma once
 
+#include <string_view>
+
 #include "protocol/constants.hpp"
 #include "storage/status.hpp"
 
@@ -16,6 +18,19 @@ constexpr protocol::Error wire_error(storage::Status status) {
             return protocol::Error::eio;
     }
     return protocol::Error::eio;
+}
+
+// What the client's user is told beside it.
+constexpr std::string_view wire_text(storage::Status status) {
+    switch (status) {
+        case storage::Status::ok:
+            return {};
+        case storage::Status::no_space:
+            return "no memory left on the device";
+        case storage::Status::io_error:
+            return "the device failed";
+    }
+    return "the device failed";
 }
 
 }  // namespace gpunbd::server

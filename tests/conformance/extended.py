@@ -234,6 +234,29 @@ def wide_lengths(server):
     expect(session.read(0, 65536) == data, 'the first bytes of it changed')
 
 
+@rule(MUST, 'Request message', 'what succeeds beyond 4 GiB succeeds for all of it', extension=True)
+def beyond_4_gib(server):
+    """Extended messages make it possible to perform 64-bit transactions (although typically only for
+    commands that do not include a data payload)"""
+    session = server.writable('extended', contexts=('base:allocation',), least=(4 << 30) + wire.MiB)
+    end = session.size // 4096 * 4096
+    data = pattern(4096, 33)
+    for command, flag in ((wire.WRITE_ZEROES, wire.SEND_WRITE_ZEROES), (wire.TRIM, wire.SEND_TRIM),
+                          (wire.CACHE, wire.SEND_CACHE)):
+        if not session.has(flag):
+            continue
+        session.write(end - 4096, data)
+        reply = session.ask(command, 0, end)
+        found = session.read(end - 4096, 4096)
+        if reply.ok and command == wire.WRITE_ZEROES:
+            expect(found == bytes(4096), f'{reply.request.name} leaves the end as it was')
+        elif not reply.ok:
+            expect(reply.error in (wire.EINVAL, wire.EOVERFLOW), f'{reply.request.name}: {reply.outcome}')
+    for flags in (0, wire.REQ_ONE):
+        extents_ok(session, 0, end, session.status(0, end, flags), flags)
+    expect(session.alive(), 'nothing is answered afterwards')
+
+
 @rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS_EXT', 'BLOCK_STATUS is answered with 64-bit extents',
       extension=True)
 def status(server):
@@ -278,6 +301,22 @@ def status_payload(server):
     reply = with_payload(session, 65536, identity)
     expect(reply.ok and list(reply.statuses()) == [identity], f'{reply.outcome}, {reply.statuses()}')
     extents_ok(session, 0, 65536, reply.statuses()[identity])
+
+
+@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'the length in a status payload is that of the range', extension=True)
+def status_payload_length(server):
+    """64 bits, effect length (that of the request's header counts the payload)"""
+    session = with_status(server)
+    offered(session.has(wire.BLOCK_STATUS_PAYLOAD), 'BLOCK_STATUS_PAYLOAD')
+    identity = session.contexts['base:allocation']
+    for length in (4096, 65536):
+        reply = with_payload(session, length, identity)
+        expect(reply.ok, f'{length} bytes: {reply.outcome}')
+        told = [count for count, _ in reply.statuses()[identity]]
+        expect(sum(told[:-1]) < length, f'{length} bytes: extents of {told}')
+    reply = with_payload(session, (session.size // 4096 + 1) * 4096, identity)
+    expect(reply.error == wire.EINVAL, f'past the end it is {reply.outcome}')
+    expect(session.alive(), 'nothing is answered afterwards')
 
 
 @rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'a wrong status payload is consumed, then EINVAL', extension=True)

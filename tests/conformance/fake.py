@@ -100,6 +100,8 @@ FAULTS = {
     'sends 32-bit extents over extended headers': 'BLOCK_STATUS is answered with 64-bit extents',
     'miscounts descriptors': 'BLOCK_STATUS is answered with 64-bit extents',
     'takes unknown ids': 'a wrong status payload is consumed, then EINVAL',
+    'takes the header for the length of a status payload':
+        'the length in a status payload is that of the range',
 }
 
 
@@ -363,7 +365,8 @@ class Connection(socketserver.BaseRequestHandler):
             if len(data) < 12 or (len(data) - 8) % 4:
                 error = wire.EINVAL
             else:
-                length, = struct.unpack('>Q', data[:8])
+                if not self.faulty('takes the header for the length of a status payload'):
+                    length, = struct.unpack('>Q', data[:8])
                 ids = [one for one, in struct.iter_unpack('>I', data[8:])]
                 if ids != [ALLOCATION_ID] and not self.faulty('takes unknown ids'):
                     error = wire.EINVAL

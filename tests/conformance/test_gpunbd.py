@@ -20,6 +20,7 @@ listeners:
   unix: [{{path: '{path}'}}]
 exports:
   - {{name: disk, size: 64M, devices: [host]}}
+  - {{name: large, size: 5G, devices: [host]}}
   - {{name: fixed, size: 64M, devices: [host], read_only: true}}
 '''
 
@@ -59,27 +60,36 @@ def served():
 
 
 class Gpunbd(unittest.TestCase):
-    def judge(self, uri):
+    def judge(self, uri, rules):
         server = target.Server(uri, read_only_export='fixed')
-        results = [suite.run(one, server, 60) for one in run.chosen([])]
+        results = [suite.run(one, server, 60) for one in rules]
         for result in results:
             one = result.rule
             print(run.line(one.kind, result.outcome, one.chapter, one.name, result.reason))
         print(f'{uri.partition("?")[0]}: {run.summary(results)}')
         broken = [f'{result.rule.name}: {result.reason}' for result in results
-                  if result.outcome == suite.FAIL and result.rule.level != suite.SHOULD]
+                  if result.outcome == suite.FAIL and
+                  (result.rule.level != suite.SHOULD or result.rule.extension)]
         self.assertEqual(broken, [], 'broken')
         absent = [result.rule.name for result in results
                   if result.outcome == suite.NOT_OFFERED and 'read-only' in result.rule.name]
         self.assertEqual(absent, [], 'the read-only export was not judged')
+        return results
 
     def test_tcp(self):
         with served() as (tcp, _):
-            self.judge(tcp)
+            self.judge(tcp, run.chosen([]))
 
     def test_unix(self):
         with served() as (_, unix):
-            self.judge(unix)
+            self.judge(unix, run.chosen([]))
+
+    def test_large(self):
+        extensions = [one for one in suite.rules if one.extension]
+        with served() as (_, unix):
+            results = self.judge(unix.replace('/disk?', '/large?'), extensions)
+        absent = [result.rule.name for result in results if result.outcome == suite.NOT_OFFERED]
+        self.assertEqual(absent, [], 'an extension was not judged')
 
 
 if __name__ == '__main__':

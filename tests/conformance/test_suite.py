@@ -12,7 +12,7 @@ import suite
 import target
 
 RUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'run.py')
-# What the fake server is not: one with TLS, or with a minimum block, or slow at zeroes.
+# What the fake server is not: one with TLS, or with a minimum block, or slow at zeroes, or large.
 NOT_OFFERED = {
     'a client flag that was not advertised ends the connection', 'TLS 1.2 works', 'TLS 1.3 works',
     'older versions of TLS are off', 'a second STARTTLS is ERR_INVALID',
@@ -20,6 +20,7 @@ NOT_OFFERED = {
     'bytes sent in the clear behind STARTTLS are never served',
     'a failed TLS handshake ends the session', 'where TLS is forced, every option asks for it',
     'where TLS is forced, EXPORT_NAME ends the session',
+    'what succeeds beyond 4 GiB succeeds for all of it',
     'what is not aligned to the minimum block is EINVAL', 'FAST_ZERO that is refused changes nothing'}
 
 

@@ -1,5 +1,9 @@
 // Requests through the gate, and the replies to them: a command is always in range, aligned and
 // permitted, and what the encoder writes says what it was told to.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -19,7 +23,9 @@ NegotiatedOptions negotiated_by(Script& script) {
     NegotiatedOptions negotiated;
     const std::uint32_t choices = script.byte();
     ExportInfo& info = negotiated.export_info;
-    negotiated.structured_replies = (choices & 1) != 0;
+    negotiated.headers = (choices & 1) == 0   ? Headers::simple
+                         : (choices & 8) == 0 ? Headers::structured
+                                              : Headers::extended;
     negotiated.base_allocation = (choices & 3) == 3;
     info.read_only = (choices & 4) != 0;
     info.minimum_block = 1U << (script.byte() % 13);
@@ -49,48 +55,70 @@ bool permitted(const Command& command, const NegotiatedOptions& negotiated) {
     return false;
 }
 
-// A reply in one piece. `error`: what it has to say.
-void check_end(const ReplyHeader& header, std::size_t size, std::uint64_t cookie, Error error) {
+bool is_extended(const NegotiatedOptions& negotiated) {
+    return negotiated.headers == Headers::extended;
+}
+
+// The length that a chunk's header tells, which comes last in it.
+std::uint64_t told_length(const std::byte* chunk, const NegotiatedOptions& negotiated) {
+    return is_extended(negotiated) ? load_be<std::uint64_t>(chunk + 24)
+                                   : load_be<std::uint32_t>(chunk + 16);
+}
+
+// A reply in one piece, of `size` bytes with what follows its header. `error`: what it has to say.
+void check_end(const ReplyHeader& header, std::size_t size, const Command& command, Error error,
+               const NegotiatedOptions& negotiated) {
     const std::byte* const at = header.data();
+    const std::uint64_t cookie = command.cookie;
     if (load_be<std::uint32_t>(at) == simple_reply_magic) {
+        require(!is_extended(negotiated), "no simple reply with extended headers");
         require(size == simple_reply_size, "a simple reply has 16 bytes");
         require(load_be<std::uint32_t>(at + 4) == static_cast<std::uint32_t>(error), "its error");
         require(load_be<std::uint64_t>(at + 8) == cookie, "its cookie");
         return;
     }
-    require(load_be<std::uint32_t>(at) == structured_reply_magic, "a magic number");
+    const std::size_t its_header = chunk_header_size_of(negotiated.headers);
+    require(load_be<std::uint32_t>(at) ==
+                (is_extended(negotiated) ? extended_reply_magic : structured_reply_magic),
+            "a magic number");
     require(load_be<std::uint16_t>(at + 4) == chunk_flag_done, "it is the last chunk");
     require(load_be<std::uint64_t>(at + 8) == cookie, "the chunk's cookie");
-    require(size == chunk_header_size + load_be<std::uint32_t>(at + 16), "the chunk's length");
+    require(size == its_header + told_length(at, negotiated), "the chunk's length");
+    if (is_extended(negotiated)) {
+        require(load_be<std::uint64_t>(at + 16) == command.offset, "the request's offset");
+    }
     const bool failed = (load_be<std::uint16_t>(at + 6) & 0x8000U) != 0;
     require(failed == (error != Error::none), "an error is a chunk of errors");
     if (failed) {
-        require(load_be<std::uint32_t>(at + 20) == static_cast<std::uint32_t>(error), "which");
+        require(load_be<std::uint32_t>(at + its_header) == static_cast<std::uint32_t>(error),
+                "which");
     }
 }
 
-void check_read(const ReplyEncoder& encoder, const Command& read) {
+void check_read(const ReplyEncoder& encoder, const Command& read,
+                const NegotiatedOptions& negotiated) {
     ReplyHeader header{};
     const std::byte* const at = header.data();
     const auto length = static_cast<std::uint32_t>(read.length);
     if (length == 0) return;
     const std::size_t whole = encoder.whole(header, read);
     if (load_be<std::uint32_t>(at) == simple_reply_magic) {
-        check_end(header, whole, read.cookie, Error::none);
+        check_end(header, whole, read, Error::none, negotiated);
         return;
     }
+    const std::size_t its_header = chunk_header_size_of(negotiated.headers);
     for (const bool hole : {false, true}) {
         if (hole) {
-            require(encoder.hole(header, read, read.offset, length, true) == max_reply_header,
+            require(encoder.hole(header, read, read.offset, length, true) == its_header + 12,
                     "a hole is complete in itself");
-            require(load_be<std::uint32_t>(at + 16) == 12, "the length of a hole's payload");
-            require(load_be<std::uint32_t>(at + 28) == length, "the hole's length");
+            require(told_length(at, negotiated) == 12, "the length of a hole's payload");
+            require(load_be<std::uint32_t>(at + its_header + 8) == length, "the hole's length");
         } else {
             require(encoder.data(header, read, read.offset, length, true) == whole, "one form");
-            require(load_be<std::uint32_t>(at + 16) == 8 + length, "the offset and the data");
+            require(told_length(at, negotiated) == 8 + length, "the offset and the data");
         }
         require(load_be<std::uint64_t>(at + 8) == read.cookie, "the chunk's cookie");
-        require(load_be<std::uint64_t>(at + 20) == read.offset, "the chunk's offset");
+        require(load_be<std::uint64_t>(at + its_header) == read.offset, "the chunk's offset");
     }
 }
 
@@ -102,17 +130,38 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
     require(permitted(command, negotiated), "a command that is permitted");
     const ReplyEncoder encoder(negotiated);
     ReplyHeader header{};
-    check_end(header, encoder.success(header, command), command.cookie, Error::none);
-    check_end(header, encoder.error(header, command.cookie, Error::eio), command.cookie,
-              Error::eio);
-    if (command.type == CommandType::read) check_read(encoder, command);
+    check_end(header, encoder.success(header, command), command, Error::none, negotiated);
+    const auto error = encoder.error(
+        header,
+        {.error = Error::eio, .cookie = command.cookie, .offset = command.offset, .text = "why"});
+    check_end(header, error.header_length + error.text.size(), command, Error::eio, negotiated);
+    if (command.type == CommandType::read) check_read(encoder, command, negotiated);
     if (command.type == CommandType::block_status) {
         std::vector<std::byte> out;
-        const Extent extent{.length = static_cast<std::uint32_t>(command.length), .status = 3};
+        const Extent extent{.length = command.length, .status = 3};
         encoder.block_status(out, command, {&extent, 1});
-        require(out.size() == chunk_header_size + 12, "one extent");
-        require(load_be<std::uint32_t>(out.data() + 24) == command.length, "the extent's length");
+        require(out.size() == (is_extended(negotiated) ? 32 + 8 + 16 : 20 + 4 + 8), "one extent");
+        require(is_extended(negotiated) ? load_be<std::uint64_t>(out.data() + 40) == command.length
+                                        : load_be<std::uint32_t>(out.data() + 24) == command.length,
+                "the extent's length");
     }
+}
+
+// Decoded, and the same bytes again when encoded.
+template <std::size_t Size>
+std::optional<Request> decoded(std::span<const std::byte, Size> wire,
+                               std::optional<Request> (*decode)(std::span<const std::byte, Size>),
+                               void (*encode)(const Request&, std::span<std::byte, Size>),
+                               std::uint32_t magic) {
+    const auto request = decode(wire);
+    require(request.has_value() == (load_be<std::uint32_t>(wire.data()) == magic),
+            "the magic number decides");
+    if (request) {
+        std::array<std::byte, Size> again{};
+        encode(*request, again);
+        require(std::equal(again.begin(), again.end(), wire.begin()), "encoded as it came");
+    }
+    return request;
 }
 
 }  // namespace
@@ -121,17 +170,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Script script(data, size);
     const NegotiatedOptions negotiated = negotiated_by(script);
     while (!script.over()) {
-        const auto bytes = script.bytes(request_size);
-        if (bytes.size() < request_size) return 0;
-        const auto wire = bytes.first<request_size>();
-        const auto request = decode_request(wire);
-        require(request.has_value() == (load_be<std::uint32_t>(wire.data()) == request_magic),
-                "the magic number decides");
+        const std::size_t its_size = request_size_of(negotiated.headers);
+        const auto wire = script.bytes(its_size);
+        if (wire.size() < its_size) return 0;
+        const auto request = is_extended(negotiated)
+                                 ? decoded<extended_request_size>(
+                                       wire.first<extended_request_size>(), decode_extended_request,
+                                       encode_extended_request, extended_request_magic)
+                                 : decoded<request_size>(wire.first<request_size>(), decode_request,
+                                                         encode_request, request_magic);
         if (!request) continue;
-        std::array<std::byte, request_size> again{};
-        encode_request(*request, again);
-        require(std::equal(again.begin(), again.end(), wire.begin()), "encoded as it came");
-        const Validated validated = validate(*request, negotiated);
+        Validated validated = validate(*request, negotiated);
+        if (const auto* payload = std::get_if<StatusPayload>(&validated)) {
+            require(payload->length <= max_status_payload, "a status payload is short");
+            const auto content = script.bytes(payload->length);
+            if (content.size() < payload->length) return 0;
+            validated = validate_status(*request, content, negotiated);
+            require(!std::holds_alternative<StatusPayload>(validated), "one payload is enough");
+        }
         if (const auto* command = std::get_if<Command>(&validated)) {
             require(command->cookie == request->cookie, "the command's cookie");
             check_command(*command, negotiated);

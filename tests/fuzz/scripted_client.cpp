@@ -31,18 +31,17 @@ ScriptedClient::ScriptedClient(server::test::Client client, protocol::Negotiated
 
 void ScriptedClient::ask(const Ask& ask) {
     if (spoilt_ || stopped_ || cut_) return;
-    const auto type = static_cast<std::uint16_t>(ask.type);
-    protocol::Validated verdict =
-        validate({.flags = ask.flags, .type = type, .offset = ask.offset, .length = ask.length},
-                 negotiated_);
     const std::uint64_t cookie = client_.expect(ask);
+    const protocol::Request request = server::test::request_of(ask, cookie, extended());
+    protocol::Validated verdict = validate(request, negotiated_);
+    if (std::holds_alternative<protocol::StatusPayload>(verdict)) {
+        verdict = validate_status(request, server::test::status_payload_of(ask), negotiated_);
+    }
     // Where it is hung up on, no payload follows.
     const bool hung_up_on = std::holds_alternative<protocol::Hangup>(verdict);
-    Ask sent = ask;
-    if (hung_up_on) sent.type = CommandType::disc;
-    const Bytes bytes = server::test::encoded(sent, cookie);
+    const Bytes bytes = hung_up_on ? server::test::encoded_header(ask, cookie, extended())
+                                   : server::test::encoded(ask, cookie, extended());
     to_send_.insert(to_send_.end(), bytes.begin(), bytes.end());
-    if (hung_up_on) to_send_[to_send_.size() - protocol::request_size + 7] = std::byte{1};
     if (leaves_) return;  // nobody reads it
     Shadow::Time at = shadow_.now();
     const auto* const command = std::get_if<Command>(&verdict);

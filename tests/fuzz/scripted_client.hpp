@@ -33,6 +33,7 @@ class ScriptedClient {
     static void excuse_ends() { ends_excused = true; }
     static void excuse_nothing() { failures_excused = ends_excused = false; }
 
+    bool extended() const { return negotiated_.headers == protocol::Headers::extended; }
     // It keeps to the protocol, and is owed answers.
     bool honest() const { return !spoilt_ && !stopped_ && !cut_; }
     bool satisfied() const { return client_.ended() || (to_send_.empty() && asked_.empty()); }

@@ -53,6 +53,11 @@ std::pair<int, int> sockets() {
     return {both[0], both[1]};
 }
 
+protocol::Headers headers_of(const Handshake& handshake) {
+    if (handshake.extended) return protocol::Headers::extended;
+    return handshake.structured ? protocol::Headers::structured : protocol::Headers::simple;
+}
+
 // As short as the kernel allows, so that what is sent goes in pieces.
 void shorten_buffer(int fd) {
     const int bytes = 1;
@@ -129,13 +134,14 @@ class World {
     }
 
     void enter() {
-        const Handshake handshake{.structured = (script_.byte() & 1) != 0};
+        const std::uint32_t choices = script_.byte();
+        const Handshake handshake{.structured = (choices & 1) != 0, .extended = (choices & 3) == 3};
         if (clients_.size() == max_clients || drained_) return;
         Client client = connect(handshake, exports_);
         client.send_bytes(server::test::handshake_bytes(handshake));
         run(rounds_for_a_handshake);
         require(client.shake_hands(true) == 0U, "a handshake without a flaw succeeds");
-        const protocol::NegotiatedOptions negotiated{.structured_replies = handshake.structured,
+        const protocol::NegotiatedOptions negotiated{.headers = headers_of(handshake),
                                                      .base_allocation = handshake.structured,
                                                      .export_info = shared_->info};
         clients_.push_back(
@@ -166,6 +172,9 @@ class World {
                 break;
             case 2:  // absurdly long; a WRITE of that is hung up on, or would be endless
                 ask.length |= 0xf0000000;
+                break;
+            case 4:  // more than 32 bits can say
+                if (client.extended()) ask.length |= std::uint64_t{1} << 40;
                 break;
             case 3:  // all there is
                 ask.offset = 0;

@@ -57,9 +57,11 @@ class Transmission(server.Test):
 
     def test_errors_of_reads_are_structured(self):
         client = self.connect()
+        why = b'beyond the end of the export'
+        error = struct.pack('>IH', wire.EINVAL, len(why)) + why
         for offset, length in ((SIZE, 1), (SIZE - 1, 2), ((1 << 64) - 1, 1), ((1 << 64) - 4096, 8192)):
             cookie = client.request(wire.CMD_READ, offset, length)
-            self.assertEqual(client.chunks(cookie), [(wire.CHUNK_ERROR, struct.pack('>IH', wire.EINVAL, 0))])
+            self.assertEqual(client.chunks(cookie), [(wire.CHUNK_ERROR, error)])
         self.alive(client)
 
     def test_past_the_end(self):

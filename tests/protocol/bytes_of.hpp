@@ -77,6 +77,7 @@ class ExactBuffer {
         for (std::size_t i = 0; i < size_; ++i) data_[i] = bytes[i];
     }
     std::span<std::byte> span() { return {data_.get(), size_}; }
+    std::span<const std::byte> span() const { return {data_.get(), size_}; }
 
  private:
     std::size_t size_;

@@ -9,20 +9,22 @@ TEST_CASE("transmission flags") {
     struct Row {
         const char* name;
         bool read_only;
-        bool structured;
+        Headers headers;
         unsigned flags;
     };
-    // HAS 1, RO 2, FLUSH 4, FUA 8, TRIM 20, ZEROES 40, DF 80, MULTI 100, CACHE 400, FAST 800.
+    // HAS 1, RO 2, FLUSH 4, FUA 8, TRIM 20, ZEROES 40, DF 80, MULTI 100, CACHE 400, FAST 800,
+    // BLOCK_STATUS_PAYLOAD 1000.
     constexpr Row rows[] = {
-        {"writable", false, false, 0x0d6d},
-        {"writable, structured", false, true, 0x0ded},
-        {"read-only", true, false, 0x050f},
-        {"read-only, structured", true, true, 0x058f},
+        {"writable", false, Headers::simple, 0x0d6d},
+        {"writable, structured", false, Headers::structured, 0x0ded},
+        {"writable, extended", false, Headers::extended, 0x1ded},
+        {"read-only", true, Headers::simple, 0x050f},
+        {"read-only, structured", true, Headers::structured, 0x058f},
+        {"read-only, extended", true, Headers::extended, 0x158f},
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);
-        CHECK(ExportInfo{.read_only = row.read_only}.transmission_flags(row.structured) ==
-              row.flags);
+        CHECK(ExportInfo{.read_only = row.read_only}.transmission_flags(row.headers) == row.flags);
     }
 }
 

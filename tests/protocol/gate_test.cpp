@@ -2,8 +2,12 @@
 
 #include <doctest/doctest.h>
 
-#include <optional>
+#include <initializer_list>
 #include <variant>
+#include <vector>
+
+#include "protocol/bytes.hpp"
+#include "tests/protocol/bytes_of.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {
@@ -24,7 +28,7 @@ constexpr CommandType status = CommandType::block_status;
 
 constexpr CommandType all_commands[] = {read, write, disc, flush, trim, cache, zeroes, status};
 
-Request request(CommandType type, std::uint64_t offset = 0, std::uint32_t length = 0,
+Request request(CommandType type, std::uint64_t offset = 0, std::uint64_t length = 0,
                 unsigned flags = 0) {
     return {.flags = static_cast<std::uint16_t>(flags),
             .type = static_cast<std::uint16_t>(type),
@@ -33,9 +37,15 @@ Request request(CommandType type, std::uint64_t offset = 0, std::uint32_t length
             .length = length};
 }
 
-// Everything negotiated.
+// Everything negotiated, but with compact requests.
 NegotiatedOptions full() {
-    return {.structured_replies = true, .base_allocation = true, .export_info = {.size = size}};
+    return {.headers = Headers::structured, .base_allocation = true, .export_info = {.size = size}};
+}
+
+NegotiatedOptions extended() {
+    NegotiatedOptions negotiated = full();
+    negotiated.headers = Headers::extended;
+    return negotiated;
 }
 
 // The error a request meets, none where it becomes a command; what must hold of any refusal is
@@ -47,7 +57,13 @@ Error outcome(const Request& asked, const NegotiatedOptions& negotiated) {
         const auto type = static_cast<CommandType>(asked.type);
         CHECK(refusal->error != Error::none);
         CHECK(refusal->cookie == asked.cookie);
-        CHECK(refusal->discard == (type == write ? asked.length : 0));
+        CHECK(refusal->offset == asked.offset);
+        const bool has_text = !refusal->text.empty() && refusal->text.size() <= 64;
+        CHECK(has_text);
+        const bool payload = negotiated.headers == Headers::extended
+                                 ? (asked.flags & command_flag::payload_len) != 0
+                                 : type == write;
+        CHECK(refusal->discard == (payload ? asked.length : 0));
         return refusal->error;
     }
     const auto& command = std::get<Command>(validated);
@@ -245,7 +261,7 @@ TEST_CASE("flags reach the command") {
 
 TEST_CASE("what was not negotiated is refused") {
     NegotiatedOptions plain = full();
-    plain.structured_replies = false;
+    plain.headers = Headers::simple;
     plain.base_allocation = false;
     CHECK(outcome(request(read, 0, 512), plain) == Error::none);
     CHECK(outcome(request(read, 0, 512, command_flag::df), plain) == Error::einval);
@@ -255,6 +271,175 @@ TEST_CASE("what was not negotiated is refused") {
     without_context.base_allocation = false;
     CHECK(outcome(request(read, 0, 512, command_flag::df), without_context) == Error::none);
     CHECK(outcome(request(status, 0, 512), without_context) == Error::einval);
+}
+
+TEST_CASE("extended: which requests carry a payload, and which may") {
+    namespace flag = command_flag;
+    constexpr unsigned payload = flag::payload_len;
+    struct Row {
+        const char* name;
+        CommandType type;
+        std::uint64_t length;
+        unsigned flags;
+        Error error;
+    };
+    constexpr Row rows[] = {
+        {"a write with its payload", write, 512, payload, Error::none},
+        {"and FUA", write, 512, payload | flag::fua, Error::none},
+        {"a write of nothing", write, 0, payload, Error::none},
+        {"a write without its payload", write, 512, 0, Error::einval},
+        {"a write of nothing without the flag", write, 0, 0, Error::einval},
+        {"a write, and a flag of another command", write, 512, payload | flag::df, Error::einval},
+        {"a write at the maximum", write, max_payload, payload, Error::none},
+        {"a write above the maximum", write, max_payload + 1, payload, Error::einval},
+        {"a write as long as is discarded", write, 2 * max_payload, payload, Error::einval},
+        {"a read", read, 512, 0, Error::none},
+        {"a read with a payload", read, 512, payload, Error::einval},
+        {"a read with a payload of nothing", read, 0, payload, Error::einval},
+        {"a trim with a payload", trim, 512, payload, Error::einval},
+        {"zeroes with a payload", zeroes, 512, payload, Error::einval},
+        {"cache with a payload", cache, 512, payload, Error::einval},
+        {"flush with a payload", flush, 512, payload, Error::einval},
+        {"an unknown command with a payload", static_cast<CommandType>(99), 512, payload,
+         Error::einval},
+        {"an unknown command without one", static_cast<CommandType>(99), 512, 0, Error::einval},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        CHECK(outcome(request(row.type, 0, row.length, row.flags), extended()) == row.error);
+    }
+    // Without extended headers it is a flag that nobody knows.
+    CHECK(outcome(request(write, 0, 512, payload), full()) == Error::einval);
+    CHECK(outcome(request(read, 0, 512, payload), full()) == Error::einval);
+    CHECK(outcome(request(status, 0, 512, payload), full()) == Error::einval);
+}
+
+TEST_CASE("extended: an absurd payload hangs up, whatever the command") {
+    const auto hangs_up = [](const Request& asked) {
+        return std::holds_alternative<Hangup>(validate(asked, extended()));
+    };
+    constexpr unsigned payload = command_flag::payload_len;
+    for (const CommandType type :
+         {read, write, flush, trim, cache, zeroes, status, static_cast<CommandType>(99)}) {
+        CAPTURE(static_cast<int>(type));
+        CHECK_FALSE(hangs_up(request(type, 0, 2 * max_payload, payload)));
+        for (const std::uint64_t length :
+             {std::uint64_t{2} * max_payload + 1, std::uint64_t{1} << 32, top}) {
+            CAPTURE(length);
+            CHECK(hangs_up(request(type, 0, length, payload)));
+            CHECK_FALSE(hangs_up(request(type, 0, length)));
+        }
+    }
+    CHECK_FALSE(hangs_up(request(disc, 0, top, payload)));
+}
+
+TEST_CASE("extended: lengths of more than 32 bits") {
+    constexpr std::uint64_t gib4 = 1ULL << 32;
+    struct Row {
+        CommandType type;
+        std::uint64_t offset;
+        std::uint64_t length;
+        unsigned flags;
+        Error error;
+    };
+    constexpr unsigned df = command_flag::df;
+    constexpr Row rows[] = {
+        {trim, 0, gib4, 0, Error::none},
+        {trim, 0, size, 0, Error::none},
+        {trim, 1, size, 0, Error::einval},
+        {trim, 0, top, 0, Error::einval},
+        {trim, 4096, top - 4095, 0, Error::einval},  // the sum is 2^64
+        {zeroes, 0, size, 0, Error::none},
+        {zeroes, 0, size, command_flag::fast_zero, Error::none},
+        {zeroes, 0, size + 1, 0, Error::enospc},
+        {zeroes, size, gib4, 0, Error::enospc},
+        {cache, 0, size, 0, Error::none},
+        {cache, 0, size + 1, 0, Error::einval},
+        {status, 0, size, 0, Error::none},
+        {status, 0, size, command_flag::req_one, Error::none},
+        {status, 0, size + 1, 0, Error::einval},
+        {read, 0, gib4, 0, Error::einval},
+        {read, 0, gib4 + 512, 0, Error::einval},
+        {read, 0, gib4, df, Error::eoverflow},
+        {read, 0, top, df, Error::einval},
+        {flush, 0, gib4, 0, Error::einval},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.type);
+        CAPTURE(row.offset);
+        CAPTURE(row.length);
+        CHECK(outcome(request(row.type, row.offset, row.length, row.flags), extended()) ==
+              row.error);
+    }
+}
+
+std::vector<std::byte> status_payload(std::uint64_t length,
+                                      std::initializer_list<std::uint32_t> contexts) {
+    std::vector<std::byte> payload;
+    append_be(payload, length);
+    for (const std::uint32_t context : contexts) append_be(payload, context);
+    return payload;
+}
+
+TEST_CASE("extended: the size of a status payload is judged before it comes") {
+    constexpr unsigned payload = command_flag::payload_len;
+    for (const std::uint64_t length : {0, 1, 4, 8, 11, 13, 16, 20, 4096, 1 << 20}) {
+        CAPTURE(length);
+        CHECK(outcome(request(status, 0, length, payload), extended()) == Error::einval);
+    }
+    const Validated expected = validate(request(status, 0, 12, payload), extended());
+    REQUIRE(std::holds_alternative<StatusPayload>(expected));
+    CHECK(std::get<StatusPayload>(expected).length == 12);
+    CHECK(max_status_payload >= 12);
+
+    NegotiatedOptions without_context = extended();
+    without_context.base_allocation = false;
+    CHECK(outcome(request(status, 0, 12, payload), without_context) == Error::einval);
+}
+
+TEST_CASE("extended: what a status payload says") {
+    constexpr unsigned payload = command_flag::payload_len;
+    struct Row {
+        const char* name;
+        std::uint64_t offset;
+        unsigned flags;
+        std::vector<std::byte> payload;
+        Error error;
+    };
+    const Row rows[] = {
+        {"a range", 4096, 0, status_payload(4096, {0}), Error::none},
+        {"all of it", 0, 0, status_payload(size, {0}), Error::none},
+        {"one extent", 0, command_flag::req_one, status_payload(size, {0}), Error::none},
+        {"no bytes", 0, 0, status_payload(0, {0}), Error::einval},
+        {"past the end", 1, 0, status_payload(size, {0}), Error::einval},
+        {"the longest", 1, 0, status_payload(top, {0}), Error::einval},
+        {"an unknown context", 0, 0, status_payload(4096, {1}), Error::einval},
+        {"the last context there could be", 0, 0, status_payload(4096, {UINT32_MAX}),
+         Error::einval},
+        {"a flag of another command", 0, command_flag::df, status_payload(4096, {0}),
+         Error::einval},
+        {"a context twice", 0, 0, status_payload(4096, {0, 0}), Error::einval},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Request asked = request(status, row.offset, row.payload.size(), payload | row.flags);
+        const ExactBuffer content(row.payload);
+        const Validated validated = validate_status(asked, content.span(), extended());
+        if (const auto* refusal = std::get_if<Refusal>(&validated)) {
+            CHECK(refusal->error == row.error);
+            CHECK(refusal->cookie == cookie);
+            CHECK(refusal->offset == row.offset);
+            CHECK(refusal->discard == 0);
+            CHECK_FALSE(refusal->text.empty());
+            continue;
+        }
+        CHECK(row.error == Error::none);
+        const auto& command = std::get<Command>(validated);
+        CHECK(command.type == status);
+        CHECK(command.offset == row.offset);
+        CHECK(command.length == load_be<std::uint64_t>(row.payload.data()));
+        CHECK(command.one_extent == ((row.flags & command_flag::req_one) != 0));
+    }
 }
 
 TEST_CASE("alignment to the minimum block") {

@@ -15,6 +15,7 @@ constexpr std::uint32_t invalid = 0x80000003;
 constexpr std::uint32_t unknown = 0x80000006;
 constexpr std::uint32_t shutdown = 0x80000007;
 constexpr std::uint32_t too_big = 0x80000009;
+constexpr std::uint32_t ext_header_reqd = 0x8000000a;
 
 const PlainExportDirectory exports;
 
@@ -102,6 +103,11 @@ TEST_CASE("options and their answers, to the byte") {
          "0003e889045565a9 00000008 00000001 00000000"
          "0003e889045565a9 00000007 00000003 0000000c 0000 0000000010000000 0ded"
          "0003e889045565a9 00000007 00000001 00000000"},
+        {"EXTENDED_HEADERS, SEND_DF and BLOCK_STATUS_PAYLOAD with them",
+         joined({option(opt::extended), option(opt::go, info_data("disk"))}), Next::transmit,
+         "0003e889045565a9 0000000b 00000001 00000000"
+         "0003e889045565a9 00000007 00000003 0000000c 0000 0000000010000000 1ded"
+         "0003e889045565a9 00000007 00000001 00000000"},
         {"EXPORT_NAME", option(opt::export_name, text_bytes("disk")), Next::transmit,
          "0000000010000000 0d6d"},
         {"EXPORT_NAME of the default", option(opt::export_name), Next::transmit,
@@ -140,7 +146,6 @@ TEST_CASE("options that are refused, and the next one still understood") {
     const Row rows[] = {
         {"PEEK_EXPORT", opt::peek_export, {}, unsup},
         {"STARTTLS", opt::starttls, {}, unsup},
-        {"EXTENDED_HEADERS", opt::extended, {}, unsup},
         {"option 0", 0, {}, unsup},
         {"option 12", 12, {}, unsup},
         {"option 2^32 - 1", UINT32_MAX, {}, unsup},
@@ -153,6 +158,8 @@ TEST_CASE("options that are refused, and the next one still understood") {
         {"LIST, long", opt::list, long_data, too_big},
         {"STRUCTURED_REPLY with data", opt::structured, hex("00"), invalid},
         {"STRUCTURED_REPLY, long", opt::structured, long_data, too_big},
+        {"EXTENDED_HEADERS with data", opt::extended, hex("00"), invalid},
+        {"EXTENDED_HEADERS, long", opt::extended, long_data, too_big},
 
         {"INFO of an unknown export", opt::info, info_data("nowhere"), unknown},
         {"INFO of a name in another case", opt::info, info_data("DISK"), unknown},
@@ -284,7 +291,7 @@ TEST_CASE("EXPORT_NAME pads with zeroes unless told not to") {
         CHECK(to_hex(outcome.output) ==
               to_hex(joined({hex("0000000000001000 050f"), Bytes(row.padding)})));
         CHECK(outcome.negotiated.export_info.name == "ro");
-        CHECK_FALSE(outcome.negotiated.structured_replies);
+        CHECK(outcome.negotiated.headers == Headers::simple);
         CHECK_FALSE(outcome.negotiated.base_allocation);
     }
 }
@@ -447,7 +454,7 @@ TEST_CASE("meta contexts: when the set holds in transmission") {
         CAPTURE(row.name);
         const Outcome outcome = run_all_ways(exports, after_flags({row.input}));
         REQUIRE(outcome.next == Next::transmit);
-        CHECK(outcome.negotiated.structured_replies);
+        CHECK(outcome.negotiated.headers == Headers::structured);
         CHECK(outcome.negotiated.base_allocation == row.agreed);
     }
 }
@@ -461,7 +468,7 @@ TEST_CASE("what GO agrees") {
     CHECK(info.size == 1 << 20);
     CHECK(info.minimum_block == 512);
     CHECK(info.maximum_payload == 1 << 20);
-    CHECK_FALSE(outcome.negotiated.structured_replies);
+    CHECK(outcome.negotiated.headers == Headers::simple);
 }
 
 TEST_CASE("a failed GO leaves the handshake open") {
@@ -477,7 +484,58 @@ TEST_CASE("structured replies may be asked for twice") {
         run_all_ways(exports, after_flags({option(opt::structured), option(opt::structured),
                                            option(opt::go, info_data("disk"))}));
     CHECK(outcome.next == Next::transmit);
-    CHECK(outcome.negotiated.structured_replies);
+    CHECK(outcome.negotiated.headers == Headers::structured);
+}
+
+TEST_CASE("which headers are agreed in the end") {
+    const Bytes structured = option(opt::structured);
+    const Bytes extended = option(opt::extended);
+    const Bytes set = option(opt::set_meta, meta_data("disk", {"base:allocation"}));
+    struct Row {
+        const char* name;
+        Bytes input;
+        Headers headers;
+        bool base_allocation;
+    };
+    const Row rows[] = {
+        {"neither", {}, Headers::simple, false},
+        {"structured", structured, Headers::structured, false},
+        {"extended alone", extended, Headers::extended, false},
+        {"extended twice", joined({extended, extended}), Headers::extended, false},
+        {"extended after structured", joined({structured, extended}), Headers::extended, false},
+        {"structured after extended", joined({extended, structured}), Headers::extended, false},
+        {"refused", option(opt::extended, hex("00")), Headers::simple, false},
+        {"refused after structured", joined({structured, option(opt::extended, hex("00"))}),
+         Headers::structured, false},
+        {"contexts with extended alone", joined({extended, set}), Headers::extended, true},
+        {"contexts before extended", joined({structured, set, extended}), Headers::extended, true},
+        {"contexts, and structured too late", joined({extended, set, structured}),
+         Headers::extended, true},
+        {"contexts too early", joined({set, extended}), Headers::extended, false},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const Outcome outcome =
+            run_all_ways(exports, after_flags({row.input, option(opt::go, info_data("disk"))}));
+        CHECK(outcome.next == Next::transmit);
+        CHECK(outcome.negotiated.headers == row.headers);
+        CHECK(outcome.negotiated.base_allocation == row.base_allocation);
+    }
+}
+
+TEST_CASE("STRUCTURED_REPLY after EXTENDED_HEADERS: its error") {
+    const Outcome outcome =
+        run_all_ways(exports, after_flags({option(opt::extended), option(opt::structured)}));
+    CHECK(last_answer(outcome) == ext_header_reqd);
+}
+
+TEST_CASE("EXPORT_NAME after EXTENDED_HEADERS closes, and says nothing") {
+    const Outcome outcome = run_all_ways(
+        exports,
+        after_flags({option(opt::extended), option(opt::export_name, text_bytes("disk"))}));
+    CHECK(outcome.next == Next::close);
+    CHECK(outcome.reason == "EXPORT_NAME: after EXTENDED_HEADERS only GO is possible");
+    CHECK(answers(outcome.output).size() == 1);  // that to EXTENDED_HEADERS
 }
 
 TEST_CASE("while stopping, only ABORT is answered") {
@@ -635,8 +693,9 @@ TEST_CASE("what a client has asked for, in words") {
         {"LIST_META_CONTEXT", option(opt::list_meta, meta_data("nope", {})), "nope",
          "unknown export", "asked for export 'nope'" + std::string(not_offered)},
         {"SET_META_CONTEXT", option(opt::set_meta, meta_data("disk", {})), "disk",
-         "SET_META_CONTEXT needs structured replies",
-         "asked for export 'disk', refused: SET_META_CONTEXT needs structured replies"},
+         "SET_META_CONTEXT needs structured replies or extended headers",
+         "asked for export 'disk', refused: SET_META_CONTEXT needs structured replies or extended "
+         "headers"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);
@@ -684,7 +743,7 @@ TEST_CASE("a negotiation is a value: a fresh one forgets everything") {
     CHECK(negotiation.take_output().empty());
     CHECK(negotiation.feed(after_flags({option(opt::go, info_data("disk"))}), used) ==
           Next::transmit);
-    CHECK_FALSE(negotiation.negotiated().structured_replies);
+    CHECK(negotiation.negotiated().headers == Headers::simple);
 }
 
 }  // namespace

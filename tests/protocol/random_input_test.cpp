@@ -2,6 +2,7 @@
 // proportion to the number of options received.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 #include <variant>
 
@@ -96,25 +97,40 @@ TEST_CASE("random requests never become a command out of range") {
     negotiated.export_info.size = 1ULL << 32;
     int valid = 0;
     for (int round = 0; round < 20 * rounds; ++round) {
-        negotiated.structured_replies = below(random, 2) != 0;
-        negotiated.base_allocation = negotiated.structured_replies && below(random, 2) != 0;
+        negotiated.headers = static_cast<Headers>(below(random, 3));
+        const bool extended = negotiated.headers == Headers::extended;
+        negotiated.base_allocation = negotiated.headers != Headers::simple && below(random, 2) != 0;
         negotiated.export_info.read_only = below(random, 4) == 0;
         negotiated.export_info.minimum_block = 1U << below(random, 13);
         Bytes wire = random_bytes(random, request_size);
-        wire[0] = std::byte{0x25}, wire[1] = std::byte{0x60};
-        wire[2] = std::byte{0x95}, wire[3] = std::byte{0x13};
+        const Bytes magic = hex(extended ? "21e41c71" : "25609513");
+        std::copy(magic.begin(), magic.end(), wire.begin());
         wire[4] = wire[6] = std::byte{0};
-        wire[5] &= std::byte{0x1f};
+        wire[5] &= std::byte{0x3f};
         wire[7] &= std::byte{0x0f};
         if (below(random, 4) != 0) {
-            wire[5] &= std::byte{command_flag::fua};
+            wire[5] &= std::byte{command_flag::fua | command_flag::payload_len};
             for (const std::size_t high : {16, 17, 18, 19, 24}) wire[high] = std::byte{0};
             for (const std::size_t low : {22, 23, 26, 27}) wire[low] = std::byte{0};
         }
+        if (extended) {  // seldom more than 32 bits of length
+            const Bytes high = below(random, 8) == 0 ? random_bytes(random, 4) : Bytes(4);
+            wire.insert(wire.begin() + 24, high.begin(), high.end());
+        }
         ExactBuffer bytes(wire);
-        const auto request = decode_request(bytes.span().first<request_size>());
+        const auto request =
+            extended ? decode_extended_request(bytes.span().first<extended_request_size>())
+                     : decode_request(bytes.span().first<request_size>());
         REQUIRE(request.has_value());
-        const Validated validated = validate(*request, negotiated);
+        Validated validated = validate(*request, negotiated);
+        if (const auto* payload = std::get_if<StatusPayload>(&validated)) {
+            REQUIRE(payload->length <= max_status_payload);
+            const bool zeroes = below(random, 2) != 0;
+            ExactBuffer content(zeroes ? Bytes(payload->length)
+                                       : random_bytes(random, payload->length));
+            validated = validate_status(*request, content.span(), negotiated);
+            REQUIRE_FALSE(std::holds_alternative<StatusPayload>(validated));
+        }
         if (const auto* command = std::get_if<Command>(&validated)) {
             const ExportInfo& info = negotiated.export_info;
             const bool fine = command->offset <= info.size &&

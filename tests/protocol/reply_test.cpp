@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::uint64_t cookie = 0x0102030405060708;
 constexpr std::uint64_t offset = 0x1112131415161718;
+constexpr ReplyTo compact{.cookie = cookie, .offset = 0x2122232425262728};
+constexpr ReplyTo extended{
+    .headers = Headers::extended, .cookie = cookie, .offset = 0x2122232425262728};
 
 struct Row {
     const char* name;
@@ -24,22 +27,38 @@ const Row rows[] = {
      "67446698 00000000 0102030405060708"},
     {"simple, error", [](auto& out) { return encode_simple_reply(out, Error::eshutdown, cookie); },
      "67446698 0000006c 0102030405060708"},
-    {"data", [](auto& out) { return encode_data_chunk(out, cookie, offset, 1, false); },
+    {"data", [](auto& out) { return encode_data_chunk(out, compact, offset, 1, false); },
      "668e33ef 0000 0001 0102030405060708 00000009 1112131415161718"},
     {"data, last, 32 MiB",
-     [](auto& out) { return encode_data_chunk(out, cookie, offset, max_payload, true); },
+     [](auto& out) { return encode_data_chunk(out, compact, offset, max_payload, true); },
      "668e33ef 0001 0001 0102030405060708 02000008 1112131415161718"},
     {"data, the longest that fits",
-     [](auto& out) { return encode_data_chunk(out, cookie, offset, UINT32_MAX - 8, true); },
+     [](auto& out) { return encode_data_chunk(out, compact, offset, UINT32_MAX - 8, true); },
      "668e33ef 0001 0001 0102030405060708 ffffffff 1112131415161718"},
-    {"hole", [](auto& out) { return encode_hole_chunk(out, cookie, offset, 0x2000, false); },
+    {"hole", [](auto& out) { return encode_hole_chunk(out, compact, offset, 0x2000, false); },
      "668e33ef 0000 0002 0102030405060708 0000000c 1112131415161718 00002000"},
-    {"hole, last", [](auto& out) { return encode_hole_chunk(out, cookie, 0, UINT32_MAX, true); },
+    {"hole, last", [](auto& out) { return encode_hole_chunk(out, compact, 0, UINT32_MAX, true); },
      "668e33ef 0001 0002 0102030405060708 0000000c 0000000000000000 ffffffff"},
-    {"done", [](auto& out) { return encode_done_chunk(out, cookie); },
+    {"done", [](auto& out) { return encode_done_chunk(out, compact); },
      "668e33ef 0001 0000 0102030405060708 00000000"},
-    {"error", [](auto& out) { return encode_error_chunk(out, cookie, Error::eio); },
+    {"error", [](auto& out) { return encode_error_chunk(out, compact, Error::eio, 0); },
      "668e33ef 0001 8001 0102030405060708 00000006 00000005 0000"},
+    {"error, and a message follows",
+     [](auto& out) { return encode_error_chunk(out, compact, Error::eio, max_string); },
+     "668e33ef 0001 8001 0102030405060708 00001006 00000005 1000"},
+    {"extended data", [](auto& out) { return encode_data_chunk(out, extended, offset, 1, false); },
+     "6e8a278c 0000 0001 0102030405060708 2122232425262728 0000000000000009 1112131415161718"},
+    {"extended data, the longest that fits",
+     [](auto& out) { return encode_data_chunk(out, extended, offset, UINT32_MAX - 8, true); },
+     "6e8a278c 0001 0001 0102030405060708 2122232425262728 00000000ffffffff 1112131415161718"},
+    {"extended hole", [](auto& out) { return encode_hole_chunk(out, extended, 7, 0x2000, true); },
+     "6e8a278c 0001 0002 0102030405060708 2122232425262728 000000000000000c"
+     "0000000000000007 00002000"},
+    {"extended done", [](auto& out) { return encode_done_chunk(out, extended); },
+     "6e8a278c 0001 0000 0102030405060708 2122232425262728 0000000000000000"},
+    {"extended error, and a message follows",
+     [](auto& out) { return encode_error_chunk(out, extended, Error::einval, 3); },
+     "6e8a278c 0001 8001 0102030405060708 2122232425262728 0000000000000009 00000016 0003"},
 };
 
 TEST_CASE("reply headers are encoded, and nothing after them is touched") {
@@ -71,7 +90,7 @@ TEST_CASE("each error has its number on the wire") {
         ReplyHeader out;
         CHECK(encode_simple_reply(out, value.error, 0) == simple_reply_size);
         CHECK(to_hex(std::span(out).subspan(4, 4)) == value.wire);
-        CHECK(encode_error_chunk(out, 0, value.error) == chunk_header_size + 6);
+        CHECK(encode_error_chunk(out, {}, value.error, 0) == chunk_header_size + 6);
         CHECK(to_hex(std::span(out).subspan(chunk_header_size, 4)) == value.wire);
     }
 }
@@ -79,10 +98,21 @@ TEST_CASE("each error has its number on the wire") {
 TEST_CASE("block status is appended") {
     std::vector<std::byte> out = hex("abcd");
     const Extent extents[] = {{4096, 0}, {UINT32_MAX, state_hole | state_zero}};
-    append_block_status(out, cookie, 7, extents);
+    append_block_status(out, compact, 7, extents);
     CHECK(to_hex(out) == squeezed("abcd"
                                   "668e33ef 0001 0005 0102030405060708 00000014 00000007"
                                   "00001000 00000000 ffffffff 00000003"));
+}
+
+TEST_CASE("extended block status is appended, with extents of more than 4 GiB") {
+    std::vector<std::byte> out = hex("abcd");
+    const Extent extents[] = {{4096, 0}, {1ULL << 40, state_hole | state_zero}};
+    append_block_status(out, extended, 7, extents);
+    CHECK(to_hex(out) ==
+          squeezed("abcd"
+                   "6e8a278c 0001 0006 0102030405060708 2122232425262728 0000000000000028"
+                   "00000007 00000002"
+                   "0000000000001000 0000000000000000 0000010000000000 0000000000000003"));
 }
 
 TEST_CASE("a block status chunk holds at most max_extents") {
@@ -95,9 +125,15 @@ TEST_CASE("a block status chunk holds at most max_extents") {
           Count{max_extents + 1, max_extents}}) {
         CAPTURE(count.given);
         std::vector<std::byte> out;
-        append_block_status(out, cookie, 0, std::vector<Extent>(count.given, Extent{512, 0}));
+        const std::vector<Extent> extents(count.given, Extent{512, 0});
+        append_block_status(out, compact, 0, extents);
         CHECK(out.size() == chunk_header_size + 4 + 8 * count.told);
         CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.told)));
+        out.clear();
+        append_block_status(out, extended, 0, extents);
+        CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.told);
+        CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.told)));
+        CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.told)));
     }
 }
 

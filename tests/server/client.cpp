@@ -22,6 +22,7 @@ using protocol::load_be;
 
 constexpr std::uint32_t structured_reply = 8;
 constexpr std::uint32_t set_meta_context = 10;
+constexpr std::uint32_t extended_headers = 11;
 constexpr std::uint32_t go = 7;
 constexpr std::size_t piece = 256 * 1024;  // bytes received at once
 
@@ -50,16 +51,48 @@ Bytes payload_of(const Ask& ask) {
     return payload;
 }
 
-Bytes encoded(const Ask& ask, std::uint64_t cookie) {
-    Bytes bytes(protocol::request_size);
-    protocol::encode_request({.flags = ask.flags,
+protocol::Request request_of(const Ask& ask, std::uint64_t cookie, bool extended) {
+    protocol::Request request{.flags = ask.flags,
                               .type = static_cast<std::uint16_t>(ask.type),
                               .cookie = cookie,
                               .offset = ask.offset,
-                              .length = ask.length},
-                             std::span(bytes).first<protocol::request_size>());
-    if (ask.type == CommandType::write) {
-        const Bytes payload = payload_of(ask);
+                              .length = ask.length};
+    if (!extended) return request;
+    if (ask.type == CommandType::write) request.flags |= protocol::command_flag::payload_len;
+    const bool has_payload = (request.flags & protocol::command_flag::payload_len) != 0;
+    if (has_payload && ask.type == CommandType::block_status) {
+        request.length = status_payload_of(ask).size();
+    }
+    return request;
+}
+
+Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended) {
+    const protocol::Request request = request_of(ask, cookie, extended);
+    Bytes bytes(extended ? protocol::extended_request_size : protocol::request_size);
+    if (extended) {
+        protocol::encode_extended_request(
+            request, std::span(bytes).first<protocol::extended_request_size>());
+    } else {
+        protocol::encode_request(request, std::span(bytes).first<protocol::request_size>());
+    }
+    return bytes;
+}
+
+Bytes status_payload_of(const Ask& ask) {
+    Bytes payload;
+    append_be(payload, ask.length);
+    append_be(payload, std::uint32_t{0});
+    return payload;
+}
+
+Bytes encoded(const Ask& ask, std::uint64_t cookie, bool extended) {
+    Bytes bytes = encoded_header(ask, cookie, extended);
+    const bool asked_for = extended && ask.type != CommandType::disc &&
+                           (ask.flags & protocol::command_flag::payload_len) != 0;
+    const bool has_payload = ask.type == CommandType::write || asked_for;
+    if (has_payload) {
+        const Bytes payload =
+            ask.type == CommandType::block_status ? status_payload_of(ask) : payload_of(ask);
         bytes.insert(bytes.end(), payload.begin(), payload.end());
     }
     return bytes;
@@ -69,7 +102,7 @@ Bytes handshake_bytes(const Handshake& handshake) {
     Bytes out;
     append_be(out, std::uint32_t{protocol::flag_fixed_newstyle | protocol::flag_no_zeroes});
     if (handshake.structured) {
-        append_option(out, structured_reply, {});
+        append_option(out, handshake.extended ? extended_headers : structured_reply, {});
         Bytes query;
         append_text(query, handshake.name);
         append_be(query, std::uint32_t{1});
@@ -214,7 +247,7 @@ std::uint64_t Client::expect(const Ask& ask) {
 
 std::uint64_t Client::send(const Ask& ask) {
     const std::uint64_t cookie = expect(ask);
-    send_bytes(encoded(ask, cookie));
+    send_bytes(encoded(ask, cookie, handshake_.extended));
     return cookie;
 }
 
@@ -240,6 +273,7 @@ std::optional<Answer> Client::next() {
             Pending& pending = at->second;
             const bool is_read = pending.ask.type == CommandType::read;
             REQUIRE_FALSE((is_read && handshake_.structured));
+            REQUIRE_FALSE(handshake_.extended);
             REQUIRE(pending.answer.chunks.empty());
             pending.answer.error = error;
             if (is_read && error == Error::none) {
@@ -250,12 +284,13 @@ std::optional<Answer> Client::next() {
             ended_within_ = false;
             return complete(at);
         }
-        REQUIRE(load_be<std::uint32_t>(magic->data()) == protocol::structured_reply_magic);
+        REQUIRE(load_be<std::uint32_t>(magic->data()) == (handshake_.extended
+                                                              ? protocol::extended_reply_magic
+                                                              : protocol::structured_reply_magic));
         REQUIRE(handshake_.structured);
-        const auto header = take(protocol::chunk_header_size - 4);
+        const auto header = chunk_header();
         if (!header) return std::nullopt;
-        const std::size_t length = load_be<std::uint32_t>(header->data() + 12);
-        if (!waits_ && received_.size() - used_ < length) return std::nullopt;
+        if (!waits_ && received_.size() - used_ < header->length) return std::nullopt;
         auto answer = chunk(*header);
         ended_within_ = ended_ && used_ != received_.size();
         if (answer || (waits_ && ended_)) return answer;
@@ -280,13 +315,29 @@ std::optional<Answer> Client::next_here() {
     return answer;
 }
 
-std::optional<Answer> Client::chunk(const Bytes& header) {
-    const bool done = load_be<std::uint16_t>(header.data()) == protocol::chunk_flag_done;
-    const auto type = static_cast<protocol::ChunkType>(load_be<std::uint16_t>(header.data() + 2));
-    const auto at = pending_.find(load_be<std::uint64_t>(header.data() + 4));
+std::optional<Client::ChunkHeader> Client::chunk_header() {
+    const bool extended = handshake_.extended;
+    const auto bytes =
+        take((extended ? protocol::extended_chunk_header_size : protocol::chunk_header_size) - 4);
+    if (!bytes) return std::nullopt;
+    const std::byte* const from = bytes->data();
+    ChunkHeader header{
+        .done = load_be<std::uint16_t>(from) == protocol::chunk_flag_done,
+        .type = static_cast<protocol::ChunkType>(load_be<std::uint16_t>(from + 2)),
+        .cookie = load_be<std::uint64_t>(from + 4),
+        .length = extended ? load_be<std::uint64_t>(from + 20) : load_be<std::uint32_t>(from + 12)};
+    const auto at = pending_.find(header.cookie);
     REQUIRE(at != pending_.end());
+    if (extended) REQUIRE(load_be<std::uint64_t>(from + 12) == at->second.ask.offset);
+    REQUIRE(header.length <= protocol::max_payload + 8);
+    return header;
+}
+
+std::optional<Answer> Client::chunk(const ChunkHeader& header) {
+    const auto [done, type, cookie, length] = header;
+    const auto at = pending_.find(cookie);
     Pending& pending = at->second;
-    const auto content = take(load_be<std::uint32_t>(header.data() + 12));
+    const auto content = take(length);
     if (!content) return std::nullopt;
     const std::byte* const from = content->data();
     Answer& answer = pending.answer;
@@ -298,11 +349,29 @@ std::optional<Answer> Client::chunk(const Bytes& header) {
             REQUIRE(done);
             break;
         case protocol::ChunkType::error:
-            REQUIRE(content->size() == 6);
+            REQUIRE(content->size() > 6);
             answer.error = static_cast<Error>(load_be<std::uint32_t>(from));
             REQUIRE(answer.error != Error::none);
+            REQUIRE(content->size() == 6U + load_be<std::uint16_t>(from + 4));
+            answer.text = {static_cast<const char*>(static_cast<const void*>(from + 6)),
+                           content->size() - 6};
+            break;
+        case protocol::ChunkType::block_status_ext:
+            REQUIRE(handshake_.extended);
+            REQUIRE(pending.ask.type == CommandType::block_status);
+            REQUIRE(answer.extents.empty());
+            REQUIRE(content->size() >= 24);
+            REQUIRE(content->size() % 16 == 8);
+            REQUIRE(load_be<std::uint32_t>(from) == 0);
+            REQUIRE(load_be<std::uint32_t>(from + 4) == content->size() / 16);
+            for (std::size_t i = 8; i != content->size(); i += 16) {
+                REQUIRE(load_be<std::uint32_t>(from + i + 8) == 0);
+                answer.extents.push_back({.length = load_be<std::uint64_t>(from + i),
+                                          .status = load_be<std::uint32_t>(from + i + 12)});
+            }
             break;
         case protocol::ChunkType::block_status: {
+            REQUIRE_FALSE(handshake_.extended);
             REQUIRE(pending.ask.type == CommandType::block_status);
             REQUIRE(answer.extents.empty());
             REQUIRE(content->size() >= 12);
@@ -320,16 +389,16 @@ std::optional<Answer> Client::chunk(const Bytes& header) {
             REQUIRE(pending.ask.type == CommandType::read);
             REQUIRE(content->size() > 8);
             const auto offset = load_be<std::uint64_t>(from);
-            const std::size_t length =
+            const std::size_t covers =
                 hole ? load_be<std::uint32_t>(from + 8) : content->size() - 8;
             if (hole) REQUIRE(content->size() == 12);
-            REQUIRE(length != 0);
+            REQUIRE(covers != 0);
             // In any order for all that the protocol says; this server keeps to that of the volume.
             REQUIRE(offset == pending.ask.offset + pending.covered);
-            REQUIRE(length <= pending.ask.length - pending.covered);
-            pending.covered += length;
+            REQUIRE(covers <= pending.ask.length - pending.covered);
+            pending.covered += covers;
             answer.data.resize(pending.covered);
-            if (!hole) std::copy_n(from + 8, length, answer.data.end() - std::ptrdiff_t(length));
+            if (!hole) std::copy_n(from + 8, covers, answer.data.end() - std::ptrdiff_t(covers));
             break;
         }
         default:

@@ -13,6 +13,7 @@
 
 #include "protocol/constants.hpp"
 #include "protocol/reply.hpp"
+#include "protocol/request.hpp"
 
 namespace gpunbd::server::test {
 
@@ -26,26 +27,34 @@ constexpr int guard = 120 * 1000;
 struct Ask {
     CommandType type = CommandType::read;
     std::uint64_t offset = 0;
-    std::uint32_t length = 0;
+    std::uint64_t length = 0;
     std::uint16_t flags = 0;
     std::uint32_t seed = 1;  // of a WRITE's payload
 };
 
 // Payload without a zero in it: zeroes are what a hole has.
 Bytes payload_of(const Ask& ask);
+// As it is sent. With extended headers a WRITE has PAYLOAD_LEN, asked for or not, and what else
+// asks for that has a payload, too: a BLOCK_STATUS its length and base:allocation. But after a DISC
+// nothing is sent.
+protocol::Request request_of(const Ask& ask, std::uint64_t cookie, bool extended);
+Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended);
+Bytes status_payload_of(const Ask& ask);
 // The request and its payload.
-Bytes encoded(const Ask& ask, std::uint64_t cookie);
+Bytes encoded(const Ask& ask, std::uint64_t cookie, bool extended = false);
 
 struct Answer {
     std::uint64_t cookie = 0;
     Error error = Error::none;
+    std::string text;                         // of an error that is a chunk
     Bytes data;                               // of a READ
     std::vector<protocol::Extent> extents;    // of a BLOCK_STATUS
     std::vector<protocol::ChunkType> chunks;  // as they came
 };
 
 struct Handshake {
-    bool structured = true;  // and base:allocation with it
+    bool structured = true;  // replies are chunks; and base:allocation with it
+    bool extended = false;   // that, by extended headers
     std::string name = {};
 };
 
@@ -110,7 +119,15 @@ class Client {
     bool wait_for(short events);
     bool receive();
     std::optional<Answer> simple_reply(Pending& pending, Error error);
-    std::optional<Answer> chunk(const Bytes& header);
+    // What a chunk's header says, after the magic.
+    struct ChunkHeader {
+        bool done = false;
+        protocol::ChunkType type = protocol::ChunkType::none;
+        std::uint64_t cookie = 0;
+        std::size_t length = 0;  // bytes
+    };
+    std::optional<ChunkHeader> chunk_header();
+    std::optional<Answer> chunk(const ChunkHeader& header);
     Answer complete(std::map<std::uint64_t, Pending>::iterator at);
 
     int fd_;

@@ -68,14 +68,15 @@ TEST_CASE("registry: a session keeps the export that was replaced, and lets it g
         Model new_model(2 * page);
         std::weak_ptr<storage::Volume> old_volume = rig.volume;
 
-        Client old_client = rig.enter({.structured = variant.structured});
+        Client old_client = rig.enter(variant.handshake());
         CHECK(old_client.ask(write).error == Error::none);
         old_model.apply(write, true);
         rig.exports.replace({rig.make_export("new", 2 * page)});
         rig.volume.reset();
         CHECK_FALSE(old_volume.expired());
 
-        Client new_client = rig.enter({.structured = variant.structured, .name = "new"});
+        Client new_client = rig.enter(
+            {.structured = variant.structured, .extended = variant.extended, .name = "new"});
         new_model.check(read, new_client.ask(read));
         old_model.check(read, old_client.ask(read));
         const Ask behind{CommandType::read, 2 * page, 1};

@@ -11,7 +11,7 @@ constexpr std::uint32_t page = 32 * kib;
 
 // For the 8 pages and a bit of a Rig. Chunks, pages and devices end within the requests, and the
 // large ones are longer than the staging memory.
-inline std::vector<Ask> happy_script(bool structured) {
+inline std::vector<Ask> happy_script(bool structured, bool extended = false) {
     namespace flag = protocol::command_flag;
     std::vector<Ask> script = {
         {CommandType::write, 10, 100, 0, 1},
@@ -34,6 +34,10 @@ inline std::vector<Ask> happy_script(bool structured) {
         script.push_back({CommandType::block_status, 100, 4 * page, flag::req_one});
         script.push_back({CommandType::read, 0, 8 * page, flag::df});
     }
+    if (extended) {
+        script.push_back({CommandType::block_status, 0, 8 * page + 5000, flag::payload_len});
+        script.push_back({CommandType::write, page, 10, flag::payload_len, 5});
+    }
     script.push_back({CommandType::write_zeroes, 0, 8 * page + 5000});
     script.push_back({CommandType::read, 0, 8 * page + 5000});
     return script;
@@ -49,11 +53,18 @@ struct Variant {
     const char* name;
     std::string_view devices;
     bool structured;
+    bool extended = false;
+
+    Handshake handshake() const { return {.structured = structured, .extended = extended}; }
 };
+inline std::vector<Ask> happy_script(const Variant& variant) {
+    return happy_script(variant.structured, variant.extended);
+}
 constexpr Variant variants[] = {
     {"staged, structured", "s", true},     {"staged, simple", "s", false},
     {"in place, structured", "h", true},   {"in place, simple", "h", false},
     {"striped, structured", "shss", true}, {"striped, simple", "shss", false},
+    {"staged, extended", "s", true, true}, {"in place, extended", "h", true, true},
 };
 
 }  // namespace gpunbd::server::test

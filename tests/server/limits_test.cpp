@@ -214,14 +214,14 @@ TEST_CASE("limits: a request that waits for others of its connection is taken af
                 (of_worker ? options.in_flight : options.limits.in_flight) = max;
                 Rig rig(options);
                 {
-                    Client client = rig.enter({.structured = variant.structured});
+                    Client client = rig.enter(variant.handshake());
                     REQUIRE(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
                     for (std::uint32_t count = 2; count != 6; ++count) {
                         CAPTURE(count);
                         Bytes together;
                         for (std::uint32_t i = 0; i != count; ++i) {
                             const Ask ask{CommandType::read, 0, 2 * page};
-                            const Bytes bytes = encoded(ask, client.expect(ask));
+                            const Bytes bytes = encoded(ask, client.expect(ask), variant.extended);
                             together.insert(together.end(), bytes.begin(), bytes.end());
                         }
                         client.send_bytes(together);
@@ -273,15 +273,15 @@ TEST_CASE("limits: a client that asks on and on without taking its answers is no
             if (variant.devices != "s") continue;
             Rig rig({.devices = variant.devices, .limits = {.in_flight = 256 * kib}});
             {
-                Client client = rig.enter({.structured = variant.structured});
+                Client client = rig.enter(variant.handshake());
                 REQUIRE(client.ask({CommandType::write, 0, 4 * page}).error == Error::none);
-                const Bytes request = encoded(ask, 0);
+                const Bytes request = encoded(ask, 0, variant.extended);
                 constexpr std::size_t batch = 1000;
                 std::size_t sent = 0;
                 for (bool refused = false; !refused && sent < 2 * buffers;) {
                     Bytes many;
                     for (std::size_t i = 0; i != batch; ++i) {
-                        const Bytes each = encoded(ask, client.expect(ask));
+                        const Bytes each = encoded(ask, client.expect(ask), variant.extended);
                         many.insert(many.end(), each.begin(), each.end());
                     }
                     for (std::span<const std::byte> rest = many; !rest.empty();) {
@@ -317,14 +317,14 @@ TEST_CASE("limits: bytes in flight") {
         options.limits.in_flight = 1 * mib;
         Rig rig(options);
         {
-            Client client = rig.enter({.structured = variant.structured});
+            Client client = rig.enter(variant.handshake());
             REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
             const std::uint64_t before = rig.script.copies_seen;
             constexpr std::uint32_t length = 16 * kib;  // one copy
             Bytes together;
             for (int i = 0; i != 2000; ++i) {
                 const Ask ask{CommandType::read, 0, length};
-                const Bytes bytes = encoded(ask, client.expect(ask));
+                const Bytes bytes = encoded(ask, client.expect(ask), variant.extended);
                 together.insert(together.end(), bytes.begin(), bytes.end());
             }
             client.send_bytes(together);
@@ -342,12 +342,12 @@ TEST_CASE("limits: the worker's bytes in flight are shared, and everybody has on
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices, .in_flight = 64 * kib});
         {
-            Client slow = rig.enter({.structured = variant.structured});
+            Client slow = rig.enter(variant.handshake());
             REQUIRE(slow.ask({CommandType::write, 0, 8 * page}).error == Error::none);
             for (int i = 0; i != 40; ++i) slow.send({CommandType::read, 0, 8 * page});
             rig.settle();
-            Client quick = rig.enter({.structured = variant.structured});
-            Client other = rig.enter({.structured = variant.structured});
+            Client quick = rig.enter(variant.handshake());
+            Client other = rig.enter(variant.handshake());
             for (int i = 0; i != 20; ++i) {
                 quick.send({CommandType::read, 0, 2 * page});
                 other.send({CommandType::write, 0, 2 * page});

@@ -16,9 +16,9 @@ enum class Ending { disconnect, drain };
 
 // As far as it gets. What is answered has to be right.
 void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
-    Client client = rig.connect({.structured = variant.structured});
+    Client client = rig.connect(variant.handshake());
     if (client.shake_hands() != 0) return;
-    for (const Ask& ask : happy_script(variant.structured)) {
+    for (const Ask& ask : happy_script(variant)) {
         const auto answer = client.answer_or_end(client.send(ask));
         const bool succeeded = answer && answer->error == Error::none;
         model.apply(ask, succeeded);
@@ -42,7 +42,7 @@ bool replay(const Variant& variant, std::int64_t number, std::int64_t count, End
     rig.wait_until_left();
     const bool failed = failing_allocation::disarm();
     {
-        Client fresh = rig.enter({.structured = variant.structured});
+        Client fresh = rig.enter(variant.handshake());
         const Ask all{CommandType::read, 0, static_cast<std::uint32_t>(options.size)};
         model.check(all, fresh.ask(all));
         const Ask write{CommandType::write, 100, 3 * page, 0, 9};

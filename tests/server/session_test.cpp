@@ -19,14 +19,14 @@ struct Outcome {
 
 // One request after the other. A connection that is dropped is opened again.
 Outcome play(Rig& rig, const Variant& variant) {
-    const std::vector<Ask> script = happy_script(variant.structured);
+    const std::vector<Ask> script = happy_script(variant);
     Model model(rig.options.size);
     Outcome outcome;
     outcome.copies.push_back(rig.script.copies_seen);
     std::optional<Client> client;
     for (const Ask& ask : script) {
         CAPTURE(&ask - script.data());
-        if (!client) client.emplace(rig.enter({.structured = variant.structured}));
+        if (!client) client.emplace(rig.enter(variant.handshake()));
         const auto answer = client->answer_or_end(client->send(ask));
         outcome.dropped.push_back(!answer.has_value());
         outcome.errors.push_back(answer ? answer->error : Error::none);
@@ -68,7 +68,7 @@ TEST_CASE("session: copy after copy fails, and only the request that made it") {
         CAPTURE(variant.name);
         Rig first({.devices = variant.devices});
         const Outcome whole = play(first, variant);
-        const std::vector<Ask> script = happy_script(variant.structured);
+        const std::vector<Ask> script = happy_script(variant);
         for (std::uint64_t k = 0; k != whole.copies.back(); ++k) {
             CAPTURE(k);
             Rig rig({.devices = variant.devices});
@@ -124,7 +124,7 @@ TEST_CASE("session: a device dies at each copy, and nothing hangs") {
         CAPTURE(variant.name);
         Rig first({.devices = variant.devices});
         const Outcome whole = play(first, variant);
-        const std::vector<Ask> script = happy_script(variant.structured);
+        const std::vector<Ask> script = happy_script(variant);
         for (std::uint64_t k = 0; k != whole.copies.back(); ++k) {
             CAPTURE(k);
             Rig rig({.devices = variant.devices});
@@ -151,15 +151,15 @@ TEST_CASE("session: a device dies with many requests in flight: each is answered
             CAPTURE(k);
             Rig rig({.devices = variant.devices});
             {
-                Client client = rig.enter({.structured = variant.structured});
-                Client other = rig.enter({.structured = variant.structured});
+                Client client = rig.enter(variant.handshake());
+                Client other = rig.enter(variant.handshake());
                 for (Client* each : {&client, &other}) {
                     CHECK(each->ask({CommandType::write, 0, 8 * page}).error == Error::none);
                 }
                 rig.script.copies_until_dead = k;
                 bool has_in_one = false;
                 for (int round = 0; round != 2; ++round) {
-                    for (const Ask& ask : happy_script(variant.structured)) {
+                    for (const Ask& ask : happy_script(variant)) {
                         client.send(ask);
                         other.send(ask);
                         has_in_one = has_in_one || in_one(ask, variant.structured);
@@ -187,19 +187,20 @@ struct Recording {
     std::vector<std::size_t> places;
 };
 
-Recording record(bool structured) {
+Recording record(const Variant& variant) {
     Recording recording;
-    recording.bytes = handshake_bytes({.structured = structured});
+    recording.bytes = handshake_bytes(variant.handshake());
     for (std::size_t i = 0; i <= recording.bytes.size(); ++i) recording.places.push_back(i);
     std::uint64_t cookie = 0x1122334400000000;
-    for (const Ask& ask : happy_script(structured)) {
+    for (const Ask& ask : happy_script(variant)) {
         const std::size_t begin = recording.bytes.size();
-        const Bytes request = encoded(ask, ++cookie);
+        const Bytes request = encoded(ask, ++cookie, variant.extended);
         recording.bytes.insert(recording.bytes.end(), request.begin(), request.end());
         recording.ends.push_back(recording.bytes.size());
         for (const std::size_t within :
              {std::size_t{1}, std::size_t{14}, std::size_t{27}, std::size_t{28}, std::size_t{29},
-              request.size() / 2, request.size() - 1, request.size()}) {
+              std::size_t{31}, std::size_t{32}, std::size_t{33}, request.size() / 2,
+              request.size() - 1, request.size()}) {
             if (within <= request.size()) recording.places.push_back(begin + within);
         }
     }
@@ -213,13 +214,13 @@ TEST_CASE("session: the client hangs up after each byte of the handshake and aro
     enum class How { closes, closes_late, resets };
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
-        const Recording recording = record(variant.structured);
+        const Recording recording = record(variant);
         Rig rig({.devices = variant.devices});
         rig.script.polls_per_copy = 2;
         for (const How how : {How::closes, How::closes_late, How::resets}) {
             for (const std::size_t place : recording.places) {
                 CAPTURE(place);
-                Client client = rig.connect({.structured = variant.structured},
+                Client client = rig.connect(variant.handshake(),
                                             how == How::resets ? Transport::tcp : Transport::unix_);
                 client.send_bytes(std::span(recording.bytes).first(place));
                 if (how == How::closes_late) rig.settle();
@@ -235,14 +236,14 @@ TEST_CASE("session: the client hangs up after each byte of the handshake and aro
 TEST_CASE("session: a client that has sent its last still gets its answers") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
-        const Recording recording = record(variant.structured);
-        const std::vector<Ask> script = happy_script(variant.structured);
+        const Recording recording = record(variant);
+        const std::vector<Ask> script = happy_script(variant);
         Rig rig({.devices = variant.devices});
         rig.script.polls_per_copy = 2;
         for (const Transport transport : {Transport::unix_, Transport::tcp}) {
             for (const std::size_t place : recording.places) {
                 CAPTURE(place);
-                Client client = rig.connect({.structured = variant.structured}, transport);
+                Client client = rig.connect(variant.handshake(), transport);
                 std::size_t whole = 0;
                 while (whole != script.size() && recording.ends[whole] <= place) {
                     client.expect(script[whole++]);
@@ -267,9 +268,9 @@ TEST_CASE("session: DISC waits for what is in flight") {
         Rig rig({.devices = variant.devices});
         rig.script.polls_per_copy = 3;
         {
-            Client client = rig.enter({.structured = variant.structured});
-            for (const Ask& ask : happy_script(variant.structured)) client.send(ask);
-            const Bytes disc = encoded({CommandType::disc}, 0);
+            Client client = rig.enter(variant.handshake());
+            for (const Ask& ask : happy_script(variant)) client.send(ask);
+            const Bytes disc = encoded({CommandType::disc}, 0, variant.extended);
             client.send_bytes(disc);
             // Nobody looks at what comes after.
             client.send_bytes(Bytes(100));
@@ -284,13 +285,13 @@ TEST_CASE("session: the client hangs up with copies in flight, which keep what i
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         if (variant.devices == "h") continue;
-        const std::vector<Ask> script = happy_script(variant.structured);
+        const std::vector<Ask> script = happy_script(variant);
         for (std::size_t i = 0; i != script.size(); ++i) {
             for (const bool after_disc : {false, true}) {
                 CAPTURE(i);
                 Rig rig({.devices = variant.devices});
                 {
-                    Client client = rig.enter({.structured = variant.structured});
+                    Client client = rig.enter(variant.handshake());
                     for (std::size_t before = 0; before != i; ++before) client.ask(script[before]);
                     rig.script.hold = true;
                     client.send(script[i]);
@@ -313,18 +314,22 @@ TEST_CASE("session: requests come byte by byte") {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
         {
-            Client client = rig.connect({.structured = variant.structured});
-            for (const std::byte byte : handshake_bytes({.structured = variant.structured})) {
+            Client client = rig.connect(variant.handshake());
+            for (const std::byte byte : handshake_bytes(variant.handshake())) {
                 client.send_bytes({&byte, 1});
                 rig.on_worker([] {});
             }
             REQUIRE(client.shake_hands(true) == 0);
             Model model(rig.options.size);
-            const Ask asks[] = {{CommandType::write, page - 30, 60},
-                                {CommandType::read, 0, 2 * page}};
+            std::vector<Ask> asks{{CommandType::write, page - 30, 60},
+                                  {CommandType::read, 0, 2 * page}};
+            if (variant.extended) {
+                asks.push_back(
+                    {CommandType::block_status, 0, 2 * page, protocol::command_flag::payload_len});
+            }
             for (const Ask& ask : asks) {
                 const std::uint64_t cookie = client.expect(ask);
-                for (const std::byte byte : encoded(ask, cookie)) {
+                for (const std::byte byte : encoded(ask, cookie, variant.extended)) {
                     client.send_bytes({&byte, 1});
                     rig.on_worker([] {});
                 }

@@ -57,14 +57,15 @@ TEST_CASE("shutdown: a half-received write may be finished, and is answered") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         const Ask ask{CommandType::write, 100, 5 * page};
-        for (const std::size_t place :
-             {std::size_t{28}, std::size_t{29}, std::size_t{28 + 2 * page},
-              std::size_t{28 + 5 * page - 1}}) {
+        const std::size_t header =
+            variant.extended ? protocol::extended_request_size : protocol::request_size;
+        for (const std::size_t part : {0U, 1U, 2 * page, 5 * page - 1}) {
+            const std::size_t place = header + part;
             CAPTURE(place);
             Rig rig({.devices = variant.devices});
-            Client client = rig.enter({.structured = variant.structured});
+            Client client = rig.enter(variant.handshake());
             const std::uint64_t cookie = client.expect(ask);
-            const Bytes bytes = encoded(ask, cookie);
+            const Bytes bytes = encoded(ask, cookie, variant.extended);
             client.send_bytes(std::span(bytes).first(place));
             rig.settle();
             rig.drain();
@@ -90,8 +91,8 @@ TEST_CASE("shutdown: one that is never finished is cut") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
-        Client client = rig.enter({.structured = variant.structured});
-        const Bytes bytes = encoded({CommandType::write, 100, 5 * page}, 1);
+        Client client = rig.enter(variant.handshake());
+        const Bytes bytes = encoded({CommandType::write, 100, 5 * page}, 1, variant.extended);
         client.send_bytes(std::span(bytes).first(28 + 3 * page));
         rig.settle();
         rig.drain();
@@ -162,7 +163,7 @@ TEST_CASE("shutdown: a client that does not take its answers is cut") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
-        Client client = rig.enter({.structured = variant.structured});
+        Client client = rig.enter(variant.handshake());
         CHECK(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
         for (int i = 0; i != 40; ++i) client.send({CommandType::read, 0, 8 * page});
         rig.settle();
@@ -178,7 +179,7 @@ TEST_CASE("shutdown: a client that takes its answers late is waited for") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
-        Client client = rig.enter({.structured = variant.structured});
+        Client client = rig.enter(variant.handshake());
         CHECK(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
         for (int i = 0; i != 40; ++i) client.send({CommandType::read, 0, 8 * page});
         rig.settle();

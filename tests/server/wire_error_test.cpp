@@ -17,6 +17,7 @@ TEST_CASE("wire error: storage to wire") {
     };
     for (const auto& row : rows) {
         CHECK(static_cast<std::uint32_t>(wire_error(row.status)) == row.error);
+        CHECK(wire_text(row.status).empty() == (row.error == 0));
     }
 }
 
