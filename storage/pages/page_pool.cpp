@@ -118,7 +118,7 @@ Status PagePool::take(PageIndex& page) {
     while (!take_free_page(page, is_clear)) {
         if (coming_ != 0) {
             came_.wait(lock);
-        } else if (const Status status = add_slab(lock); status != Status::ok) {
+        } else if (const Status status = add_slab(lock); status != Status::ok && coming_ == 0) {
             return status;
         }
     }
@@ -212,11 +212,14 @@ void PagePool::free(PageIndex page) {
     {
         const std::lock_guard lock(mutex_);
         put_back(page, is_clear, dropped);
-        came();
+        if (dropped.bytes == 0) came();
         wake = provisioner_ != nullptr && can_prepare();
     }
     if (wake) provisioner_->wake();
-    if (dropped.bytes != 0) device_.release(dropped);
+    if (dropped.bytes == 0) return;
+    device_.release(dropped);
+    const std::lock_guard lock(mutex_);
+    came();  // memory for a slab: until now the device may have had none
 }
 
 void PagePool::put_back(PageIndex page, bool is_clear, Slab& dropped) {
@@ -261,12 +264,12 @@ Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
     Slab dropped;
     lock.lock();
     put_back(page, status == Status::ok, dropped);
-    came();
     if (dropped.bytes != 0) {
         lock.unlock();
         device_.release(dropped);
         lock.lock();
     }
+    came();
     return status;
 }
 
