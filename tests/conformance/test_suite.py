@@ -85,6 +85,11 @@ class Suite(unittest.TestCase):
         self.assertEqual(broken, ['HAS_FLAGS is set'])
         self.assertEqual(found['summary']['MUST']['passed'], found['summary']['MUST']['judged'] - 1)
 
+    def test_the_scores_find_what_they_need(self):
+        done = subprocess.run([sys.executable, '-B', '-c', 'import scores'], capture_output=True, text=True,
+                              cwd=os.path.dirname(os.path.abspath(__file__)), check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+
 
 if __name__ == '__main__':
     unittest.main()
