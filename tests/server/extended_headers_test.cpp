@@ -13,7 +13,7 @@ namespace {
 namespace flag = protocol::command_flag;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-constexpr Handshake extended{.extended = true};
+const Handshake extended{.extended = true};
 constexpr std::uint32_t hole = protocol::state_hole | protocol::state_zero;
 
 RigOptions large() { return {.devices = "h", .page_size = 2 * mib, .size = 10 * gib + 5000}; }
