@@ -41,6 +41,17 @@ struct UnixListener {
     bool operator==(const UnixListener&) const = default;
 };
 
+// Whether clients may, or must, begin with STARTTLS: NBD's NOTLS, SELECTIVETLS and FORCEDTLS.
+enum class TlsMode { off, optional, required };
+
+struct TlsOptions {
+    TlsMode mode = TlsMode::off;
+    std::string certificates;    // a folder: ca-cert.pem, server-cert.pem, server-key.pem
+    bool verify_clients = true;  // a client has to show a certificate that the CA has signed
+    std::string psk;             // a file of shared keys: a line "user:hexkey" for each
+    bool operator==(const TlsOptions&) const = default;
+};
+
 // Where a GPU is shared with programs that compute on it.
 enum class GpuUse {
     automatic,     // kernels of ours while nobody else computes there
@@ -116,6 +127,7 @@ struct LogOptions {
 struct Options {
     std::vector<TcpListener> tcp;
     std::vector<UnixListener> unix_sockets;
+    TlsOptions tls;
     std::vector<DeviceOptions> devices;
     std::vector<ExportOptions> exports;
     PipelineOptions pipeline;

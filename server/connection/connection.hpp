@@ -7,7 +7,6 @@
 #include <coroutine>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -24,6 +24,8 @@ std::string peer_key(const Peer& peer) {
             ::inet_ntop(AF_INET6, &v6, text.data(), INET6_ADDRSTRLEN);
             return text.substr(0, text.find('\0')) + "/64";
         }
+        case Peer::Kind::vsock:
+            return fmt::format("cid {}", peer.cid);
         case Peer::Kind::unknown:
             break;
     }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <linux/vm_sockets.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -17,6 +18,8 @@ std::string Peer::text() const {
                                                           : fmt::format("[{}]:{}", address, port);
         case Kind::unix_socket:
             return fmt::format("unix:pid={},uid={}", pid, uid);
+        case Kind::vsock:
+            return fmt::format("vsock:{}:{}", cid, port);
         case Kind::unknown:
             break;
     }
@@ -42,6 +45,12 @@ Peer peer_of(int fd, std::string listener) {
         peer.port = ntohs(in6.sin6_port);
     }
     peer.address = text.data();
+    if (address.ss_family == AF_VSOCK) {
+        const auto& vm = reinterpret_cast<const sockaddr_vm&>(address);
+        peer.kind = Peer::Kind::vsock;
+        peer.cid = vm.svm_cid;
+        peer.port = vm.svm_port;
+    }
     ucred credentials{};
     length = sizeof credentials;
     if (address.ss_family == AF_UNIX &&

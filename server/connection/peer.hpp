@@ -5,22 +5,34 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace gpunbd::server {
 
+// What a peer has proved in TLS.
+struct TlsIdentity {
+    std::vector<std::string> names;  // of its verified certificate: common name, DNS names
+    std::string psk_user;            // where it used a shared key; else empty
+};
+
 struct Peer {
-    enum class Kind : std::uint8_t { unknown, tcp, unix_socket };
+    enum class Kind : std::uint8_t { unknown, tcp, unix_socket, vsock };
 
     Kind kind = Kind::unknown;
     std::string listener;  // where it was accepted: "127.0.0.1:10809", "unix socket /run/x"
     // Kind::tcp
     std::string address;  // numeric IPv4 or IPv6
-    std::uint16_t port = 0;
+    std::uint32_t port = 0;
     // Kind::unix_socket
     pid_t pid = 0;
     uid_t uid = 0;
     gid_t gid = 0;
+    // Kind::vsock, with the port
+    std::uint32_t cid = 0;
+    // Once the connection is in TLS, also without a certificate or a key
+    std::optional<TlsIdentity> tls = {};
 
     // For the log: "127.0.0.1:50000", "[::1]:50000", "unix:pid=7,uid=0".
     std::string text() const;
