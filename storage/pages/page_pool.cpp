@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 namespace gpunbd::storage {
 
@@ -207,22 +208,14 @@ void PagePool::free_if_unpinned(PageIndex page) {
 
 void PagePool::free(PageIndex page) {
     const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
-    Slab dropped;
-    bool wake = false;
-    {
-        const std::lock_guard lock(mutex_);
-        put_back(page, is_clear, dropped);
-        if (dropped.bytes == 0) came();
-        wake = provisioner_ != nullptr && can_prepare();
-    }
+    std::unique_lock lock(mutex_);
+    put_back(page, is_clear, lock);
+    const bool wake = provisioner_ != nullptr && can_prepare();
+    lock.unlock();
     if (wake) provisioner_->wake();
-    if (dropped.bytes == 0) return;
-    device_.release(dropped);
-    const std::lock_guard lock(mutex_);
-    came();  // memory for a slab: until now the device may have had none
 }
 
-void PagePool::put_back(PageIndex page, bool is_clear, Slab& dropped) {
+void PagePool::put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock) {
     const std::uint32_t number = page >> slab_shift_;
     set(free_, page);
     set(has_free_, number);
@@ -235,8 +228,15 @@ void PagePool::put_back(PageIndex page, bool is_clear, Slab& dropped) {
     }
     if (++free_in_slab_[number] == pages_in_slab_[number]) {
         ++empty_slabs_;
-        drop_if_empty(number, dropped);
+        // One is kept, so that a page that comes and goes does not allocate each time.
+        if (provision_ == Provision::thin && empty_slabs_ > 1) {
+            Slab dropped = take_out_slab(number);
+            lock.unlock();
+            device_.release(dropped);
+            lock.lock();
+        }
     }
+    came();  // only now: until then the device may have had no memory for a slab
 }
 
 // Is there too little for take() to find, and can that be helped?
@@ -261,23 +261,14 @@ Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
     ++coming_;
     lock.unlock();
     const Status status = clear(page);
-    Slab dropped;
     lock.lock();
-    put_back(page, status == Status::ok, dropped);
-    if (dropped.bytes != 0) {
-        lock.unlock();
-        device_.release(dropped);
-        lock.lock();
-    }
-    came();
+    put_back(page, status == Status::ok, lock);
     return status;
 }
 
-// One empty slab is kept, so that a page that comes and goes does not allocate each time.
-void PagePool::drop_if_empty(std::uint32_t slab_number, Slab& dropped) {
-    if (provision_ == Provision::full || empty_slabs_ < 2) return;
-    dropped = slabs_[slab_number];
-    slabs_[slab_number] = Slab{};
+// An empty one: it is the caller's to release.
+Slab PagePool::take_out_slab(std::uint32_t slab_number) {
+    const Slab slab = std::exchange(slabs_[slab_number], Slab{});
     free_pages_ -= free_in_slab_[slab_number];
     clear_pages_ -= clear_in_slab_[slab_number];
     free_in_slab_[slab_number] = clear_in_slab_[slab_number] = 0;
@@ -291,6 +282,7 @@ void PagePool::drop_if_empty(std::uint32_t slab_number, Slab& dropped) {
     allocated_pages_ -= pages_in_slab_[slab_number];
     pages_in_slab_[slab_number] = 0;
     --empty_slabs_;
+    return slab;
 }
 
 std::uint64_t PagePool::allocated_bytes() const {

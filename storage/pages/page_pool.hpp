@@ -91,10 +91,11 @@ class PagePool {
     // With the lock held; `lock` is let go while the device is asked.
     Status add_slab(std::unique_lock<std::mutex>& lock);
     Status clear_a_page(std::unique_lock<std::mutex>& lock);
+    // After ++coming_.
+    void put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock);
     bool take_free_page(PageIndex& page, bool& is_clear);
     void take_out(PageIndex page, bool is_clear);
-    void put_back(PageIndex page, bool is_clear, Slab& dropped);
-    void drop_if_empty(std::uint32_t slab_number, Slab& dropped);
+    Slab take_out_slab(std::uint32_t slab_number);
     // The provisioner's: makes take() find clear pages.
     void prepare();
     bool can_prepare() const;
