@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -283,11 +284,11 @@ CopyPath CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting
     means.mapping = false;
     path = policy_.choose(direction, load, copy.length, means);
     if (path == CopyPath::persistent_kernel && load == Load::alone && !persistent_.running()) {
-        // To launch it takes longer than this copy takes otherwise. It is launched for those to
-        // come, if they come soon enough for it to last until then.
-        const auto now = std::chrono::steady_clock::now();
-        wake_persistent_kernel_ = now - slept_through_ < PersistentCopier::linger;
-        slept_through_ = now;
+        // To launch it takes longer than this copy takes otherwise. It is launched for the next, at
+        // the end of this one, if the client is quick enough to come while it lingers.
+        wakes_persistent_kernel_ =
+            std::chrono::steady_clock::now() - slept_until_ < PersistentCopier::linger;
+        slept_through_ = true;
         means.persistent_kernel = false;
         path = policy_.choose(direction, load, copy.length, means);
     }
@@ -345,7 +346,6 @@ void CudaChannel::submit(Waiting& waiting) {
     post_to_persistent_kernel();
     if (batch_.stream != nullptr) launch_batch();
     for (const Engine engine : {to_host, to_device, zeroing}) close_group(engine);
-    if (wake_persistent_kernel_) wake_persistent_kernel();
 }
 
 // --- by the CPU ----------------------------------------------------------------------------------
@@ -525,8 +525,10 @@ void CudaChannel::post_to_persistent_kernel() {
 }
 
 void CudaChannel::wake_persistent_kernel() {
-    wake_persistent_kernel_ = false;
-    if (persistent_.running()) return;
+    slept_through_ = false;
+    slept_until_ = std::chrono::steady_clock::now();
+    const bool wakes = std::exchange(wakes_persistent_kernel_, false);
+    if (!wakes || persistent_.running() || !state_.competition.kernels_allowed()) return;
     const cudaError_t error = persistent_.launch();
     if (error != cudaSuccess) fail_persistent_kernel(error);
 }
@@ -573,6 +575,7 @@ void CudaChannel::collect() {
 
 void CudaChannel::finish_all(CopyQueue& ended) {
     while (Copy* copy = ended.pop()) finish(*copy, copy->status);
+    if (slept_through_) wake_persistent_kernel();
 }
 
 void CudaChannel::look_around() {

@@ -89,6 +89,7 @@ class CudaChannel final : public Channel {
     bool make_place_in_batch(const Copy& copy);
     void add_to_batch(Copy& copy);
     void post_to_persistent_kernel();
+    // A copy that had found the kernel gone has ended.
     void wake_persistent_kernel();
     // The persistent kernel could not be launched: nothing serves what has been posted, nor what
     // will be.
@@ -126,8 +127,9 @@ class CudaChannel final : public Channel {
     std::array<EngineBatch, engines> engine_batches_;
     std::array<std::uint32_t, engines> open_bytes_{};  // in the engines' open groups
 
-    bool wake_persistent_kernel_ = false;
-    std::chrono::steady_clock::time_point slept_through_{};  // a copy that found the kernel gone
+    bool slept_through_ = false;  // a copy is on its way that found the persistent kernel gone
+    bool wakes_persistent_kernel_ = false;  // at its end
+    std::chrono::steady_clock::time_point slept_until_{};  // the end of the last such copy
 
     bool failure_logged_ = false;
     std::uint32_t polls_ = 0;
