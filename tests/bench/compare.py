@@ -37,6 +37,7 @@ START_LIMIT = 60  # seconds until a server must listen: CUDA takes its time with
 LABELS = {"iops": "IOPS", "mbps": "MB/s", "p50_us": "p50", "p99_us": "p99",
           "server_cpu_us_per_io": "server CPU", "client_cpu_us_per_io": "client CPU"}
 METRICS = tuple(LABELS)
+TRANSPORTS = {"unix": "Unix socket", "tcp": "TCP, loopback", "tls": "TLS over TCP, loopback"}
 
 
 class BenchError(Exception):
@@ -63,7 +64,8 @@ SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
 # One reader that waits for each answer, alone and beside those who do others no good.
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
-SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS}
+TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4)]
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "tls": TLS}
 
 
 def choose_cells(texts):
@@ -113,6 +115,7 @@ class Bar:
 
 
 HOST, CUDA, STRIPE = "gpunbd:host", "gpunbd:cuda:?", "gpunbd:cuda:?,*"
+CIPHER = "aes-256-gcm"  # what OpenSSL and GnuTLS agree on
 CPU = "server_cpu_us_per_io"
 BARS = [
     Bar("4k-*-qd32", HOST, "nbdkit", "iops", 1.5),
@@ -146,9 +149,10 @@ BARS = [
     Bar("1M-*-qd8x12", CUDA, None, "mbps", 30_000, either=True),
     Bar("1M-*-qd8x12", CUDA, "sockets", "mbps", 0.95, either=True),
     Bar("*x16", STRIPE, CUDA, "mbps", 1.0),
+    Bar("1M-*", HOST, CIPHER, "mbps", 0.7, over="tls"),
     Bar("*-beside-*", "gpunbd:*", "nbdkit", "p99_us", 1.0, most=True),
 ]
-OTHERS = ("nbdkit", "qemu-nbd", "sockets")
+OTHERS = ("nbdkit", "qemu-nbd", "sockets", CIPHER)
 FAIR_BAR = 5  # times the p99 of the same cell alone, beside an attack
 RW_BAR = 0.7  # of a direction beside the other, against the same direction alone
 
@@ -193,6 +197,7 @@ class Server:
             slug = re.sub(r"\W", "-", self.name) + f"-{attempt}"
             self.log = folder / f"{slug}.log"
             endpoint = str(folder / f"{slug}.sock") if transport == "unix" else free_port()
+            self.tls_folder = folder / "tls" if transport == "tls" else None
             if transport == "unix":
                 Path(endpoint).unlink(missing_ok=True)  # of one that has ended early
             command = [str(part) for part in self.command(transport, endpoint, size, folder)]
@@ -202,7 +207,7 @@ class Server:
                                                 preexec_fn=die_with_parent)
             if self.wait_until_it_listens(transport, endpoint):
                 where = (f"nbd+unix:///{self.export}?socket={endpoint}" if transport == "unix"
-                         else f"nbd://127.0.0.1:{endpoint}/{self.export}")
+                         else f"nbd{'s' if self.tls_folder else ''}://127.0.0.1:{endpoint}/{self.export}")
                 self.uri = where
                 self.address = endpoint if transport == "unix" else f"127.0.0.1:{endpoint}"
                 return
@@ -264,12 +269,16 @@ class Gpunbd(Server):
             command += ["-U", endpoint]
         else:
             command += ["-b", "127.0.0.1", "-p", endpoint]
+        if self.tls_folder:
+            command += ["--tls", "required", "--tls-certificates", self.tls_folder]
         return command + self.extra
 
 
 class Nbdkit(Server):
     def command(self, transport, endpoint, size, folder):
         where = ["-U", endpoint] if transport == "unix" else ["-i", "127.0.0.1", "-p", endpoint]
+        if self.tls_folder:
+            where += ["--tls=require", f"--tls-certificates={self.tls_folder}", "--tls-verify-peer"]
         return [self.program, "-f", *where, "memory", f"size={size}"]
 
 
@@ -282,6 +291,9 @@ class QemuNbd(Server):
         with open(self.image, "wb") as image:
             image.truncate(size)
         where = ["-k", endpoint] if transport == "unix" else ["-b", "127.0.0.1", "-p", endpoint]
+        if self.tls_folder:
+            where += ["--tls-creds", "tls", "--object",
+                      f"tls-creds-x509,id=tls,dir={self.tls_folder},endpoint=server,verify-peer=yes"]
         return [self.program, "-f", "raw", "--cache=writeback", "-t", "-e", "64", *where,
                 self.image]
 
@@ -290,12 +302,11 @@ class QemuNbd(Server):
         self.image.unlink(missing_ok=True)
 
 
-class Sockets:
-    """No server: socket_ceiling brings its own peer."""
+class Ceiling:
+    """No server, but what none can exceed."""
 
-    name = "sockets"
-
-    def __init__(self, program):
+    def __init__(self, name, program):
+        self.name = name
         self.program = program
 
     def start(self, transport, size, folder):
@@ -306,6 +317,27 @@ class Sockets:
 
     def stop(self):
         pass
+
+
+class Sockets(Ceiling):
+    """socket_ceiling brings its own peer."""
+
+    def measure(self, cell, transport, options, times, limit):
+        command = [self.program, "--transport", transport, *cell.arguments(), *times]
+        return run_json(command, self, f"{cell.name} over {transport}", limit)
+
+
+class CipherSpeed(Ceiling):
+    """What one core encrypts, in records as long as TLS has them."""
+
+    def measure(self, cell, transport, options, times, limit):
+        done = subprocess.run([self.program, "speed", "-mr", "-seconds", "1", "-bytes", str(16 * KIB), "-evp", CIPHER],
+                              capture_output=True, text=True, timeout=limit)
+        found = re.search(r"^\+F:.*:([\d.]+)$", done.stdout, re.MULTILINE)
+        if not found:
+            raise BenchError(f"`openssl speed` said nothing: {done.stderr.strip()}")
+        rate = float(found[1])
+        return {**dict.fromkeys(METRICS), "iops": rate / cell.size, "mbps": rate / 1e6}
 
 
 def wanted(name, filters):
@@ -344,7 +376,9 @@ def choose_servers(options, tmpfs):
         else:
             add(QemuNbd(name, path, tmpfs), path)
     if options.socket_ceiling:
-        servers.append(Sockets(options.ceiling_program))
+        servers.append(Sockets("sockets", options.ceiling_program))
+    if options.transports == ["tls"] and wanted(CIPHER, options.servers):
+        servers.append(CipherSpeed(CIPHER, "openssl"))
     return servers, versions, left_out
 
 
@@ -369,17 +403,32 @@ def run_json(command, server, during, limit):
     return json.loads(done.stdout)
 
 
+def nbdload(server, options):
+    tls = ["--tls-certificates", server.tls_folder] if server.tls_folder else []
+    return [options.nbdload, "--uri", server.uri, *tls]
+
+
+def make_certificates(folder):
+    """A CA, and certificates of it for the servers and for nbdload."""
+    command = [BUILD / "gpunbd", "tls-setup", folder, "--host", "127.0.0.1", "--client", "bench"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BenchError(f"no certificates: {done.stderr.strip()}")
+    for file in (folder / "client" / "bench").glob("client-*.pem"):
+        shutil.copy(file, folder)
+
+
 def prefill(server, options):
-    if isinstance(server, Sockets):
+    if isinstance(server, Ceiling):
         return
-    run_json([options.nbdload, "--uri", server.uri, "--span", str(options.span), "--prefill",
+    run_json([*nbdload(server, options), "--span", str(options.span), "--prefill",
               "--warmup", "0", "--seconds", "0.05"], server, "the prefill", 600)
 
 
 @contextlib.contextmanager
 def attacked(server, cell, options):
     """While the server is attacked as the cell says."""
-    if not cell.attack or isinstance(server, Sockets):
+    if not cell.attack or isinstance(server, Ceiling):
         yield
         return
     attacker = subprocess.Popen(
@@ -407,14 +456,12 @@ def measure_now(server, cell, transport, options, seconds=None, warmup=None):
     seconds = options.seconds if seconds is None else seconds
     warmup = options.warmup if warmup is None else warmup
     times = ["--seconds", str(seconds), "--warmup", str(warmup)]
-    if isinstance(server, Sockets):
-        command = [server.program, "--transport", transport, *cell.arguments(), *times]
-    else:
-        command = [options.nbdload, "--uri", server.uri, *cell.arguments(), *times,
-                   "--span", str(options.span // (2 if cell.attack else 1)),
-                   "--pattern", options.pattern, "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
-    during = f"{cell.name} over {transport}"
-    return run_json(command, server, during, seconds + warmup + 90)
+    limit = seconds + warmup + 90
+    if isinstance(server, Ceiling):
+        return server.measure(cell, transport, options, times, limit)
+    command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(options.span // (2 if cell.attack else 1)),
+               "--pattern", options.pattern, "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
+    return run_json(command, server, f"{cell.name} over {transport}", limit)
 
 
 def median_of(rounds):
@@ -456,7 +503,7 @@ class Comparison:
 
 def revive(server, transport, options, folder):
     """Others may not outlive an attack; that is told, and they are started anew."""
-    if isinstance(server, (Gpunbd, Sockets)) or server.process.poll() is None:
+    if isinstance(server, (Gpunbd, Ceiling)) or server.process.poll() is None:
         return
     note(f"{server.name} ended after an attack ({server.process.returncode}); started anew")
     server.stop()
@@ -470,7 +517,7 @@ def measure_alive(server, cell, transport, options, folder):
         try:
             return measure(server, cell, transport, options)
         except BenchError as error:
-            if isinstance(server, (Gpunbd, Sockets)) or not cell.attack:
+            if isinstance(server, (Gpunbd, Ceiling)) or not cell.attack:
                 raise
             if "not one request" in str(error):
                 break
@@ -631,7 +678,7 @@ def markdown(comparison):
                                  number(d["mbps"]), number(d["p50_us"], 1), number(d["p99_us"], 1),
                                  "", "", ""])
         yield ""
-        yield f"### {'Unix socket' if transport == 'unix' else 'TCP, loopback'}"
+        yield f"### {TRANSPORTS[transport]}"
         yield ""
         yield from table(["cell", "server", "IOPS", "MB/s", "p50 us", "p99 us", "server CPU us/IO",
                           "client CPU us/IO", "spread"], rows)
@@ -701,7 +748,7 @@ def parse_options():
     def words(text):
         return [word for word in text.split(",") if word]
 
-    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness) or names "
+    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness, tls) or names "
                         "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
                         default=[str(BUILD / "gpu_load"), "compute"],
@@ -713,7 +760,7 @@ def parse_options():
     parser.add_argument("--warmup", type=float, help="before each, seconds (0.5; a sweep: 0.2)")
     parser.add_argument("--servers", type=words, default=[], help="only these: gpunbd, nbdkit, "
                         "qemu-nbd, or names such as gpunbd:host")
-    parser.add_argument("--transports", type=words, default=["unix", "tcp"], help="(unix,tcp)")
+    parser.add_argument("--transports", type=words, default=["unix", "tcp"], help="unix, tcp, tls (unix,tcp)")
     parser.add_argument("--device", action="append", help="of gpunbd; again for one more server; "
                         "cuda:0,cuda:1 is one striped export (host)")
     parser.add_argument("--gpunbd", action="append", metavar="[LABEL=]PATH", help="again, with a "
@@ -733,8 +780,8 @@ def parse_options():
     if options.warmup is None:
         options.warmup = 0.2 if options.sweep else 0.5
     options.cells = ["sweep"] if options.sweep else options.cells or ["core"]
-    if not set(options.transports) <= {"unix", "tcp"} or not options.transports:
-        parser.error("--transports are unix and tcp")
+    if not set(options.transports) <= set(TRANSPORTS) or not options.transports:
+        parser.error(f"--transports are {', '.join(TRANSPORTS)}")
     if options.json and not os.access(os.path.dirname(os.path.abspath(options.json)), os.W_OK):
         parser.error(f"--json: cannot write {options.json}")
     options.ceiling_program = str(Path(options.nbdload).with_name("socket_ceiling"))
@@ -785,6 +832,8 @@ def main():
             note(line)
         if not servers:
             raise BenchError("there is no server to measure")
+        if "tls" in options.transports:
+            make_certificates(folder / "tls")
         comparison = Comparison(make_header(options, versions, left_out))
         compare(comparison, servers, cells, options, folder)
     except BenchError as error:

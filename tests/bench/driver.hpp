@@ -85,6 +85,7 @@ class Driver {
           buffer_(std::max(options.receive_bytes, std::size_t{16 * 1024})) {}
 
     int fd() const { return socket_.fd(); }
+    Socket& socket() { return socket_; }
     bool sending() const { return iov_next_ < iov_count_; }
     bool idle() const { return in_flight_ == 0 && !sending(); }
     const Plan& plan() const { return plan_; }
@@ -116,24 +117,10 @@ class Driver {
         }
     }
 
-    // One receive (flags: MSG_DONTWAIT or 0) and every reply in it.
+    // One receive (flags: MSG_DONTWAIT or 0), with what was inside already, and every reply in it.
     void receive(int flags, const std::atomic<Phase>& phase) {
-        ssize_t got = 0;
-        if (options_.discard && skip_ >= discard_threshold) {
-            const auto wanted = std::min(skip_, std::uint64_t{buffer_.size()});
-            got = recv(fd(), buffer_.data(), static_cast<std::size_t>(wanted), flags | MSG_TRUNC);
-        } else {
-            auto room = buffer_.size() - filled_;
-            if (options_.discard && plan_.size >= discard_threshold && skip_ == 0)
-                room = std::min(room, std::size_t{64});
-            got = recv(fd(), buffer_.data() + filled_, room, flags);
-        }
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-        if (got < 0) fail_errno("recv");
-        if (got == 0) fail("the server closed the connection");
-        filled_ += static_cast<std::size_t>(got);
-        parse(now_ns(), phase.load(std::memory_order_relaxed) == Phase::measure);
-        beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        receive_once(flags, phase);
+        while (socket_.pending()) receive_once(MSG_DONTWAIT, phase);
     }
 
  private:
@@ -149,6 +136,25 @@ class Driver {
     static constexpr std::size_t write_bytes_per_send = 1 << 18;  // a later one is stamped later
     static constexpr std::uint64_t discard_threshold = 64 * 1024;
     static constexpr std::uint32_t max_error_chunk = 6 + 8 + protocol::max_string;
+
+    void receive_once(int flags, const std::atomic<Phase>& phase) {
+        ssize_t got = 0;
+        if (options_.discard && skip_ >= discard_threshold) {
+            const auto wanted = std::min(skip_, std::uint64_t{buffer_.size()});
+            got = recv(fd(), buffer_.data(), static_cast<std::size_t>(wanted), flags | MSG_TRUNC);
+        } else {
+            auto room = buffer_.size() - filled_;
+            if (options_.discard && plan_.size >= discard_threshold && skip_ == 0)
+                room = std::min(room, std::size_t{64});
+            got = socket_.receive(buffer_.data() + filled_, room, flags);
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+        if (got < 0) fail_errno("recv");
+        if (got == 0) fail("the server closed the connection");
+        filled_ += static_cast<std::size_t>(got);
+        parse(now_ns(), phase.load(std::memory_order_relaxed) == Phase::measure);
+        beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
 
     bool next_block(std::uint64_t& offset, std::uint32_t& length) {
         length = plan_.size;
@@ -202,10 +208,8 @@ class Driver {
 
     // True once the whole message is gone.
     bool flush() {
-        msghdr message{};
-        message.msg_iov = iov_.data() + iov_next_;
-        message.msg_iovlen = iov_count_ - iov_next_;
-        const ssize_t sent = sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t sent =
+            socket_.send(iov_.data() + iov_next_, iov_count_ - iov_next_, MSG_DONTWAIT);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
         if (sent < 0) fail_errno("send");
         auto left = static_cast<std::size_t>(sent);

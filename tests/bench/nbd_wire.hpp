@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "protocol/constants.hpp"
+#include "tls_client.hpp"
 
 namespace gpunbd::bench {
 
@@ -56,9 +58,11 @@ class Socket {
  public:
     Socket() = default;
     explicit Socket(int fd) : fd_(fd) {}
-    Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Socket(Socket&& other) noexcept
+        : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
     Socket& operator=(Socket&& other) noexcept {
         std::swap(fd_, other.fd_);
+        std::swap(tls_, other.tls_);
         return *this;
     }
     ~Socket() {
@@ -66,12 +70,32 @@ class Socket {
     }
     int fd() const { return fd_; }
 
+    void start_tls(const TlsContext& context) { tls_ = std::make_unique<TlsClient>(context, fd_); }
+    // null: in the clear
+    const TlsClient* tls() const { return tls_.get(); }
+
+    // As sendmsg() without SIGPIPE and recv(). In TLS a send never waits.
+    ssize_t send(iovec* pieces, std::size_t count, int flags) {
+        if (tls_) return tls_->send(pieces, count);
+        msghdr message{};
+        message.msg_iov = pieces;
+        message.msg_iovlen = count;
+        return sendmsg(fd_, &message, MSG_NOSIGNAL | flags);
+    }
+    ssize_t receive(void* into, std::size_t room, int flags) {
+        return tls_ ? tls_->receive(into, room, flags) : recv(fd_, into, room, flags);
+    }
+    // Is there more inside than a poll of the socket tells?
+    bool pending() const { return tls_ && tls_->pending(); }
+
  private:
     int fd_ = -1;
+    std::unique_ptr<TlsClient> tls_;
 };
 
 struct Address {
     bool is_unix = false;
+    bool tls = false;
     std::string path;  // of the socket
     std::string host;
     std::string port = "10809";
@@ -98,9 +122,13 @@ inline std::string percent_decode(std::string_view text) {
     return out;
 }
 
-// nbd://host[:port]/name or nbd+unix:///name?socket=path.
+// nbd://host[:port]/name or nbd+unix:///name?socket=path, or nbds for TLS.
 inline Address parse_uri(std::string_view uri) {
     Address address;
+    address.tls = uri.starts_with("nbds");
+    const std::string in_the_clear =
+        address.tls ? "nbd" + std::string(uri.substr(4)) : std::string(uri);
+    uri = in_the_clear;
     constexpr std::string_view tcp_scheme = "nbd://";
     constexpr std::string_view unix_scheme = "nbd+unix://";
     const auto name_of = [](std::string_view path) {
@@ -129,7 +157,7 @@ inline Address parse_uri(std::string_view uri) {
         }
         if (colon != authority.npos) address.port = authority.substr(colon + 1);
     } else {
-        fail("the URI must begin with nbd:// or nbd+unix://");
+        fail("the URI must begin with nbd://, nbd+unix://, nbds:// or nbds+unix://");
     }
     return address;
 }
@@ -177,19 +205,25 @@ inline void set_timeout(int fd, int seconds) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-inline void send_all(int fd, const unsigned char* data, std::size_t size) {
+inline void send_all(Socket& socket, const unsigned char* data, std::size_t size) {
     while (size > 0) {
-        const ssize_t sent = send(fd, data, size, MSG_NOSIGNAL);
+        iovec piece{.iov_base = const_cast<unsigned char*>(data), .iov_len = size};
+        const ssize_t sent = socket.send(&piece, 1, 0);
         if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno == EAGAIN && socket.tls() != nullptr) {
+            pollfd wait{.fd = socket.fd(), .events = POLLOUT, .revents = 0};
+            poll(&wait, 1, -1);
+            continue;
+        }
         if (sent < 0) fail_errno("send");
         data += sent;
         size -= static_cast<std::size_t>(sent);
     }
 }
 
-inline void receive_all(int fd, unsigned char* data, std::size_t size) {
+inline void receive_all(Socket& socket, unsigned char* data, std::size_t size) {
     while (size > 0) {
-        const ssize_t got = recv(fd, data, size, 0);
+        const ssize_t got = socket.receive(data, size, 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             fail("the server does not answer");
@@ -209,13 +243,14 @@ struct ExportInfo {
 
 namespace detail {
 
-inline void send_option(int fd, protocol::OptionType type, const std::vector<unsigned char>& data) {
+inline void send_option(Socket& socket, protocol::OptionType type,
+                        const std::vector<unsigned char>& data) {
     std::vector<unsigned char> message(16);
     store(message.data(), protocol::option_magic);
     store(message.data() + 8, static_cast<std::uint32_t>(type));
     store(message.data() + 12, static_cast<std::uint32_t>(data.size()));
     message.insert(message.end(), data.begin(), data.end());
-    send_all(fd, message.data(), message.size());
+    send_all(socket, message.data(), message.size());
 }
 
 struct OptionAnswer {
@@ -223,9 +258,9 @@ struct OptionAnswer {
     std::vector<unsigned char> data;
 };
 
-inline OptionAnswer receive_option_reply(int fd, protocol::OptionType option) {
+inline OptionAnswer receive_option_reply(Socket& socket, protocol::OptionType option) {
     unsigned char header[20];
-    receive_all(fd, header, sizeof(header));
+    receive_all(socket, header, sizeof(header));
     if (load<std::uint64_t>(header) != protocol::option_reply_magic)
         fail("handshake: wrong magic in an option reply");
     if (load<std::uint32_t>(header + 8) != static_cast<std::uint32_t>(option))
@@ -234,7 +269,7 @@ inline OptionAnswer receive_option_reply(int fd, protocol::OptionType option) {
     if (length > protocol::max_drained_option) fail("handshake: an option reply of absurd length");
     OptionAnswer answer{.type = protocol::OptionReply{load<std::uint32_t>(header + 12)},
                         .data = std::vector<unsigned char>(length)};
-    receive_all(fd, answer.data.data(), length);
+    receive_all(socket, answer.data.data(), length);
     return answer;
 }
 
@@ -244,10 +279,11 @@ inline bool is_error(protocol::OptionReply type) {
 
 }  // namespace detail
 
-// Fixed newstyle, GO, block sizes asked for; structured replies where wanted.
-inline ExportInfo negotiate(int fd, const std::string& name, bool structured) {
+// Fixed newstyle, GO, block sizes asked for; TLS (null: none) and structured replies where wanted.
+inline ExportInfo negotiate(Socket& socket, const std::string& name, bool structured,
+                            const TlsContext* tls) {
     unsigned char greeting[18];
-    receive_all(fd, greeting, sizeof(greeting));
+    receive_all(socket, greeting, sizeof(greeting));
     if (load<std::uint64_t>(greeting) != protocol::init_magic ||
         load<std::uint64_t>(greeting + 8) != protocol::option_magic)
         fail("handshake: this is not a newstyle NBD server");
@@ -257,12 +293,20 @@ inline ExportInfo negotiate(int fd, const std::string& name, bool structured) {
     unsigned char client_flags[4];
     store(client_flags, static_cast<std::uint32_t>(server_flags & (protocol::flag_fixed_newstyle |
                                                                    protocol::flag_no_zeroes)));
-    send_all(fd, client_flags, sizeof(client_flags));
+    send_all(socket, client_flags, sizeof(client_flags));
 
+    if (tls != nullptr) {
+        detail::send_option(socket, protocol::OptionType::starttls, {});
+        const auto answer = detail::receive_option_reply(socket, protocol::OptionType::starttls);
+        if (answer.type != protocol::OptionReply::ack)
+            fail("handshake: the server refused TLS: " +
+                 std::string(answer.data.begin(), answer.data.end()));
+        socket.start_tls(*tls);
+    }
     if (structured) {
-        detail::send_option(fd, protocol::OptionType::structured_reply, {});
+        detail::send_option(socket, protocol::OptionType::structured_reply, {});
         const auto answer =
-            detail::receive_option_reply(fd, protocol::OptionType::structured_reply);
+            detail::receive_option_reply(socket, protocol::OptionType::structured_reply);
         if (answer.type != protocol::OptionReply::ack)
             fail("handshake: the server refused structured replies");
     }
@@ -272,12 +316,12 @@ inline ExportInfo negotiate(int fd, const std::string& name, bool structured) {
     std::memcpy(go.data() + 4, name.data(), name.size());
     store(go.data() + 4 + name.size(), std::uint16_t{1});
     store(go.data() + 6 + name.size(), static_cast<std::uint16_t>(protocol::InfoType::block_size));
-    detail::send_option(fd, protocol::OptionType::go, go);
+    detail::send_option(socket, protocol::OptionType::go, go);
 
     ExportInfo info;
     bool described = false;
     for (;;) {
-        const auto answer = detail::receive_option_reply(fd, protocol::OptionType::go);
+        const auto answer = detail::receive_option_reply(socket, protocol::OptionType::go);
         if (detail::is_error(answer.type))
             fail("handshake: the server refused export \"" + name + "\" (error " +
                  std::to_string(static_cast<std::uint32_t>(answer.type) & 0x7fffffffU) + ") " +
@@ -308,11 +352,12 @@ inline void encode_request(unsigned char* to, protocol::CommandType type, std::u
     store(to + 24, length);
 }
 
-inline void disconnect(int fd) {
+inline void disconnect(Socket& socket) {
     unsigned char request[protocol::request_size];
     encode_request(request, protocol::CommandType::disc, 0, 0, 0);
     // The peer may be gone already: there is nobody left to tell.
-    (void)send(fd, request, sizeof(request), MSG_NOSIGNAL | MSG_DONTWAIT);
+    iovec piece{.iov_base = request, .iov_len = sizeof(request)};
+    (void)socket.send(&piece, 1, MSG_DONTWAIT);
 }
 
 }  // namespace gpunbd::bench

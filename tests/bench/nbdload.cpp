@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,8 @@ constexpr const char* usage = R"(usage: nbdload --uri URI [options]
 
 Keeps requests in flight to an NBD server and prints one line of JSON.
 
-  --uri URI            nbd://host[:port]/name or nbd+unix:///name?socket=path
+  --uri URI            nbd://host[:port]/name or nbd+unix:///name?socket=path; nbds for TLS
+  --tls-certificates D for TLS, a folder: ca-cert.pem, and perhaps client-cert.pem, client-key.pem
   --op OP              read, write, or rw: half the connections read, half write (read)
   --size BYTES         of a request (4k)
   --qd N               requests in flight per connection (32)
@@ -50,10 +52,12 @@ int main(int argc, char** argv) {
     using namespace gpunbd::bench;
     LoadOptions options;
     std::string uri;
+    std::string certificates;
     bool verify = false;
     bool size_given = false;
     bool seconds_given = false;
     const std::vector<option> names = {{"uri", required_argument, nullptr, 'u'},
+                                       {"tls-certificates", required_argument, nullptr, 'C'},
                                        {"op", required_argument, nullptr, 'o'},
                                        {"size", required_argument, nullptr, 's'},
                                        {"qd", required_argument, nullptr, 'q'},
@@ -82,6 +86,9 @@ int main(int argc, char** argv) {
             switch (letter) {
                 case 'u':
                     uri = value;
+                    break;
+                case 'C':
+                    certificates = value;
                     break;
                 case 'o':
                     options.operation = parse_operation(value);
@@ -158,6 +165,11 @@ int main(int argc, char** argv) {
         }
         const auto address = parse_uri(uri);
         if (options.driver.discard && address.is_unix) fail("--discard works over TCP only");
+        if (address.tls && certificates.empty()) fail("TLS needs --tls-certificates");
+        if (address.tls && (verify || options.driver.discard))
+            fail("--verify and --discard work in the clear only");
+        std::optional<TlsContext> tls;
+        if (address.tls) tls.emplace(certificates);
         if (options.connections == 0) fail("--connections must be 1 or more");
         if (options.window.measured == 0 && !verify) fail("--seconds must be above 0");
         if (options.window.server && !process_cpu_ns(*options.window.server))
@@ -167,11 +179,13 @@ int main(int argc, char** argv) {
         for (std::uint64_t i = 0; i < options.connections; ++i) {
             auto socket = connect_to(address);
             set_timeout(socket.fd(), options.window.stall);
-            info = negotiate(socket.fd(), address.name, options.driver.structured);
+            info =
+                negotiate(socket, address.name, options.driver.structured, tls ? &*tls : nullptr);
             set_timeout(socket.fd(), 0);
             sockets.push_back(std::move(socket));
         }
-        const auto* transport = address.is_unix ? "unix" : "tcp";
+        const std::string transport = std::string(address.is_unix ? "unix" : "tcp") +
+                                      (address.tls ? ", " + sockets.front().tls()->cipher() : "");
         if (verify)
             return run_verify(options, size_given ? options.size : 0,
                               seconds_given ? options.window.measured : 0, info, std::move(sockets),

@@ -229,7 +229,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     for (const auto& driver : drivers) {
         (driver->plan().write ? writes : reads).merge(driver->tally());
         if (failure.empty()) failure = driver->first_error();
-        disconnect(driver->fd());
+        disconnect(driver->socket());
     }
     Tally all = reads;
     all.merge(writes);

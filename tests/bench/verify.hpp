@@ -54,6 +54,7 @@ class Verifier {
           shadow_begin_(shadow_begin) {}
 
     int fd() const { return socket_.fd(); }
+    Socket& socket() { return socket_; }
     const VerifyTotals& totals() const { return totals_; }
 
     // Does all jobs, `depth` at a time. Throws where the connection cannot go on.
@@ -123,16 +124,16 @@ class Verifier {
                 slot.failed = false;
                 encode_request(header, job.type, slot.cookie, job.offset, job.length);
             }
-            send_all(fd(), header, sizeof(header));
+            send_all(socket_, header, sizeof(header));
             if (job.type == protocol::CommandType::write)
-                send_all(fd(), shadow_at(job.offset), job.length);
+                send_all(socket_, shadow_at(job.offset), job.length);
         }
     }
 
     // True once a request has been answered in full.
     bool receive_reply() {
         unsigned char header[protocol::chunk_header_size];
-        receive_all(fd(), header, protocol::simple_reply_size);
+        receive_all(socket_, header, protocol::simple_reply_size);
         const auto magic = load<std::uint32_t>(header);
         auto& slot = find(load<std::uint64_t>(header + 8));
         const bool reading = slot.job.type == protocol::CommandType::read;
@@ -141,7 +142,7 @@ class Verifier {
                 note_error(slot, error);
             } else if (reading) {
                 if (structured_) fail("a simple reply to a READ, structured ones agreed");
-                receive_all(fd(), slot.data.data(), slot.job.length);
+                receive_all(socket_, slot.data.data(), slot.job.length);
                 slot.covered = slot.job.length;
             }
             finish(slot);
@@ -149,18 +150,18 @@ class Verifier {
         }
         if (magic != protocol::structured_reply_magic || !structured_)
             fail("wrong magic in a reply");
-        receive_all(fd(), header + protocol::simple_reply_size, 4);
+        receive_all(socket_, header + protocol::simple_reply_size, 4);
         const bool done = (load<std::uint16_t>(header + 4) & protocol::chunk_flag_done) != 0;
         const auto type = protocol::ChunkType{load<std::uint16_t>(header + 6)};
         const auto length = load<std::uint32_t>(header + 16);
         if (type == protocol::ChunkType::offset_data && reading && length > 8) {
             auto* to = claim(slot, length - 8);
-            receive_all(fd(), to, length - 8);
+            receive_all(socket_, to, length - 8);
         } else if (type == protocol::ChunkType::offset_hole && reading && length == 12) {
             // The hole's place comes first, as in a chunk of data; its length follows.
             const auto offset = receive_offset(slot);
             unsigned char bytes[4];
-            receive_all(fd(), bytes, sizeof(bytes));
+            receive_all(socket_, bytes, sizeof(bytes));
             const auto hole = load<std::uint32_t>(bytes);
             std::memset(place(slot, offset, hole), 0, hole);
         } else if (type == protocol::ChunkType::error ||
@@ -168,7 +169,7 @@ class Verifier {
             if (length < 6 || length > 6 + 8 + protocol::max_string)
                 fail("an error chunk of absurd length");
             std::vector<unsigned char> body(length);
-            receive_all(fd(), body.data(), length);
+            receive_all(socket_, body.data(), length);
             note_error(slot, load<std::uint32_t>(body.data()));
         } else if (type != protocol::ChunkType::none || length != 0) {
             fail("an unexpected chunk");
@@ -179,7 +180,7 @@ class Verifier {
 
     std::uint64_t receive_offset(const Slot& slot) {
         unsigned char bytes[8];
-        receive_all(fd(), bytes, sizeof(bytes));
+        receive_all(socket_, bytes, sizeof(bytes));
         const auto offset = load<std::uint64_t>(bytes);
         if (offset < slot.job.offset) fail("a chunk before the start of its read");
         return offset - slot.job.offset;
@@ -427,7 +428,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         all.mismatches += totals.mismatches;
         all.errors += totals.errors;
         all.problem(totals.first_problem);
-        disconnect(verifier->fd());
+        disconnect(verifier->socket());
     }
     all.problem(failure);
 
