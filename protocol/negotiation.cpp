@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "protocol/bytes.hpp"
-#include "protocol/meta_context.hpp"
 #include "protocol/option_data.hpp"
 #include "protocol/option_reply.hpp"
 #include "protocol/text.hpp"
@@ -192,7 +191,7 @@ void Negotiation::on_option() {
     }
     if (option == OptionType::export_name) return on_export_name();
     // The set is replaced even where the option fails, for whatever reason.
-    if (option == OptionType::set_meta_context) context_export_.reset();
+    if (option == OptionType::set_meta_context) contexts_ = {};
     if (shut_down_) return refuse(OptionReply::err_shutdown, shutting_down);
 
     if (!supported(option)) return refuse(OptionReply::err_unsup, "unsupported option");
@@ -285,8 +284,9 @@ void Negotiation::on_list_meta_context() {
         return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
-    if (!query->any || query->base_all || query->allocation)
-        replies.meta_context(base_allocation_id, base_allocation_name);
+    for (const MetaContext context : all_contexts) {
+        if (!query->any || query->matched.has(context)) replies.meta_context(0, context);
+    }
     replies.ack();
 }
 
@@ -300,16 +300,17 @@ void Negotiation::on_set_meta_context() {
         return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
-    if (query->allocation) {
-        context_export_ = query->export_name;
-        replies.meta_context(base_allocation_id, base_allocation_name);
+    context_export_ = query->export_name;
+    contexts_ = query->named;
+    for (const MetaContext context : all_contexts) {
+        if (contexts_.has(context)) replies.meta_context(id_of(context), context);
     }
     replies.ack();
 }
 
 void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {
     negotiated_.export_info = info;
-    negotiated_.base_allocation = context_export_ == asked_name;
+    if (context_export_ == asked_name) negotiated_.contexts = contexts_;
     next_ = Next::transmit;
 }
 

@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "protocol/export_info.hpp"
+#include "protocol/meta_context.hpp"
 
 namespace gpunbd::protocol {
 
 // What the two sides agreed, for the transmission phase.
 struct NegotiatedOptions {
     Headers headers = Headers::simple;
-    bool base_allocation = false;  // context id 0 is base:allocation for this export
+    MetaContexts contexts = {};  // agreed for this export
     ExportInfo export_info = {};
 };
 
@@ -104,8 +105,9 @@ class Negotiation {
     std::uint32_t drained_ = 0;
     std::vector<std::byte> data_;
 
-    // The name that SET_META_CONTEXT chose base:allocation for; contexts hold for that name alone.
-    std::optional<std::string> context_export_;
+    // What SET_META_CONTEXT chose, and the name that it holds for alone.
+    MetaContexts contexts_;
+    std::string context_export_;
     bool listed_ = false;
     std::optional<std::string> asked_;  // the export named last, in whatever option
     std::string refusal_;               // why that option failed

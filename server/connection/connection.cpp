@@ -46,7 +46,7 @@ std::int64_t work_of(const protocol::Command& command, std::uint64_t page_size) 
             bytes = command.length / page_size * page_work;
             break;
         case protocol::CommandType::block_status:
-            bytes = command.length / page_size;
+            bytes = command.length / page_size * command.contexts.count();
             break;
         default:
             break;

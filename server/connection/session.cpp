@@ -28,6 +28,14 @@ const char* headers_in_words(protocol::Headers headers) {
     return "";
 }
 
+std::string in_words(protocol::MetaContexts contexts) {
+    std::string words;
+    for (const protocol::MetaContext context : protocol::all_contexts) {
+        if (contexts.has(context)) words += fmt::format(", {}", protocol::name_of(context));
+    }
+    return words;
+}
+
 }  // namespace
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
@@ -177,8 +185,7 @@ Task<bool> Session::negotiate() {
             .with("peer", peer_.text())
             .with("export", export_name_)
             .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
-                 headers_in_words(negotiated.headers),
-                 negotiated.base_allocation ? ", base:allocation" : "");
+                 headers_in_words(negotiated.headers), in_words(negotiated.contexts));
         co_return true;
     }
 }

@@ -132,7 +132,7 @@ inline Outcome run_all_ways(const ExportDirectory& directory, const Bytes& input
         CHECK(pieces.asked.words == whole.asked.words);
         CHECK(to_hex(pieces.output) == to_hex(whole.output));
         CHECK(pieces.negotiated.headers == whole.negotiated.headers);
-        CHECK(pieces.negotiated.base_allocation == whole.negotiated.base_allocation);
+        CHECK(pieces.negotiated.contexts == whole.negotiated.contexts);
         CHECK(pieces.negotiated.export_info.name == whole.negotiated.export_info.name);
     }
     return whole;
