@@ -136,6 +136,9 @@ void read_export(const GivenFlags& flags, Options& out) {
     if (const auto misfit = rules::stripe_misfit(out.exports[0], "--layout", "--page-size")) {
         throw Usage{"--stripe-size: " + *misfit};
     }
+    if (const auto misfit = rules::size_misfit(out.exports[0], "--block-size")) {
+        throw Usage{"--size: " + *misfit};
+    }
     read_devices(flags, out);
     const std::string* reserve = flags.text("--reserve");
     if (reserve == nullptr) return;
@@ -150,8 +153,20 @@ void read_export(const GivenFlags& flags, Options& out) {
     }
 }
 
+// [CID:]PORT
+void read_vsock(std::string_view text, Options& out) {
+    out.vsock.emplace_back();
+    const auto set_part = [&](std::string_view key, std::string_view part) {
+        const auto wrong = set_key(key, part, out);
+        if (wrong) throw Usage{fmt::format("--vsock: {}", *wrong)};
+    };
+    const std::size_t colon = text.find(':');
+    if (colon != std::string_view::npos) set_part("listeners.vsock[].cid", text.substr(0, colon));
+    set_part("listeners.vsock[].port", text.substr(colon + 1));  // npos + 1 is 0
+}
+
 void read_listeners(const GivenFlags& flags, Options& out) {
-    for (std::string_view name : {"--port", "--bind", "--unix"}) {
+    for (std::string_view name : {"--port", "--bind", "--unix", "--vsock"}) {
         if (flags.given("--run") && flags.given(name)) {
             throw Usage{
                 fmt::format("--run and {} exclude each other: --run serves on a private "
@@ -170,7 +185,16 @@ void read_listeners(const GivenFlags& flags, Options& out) {
                 fmt::format("--unix {} is given twice; give each path once", in_quotes(path))};
         }
     }
-    if (flags.given("--unix") && !flags.given("--port") && !flags.given("--bind")) return;
+    for (const std::string& text : flags.all("--vsock")) {
+        read_vsock(text, out);
+        if (!seen.insert(fmt::format("{}:{}", out.vsock.back().cid, out.vsock.back().port))
+                 .second) {
+            throw Usage{
+                fmt::format("--vsock {} is given twice; give each port once", in_quotes(text))};
+        }
+    }
+    const bool others = flags.given("--unix") || flags.given("--vsock");
+    if (others && !flags.given("--port") && !flags.given("--bind")) return;
 
     out.tcp = default_listeners(TcpListener{}.port);
     if (const auto* port = flags.text("--port")) {

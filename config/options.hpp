@@ -41,6 +41,15 @@ struct UnixListener {
     bool operator==(const UnixListener&) const = default;
 };
 
+inline constexpr std::uint32_t any_cid = 0xffffffff;  // VMADDR_CID_ANY
+
+// The sockets of virtual machines and their hosts.
+struct VsockListener {
+    std::uint32_t cid = any_cid;  // of this machine
+    std::uint32_t port = 10809;
+    bool operator==(const VsockListener&) const = default;
+};
+
 // Whether clients may, or must, begin with STARTTLS: NBD's NOTLS, SELECTIVETLS and FORCEDTLS.
 enum class TlsMode { off, optional, required };
 
@@ -73,6 +82,18 @@ struct DeviceOptions {
 enum class LayoutKind { linear, stripe };
 enum class Provision { thin, full };
 
+// What the requests of clients keep to; NBD's "Block size constraints". All in bytes.
+struct BlockSizes {
+    std::uint64_t minimum = 1;               // a power of two, up to 64 KiB
+    std::optional<std::uint64_t> preferred;  // a power of two from 512 on; unset: best()
+    std::uint64_t maximum = 32 * MiB;        // of a payload; a multiple of `minimum`
+
+    std::uint64_t best() const {
+        return preferred.value_or(std::max<std::uint64_t>(4 * KiB, minimum));
+    }
+    bool operator==(const BlockSizes&) const = default;
+};
+
 struct ExportOptions {
     std::string name;
     std::string description;
@@ -83,6 +104,7 @@ struct ExportOptions {
     Provision provision = Provision::thin;
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
     bool read_only = false;
+    BlockSizes block_size;
     bool operator==(const ExportOptions&) const = default;
 };
 
@@ -127,6 +149,7 @@ struct LogOptions {
 struct Options {
     std::vector<TcpListener> tcp;
     std::vector<UnixListener> unix_sockets;
+    std::vector<VsockListener> vsock;
     TlsOptions tls;
     std::vector<DeviceOptions> devices;
     std::vector<ExportOptions> exports;

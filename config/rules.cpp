@@ -193,6 +193,17 @@ Checked<std::uint64_t> port(std::string_view text) {
     return integer(text, {1, 65535});
 }
 
+Checked<std::uint32_t> vsock_cid(std::string_view text) {
+    if (text == "any") return any_cid;
+    const auto checked = integer(text, {0, any_cid - 1});
+    if (const auto* value = std::get_if<std::uint64_t>(&checked)) {
+        return static_cast<std::uint32_t>(*value);
+    }
+    return Wrong{
+        fmt::format("{} is not a context id; write any, or the number of this machine: 2 of a host",
+                    in_quotes(text))};
+}
+
 Checked<std::string> address(std::string_view text) {
     std::string out(text);
     // inet_pton() would stop at a NUL byte.
@@ -307,6 +318,15 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
     return fmt::format("{} is not a multiple of {} ({}); use for example {}",
                        human(exported.stripe_size), page_size_name, human(exported.page_size),
                        human(up));
+}
+
+std::optional<std::string> size_misfit(const ExportOptions& exported,
+                                       std::string_view minimum_name) {
+    const std::uint64_t minimum = exported.block_size.minimum;
+    if (!exported.size || exported.size->bytes % minimum == 0) return std::nullopt;
+    const std::uint64_t up = (exported.size->bytes / minimum + 1) * minimum;
+    return fmt::format("{} is not a multiple of {} ({}); use for example {}",
+                       human(exported.size->bytes), minimum_name, human(minimum), human(up));
 }
 
 std::uint64_t min_pinned(const PipelineOptions& pipeline) {

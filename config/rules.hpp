@@ -47,7 +47,8 @@ Checked<bool> boolean(std::string_view text);
 Checked<Size> export_size(std::string_view text);
 
 Checked<std::uint64_t> port(std::string_view text);
-Checked<std::string> address(std::string_view text);  // numeric IPv4 or IPv6
+Checked<std::uint32_t> vsock_cid(std::string_view text);  // "any" or a number
+Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv6
 Checked<std::string> device_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
 Checked<std::uint32_t> file_mode(std::string_view text);
@@ -67,6 +68,9 @@ std::string tcp_identity(const TcpListener& listener);
 std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                                          std::string_view layout_name,
                                          std::string_view page_size_name);
+// The same of the size of an export beside the blocks that clients have to keep to.
+std::optional<std::string> size_misfit(const ExportOptions& exported,
+                                       std::string_view minimum_name);
 // The least `pinned` with which `slots` chunks are in flight for one transfer while another one
 // finds as much: 0 where the chunk size is calibrated.
 std::uint64_t min_pinned(const PipelineOptions& pipeline);

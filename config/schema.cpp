@@ -37,6 +37,17 @@ void visit(V& v, Of<UnixListener> auto& socket) {
     if constexpr (V::reads) v.identify("path", socket.path, in_quotes(socket.path));
 }
 
+template <class V>
+void visit(V& v, Of<VsockListener> auto& vsock) {
+    v.value("cid", vsock.cid, vsock_cid());
+    v.value("port", vsock.port, integer(1, any_cid - 1));
+    if constexpr (V::reads) {
+        if (v.bad("cid") || v.bad("port")) return;
+        v.identity = {fmt::format("{}:{}", vsock.cid, vsock.port), v.map().value(),
+                      fmt::format("cid {} port {}", vsock_cid().text(vsock.cid), vsock.port)};
+    }
+}
+
 template <class AnyOptions>
 struct Listeners {
     AnyOptions& options;
@@ -46,6 +57,7 @@ void visit(V& v, const Listeners<AnyOptions>& listeners) {
     v.list("tcp", listeners.options.tcp, Count{rules::max_listeners}, Without{.words = "none"});
     v.list("unix", listeners.options.unix_sockets, Count{rules::max_listeners},
            Without{.words = "none"});
+    v.list("vsock", listeners.options.vsock, Count{rules::max_listeners}, Without{.words = "none"});
 }
 
 template <class V>
@@ -70,6 +82,33 @@ void visit(V& v, Of<DeviceOptions> auto& device) {
 }
 
 template <class V>
+void visit(V& v, Of<BlockSizes> auto& blocks) {
+    v.value("minimum", blocks.minimum, bytes({1, 64 * KiB, true}));
+    v.value("preferred", blocks.preferred, bytes({512, rules::max_request_size, true}),
+            {.words = "4K, or minimum where that is more"});
+    v.value("maximum", blocks.maximum, bytes({MiB, rules::max_request_size}));
+    if constexpr (V::reads) {
+        if (v.bad("minimum") || v.bad("preferred") || v.bad("maximum")) return;
+        if (v.good("preferred") && *blocks.preferred < blocks.minimum) {
+            v.add("preferred",
+                  fmt::format("{} is less than minimum ({}); use at least that",
+                              size_text(*blocks.preferred), size_text(blocks.minimum)));
+        }
+        if (blocks.best() > blocks.maximum) {
+            v.add(v.good("preferred") ? "preferred" : "maximum",
+                  fmt::format("preferred ({}) is more than maximum ({}); use at most that",
+                              size_text(blocks.best()), size_text(blocks.maximum)));
+        }
+        if (blocks.maximum % blocks.minimum != 0) {
+            v.add("maximum",
+                  fmt::format("{} is not a multiple of minimum ({}); use for example {}",
+                              size_text(blocks.maximum), size_text(blocks.minimum),
+                              size_text(blocks.maximum / blocks.minimum * blocks.minimum)));
+        }
+    }
+}
+
+template <class V>
 void visit(V& v, Of<ExportOptions> auto& exported) {
     v.value("name", exported.name, text(rules::export_name),
             {.words = "the empty name, which is NBD's default export"});
@@ -86,7 +125,12 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
             one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}));
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}));
     v.value("read_only", exported.read_only, boolean());
+    v.section("block_size", exported.block_size);
     if constexpr (V::reads) {
+        if (const auto misfit = rules::size_misfit(exported, "block_size.minimum");
+            misfit && v.good("size")) {
+            v.add("size", *misfit);
+        }
         if (v.good("stripe_size") && !v.bad("layout") && !v.bad("page_size")) {
             const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
             if (misfit) v.add("stripe_size", *misfit);
@@ -174,7 +218,8 @@ template <class V>
 void visit(V& v, Of<Options> auto& options) {
     // Written out, a default would be a demand.
     const std::uint16_t port = TcpListener{}.port;
-    const bool by_default = options.tcp == default_listeners(port) && options.unix_sockets.empty();
+    const bool by_default = options.tcp == default_listeners(port) &&
+                            options.unix_sockets.empty() && options.vsock.empty();
     if constexpr (V::reads) {
         if (v.map().find("listeners")) options.tcp.clear();
     }

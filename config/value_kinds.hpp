@@ -113,6 +113,13 @@ inline Kind<Size> export_size() {
     return {.check = rules::export_size, .text = format_size, .type = "Size"};
 }
 
+inline Kind<std::uint32_t> vsock_cid() {
+    return {.check = rules::vsock_cid,
+            .text = [](std::uint32_t cid) { return cid == any_cid ? "any" : std::to_string(cid); },
+            .type = "any, or an integer",
+            .range = fmt::format(", 0 to {}", any_cid - 1)};
+}
+
 inline Kind<std::uint32_t> file_mode() {
     return {.check = rules::file_mode,
             .text = [](std::uint32_t bits) { return fmt::format("{:04o}", bits); },

@@ -42,7 +42,7 @@ Transport::Transport(Socket socket) : socket_(std::move(socket)) {
     if (family == AF_UNIX) {
         set(fd, SOL_SOCKET, SO_SNDBUF, unix_buffer);
         set(fd, SOL_SOCKET, SO_RCVBUF, unix_buffer);
-    } else {
+    } else if (family == AF_INET || family == AF_INET6) {
         set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
         set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_over_tcp);
         set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -37,6 +37,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.page_size != b.page_size) keys.push_back("page_size");
     if (a.description != b.description) keys.push_back("description");
     if (a.read_only != b.read_only) keys.push_back("read_only");
+    if (a.block_size != b.block_size) keys.push_back("block_size");
     return fmt::format("{}", fmt::join(keys, ", "));
 }
 
@@ -92,7 +93,8 @@ std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
 std::vector<std::string> keys_that_wait(const config::Options& running,
                                         const config::Options& loaded) {
     std::vector<std::string> keys;
-    if (running.tcp != loaded.tcp || running.unix_sockets != loaded.unix_sockets) {
+    if (running.tcp != loaded.tcp || running.unix_sockets != loaded.unix_sockets ||
+        running.vsock != loaded.vsock) {
         keys.emplace_back("listeners");
     }
     if (running.pipeline != loaded.pipeline) keys.emplace_back("pipeline");

@@ -14,6 +14,7 @@
 #include "server/listening/nbd_uri.hpp"
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
+#include "server/listening/vsock_address.hpp"
 #include "storage/log_line.hpp"
 
 namespace gpunbd::server {
@@ -45,6 +46,14 @@ std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
             fmt::format("{}: cannot listen there: {}", listener->where_, std::strerror(errno)));
     }
     return listener;
+}
+
+std::unique_ptr<Listener> Listener::vsock(asio::io_context& io,
+                                          const config::VsockListener& options) {
+    OwnedFd fd = bind_vsock(options);
+    if (::listen(fd.get(), backlog) != 0) throw vsock_error(options, errno);
+    if (!local_cid()) spdlog::warn("{}: {}", name_of(options), no_vsock_transport());
+    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
 }
 
 std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {

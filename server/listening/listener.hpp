@@ -27,6 +27,8 @@ class Listener {
                                          const config::TcpListener& options);
     static std::unique_ptr<Listener> unix_socket(boost::asio::io_context& io,
                                                  const config::UnixListener& options);
+    static std::unique_ptr<Listener> vsock(boost::asio::io_context& io,
+                                           const config::VsockListener& options);
     // A socket that listens already, from systemd or its like. Throws std::runtime_error.
     static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, int fd);
 

@@ -14,6 +14,11 @@
 #include <filesystem>
 #include <string_view>
 
+#include "server/listening/vsock_address.hpp"
+
+// After <sys/socket.h>, whose types it needs.
+#include <linux/vm_sockets.h>
+
 namespace gpunbd::server {
 
 namespace {
@@ -61,6 +66,12 @@ std::optional<std::string> listener_uri(int fd, const std::string& export_name) 
         const bool any = IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr);
         return tcp_uri(any ? "[::1]" : fmt::format("[{}]", text.data()), ntohs(in6.sin6_port),
                        export_name);
+    }
+    if (address.ss_family == AF_VSOCK) {
+        const auto& vm = reinterpret_cast<const sockaddr_vm&>(address);
+        const std::uint32_t cid =
+            vm.svm_cid != VMADDR_CID_ANY ? vm.svm_cid : local_cid().value_or(VMADDR_CID_LOCAL);
+        return fmt::format("nbd+vsock://{}:{}/{}", cid, vm.svm_port, percent_encoded(export_name));
     }
     const auto& un = reinterpret_cast<const sockaddr_un&>(address);
     const std::size_t room =

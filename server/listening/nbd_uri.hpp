@@ -8,7 +8,8 @@ namespace gpunbd::server {
 
 std::string unix_uri(const std::string& socket_path, const std::string& export_name);
 // Of what listens on `fd`, as a client on this machine reaches it: a wildcard address is shown as
-// loopback. None: an address that NBD URIs do not know.
+// loopback, that of a vsock as the machine's own, which its guests or its host can use, too. None:
+// an address that NBD URIs do not know.
 std::optional<std::string> listener_uri(int fd, const std::string& export_name);
 // As a word for a shell: in quotes where it needs them.
 std::string shell_word(const std::string& text);

@@ -11,6 +11,7 @@
 #include "server/listening/file_owner.hpp"
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
+#include "server/listening/vsock_address.hpp"
 
 namespace gpunbd::server {
 
@@ -24,6 +25,9 @@ class Preflight {
         }
         for (std::size_t i = 0; i != options.unix_sockets.size(); ++i) {
             try_unix(fmt::format("listeners.unix[{}]", i), options.unix_sockets[i]);
+        }
+        for (std::size_t i = 0; i != options.vsock.size(); ++i) {
+            try_vsock(fmt::format("listeners.vsock[{}]", i), options.vsock[i]);
         }
         DeviceRegistry devices(options.devices, false);
         Promised promised;
@@ -80,6 +84,17 @@ class Preflight {
             }
         } catch (const std::runtime_error& error) {
             fail(key + ".owner", error.what());
+        }
+    }
+
+    // Who has a port, nobody can tell.
+    void try_vsock(const std::string& key, const config::VsockListener& options) {
+        try {
+            static_cast<void>(bind_vsock(options));
+            if (!local_cid()) note(key, no_vsock_transport());
+        } catch (const AddressError& error) {
+            if (error.kind != AddressError::Kind::taken) return fail(key, error.what());
+            note(key, fmt::format("{} (fine if a server of this file has it)", error.what()));
         }
     }
 

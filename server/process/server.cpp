@@ -184,6 +184,7 @@ void Server::open_listeners() {
         for (const auto& path : options_.unix_sockets) {
             listeners_.push_back(Listener::unix_socket(io_, path));
         }
+        for (const auto& vsock : options_.vsock) listeners_.push_back(Listener::vsock(io_, vsock));
     }
 }
 

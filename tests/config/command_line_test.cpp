@@ -41,45 +41,14 @@ TEST_CASE("serve with nothing else") {
 }
 
 TEST_CASE("serve with every flag") {
-    const ServeCommand command = serve({"--name",
-                                        "fast",
-                                        "--size",
-                                        "1.5GiB",
-                                        "--device",
-                                        "cuda:0",
-                                        "--device=host",
-                                        "--layout",
-                                        "stripe",
-                                        "--stripe-size",
-                                        "8M",
-                                        "--provision",
-                                        "full",
-                                        "--page-size",
-                                        "4M",
-                                        "--reserve",
-                                        "2G",
-                                        "--readonly",
-                                        "-p",
-                                        "1234",
-                                        "-b",
-                                        "0.0.0.0",
-                                        "--bind",
-                                        "::",
-                                        "-U",
-                                        "/run/a.sock",
-                                        "--unix",
-                                        "/run/b.sock",
-                                        "--threads",
-                                        "3",
-                                        "--chunk-size",
-                                        "512K",
-                                        "--slots",
-                                        "4",
-                                        "--log-level",
-                                        "debug",
-                                        "--log-format",
-                                        "json",
-                                        "--trace"});
+    const ServeCommand command = serve(
+        {"--name",        "fast",        "--size",       "1.5GiB",        "--device", "cuda:0",
+         "--device=host", "--layout",    "stripe",       "--stripe-size", "8M",       "--provision",
+         "full",          "--page-size", "4M",           "--reserve",     "2G",       "--readonly",
+         "--block-size",  "512",         "-p",           "1234",          "-b",       "0.0.0.0",
+         "--bind",        "::",          "-U",           "/run/a.sock",   "--unix",   "/run/b.sock",
+         "--threads",     "3",           "--chunk-size", "512K",          "--slots",  "4",
+         "--log-level",   "debug",       "--log-format", "json",          "--trace"});
     const Options& o = command.options;
     REQUIRE(o.exports.size() == 1);
     CHECK(o.exports[0].name == "fast");
@@ -90,6 +59,7 @@ TEST_CASE("serve with every flag") {
     CHECK(o.exports[0].provision == Provision::full);
     CHECK(o.exports[0].page_size == 4 * MiB);
     CHECK(o.exports[0].read_only);
+    CHECK(o.exports[0].block_size == BlockSizes{512, std::nullopt, 32 * MiB});
     CHECK(o.devices == std::vector<DeviceOptions>{
                            {"cuda:0", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic},
                            {"host", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic}});
@@ -495,12 +465,45 @@ TEST_CASE("wrong usage is one line and exit code 2") {
     }
 }
 
+TEST_CASE("--vsock") {
+    const Options two = serve({"--vsock", "10809", "--vsock", "2:1"}).options;
+    CHECK(two.vsock == std::vector<VsockListener>{{any_cid, 10809}, {2, 1}});
+    CHECK(two.tcp.empty());
+    CHECK(serve({"--vsock", "any:7", "-p", "1234"}).options.tcp == default_listeners(1234));
+    const struct {
+        std::vector<const char*> arguments;
+        const char* message;
+    } rows[] = {
+        {{"serve", "--vsock", "0"},
+         "gpunbd serve: --vsock: '0' is out of range; write a whole number from 1 to 4294967294"},
+        {{"serve", "--vsock", "host:1"},
+         "gpunbd serve: --vsock: 'host' is not a context id; write any, or the number of this "
+         "machine: 2 of a host"},
+        {{"serve", "--vsock", "2:"},
+         "gpunbd serve: --vsock: '' is not a whole number; write one from 1 to 4294967294, in "
+         "decimal"},
+        {{"serve", "--vsock", "1", "--vsock", "any:1"},
+         "gpunbd serve: --vsock 'any:1' is given twice; give each port once"},
+        {{"serve", "--vsock", "1", "--run", "true"},
+         "gpunbd serve: --run and --vsock exclude each other: --run serves on a private Unix "
+         "socket; leave one of the two out"},
+        {{"serve", "--size", "1536", "--block-size", "1K"},
+         "gpunbd serve: --size: 1536 is not a multiple of --block-size (1K); use for example 2K"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message == std::string(row.message) + " (see 'gpunbd serve --help')\n");
+    }
+}
+
 TEST_CASE("--config names the flag that it excludes") {
     const std::vector<std::vector<const char*>> flags{
         {"--name", "a"},        {"--size", "1G"},        {"--device", "host"},
         {"--layout", "linear"}, {"--stripe-size", "2M"}, {"--provision", "thin"},
         {"--page-size", "2M"},  {"--reserve", "1G"},     {"--readonly"},
-        {"--port", "1"},        {"--bind", "::1"},       {"--unix", "a"}};
+        {"--block-size", "4K"}, {"--port", "1"},         {"--bind", "::1"},
+        {"--unix", "a"}};
     for (std::vector<const char*> flag : flags) {
         const std::string name = flag[0];
         CAPTURE(name);

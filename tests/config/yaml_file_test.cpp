@@ -164,7 +164,7 @@ TEST_CASE("keys") {
          "f:1:1: x: unknown key; known here are listeners, devices, exports, pipeline, threads, "
          "limits, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, read_only\n"},
+         "layout, stripe_size, provision, page_size, read_only, block_size\n"},
         {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
          "f:3:1: threads: is given twice, first in line 2; keep one\n"},
         {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
@@ -216,7 +216,7 @@ TEST_CASE("types") {
          "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
-         "size, devices, layout, stripe_size, provision, page_size, read_only\n"},
+         "size, devices, layout, stripe_size, provision, page_size, read_only, block_size\n"},
         {"list for text", "exports:\n  - name: [a]\n",
          "f:2:11: exports[0].name: expected a single value, found a list; write it without "
          "brackets or '- '\n"},
@@ -653,6 +653,71 @@ TEST_CASE("files that may not be read") {
     rmdir(folder.c_str());
 }
 
+TEST_CASE("vsock listeners") {
+    const Loaded loaded = load_text(
+        "listeners: {vsock: [{}, {cid: 2}, {cid: any, port: 4294967294}]}\nexports: [{}]\n", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.tcp.empty());
+    CHECK(loaded.options.vsock ==
+          std::vector<VsockListener>{{any_cid, 10809}, {2, 10809}, {any_cid, 4294967294}});
+    const WrongFile rows[] = {
+        {"a name", "exports: [{}]\nlisteners: {vsock: [{cid: host}]}\n",
+         "f:2:27: listeners.vsock[0].cid: 'host' is not a context id; write any, or the number of "
+         "this machine: 2 of a host\n"},
+        {"every bit", "exports: [{}]\nlisteners: {vsock: [{cid: 4294967295}]}\n",
+         "f:2:27: listeners.vsock[0].cid: '4294967295' is not a context id; write any, or the "
+         "number of this machine: 2 of a host\n"},
+        {"port 0", "exports: [{}]\nlisteners: {vsock: [{port: 0}]}\n",
+         "f:2:28: listeners.vsock[0].port: '0' is out of range; write a whole number from 1 to "
+         "4294967294\n"},
+        {"twice", "exports: [{}]\nlisteners: {vsock: [{}, {cid: any, port: 10809}]}\n",
+         "f:2:25: listeners.vsock[1]: cid any port 10809 is already in line 2; give each once\n"},
+    };
+    check(rows);
+}
+
+TEST_CASE("block sizes") {
+    const Loaded loaded = load_text(
+        "exports:\n"
+        "  - {name: a, size: 1G, block_size: {minimum: 64K}}\n"
+        "  - {name: b, block_size: {minimum: 512, preferred: 1M, maximum: 16896K}}\n"
+        "  - {name: c, block_size: {}}\n"
+        "  - {name: d}\n",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    const auto& exports = loaded.options.exports;
+    CHECK(exports[0].block_size.best() == 64 * KiB);
+    CHECK(exports[1].block_size == BlockSizes{512, 1 * MiB, 16896 * KiB});
+    CHECK(exports[1].block_size.best() == 1 * MiB);
+    for (const auto& plain : {exports[2], exports[3]}) {
+        CHECK(plain.block_size == BlockSizes{1, std::nullopt, 32 * MiB});
+        CHECK(plain.block_size.best() == 4 * KiB);
+    }
+    const WrongFile rows[] = {
+        {"no power of two", "exports: [{block_size: {minimum: 1000}}]\n",
+         "f:1:34: exports[0].block_size.minimum: '1000' is not a power of two; use for example "
+         "512\n"},
+        {"too coarse", "exports: [{block_size: {minimum: 128K}}]\n",
+         "f:1:34: exports[0].block_size.minimum: '128K' is out of range; write 1 to 64K\n"},
+        {"too little data", "exports: [{block_size: {maximum: 64K}}]\n",
+         "f:1:34: exports[0].block_size.maximum: '64K' is out of range; write 1M to 32M\n"},
+        {"preferred below minimum", "exports: [{block_size: {minimum: 64K, preferred: 4K}}]\n",
+         "f:1:50: exports[0].block_size.preferred: 4K is less than minimum (64K); use at least "
+         "that\n"},
+        {"preferred above maximum", "exports: [{block_size: {preferred: 4M, maximum: 2M}}]\n",
+         "f:1:36: exports[0].block_size.preferred: preferred (4M) is more than maximum (2M); use "
+         "at "
+         "most that\n"},
+        {"no multiple", "exports: [{block_size: {minimum: 4K, maximum: 1537K}}]\n",
+         "f:1:47: exports[0].block_size.maximum: 1537K is not a multiple of minimum (4K); use for "
+         "example 1536K\n"},
+        {"the size is none", "exports: [{size: 1536, block_size: {minimum: 1K}}]\n",
+         "f:1:18: exports[0].size: 1536 is not a multiple of block_size.minimum (1K); use for "
+         "example 2K\n"},
+    };
+    check(rows);
+}
+
 // Any options that a file can give.
 Options random_options(std::mt19937_64& random) {
     const auto pick = [&](std::uint64_t n) { return random() % n; };
@@ -667,6 +732,10 @@ Options random_options(std::mt19937_64& random) {
         o.unix_sockets.push_back({"/run/a \"b\\" + std::to_string(i),
                                   static_cast<std::uint32_t>(pick(01000)),
                                   coin() ? "root:1000" : ""});
+    }
+    for (std::uint64_t i = listens_by_default ? 0 : pick(3); i > 0; --i) {
+        o.vsock.push_back({coin() ? any_cid : static_cast<std::uint32_t>(i),
+                           static_cast<std::uint32_t>(i + pick(1 << 30))});
     }
     for (std::uint64_t i = pick(3); i > 0; --i) {
         DeviceOptions& device = o.devices.emplace_back();
@@ -692,6 +761,13 @@ Options random_options(std::mt19937_64& random) {
         if (e.layout == LayoutKind::stripe && coin()) e.stripe_size = e.page_size * (1 + pick(9));
         if (coin()) e.provision = Provision::full;
         e.read_only = coin();
+        if (coin()) {
+            e.block_size.minimum = std::uint64_t{1} << pick(17);
+            e.block_size.maximum = (16 + pick(17)) * MiB;
+            if (coin()) e.block_size.preferred = (64 * KiB) << pick(9);
+            if (e.size) e.size->bytes = e.size->bytes / (64 * KiB) * (64 * KiB);
+            if (e.size && e.size->percent == 0 && e.size->bytes == 0) e.size->bytes = 64 * KiB;
+        }
     }
     if (coin()) o.pipeline.chunk_size = (64 * KiB) << pick(9);
     o.pipeline.slots = static_cast<std::uint32_t>(1 + pick(8));

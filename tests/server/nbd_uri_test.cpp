@@ -12,6 +12,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "server/listening/vsock_address.hpp"
+
+// After <sys/socket.h>, whose types it needs.
+#include <linux/vm_sockets.h>
+
 namespace gpunbd::server::test {
 namespace {
 
@@ -77,6 +82,26 @@ TEST_CASE("nbd uri: Unix sockets") {
     CHECK_FALSE(listener_uri(nameless, "").has_value());
     ::close(nameless);
     CHECK_FALSE(listener_uri(-1, "").has_value());
+}
+
+TEST_CASE("nbd uri: vsock") {
+    const int fd = ::socket(AF_VSOCK, SOCK_STREAM, 0);
+    if (fd < 0) {
+        MESSAGE("SKIPPED: this kernel has no vsock");
+        return;
+    }
+    sockaddr_vm address{};
+    address.svm_family = AF_VSOCK;
+    address.svm_cid = VMADDR_CID_ANY;
+    address.svm_port = VMADDR_PORT_ANY;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    const std::string own = std::to_string(local_cid().value_or(VMADDR_CID_LOCAL));
+    const std::string place = own + ":" + std::to_string(address.svm_port);
+    CHECK(listener_uri(fd, "") == "nbd+vsock://" + place + "/");
+    CHECK(listener_uri(fd, "a b") == "nbd+vsock://" + place + "/a%20b");
+    ::close(fd);
 }
 
 TEST_CASE("nbd uri: as a word for a shell") {
