@@ -305,6 +305,42 @@ std::string_view shell_of(const Command& command, const std::vector<std::string>
                             rules::either(command.words), write_for_example(command))};
 }
 
+template <class Rule>
+std::vector<std::string> checked_all(const GivenFlags& flags, std::string_view name, Rule rule) {
+    std::vector<std::string> out;
+    for (const std::string& text : flags.all(name)) {
+        auto checked = rule(text);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+            throw Usage{fmt::format("{}: {}", name, wrong->what)};
+        }
+        if (std::find(out.begin(), out.end(), text) != out.end()) {
+            throw Usage{fmt::format("{} {} is given twice; give each once", name, text)};
+        }
+        out.push_back(text);
+    }
+    return out;
+}
+
+TlsSetupCommand read_tls_setup(const GivenFlags& flags, const std::string& folder) {
+    TlsSetupCommand out{.folder = folder,
+                        .hosts = checked_all(flags, "--host", rules::host_name),
+                        .clients = checked_all(flags, "--client", rules::client_name),
+                        .users = checked_all(flags, "--psk", rules::client_name)};
+    if (out.hosts.empty() && out.clients.empty() && out.users.empty()) {
+        throw Usage{
+            "nothing to make; name the server as clients call it, for example --host "
+            "storage.example.org, or a user of a shared key: --psk alice"};
+    }
+    if (const auto* days = flags.text("--days")) {
+        const auto checked = rules::integer(*days, {1, 3650});
+        if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+            throw Usage{fmt::format("--days: {}", wrong->what)};
+        }
+        out.days = static_cast<int>(std::get<std::uint64_t>(checked));
+    }
+    return out;
+}
+
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
@@ -377,6 +413,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {
             out.check = CheckCommand{only_argument(command, words)};
+        } else if (command.name == "tls-setup") {
+            out.tls_setup = read_tls_setup(flags.at(command.name), only_argument(command, words));
         } else {
             return finish(0, completion_script(shell_of(command, words)));
         }

@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|devices|check|completion`.
+// The command line: `gpunbd serve|devices|check|tls-setup|completion`.
 #pragma once
 
 #include <optional>
@@ -34,6 +34,14 @@ struct CheckCommand {
     std::string file;
 };
 
+struct TlsSetupCommand {
+    std::string folder;
+    std::vector<std::string> hosts;    // --host: names and numeric addresses of one server
+    std::vector<std::string> clients;  // --client: names, each of which can be that of a folder
+    std::vector<std::string> users;    // --psk: likewise
+    int days = 730;                    // --days: certificates of servers and clients are valid
+};
+
 // Exactly one of the commands is set, or `exit_code` is: then `message`, newline included, has been
 // made for standard output (exit_code 0: help, version, completions) or standard error (2: wrong
 // usage).
@@ -41,6 +49,7 @@ struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
+    std::optional<TlsSetupCommand> tls_setup;
     std::optional<int> exit_code;
     std::string message;
 };

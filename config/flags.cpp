@@ -309,6 +309,58 @@ tried; 1 it is good, but something that serving needs is missing; 2 it is not
 good, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"},
+        {.name = "tls-setup",
+         .called = "tls certificates certs setup-tls mkcert keygen ca",
+         .takes = folder_argument,
+         .example = "/etc/gpunbd/tls --host storage.example.org",
+         .brief = "Make certificates or shared keys for TLS",
+         .usage = R"(Usage: gpunbd tls-setup DIR --host NAME... [--client NAME...] [--days N]
+       gpunbd tls-setup DIR --client NAME...
+       gpunbd tls-setup DIR --psk USER...
+)",
+         .about =
+             R"(Makes in DIR what servers and clients look for: an authority, the certificate of
+the server, and for each client or user a folder to be copied there; and prints
+how to use them. Run again, it adds clients and users. It never replaces a file
+but keys.psk, which it extends; and makes all that was asked for, or nothing.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--host",
+                       .takes = "NAME",
+                       .example = "storage.example.org",
+                       .brief = "What clients call the server",
+                       .more = ": a DNS name or a numeric address, repeatable.",
+                       .called = "--server --hostname --san --dns --ip --name",
+                       .repeats = true},
+                      {.name = "--client",
+                       .takes = "NAME",
+                       .example = "alice",
+                       .brief = "A client that gets a certificate",
+                       .more = ", repeatable.",
+                       .called = "--user --clients --peer",
+                       .repeats = true},
+                      {.name = "--psk",
+                       .takes = "USER",
+                       .example = "alice",
+                       .brief = "A user who gets a shared key instead",
+                       .more = ", repeatable.",
+                       .called = "--key --shared-key --keys",
+                       .repeats = true},
+                      {.name = "--days",
+                       .takes = "N",
+                       .example = "730",
+                       .brief = "How long the certificates are valid",
+                       .more = ", 1 to 3650, but no longer than the authority, which is valid for "
+                               "ten years; default 730.",
+                       .called = "--valid --validity --expires"},
+                      help}}},
+         .examples = R"(  gpunbd tls-setup /etc/gpunbd/tls --host storage.example.org --client alice
+  gpunbd tls-setup /etc/gpunbd/tls --client bob
+  gpunbd tls-setup /etc/gpunbd/tls --psk alice
+)",
+         .ending = R"(Exit codes: 0 done; 1 failed, and nothing was made; 2 wrong usage.
+See also: gpunbd(8)
+)"},
         {.name = "completion",
          .takes = "SHELL",
          .example = "bash",

@@ -49,6 +49,8 @@ Checked<Size> export_size(std::string_view text);
 Checked<std::uint64_t> port(std::string_view text);
 Checked<std::uint32_t> vsock_cid(std::string_view text);  // "any" or a number
 Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv6
+Checked<std::string> host_name(std::string_view text);    // that, or a DNS name; for certificates
+Checked<std::string> client_name(std::string_view text);  // of a client or user; a file's name, too
 Checked<std::string> device_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
 Checked<std::uint32_t> file_mode(std::string_view text);

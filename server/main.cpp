@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <system_error>
 
 #include "config/command_line.hpp"
@@ -16,6 +17,7 @@
 #include "server/process/privileges.hpp"
 #include "server/process/server.hpp"
 #include "server/process/standard_streams.hpp"
+#include "server/setup/tls_setup.hpp"
 
 namespace {
 
@@ -70,6 +72,18 @@ int check(const config::CheckCommand& command) {
     return would_serve ? 0 : exit_failure;
 }
 
+int tls_setup(const config::TlsSetupCommand& command) {
+    std::string told;
+    try {
+        told = server::set_up_tls(command);
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd tls-setup: {}\n", error.what());
+        return exit_failure;
+    }
+    fmt::print("{}", told);
+    return 0;
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -78,6 +92,7 @@ int run(int argc, char** argv, pid_t parent) {
     }
     if (line.serve) return serve(*line.serve, parent);
     if (line.check) return check(*line.check);
+    if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);
 }
 

@@ -28,6 +28,13 @@ bool is_plain(char c, const char* also) {
            (c != '\0' && std::strchr(also, c) != nullptr);
 }
 
+std::string tcp_uri(const std::string& host, std::uint16_t port, const std::string& name) {
+    return fmt::format("nbd://{}:{}{}{}", host, port, name.empty() ? "" : "/",
+                       percent_encoded(name));
+}
+
+}  // namespace
+
 std::string percent_encoded(const std::string& text) {
     std::string out;
     for (const char c : text) {
@@ -36,13 +43,6 @@ std::string percent_encoded(const std::string& text) {
     }
     return out;
 }
-
-std::string tcp_uri(const std::string& host, std::uint16_t port, const std::string& name) {
-    return fmt::format("nbd://{}:{}{}{}", host, port, name.empty() ? "" : "/",
-                       percent_encoded(name));
-}
-
-}  // namespace
 
 std::string unix_uri(const std::string& socket_path, const std::string& export_name) {
     return fmt::format("nbd+unix:///{}?socket={}", percent_encoded(export_name),

@@ -11,6 +11,8 @@ std::string unix_uri(const std::string& socket_path, const std::string& export_n
 // loopback, that of a vsock as the machine's own, which its guests or its host can use, too. None:
 // an address that NBD URIs do not know.
 std::optional<std::string> listener_uri(int fd, const std::string& export_name);
+// As a part of a URI; a slash stays what it is.
+std::string percent_encoded(const std::string& text);
 // As a word for a shell: in quotes where it needs them.
 std::string shell_word(const std::string& text);
 

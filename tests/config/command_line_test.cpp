@@ -308,7 +308,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"version"}, "gpunbd: unknown command 'version'; did you mean gpunbd --version?"},
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
-        {{"bogus"}, "gpunbd: unknown command 'bogus'; use serve, devices, check or completion"},
+        {{"bogus"},
+         "gpunbd: unknown command 'bogus'; use serve, devices, check, tls-setup or completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
         {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
@@ -434,7 +435,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "for example cuda:0 ('gpunbd devices' lists them)"},
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
-        {{""}, "gpunbd: unknown command ''; use serve, devices, check or completion"},
+        {{""}, "gpunbd: unknown command ''; use serve, devices, check, tls-setup or completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
         {{"--run",
@@ -463,6 +464,43 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         CHECK_FALSE(line.devices.has_value());
         CHECK_FALSE(line.check.has_value());
     }
+}
+
+TEST_CASE("tls-setup") {
+    const CommandLine line = parse({"tls-setup", "d", "--host", "a.example", "--host", "::1",
+                                    "--client", "b@c", "--psk", "e", "--days", "7"});
+    REQUIRE(line.tls_setup.has_value());
+    CHECK(line.tls_setup->folder == "d");
+    CHECK(line.tls_setup->hosts == std::vector<std::string>{"a.example", "::1"});
+    CHECK(line.tls_setup->clients == std::vector<std::string>{"b@c"});
+    CHECK(line.tls_setup->users == std::vector<std::string>{"e"});
+    CHECK(line.tls_setup->days == 7);
+    CHECK(parse({"tls-setup", "--psk", "e", "d"}).tls_setup->days == 730);
+
+    const std::string label(63, 'l');
+    const std::string longest = label + "." + label + "." + label + "." + std::string(61, 'l');
+    for (const std::string& host :
+         {std::string("a"), std::string("*.a-b.c"), std::string("10.0.0.1"), std::string("1a.2"),
+          std::string("_x.y"), longest}) {
+        CAPTURE(host);
+        CHECK(parse({"tls-setup", "d", "--host", host.c_str()}).tls_setup.has_value());
+    }
+    for (const std::string& host :
+         {std::string(), std::string("."), std::string("a."), std::string(".a"), std::string("-a"),
+          std::string("a-"), std::string("a.*"), std::string("*"), std::string("*."),
+          std::string("1.2.3"), std::string("[::1]"), std::string("a,IP:1.2.3.4"),
+          std::string("nbds://a"), label + "l", longest + "l"}) {
+        CAPTURE(host);
+        CHECK(parse({"tls-setup", "d", "--host", host.c_str()}).exit_code == 2);
+    }
+    for (const std::string& name : {std::string("."), std::string(".."), std::string("-a"),
+                                    std::string("a/b"), std::string("a b"), std::string(65, 'a')}) {
+        CAPTURE(name);
+        CHECK(parse({"tls-setup", "d", "--client", name.c_str()}).exit_code == 2);
+    }
+    CHECK(parse({"tls-setup", "--host", "a"}).message ==
+          "gpunbd tls-setup: DIR is missing; write for example gpunbd tls-setup /etc/gpunbd/tls "
+          "--host storage.example.org (see 'gpunbd tls-setup --help')\n");
 }
 
 TEST_CASE("--vsock") {
