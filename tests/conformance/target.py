@@ -122,6 +122,14 @@ class Server:
     def with_status(self, style='structured'):
         return self.go(style, ('base:allocation',))
 
+    def listed_contexts(self):
+        """The names of all metadata contexts that the server has."""
+        haggling = self.connect()
+        offered(haggling.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+        answer = haggling.option(wire.LIST_META_CONTEXT, wire.context_query(self.export))
+        offered(answer.ok and answer.contexts(), f'metadata contexts: {answer.name}')
+        return [name for _, name in answer.contexts()]
+
     def bytewise(self, *args, **kwargs):
         """A writable connection whose minimum block is one byte."""
         session = self.writable(*args, **kwargs)
