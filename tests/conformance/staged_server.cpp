@@ -1,17 +1,20 @@
 // A server for test_gpunbd.py: the parts of gpunbd over a device whose memory the CPU cannot
 // address, as a GPU's is where none is mapped, so that every byte passes the staged pipeline. The
 // program itself has no such device.
-//   staged_server PATH: serves on that Unix socket until SIGTERM.
+//   staged_server PATH [COPIES]: serves on that Unix socket until SIGTERM. One copy fails, once so
+//   many have ended well.
 #include <signal.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include "server/listening/listener.hpp"
+#include "server/process/log.hpp"
 #include "server/worker/worker.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
@@ -42,13 +45,15 @@ std::shared_ptr<server::Export> offer(storage::Device& one, storage::Device& oth
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 2) {
-        std::fputs("usage: staged_server PATH\n", stderr);
+    if (argc != 2 && argc != 3) {
+        std::fputs("usage: staged_server PATH [COPIES]\n", stderr);
         return 2;
     }
     ::signal(SIGPIPE, SIG_IGN);
+    const server::Log log({});
     storage::FaultScript script;
     script.polls_per_copy = polls_per_copy;
+    if (argc == 3) script.copies_until_failure = std::atoll(argv[2]);
     const auto one = storage::make_faulty_device(
         storage::open_host_device(0, {.reserve = 0, .capacity = {}}), script);
     const auto other = storage::make_faulty_device(
