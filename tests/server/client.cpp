@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "protocol/bytes.hpp"
+#include "protocol/meta_context.hpp"
 #include "protocol/request.hpp"
 
 namespace gpunbd::server::test {
