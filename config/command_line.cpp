@@ -213,6 +213,17 @@ ServeCommand read_serve(const GivenFlags& flags) {
         out.overrides.values.emplace_back(flag->key, std::move(text));
     }
     out.overrides.apply_to(out.options);
+    if (flags.given("--tls-verify-clients") && !out.config_file &&
+        out.options.tls.certificates.empty()) {
+        throw Usage{
+            "--tls-verify-clients is about certificates; add --tls-certificates, or leave it out"};
+    }
+    if (out.options.tls.mode != TlsMode::off && !out.config_file &&
+        !out.options.tls.has_credentials()) {
+        throw Usage{
+            "--tls: TLS needs certificates or shared keys; add for example --tls-certificates "
+            "/etc/gpunbd/tls"};
+    }
     return out;
 }
 
@@ -289,7 +300,17 @@ std::string one_line(std::string text) {
 }  // namespace
 
 void Overrides::apply_to(Options& options) const {
-    for (const auto& [key, text] : values) set_key(key, text, options);
+    bool credentials = false;
+    bool mode = false;
+    for (const auto& [key, text] : values) {
+        set_key(key, text, options);
+        credentials = credentials || key == "tls.certificates" || key == "tls.psk";
+        mode = mode || key == "tls.mode";
+    }
+    // Who shows a certificate wants TLS.
+    if (credentials && !mode && options.tls.mode == TlsMode::off) {
+        options.tls.mode = TlsMode::required;
+    }
     options.pipeline.pinned =
         std::max(options.pipeline.pinned, rules::min_pinned(options.pipeline));
 }

@@ -130,6 +130,44 @@ FlagGroup listener_flags() {
               .with_file = true}}};
 }
 
+FlagGroup tls_flags() {
+    return {"TLS",
+            {{.name = "--tls",
+              .takes = "MODE",
+              .example = "required",
+              .brief = "Whether clients may, or must, use TLS",
+              .more = ": off, optional or required; default: required with one of the two below, "
+                      "else off.",
+              .called = "--ssl --starttls --tls-mode",
+              .key = "tls.mode",
+              .with_file = true},
+             {.name = "--tls-certificates",
+              .takes = "DIR",
+              .example = "/etc/gpunbd/tls",
+              .brief = "Folder of server-cert.pem, server-key.pem and ca-cert.pem",
+              .more = ".",
+              .called = "--tls-creds --cert --certificate --certfile --certs --tls-cert --key",
+              .key = "tls.certificates",
+              .with_file = true},
+             {.name = "--tls-verify-clients",
+              .takes = "BOOLEAN",
+              .example = "false",
+              .brief = "Must clients have a certificate of ca-cert.pem?",
+              .more = " true or false; default true.",
+              .words = {"true", "false"},
+              .called = "--tls-verify-peer --tls-verify --verify-peer --verify",
+              .key = "tls.verify_clients",
+              .with_file = true},
+             {.name = "--tls-psk",
+              .takes = file_argument,
+              .example = "/etc/gpunbd/keys.psk",
+              .brief = "Keys shared with clients",
+              .more = ", a line user:hexkey for each.",
+              .called = "--psk --keys",
+              .key = "tls.psk",
+              .with_file = true}}};
+}
+
 FlagGroup process_flags() {
     return {
         "Process",
@@ -234,7 +272,7 @@ const std::vector<Command>& commands() {
          .brief = "Serve exports to NBD clients",
          .usage = R"(Usage: gpunbd serve [FLAGS]
        gpunbd serve --config FILE [--run COMMAND]
-                    [process, data path and log flags]
+                    [TLS, process, data path and log flags]
 )",
          .about = R"(Without --config there is one export, which the flags describe. With no flags
 at all it is the first GPU's free memory less a reserve or, without a GPU,
@@ -243,6 +281,7 @@ too), or plain bytes.
 )",
          .groups = {described(export_flags()),
                     described(listener_flags()),
+                    described(tls_flags()),
                     process_flags(),
                     described(data_path_flags()),
                     described(log_flags()),

@@ -49,6 +49,9 @@ struct TlsOptions {
     std::string certificates;    // a folder: ca-cert.pem, server-cert.pem, server-key.pem
     bool verify_clients = true;  // a client has to show a certificate that the CA has signed
     std::string psk;             // a file of shared keys: a line "user:hexkey" for each
+
+    // What proves who the server is: without it there is no TLS.
+    bool has_credentials() const { return !certificates.empty() || !psk.empty(); }
     bool operator==(const TlsOptions&) const = default;
 };
 
@@ -83,6 +86,7 @@ struct ExportOptions {
     Provision provision = Provision::thin;
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
     bool read_only = false;
+    bool tls_required = false;  // to be had in TLS only, also where TLS is optional
     bool operator==(const ExportOptions&) const = default;
 };
 

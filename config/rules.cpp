@@ -239,6 +239,15 @@ Checked<std::string> unix_path(std::string_view text) {
     return std::string(text);
 }
 
+Checked<std::string> file_path(std::string_view text) {
+    if (text.empty()) return Wrong{"the path is empty; write for example /etc/gpunbd/tls"};
+    if (std::any_of(text.begin(), text.end(), is_control)) {
+        return Wrong{fmt::format("{} holds a control character; write for example /etc/gpunbd/tls",
+                                 in_quotes(text))};
+    }
+    return std::string(text);
+}
+
 Checked<std::uint32_t> file_mode(std::string_view text) {
     std::string_view octal = text;
     if (octal.substr(0, 2) == "0o") octal.remove_prefix(2);

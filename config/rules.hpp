@@ -50,6 +50,7 @@ Checked<std::uint64_t> port(std::string_view text);
 Checked<std::string> address(std::string_view text);  // numeric IPv4 or IPv6
 Checked<std::string> device_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
+Checked<std::string> file_path(std::string_view text);  // of a file or folder
 Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);

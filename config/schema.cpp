@@ -49,6 +49,34 @@ void visit(V& v, const Listeners<AnyOptions>& listeners) {
 }
 
 template <class V>
+void visit(V& v, Of<TlsOptions> auto& tls) {
+    v.value("mode", tls.mode,
+            one_of<TlsMode>({{"off", TlsMode::off},
+                             {"optional", TlsMode::optional},
+                             {"required", TlsMode::required}}),
+            {.words = "required where certificates or psk are given, else off"});
+    v.value("certificates", tls.certificates, path(), {.words = "none"});
+    v.value("psk", tls.psk, path(), {.words = "none"});
+    if (V::writes && tls.certificates.empty()) return;
+    v.value("verify_clients", tls.verify_clients, boolean());
+    if constexpr (V::reads) {
+        if (v.bad("certificates") || v.bad("psk") || v.bad("mode")) return;
+        const bool off = tls.mode == TlsMode::off;
+        if (v.good("mode") && !off && !tls.has_credentials()) {
+            v.add("mode",
+                  "TLS needs certificates or shared keys; add for example certificates: "
+                  "/etc/gpunbd/tls, or psk: /etc/gpunbd/keys.psk");
+        }
+        if (v.good("verify_clients") && tls.certificates.empty()) {
+            v.add("verify_clients",
+                  "is about certificates, of which there are none; add "
+                  "certificates, or leave it out");
+        }
+        if (!v.good("mode") && tls.has_credentials()) tls.mode = TlsMode::required;
+    }
+}
+
+template <class V>
 void visit(V& v, Of<DeviceOptions> auto& device) {
     constexpr std::uint64_t max = rules::max_export_size;
     v.value("id", device.id, device_id(), {.example = "cuda:0"});
@@ -86,6 +114,7 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
             one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}));
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}));
     v.value("read_only", exported.read_only, boolean());
+    v.value("tls", exported.tls_required, one_of<bool>({{"optional", false}, {"required", true}}));
     if constexpr (V::reads) {
         if (v.good("stripe_size") && !v.bad("layout") && !v.bad("page_size")) {
             const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
@@ -186,6 +215,7 @@ void visit(V& v, Of<Options> auto& options) {
     }
     if (!V::writes || !by_default)
         v.section("listeners", Listeners<std::remove_reference_t<decltype(options)>>{options});
+    v.section("tls", options.tls);
     v.list("devices", options.devices, Count{rules::max_devices},
            Without{.words = "none, each has its own defaults"});
     v.list("exports", options.exports, Count{rules::max_exports, 1},

@@ -79,6 +79,15 @@ inline Kind<std::string> text(rules::Checked<std::string> (*check)(std::string_v
     return {.check = check, .text = yaml_quoted, .type = "Text"};
 }
 
+// Empty: there is none.
+inline Kind<std::string> path() {
+    Kind<std::string> value = text(rules::file_path);
+    value.text = [](const std::string& given) {
+        return given.empty() ? std::string() : yaml_quoted(given);
+    };
+    return value;
+}
+
 template <class T>
 struct Word {
     std::string_view text;

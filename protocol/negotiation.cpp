@@ -19,6 +19,7 @@ constexpr std::size_t max_waiting_output = 1 << 20;  // bytes
 
 constexpr const char* shutting_down = "the server is shutting down";
 constexpr const char* unknown_export = "unknown export";
+constexpr const char* only_in_tls = "only in TLS: STARTTLS comes first";
 constexpr std::size_t max_told = 4;  // names of exports, in a line of the log
 
 std::string in_words(std::string_view export_name) {
@@ -52,8 +53,10 @@ bool names_an_export(OptionType option) {
 }
 
 // Of those that fixed newstyle answers with replies.
-bool supported(OptionType option) {
+bool supported(OptionType option, TlsMode tls) {
     switch (option) {
+        case OptionType::starttls:
+            return tls != TlsMode::off;
         case OptionType::list:
         case OptionType::info:
         case OptionType::go:
@@ -69,7 +72,8 @@ bool supported(OptionType option) {
 
 }  // namespace
 
-Negotiation::Negotiation(const ExportDirectory& directory) : directory_(&directory) {}
+Negotiation::Negotiation(const ExportDirectory& directory, TlsMode tls)
+    : directory_(&directory), tls_(tls) {}
 
 std::vector<std::byte> Negotiation::greeting() const {
     std::vector<std::byte> out;
@@ -82,7 +86,22 @@ std::vector<std::byte> Negotiation::greeting() const {
 Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_t& used) {
     used = 0;
     while (next_ == Next::receive && used < bytes.size()) used += take(bytes.subspan(used));
+    if (next_ == Next::start_tls && used < bytes.size()) {
+        output_.clear();
+        close("bytes in the clear behind STARTTLS");
+    }
     return next_;
+}
+
+void Negotiation::enter_tls() {
+    Negotiation fresh(*directory_, tls_);
+    fresh.inside_tls_ = true;
+    fresh.stage_ = Stage::option_header;
+    fresh.fixed_newstyle_ = fixed_newstyle_;
+    fresh.no_zeroes_ = no_zeroes_;
+    fresh.shut_down_ = shut_down_;
+    fresh.options_ = options_;  // what a client may cost does not begin anew
+    *this = std::move(fresh);
 }
 
 std::vector<std::byte> Negotiation::take_output() { return std::exchange(output_, {}); }
@@ -194,13 +213,17 @@ void Negotiation::on_option() {
     // The set is replaced even where the option fails, for whatever reason.
     if (option == OptionType::set_meta_context) context_export_.reset();
     if (shut_down_) return refuse(OptionReply::err_shutdown, shutting_down);
+    if (tls_is_missing() && option != OptionType::starttls)
+        return refuse(OptionReply::err_tls_reqd, only_in_tls);
 
-    if (!supported(option)) return refuse(OptionReply::err_unsup, "unsupported option");
+    if (!supported(option, tls_)) return refuse(OptionReply::err_unsup, "unsupported option");
     if (drained_ > 0) return refuse(OptionReply::err_too_big, "option data too long");
 
     switch (option) {
         case OptionType::list:
             return on_list();
+        case OptionType::starttls:
+            return on_starttls();
         case OptionType::info:
             return on_info(false);
         case OptionType::go:
@@ -225,12 +248,14 @@ void Negotiation::on_export_name() {
         close(std::string("EXPORT_NAME: ") + why);
     };
     if (shut_down_) return fail(shutting_down);
+    if (tls_is_missing()) return fail(only_in_tls);
     if (negotiated_.headers == Headers::extended)
         return fail("after EXTENDED_HEADERS only GO is possible");
     const auto name = decode_export_name(data_);
     if (!name) return fail("not a valid name");
     const auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
+    if (tls_is_missing_for(*info)) return fail(only_in_tls);
 
     append_be(output_, info->size);
     append_be(output_, info->transmission_flags(negotiated_.headers));
@@ -243,16 +268,36 @@ void Negotiation::on_list() {
     if (output_.size() > max_waiting_output)
         return refuse(OptionReply::err_too_big, "too many replies are waiting");
     OptionReplies replies(output_, option_);
-    for (const ExportInfo& info : directory_->list()) replies.server(info);
+    for (const ExportInfo& info : directory_->list()) {
+        if (!tls_is_missing_for(info)) replies.server(info);
+    }
     listed_ = true;
     replies.ack();
+}
+
+void Negotiation::on_starttls() {
+    if (!data_.empty()) return refuse(OptionReply::err_invalid, "STARTTLS takes no data");
+    if (inside_tls_) return refuse(OptionReply::err_invalid, "TLS is on already");
+    OptionReplies(output_, option_).ack();
+    next_ = Next::start_tls;
+}
+
+std::optional<ExportInfo> Negotiation::find_or_refuse(std::string_view name) {
+    auto info = directory_->find(name);
+    if (!info) {
+        refuse(OptionReply::err_unknown, unknown_export);
+    } else if (tls_is_missing_for(*info)) {
+        refuse(OptionReply::err_tls_reqd, only_in_tls);
+        info.reset();
+    }
+    return info;
 }
 
 void Negotiation::on_info(bool go) {
     const auto request = decode_info_request(data_);
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
-    const auto info = directory_->find(request->export_name);
-    if (!info) return refuse(OptionReply::err_unknown, unknown_export);
+    const auto info = find_or_refuse(request->export_name);
+    if (!info) return;
 
     OptionReplies replies(output_, option_);
     replies.info_export(*info, negotiated_.headers);
@@ -281,8 +326,7 @@ void Negotiation::on_extended_headers() {
 void Negotiation::on_list_meta_context() {
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!directory_->find(query->export_name))
-        return refuse(OptionReply::err_unknown, unknown_export);
+    if (!find_or_refuse(query->export_name)) return;
 
     OptionReplies replies(output_, option_);
     if (!query->any || query->base_all || query->allocation)
@@ -296,8 +340,7 @@ void Negotiation::on_set_meta_context() {
                       "SET_META_CONTEXT needs structured replies or extended headers");
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!directory_->find(query->export_name))
-        return refuse(OptionReply::err_unknown, unknown_export);
+    if (!find_or_refuse(query->export_name)) return;
 
     OptionReplies replies(output_, option_);
     if (query->allocation) {

@@ -117,12 +117,13 @@ Connection::Round Connection::round() {
                 return turn_left_ <= 0 ? Round::yield : Round::again;
             }
             reader_.rest();
-            admission_.hold_memory(send_queue_.memory());
+            transport_.rest();
+            admission_.hold_memory(send_queue_.memory() + transport_.memory());
             return Round::idle;
         case Taken::yield:
             return Round::yield;
         case Taken::blocked:
-            admission_.hold_memory(reader_.memory() + send_queue_.memory());
+            admission_.hold_memory(reader_.memory() + send_queue_.memory() + transport_.memory());
             return Round::blocked;
         case Taken::over:
             break;

@@ -9,7 +9,18 @@
 #include <array>
 #include <utility>
 
+#include "config/quote.hpp"
+
 namespace gpunbd::server {
+
+std::string TlsIdentity::text() const {
+    if (!psk_user.empty()) return "user " + config::in_quotes(psk_user);
+    std::string all;
+    for (const std::string& name : names) {
+        all += (all.empty() ? "certificate " : ", ") + config::in_quotes(name);
+    }
+    return all;
+}
 
 std::string Peer::text() const {
     switch (kind) {

@@ -15,6 +15,10 @@ namespace gpunbd::server {
 struct TlsIdentity {
     std::vector<std::string> names;  // of its verified certificate: common name, DNS names
     std::string psk_user;            // where it used a shared key; else empty
+
+    // For the log: "user 'alice'", "certificate 'node-1', 'node-1.example'"; empty: it proved
+    // nothing.
+    std::string text() const;
 };
 
 struct Peer {

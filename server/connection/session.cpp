@@ -8,6 +8,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/connection/line_limit.hpp"
+#include "server/tls/tls_stream.hpp"
 
 namespace gpunbd::server {
 
@@ -31,7 +32,8 @@ const char* headers_in_words(protocol::Headers headers) {
 }  // namespace
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
-                 const SessionLimits& limits, std::shared_ptr<Slot> slot)
+                 const SessionLimits& limits, std::shared_ptr<Slot> slot,
+                 std::shared_ptr<const TlsContext> tls)
     : worker_(worker),
       peer_(std::move(peer)),
       connection_(
@@ -39,6 +41,7 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
       exports_(exports),
       limits_(limits),
       slot_(std::move(slot)),
+      tls_(std::move(tls)),
       deadline_(worker.io),
       idle_timer_(worker.io) {}
 
@@ -81,18 +84,23 @@ void Session::report_end(bool failed) {
     ClientLine line(failed ? spdlog::level::err : spdlog::level::info);
     line.with("peer", peer);
     std::string done;
+    if (peer_.tls) {
+        const std::string who = peer_.tls->text();
+        line.with("tls", tls_words_).with("tls_identity", who);
+        done = fmt::format("{}{}{}; ", tls_words_, who.empty() ? "" : ", ", who);
+    }
     std::string error = failed ? reason : "";
     if (negotiation_) {  // it never agreed on an export
         const protocol::Asked asked = negotiation_->asked();
         if (asked.export_name) line.with("export", *asked.export_name);
         if (!failed) error = asked.refusal;
-        done = asked.words.empty() ? "" : asked.words + "; ";
+        if (!asked.words.empty()) done += asked.words + "; ";
     } else {
         line.with("export", export_name_);
-        done = fmt::format("export {}: {} request{}, {} read, {} written; ",
-                           config::in_quotes(export_name_), counts.requests,
-                           counts.requests == 1 ? "" : "s", config::human_size(counts.read),
-                           config::human_size(counts.written));
+        done += fmt::format("export {}: {} request{}, {} read, {} written; ",
+                            config::in_quotes(export_name_), counts.requests,
+                            counts.requests == 1 ? "" : "s", config::human_size(counts.read),
+                            config::human_size(counts.written));
     }
     line.with("requests", counts.requests)
         .with("bytes_read", counts.read)
@@ -132,7 +140,7 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
 
 Task<bool> Session::negotiate() {
     set_deadline(limits_.handshake, "the handshake took too long");
-    negotiation_.emplace(exports_);
+    negotiation_.emplace(exports_, tls_ ? tls_->mode() : protocol::TlsMode::off);
     if (!co_await send_all(negotiation_->greeting())) co_return false;
     Transport& transport = connection_->transport();
     std::array<std::byte, 4096> buffer;
@@ -154,6 +162,11 @@ Task<bool> Session::negotiate() {
         if (slot_ && next == protocol::Negotiation::Next::transmit) slot_->served();
         if (!co_await send_all(negotiation_->take_output())) co_return false;
         if (next == protocol::Negotiation::Next::receive) continue;
+        if (next == protocol::Negotiation::Next::start_tls) {
+            if (!co_await start_tls()) co_return false;
+            negotiation_->enter_tls();
+            continue;
+        }
         if (next == protocol::Negotiation::Next::close) {
             const bool aborted = negotiation_->reason().empty();
             reason_ = aborted ? "the client left the handshake" : negotiation_->reason();
@@ -181,6 +194,24 @@ Task<bool> Session::negotiate() {
                  negotiated.base_allocation ? ", base:allocation" : "");
         co_return true;
     }
+}
+
+// The deadline of the handshake goes on: it is one.
+Task<bool> Session::start_tls() {
+    TlsStream& stream = connection_->transport().start_tls(tls_, worker_.receive_buffers);
+    for (;;) {
+        const Transport::Result done = stream.shake_hands();
+        if (done.ended) {
+            reason_ = "the TLS handshake failed: " + stream.failure();
+            co_return false;
+        }
+        if (done.wait == Transport::Wait::none) break;
+        co_await connection_->ready(done.wait);
+        if (connection_->closed()) co_return false;
+    }
+    peer_.tls = stream.identity();
+    tls_words_ = stream.words();
+    co_return true;
 }
 
 Task<bool> Session::send_all(std::vector<std::byte> bytes) {

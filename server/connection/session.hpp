@@ -16,6 +16,7 @@
 #include "server/connection/peer.hpp"
 #include "server/connection/task.hpp"
 #include "server/exports/export_registry.hpp"
+#include "server/tls/tls_context.hpp"
 
 namespace gpunbd::server {
 
@@ -29,7 +30,8 @@ struct SessionLimits {
 class Session : public std::enable_shared_from_this<Session> {
  public:
     Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
-            const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr);
+            const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr,
+            std::shared_ptr<const TlsContext> tls = nullptr);
 
     // Serves, from the greeting to the end, which it logs. Then it calls `ended`, which must not
     // destroy it yet; destroyed before, it calls nobody.
@@ -49,6 +51,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Task<> run();
     Task<> live();
     Task<bool> negotiate();
+    Task<bool> start_tls();
     Task<bool> send_all(std::vector<std::byte> bytes);
     Task<> serve();
     Task<> settle();
@@ -58,14 +61,16 @@ class Session : public std::enable_shared_from_this<Session> {
     void look_whether_idle(std::uint32_t looks, std::uint64_t requests);
 
     WorkerContext& worker_;
-    const Peer peer_;
+    Peer peer_;
     const std::shared_ptr<Connection> connection_;
     const ExportRegistry& exports_;
     const SessionLimits limits_;
     const std::shared_ptr<Slot> slot_;                  // null: places are not counted
+    const std::shared_ptr<const TlsContext> tls_;       // null: there is none to be had
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
     std::string export_name_;
-    std::string reason_;  // why the negotiation failed
+    std::string reason_;     // why the negotiation failed
+    std::string tls_words_;  // of what kind it is; empty: in the clear
     bool draining_ = false;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer idle_timer_;

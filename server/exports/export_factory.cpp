@@ -92,7 +92,8 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         next->info = {.name = wanted.name,
                       .description = wanted.description,
                       .size = next->volume->size(),
-                      .read_only = wanted.read_only};
+                      .read_only = wanted.read_only,
+                      .tls_required = wanted.tls_required};
         made.exports.push_back(std::move(next));
     }
     return made;

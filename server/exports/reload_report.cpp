@@ -37,6 +37,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.page_size != b.page_size) keys.push_back("page_size");
     if (a.description != b.description) keys.push_back("description");
     if (a.read_only != b.read_only) keys.push_back("read_only");
+    if (a.tls_required != b.tls_required) keys.push_back("tls");
     return fmt::format("{}", fmt::join(keys, ", "));
 }
 

@@ -65,8 +65,8 @@ Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile f
 
 Listener::~Listener() { stop(); }
 
-std::optional<std::string> Listener::uri(const std::string& export_name) {
-    return listener_uri(socket_.native_handle(), export_name);
+std::optional<std::string> Listener::uri(const std::string& export_name, bool tls) {
+    return listener_uri(socket_.native_handle(), export_name, tls);
 }
 
 void Listener::start(OnAccept on_accept) {

@@ -37,7 +37,7 @@ class Listener {
     void start(OnAccept on_accept);
     void stop() noexcept;
     // How a client on this machine asks for the export; none where NBD URIs have no form for it.
-    std::optional<std::string> uri(const std::string& export_name);
+    std::optional<std::string> uri(const std::string& export_name, bool tls);
 
  private:
     Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);

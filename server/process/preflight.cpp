@@ -11,6 +11,7 @@
 #include "server/listening/file_owner.hpp"
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
+#include "server/tls/tls_context.hpp"
 
 namespace gpunbd::server {
 
@@ -25,6 +26,7 @@ class Preflight {
         for (std::size_t i = 0; i != options.unix_sockets.size(); ++i) {
             try_unix(fmt::format("listeners.unix[{}]", i), options.unix_sockets[i]);
         }
+        try_tls(options);
         DeviceRegistry devices(options.devices, false);
         Promised promised;
         for (std::size_t i = 0; i != options.exports.size(); ++i) {
@@ -80,6 +82,14 @@ class Preflight {
             }
         } catch (const std::runtime_error& error) {
             fail(key + ".owner", error.what());
+        }
+    }
+
+    void try_tls(const config::Options& options) {
+        try {
+            static_cast<void>(TlsContext::load(options));
+        } catch (const std::runtime_error& error) {
+            fail("tls", error.what());
         }
     }
 

@@ -100,6 +100,7 @@ int Server::run() {
         signals_.add(SIGCHLD);
     }
     if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
+    tls_ = TlsContext::load(options_);
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
@@ -165,7 +166,7 @@ void Server::start_serving(MadeExports made) {
     }
     if (pidfile_) pidfile_->publish();
     if (captive_) {
-        captive_->start(*command_.run, options_.exports.front().name);
+        captive_->start(*command_.run, options_.exports.front().name, first_export_needs_tls());
     } else {
         announce();
     }
@@ -215,12 +216,18 @@ void Server::start_workers() {
 
 void Server::announce() {
     const std::optional<std::string> uri =
-        listeners_.empty() ? std::nullopt : listeners_.front()->uri(options_.exports.front().name);
+        listeners_.empty()
+            ? std::nullopt
+            : listeners_.front()->uri(options_.exports.front().name, first_export_needs_tls());
     if (uri) {
         spdlog::info("ready: {} (try: nbdinfo {})", *uri, shell_word(*uri));
     } else {
         spdlog::info("ready");
     }
+}
+
+bool Server::first_export_needs_tls() const {
+    return options_.tls.mode == config::TlsMode::required || options_.exports.front().tls_required;
 }
 
 // Takes the descriptor, whatever happens.
@@ -238,7 +245,7 @@ void Server::accepted(int fd, Peer peer) {
         const auto least = std::min_element(
             workers_.begin(), workers_.end(),
             [](const auto& a, const auto& b) { return a->connections() < b->connections(); });
-        (*least)->serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot));
+        (*least)->serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot), tls_);
     } catch (const std::exception& error) {
         ::close(fd);
         if (client_lines().take()) spdlog::error("a connection is lost: {}", error.what());
@@ -306,6 +313,13 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
         return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
+    try {
+        reload->tls = TlsContext::load(loaded.options);
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        return nullptr;
+    }
     reload->options = std::move(loaded.options);
     reload->before = exports_.snapshot();
     return [this, reload](const std::stop_token& stop) {
@@ -326,6 +340,8 @@ void Server::finish(const Reload& reload, MadeExports made) {
     exports_.replace(std::move(made.exports));
     options_.exports = reload.options.exports;
     options_.devices = reload.options.devices;
+    options_.tls = reload.options.tls;
+    tls_ = reload.tls;
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)

@@ -22,6 +22,7 @@
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
 #include "server/process/pidfile.hpp"
+#include "server/tls/tls_context.hpp"
 #include "server/worker/worker.hpp"
 
 namespace gpunbd::server {
@@ -44,6 +45,7 @@ class Server {
     void open_tcp(const config::TcpListener& tcp);
     void start_workers();
     void announce();
+    bool first_export_needs_tls() const;
     void accepted(int fd, Peer peer);
     void wait_for_signal();
     void on_signal(int signal);
@@ -52,6 +54,7 @@ class Server {
     void reload();
     struct Reload {
         config::Options options;
+        std::shared_ptr<const TlsContext> tls;
         std::shared_ptr<const ExportRegistry::Exports> before;
     };
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
@@ -66,6 +69,7 @@ class Server {
     DeviceRegistry devices_;   // once there are listeners: for the thread of maker_ alone
     VolumeDisposal disposal_;  // gives volumes back while there are devices
     ExportRegistry exports_;
+    std::shared_ptr<const TlsContext> tls_;  // of who connects from now on; null: off
     SessionLimits limits_;
     ConnectionSlots slots_;  // outlives the connections
     boost::asio::io_context io_;

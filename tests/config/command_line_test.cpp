@@ -137,6 +137,33 @@ TEST_CASE("listeners by flags") {
     }
 }
 
+TEST_CASE("TLS by flags") {
+    CHECK(serve({"--tls-certificates", "/c"}).options.tls ==
+          TlsOptions{TlsMode::required, "/c", true, ""});
+    CHECK(serve({"--tls-psk", "/k", "--tls", "optional"}).options.tls ==
+          TlsOptions{TlsMode::optional, "", true, "/k"});
+    CHECK(serve({"--tls-certificates", "/c", "--tls", "off"}).options.tls.mode == TlsMode::off);
+    CHECK_FALSE(serve({"--tls-certificates", "/c", "--tls-verify-clients", "false"})
+                    .options.tls.verify_clients);
+    // Beside a file they win, and say that TLS is wanted.
+    Options from_file;
+    serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::required, "", true, "/k"});
+    from_file.tls = {TlsMode::optional, "/c", true, ""};
+    serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::optional, "/c", true, "/k"});
+    for (const std::vector<const char*>& wrong :
+         {std::vector<const char*>{"serve", "--tls", "required"},
+          {"serve", "--tls-psk", "/k", "--tls-verify-clients", "true"},
+          {"serve", "--tls", "yes", "--tls-psk", "/k"},
+          {"serve", "--tls-psk", ""}}) {
+        const CommandLine line = parse(wrong);
+        CAPTURE(line.message);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message.find("--tls") != std::string::npos);
+    }
+}
+
 TEST_CASE("values that look odd and are not") {
     CHECK(serve({"--name", ""}).options.exports[0].name == "");
     const ServeCommand empty = serve({"--name=", "--size", "50%"});

@@ -199,7 +199,7 @@ TEST_CASE("gpunbd(8) says of each flag what the key that it sets may be") {
             if (key.type == "Integer") CHECK(entry.find(key.range) != std::string::npos);
         }
     }
-    CHECK(checked == 7);
+    CHECK(checked == 8);
 }
 
 TEST_CASE("the example in gpunbd.yaml(5) is a good configuration") {

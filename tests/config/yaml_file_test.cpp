@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <random>
 
 #include "tests/config/text.hpp"
@@ -69,6 +70,9 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "host"});
     CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
     CHECK(o.exports[2].read_only);
+    CHECK(o.exports[2].tls_required);
+    CHECK_FALSE(o.exports[0].tls_required);
+    CHECK(o.tls == TlsOptions{TlsMode::optional, "/etc/gpunbd/tls", true, "/etc/gpunbd/keys.psk"});
     CHECK(o.pipeline == PipelineOptions{1 * MiB, 2, 16 * MiB});
     // Each is what it would be without.
     Limits limits;
@@ -161,22 +165,22 @@ TEST_CASE("keys") {
         {"near none", "exports: [{}]\nlog: {colour: red}\n",
          "f:2:7: log.colour: unknown key; known here are level, format\n"},
         {"merge", "x: &x {name: a}\nexports: [{<<: *x}]\n",
-         "f:1:1: x: unknown key; known here are listeners, devices, exports, pipeline, threads, "
-         "limits, log, trace\n"
+         "f:1:1: x: unknown key; known here are listeners, tls, devices, exports, pipeline, "
+         "threads, limits, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, read_only\n"},
+         "layout, stripe_size, provision, page_size, read_only, tls\n"},
         {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
          "f:3:1: threads: is given twice, first in line 2; keep one\n"},
         {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
          "f:4:5: exports[0].size: is given twice, first in line 2; keep one\n"},
         {"not text", "exports: [{}]\n[a]: 1\n",
-         "f:2:1: expected a key, found a list; known here are listeners, devices, exports, "
-         "pipeline, threads, limits, log, trace\n"},
+         "f:2:1: expected a key, found a list; known here are listeners, tls, devices, "
+         "exports, pipeline, threads, limits, log, trace\n"},
         {"null", "exports: [{}]\nlog: {~: 1}\n",
          "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
-         "f:2:1: a\\x1b: unknown key; known here are listeners, devices, exports, pipeline, "
-         "threads, limits, log, trace\n"},
+         "f:2:1: a\\x1b: unknown key; known here are listeners, tls, devices, exports, "
+         "pipeline, threads, limits, log, trace\n"},
         {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
          "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
     };
@@ -186,10 +190,11 @@ TEST_CASE("keys") {
 TEST_CASE("types") {
     const WrongFile rows[] = {
         {"root", "- a\n",
-         "f:1:1: expected a mapping, found a list; its keys are listeners, devices, exports, "
-         "pipeline, threads, limits, log, trace\n"},
+         "f:1:1: expected a mapping, found a list; its keys are listeners, tls, devices, "
+         "exports, pipeline, threads, limits, log, trace\n"},
         {"root text", "gpunbd\n",
-         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, devices, "
+         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, tls, "
+         "devices, "
          "exports, pipeline, threads, limits, log, trace\n"},
         {"no exports", "threads: 1\n",
          "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
@@ -216,7 +221,7 @@ TEST_CASE("types") {
          "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
-         "size, devices, layout, stripe_size, provision, page_size, read_only\n"},
+         "size, devices, layout, stripe_size, provision, page_size, read_only, tls\n"},
         {"list for text", "exports:\n  - name: [a]\n",
          "f:2:11: exports[0].name: expected a single value, found a list; write it without "
          "brackets or '- '\n"},
@@ -692,6 +697,13 @@ Options random_options(std::mt19937_64& random) {
         if (e.layout == LayoutKind::stripe && coin()) e.stripe_size = e.page_size * (1 + pick(9));
         if (coin()) e.provision = Provision::full;
         e.read_only = coin();
+        e.tls_required = coin();
+    }
+    if (coin()) o.tls.certificates = "/etc/it's #1";
+    if (coin()) o.tls.psk = "keys: a";
+    o.tls.verify_clients = o.tls.certificates.empty() || coin();
+    if (o.tls.has_credentials()) {
+        o.tls.mode = std::array{TlsMode::off, TlsMode::optional, TlsMode::required}[pick(3)];
     }
     if (coin()) o.pipeline.chunk_size = (64 * KiB) << pick(9);
     o.pipeline.slots = static_cast<std::uint32_t>(1 + pick(8));
@@ -715,6 +727,37 @@ Options random_options(std::mt19937_64& random) {
     if (coin()) o.log.format = LogFormat::json;
     o.trace = coin();
     return o;
+}
+
+TEST_CASE("tls: what shows a certificate or a key wants TLS, unless it says otherwise") {
+    const auto mode = [](const std::string& text) {
+        const Loaded loaded = load_text("exports: [{}]\ntls: " + text, "f");
+        CHECK(joined(loaded.problems) == "");
+        return loaded.options.tls.mode;
+    };
+    CHECK(mode("{}") == TlsMode::off);
+    CHECK(mode("{certificates: /a}") == TlsMode::required);
+    CHECK(mode("{psk: /a}") == TlsMode::required);
+    CHECK(mode("{psk: /a, mode: optional}") == TlsMode::optional);
+    CHECK(mode("{psk: /a, certificates: /b, verify_clients: false, mode: off}") == TlsMode::off);
+}
+
+TEST_CASE("tls: problems") {
+    const WrongFile rows[] = {
+        {"a mode without anything to prove who it is", "exports: [{}]\ntls: {mode: required}\n",
+         "f:2:13: tls.mode: TLS needs certificates or shared keys; add for example certificates: "
+         "/etc/gpunbd/tls, or psk: /etc/gpunbd/keys.psk\n"},
+        {"clients verified by nothing", "exports: [{}]\ntls: {psk: /k, verify_clients: false}\n",
+         "f:2:32: tls.verify_clients: is about certificates, of which there are none; add "
+         "certificates, or leave it out\n"},
+        {"no such mode", "exports: [{}]\ntls: {mode: force, psk: /k}\n",
+         "f:2:13: tls.mode: 'force' is none of off, optional or required\n"},
+        {"an empty path", "exports: [{}]\ntls: {psk: ''}\n",
+         "f:2:12: tls.psk: the path is empty; write for example /etc/gpunbd/tls\n"},
+        {"an export's", "exports: [{tls: off}]\n",
+         "f:1:17: exports[0].tls: 'off' is none of optional or required\n"},
+    };
+    check(rows);
 }
 
 TEST_CASE("to_yaml gives what load_text reads as the same options") {
