@@ -60,7 +60,10 @@ const BIO_METHOD* bio_method() {
 
 BIO& make_bio(TlsStream& stream) {
     BIO* const bio = ::BIO_new(bio_method());
-    if (bio == nullptr) throw std::bad_alloc();
+    if (bio == nullptr) {
+        ::ERR_clear_error();
+        throw std::bad_alloc();
+    }
     ::BIO_set_data(bio, &stream);
     ::BIO_set_init(bio, 1);
     return *bio;
@@ -111,11 +114,11 @@ TlsStream::TlsStream(std::shared_ptr<const TlsContext> context, int fd,
       ssl_(::SSL_new(&context_->native())),
       records_per_key_(records_per_key) {
     // The kernel takes over what OpenSSL itself reads and writes, so the handshake is left to it.
-    if (ssl_ == nullptr || ::SSL_set_fd(ssl_.get(), fd) != 1) {
+    if (ssl_ == nullptr || ::SSL_set_fd(ssl_.get(), fd) != 1 ||
+        SSL_set_app_data(ssl_.get(), this) != 1) {
         ::ERR_clear_error();
         throw std::bad_alloc();
     }
-    SSL_set_app_data(ssl_.get(), this);
 }
 
 TlsStream::~TlsStream() {
@@ -271,6 +274,7 @@ Transport::Result TlsStream::receive(std::span<iovec> into) {
         if (got.error != EIO) return got;  // else: an alert or the like, which is OpenSSL's to take
     }
     if (in_ == nullptr && !kernel_receives_) in_ = &buffers_.take();
+    ::ERR_clear_error();  // what somebody else has left would be taken for this one's
     more_ = true;
     std::size_t received = 0;
     for (const iovec& piece : into) {
