@@ -18,9 +18,9 @@ struct ExportInfo {
     std::string description = {};  // likewise
     std::uint64_t size = 0;        // bytes
     bool read_only = false;
-    bool tls_required = false;  // where TLS is optional: this one is had in TLS only
-    std::uint32_t minimum_block = 1;              // bytes, a power of two up to 64 KiB
-    std::uint32_t preferred_block = 4096;         // bytes, a power of two >= minimum_block and 512
+    bool tls_required = false;             // where TLS is optional: this one is had in TLS only
+    std::uint32_t minimum_block = 1;       // bytes, a power of two up to 64 KiB
+    std::uint32_t preferred_block = 4096;  // bytes, a power of two >= minimum_block and 512
     std::uint32_t maximum_payload = max_payload;  // bytes, a multiple of minimum_block
 
     // The transmission flags of this export ("Transmission flags"); SEND_DF only where replies are

@@ -282,22 +282,18 @@ void Negotiation::on_starttls() {
     next_ = Next::start_tls;
 }
 
-std::optional<ExportInfo> Negotiation::find_or_refuse(std::string_view name) {
-    auto info = directory_->find(name);
-    if (!info) {
-        refuse(OptionReply::err_unknown, unknown_export);
-    } else if (tls_is_missing_for(*info)) {
-        refuse(OptionReply::err_tls_reqd, only_in_tls);
-        info.reset();
-    }
-    return info;
+// TLS_REQD is for INFO and GO alone ("SELECTIVETLS mode"); to others such an export is none.
+bool Negotiation::shows(std::string_view export_name) const {
+    const auto info = directory_->find(export_name);
+    return info && !tls_is_missing_for(*info);
 }
 
 void Negotiation::on_info(bool go) {
     const auto request = decode_info_request(data_);
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
-    const auto info = find_or_refuse(request->export_name);
-    if (!info) return;
+    const auto info = directory_->find(request->export_name);
+    if (!info) return refuse(OptionReply::err_unknown, unknown_export);
+    if (tls_is_missing_for(*info)) return refuse(OptionReply::err_tls_reqd, only_in_tls);
 
     OptionReplies replies(output_, option_);
     replies.info_export(*info, negotiated_.headers);
@@ -326,7 +322,7 @@ void Negotiation::on_extended_headers() {
 void Negotiation::on_list_meta_context() {
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!find_or_refuse(query->export_name)) return;
+    if (!shows(query->export_name)) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     if (!query->any || query->base_all || query->allocation)
@@ -340,7 +336,7 @@ void Negotiation::on_set_meta_context() {
                       "SET_META_CONTEXT needs structured replies or extended headers");
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!find_or_refuse(query->export_name)) return;
+    if (!shows(query->export_name)) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     if (query->allocation) {

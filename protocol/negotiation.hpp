@@ -92,8 +92,7 @@ class Negotiation {
     bool tls_is_missing_for(const ExportInfo& info) const {
         return tls_ == TlsMode::optional && info.tls_required && !inside_tls_;
     }
-    // The export, where it may be told of; else the option has been refused.
-    std::optional<ExportInfo> find_or_refuse(std::string_view name);
+    bool shows(std::string_view export_name) const;
 
     void on_export_name();
     void on_list();

@@ -41,6 +41,9 @@ FAULTS = {
     'echoes long names': 'messages of errors are strings',
     'asks for TLS that it lacks': 'a server without TLS goes on, and never asks for it',
     'acknowledges STARTTLS with data': 'STARTTLS with data is refused as permitted',
+    'tells of a TLS-only export': 'INFO and GO of a TLS-only export ask for TLS',
+    'serves a TLS-only export by its name': 'EXPORT_NAME of a TLS-only export ends the session',
+    'asks for TLS too often': 'nothing but INFO and GO asks for TLS',
     'reports unknown contexts': 'queries of an unknown namespace are ignored',
     'takes base: for a selection': 'SET ignores base: alone',
     'keeps the set when SET fails': 'a SET that fails voids the set',
@@ -110,8 +113,9 @@ class Close(Exception):
 
 
 class Export:
-    def __init__(self, read_only=False):
+    def __init__(self, read_only=False, tls_only=False):
         self.data = bytearray(SIZE)
+        self.tls_only = tls_only
         self.read_only = read_only
 
 
@@ -214,7 +218,7 @@ class Connection(socketserver.BaseRequestHandler):
             self.reply(wire.REP_ACK)
         elif self.faulty('closes at an unknown option'):
             raise Close
-        elif option != wire.STARTTLS and self.faulty('asks for TLS that it lacks'):
+        elif option != wire.STARTTLS and self.fault in ('asks for TLS that it lacks', 'asks for TLS too often'):
             self.reply(wire.ERR_TLS_REQD)
         else:
             self.reply(wire.ERR_UNSUP)
@@ -222,6 +226,8 @@ class Connection(socketserver.BaseRequestHandler):
 
     def on_export_name(self, name):
         self.export = self.find(name)
+        if self.export and self.export.tls_only and not self.faulty('serves a TLS-only export by its name'):
+            raise Close
         if not self.export or (self.style == 'extended' and not self.faulty(
                 'takes EXPORT_NAME after EXTENDED_HEADERS')):
             raise Close
@@ -249,6 +255,8 @@ class Connection(socketserver.BaseRequestHandler):
         if self.faulty('refuses unknown information') and any(one > 3 for one in wanted):
             return self.reply(wire.ERR_INVALID)
         export = self.find(name)
+        if export and export.tls_only and not self.faulty('tells of a TLS-only export'):
+            return self.reply(wire.ERR_TLS_REQD)
         if not export:
             echoed = name + b' is unknown' if self.faulty('echoes long names') else b'unknown'
             return self.reply(wire.ERR_UNKNOWN, echoed)
@@ -526,7 +534,7 @@ class Fake(socketserver.ThreadingTCPServer):
         super().__init__(('127.0.0.1', 0), Connection)
         self.fault = fault
         self.dead = False
-        self.exports = {'x': Export(), 'ro': Export(read_only=True)}
+        self.exports = {'x': Export(), 'ro': Export(read_only=True), 'tls': Export(tls_only=True)}
         threading.Thread(target=self.serve_forever, kwargs={'poll_interval': 0.01}, daemon=True).start()
 
     def get_request(self):

@@ -37,10 +37,11 @@ def parse(uri):
 
 
 class Server:
-    def __init__(self, uri, read_only_export=None, certificate=None):
+    def __init__(self, uri, read_only_export=None, certificate=None, tls_export=None):
         self.address, self.export, self.secure = parse(uri)
         self.read_only_export = read_only_export
         self.certificate = certificate  # (certificate, key) of the client
+        self.tls_export = tls_export
         self.deadline = 0
         self.streams = []
 
