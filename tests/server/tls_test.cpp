@@ -9,9 +9,11 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "happy_script.hpp"
 #include "kept_log.hpp"
@@ -27,6 +29,12 @@ namespace {
 using config::TlsMode;
 
 constexpr int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+// Where it can, the kernel does TLS over TCP; over a Unix socket it never does.
+constexpr Transport transports[] = {Transport::unix_, Transport::tcp};
+constexpr std::pair<int, Transport> every_kind[] = {{TLS1_2_VERSION, Transport::unix_},
+                                                    {TLS1_2_VERSION, Transport::tcp},
+                                                    {TLS1_3_VERSION, Transport::unix_},
+                                                    {TLS1_3_VERSION, Transport::tcp}};
 
 std::shared_ptr<const TlsContext> context_of(const config::TlsOptions& tls) {
     config::Options options;
@@ -107,7 +115,9 @@ TEST_CASE("tls: the happy script, by certificate and by key, in both versions") 
             CAPTURE(variant.name);
             CAPTURE(version);
             Rig rig({.devices = variant.devices, .tls = context_of(files)});
-            play(rig, variant, with_certificate(files, version), Transport::unix_);
+            for (const Transport transport : transports) {
+                play(rig, variant, with_certificate(files, version), transport);
+            }
             play(rig, variant, with_key("alice", TlsFiles::alices_key, version), Transport::tcp);
             rig.check_clean();
             CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
@@ -122,10 +132,12 @@ TEST_CASE("tls: many requests at once, of all lengths, whatever records they com
     constexpr std::uint64_t slots = 200;
     for (const std::size_t longest_record : {1, 40, 5'000, 16'384}) {
         CAPTURE(longest_record);
+        const Transport transport =
+            longest_record == 40 || longest_record == 16'384 ? Transport::tcp : Transport::unix_;
         Rig rig({.devices = "hs", .size = slots * slot, .tls = context_of(files)});
         TlsClientOptions options = with_certificate(files);
         options.longest_record = longest_record;
-        const TlsGoBetween between(rig.connect_socket(), options);
+        const TlsGoBetween between(rig.connect_socket(transport), options);
         Client client(between.client_end(), {});
         client.enter();
         Model model(rig.options.size);
@@ -194,6 +206,29 @@ TEST_CASE("tls: the log says which TLS it was, and who the client is") {
         "TLS 1.3, TLS_AES_128_GCM_SHA256, in the process, certificate 'alice', 'alice.example'");
     ends.check(
         "TLS 1.2, TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, in the process, user 'alice'");
+}
+
+// tests/vm runs these where the kernel can.
+TEST_CASE("tls: over TCP the kernel has what it can do, and the log says so") {
+    const TlsFiles files;
+    const bool kernel_can = std::getenv("GPUNBD_KERNEL_TLS") != nullptr;
+    for (const int version : versions) {
+        CAPTURE(version);
+        const Ends ends;
+        Rig rig({.tls = context_of(files)});
+        TlsClient client(rig.connect_socket(Transport::tcp), with_certificate(files, version));
+        CHECK(shake_hands(client) == "");
+        client.close();
+        rig.check_over();
+        const bool sends = ends.tell(", kernel sending") || ends.tell(", kernel both ways");
+        if (kernel_can) {
+            CHECK(sends);
+            // OpenSSL 3.0 leaves it the receiving in 1.2 only.
+            if (version == TLS1_2_VERSION) CHECK(ends.tell(", kernel both ways"));
+        } else {
+            CHECK((sends || ends.tell(", in the process")));
+        }
+    }
 }
 
 TEST_CASE("tls: a client that nobody has vouched for is refused, and told why in the log") {
@@ -415,10 +450,10 @@ TEST_CASE("tls: a client that hangs up after each byte of its handshake leaves n
 
 TEST_CASE("tls: a cut inside a record is a hang-up, and gives everything back") {
     const TlsFiles files;
-    for (const int version : versions) {
+    for (const auto& [version, transport] : every_kind) {
         const Ends ends;
         Rig rig({.tls = context_of(files)});
-        TlsClient client(rig.connect_socket(), with_certificate(files, version));
+        TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
         client.enter();
         Bytes out = handshake_bytes({.structured = false});
         out.erase(out.begin(), out.begin() + 4);
@@ -453,7 +488,7 @@ TEST_CASE(
 
 TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
     const TlsFiles files;
-    for (const int version : versions) {
+    for (const auto& [version, transport] : every_kind) {
         const Ends ends;
         Rig rig({.tls = context_of(files)});
         const auto served = [&](TlsClient& client) {
@@ -464,7 +499,7 @@ TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
             REQUIRE(client.take(52).has_value());
         };
         {
-            TlsClient client(rig.connect_socket(), with_certificate(files, version));
+            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
             served(client);
             client.send(encoded({CommandType::disc}, 1));
             CHECK_FALSE(client.take(1).has_value());
@@ -473,14 +508,14 @@ TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
             CHECK(::recv(client.fd(), &left, 1, 0) == 0);
         }
         {
-            TlsClient client(rig.connect_socket(), with_certificate(files, version));
+            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
             served(client);
             rig.drain();
             CHECK_FALSE(client.take(1).has_value());
             CHECK(client.told_end());
         }
         {
-            TlsClient client(rig.connect_socket(), with_certificate(files, version));
+            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
             served(client);
             ::SSL_shutdown(&client.ssl());
             CHECK(client.hangs_up());
@@ -531,25 +566,27 @@ TEST_CASE("tls: nothing is renegotiated, resumed or compressed") {
 
 TEST_CASE("tls: a client that changes its keys, and wants others, goes on") {
     const TlsFiles files;
-    Rig rig({.tls = context_of(files)});
-    TlsClient client(rig.connect_socket(), with_certificate(files));
-    client.enter();
-    Bytes out = handshake_bytes({.structured = false});
-    out.erase(out.begin(), out.begin() + 4);
-    client.send(out);
-    REQUIRE(client.take(52).has_value());
-    for (std::uint64_t i = 0; i != 20; ++i) {
-        REQUIRE(::SSL_key_update(&client.ssl(), SSL_KEY_UPDATE_REQUESTED) == 1);
-        client.send(encoded({CommandType::write, 0, 5000, 0, 9}, i));
-        REQUIRE(client.take(16).has_value());
-        client.send(encoded({CommandType::read, 0, 5000}, i));
-        const auto answer = client.take(16 + 5000);
-        REQUIRE(answer.has_value());
-        CHECK(Bytes(answer->begin() + 16, answer->end()) ==
-              payload_of({.length = 5000, .seed = 9}));
+    for (const Transport transport : transports) {
+        Rig rig({.tls = context_of(files)});
+        TlsClient client(rig.connect_socket(transport), with_certificate(files));
+        client.enter();
+        Bytes out = handshake_bytes({.structured = false});
+        out.erase(out.begin(), out.begin() + 4);
+        client.send(out);
+        REQUIRE(client.take(52).has_value());
+        for (std::uint64_t i = 0; i != 20; ++i) {
+            REQUIRE(::SSL_key_update(&client.ssl(), SSL_KEY_UPDATE_REQUESTED) == 1);
+            client.send(encoded({CommandType::write, 0, 5000, 0, 9}, i));
+            REQUIRE(client.take(16).has_value());
+            client.send(encoded({CommandType::read, 0, 5000}, i));
+            const auto answer = client.take(16 + 5000);
+            REQUIRE(answer.has_value());
+            CHECK(Bytes(answer->begin() + 16, answer->end()) ==
+                  payload_of({.length = 5000, .seed = 9}));
+        }
+        client.close();
+        rig.check_clean();
     }
-    client.close();
-    rig.check_clean();
 }
 
 TEST_CASE("tls: a key seals so many records and no more") {
