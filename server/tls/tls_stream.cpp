@@ -69,6 +69,16 @@ BIO& make_bio(TlsStream& stream) {
     return *bio;
 }
 
+// In TLS 1.3 either side may change its keys at any time, and GnuTLS does so after 2^24 records;
+// OpenSSL cannot give the kernel others. So there the kernel does not receive.
+long keep_receiving(BIO* bio, int operation, const char*, std::size_t, int command, long sending,
+                    int returned, std::size_t*) {
+    constexpr int give_to_kernel = 72;  // BIO_CTRL_SET_KTLS, which no header has
+    const bool refused = operation == BIO_CB_CTRL && command == give_to_kernel && sending == 0;
+    const auto* const ssl = reinterpret_cast<const SSL*>(::BIO_get_callback_arg(bio));
+    return refused && ::SSL_version(ssl) == TLS1_3_VERSION ? 0 : returned;
+}
+
 // --- names
 
 void add_name(std::vector<std::string>& names, const ASN1_STRING* text) {
@@ -119,6 +129,9 @@ TlsStream::TlsStream(std::shared_ptr<const TlsContext> context, int fd,
         ::ERR_clear_error();
         throw std::bad_alloc();
     }
+    BIO* const socket = ::SSL_get_rbio(ssl_.get());
+    ::BIO_set_callback_arg(socket, reinterpret_cast<char*>(ssl_.get()));
+    ::BIO_set_callback_ex(socket, keep_receiving);
 }
 
 TlsStream::~TlsStream() {
@@ -161,6 +174,7 @@ Transport::Result TlsStream::shake_hands() {
 
 // For each direction either the kernel has the keys now, or records pass through buffers of ours.
 void TlsStream::leave_to_kernel() {
+    ::BIO_set_callback_ex(::SSL_get_rbio(ssl_.get()), nullptr);
     kernel_sends_ = BIO_get_ktls_send(::SSL_get_wbio(ssl_.get()));
     kernel_receives_ = BIO_get_ktls_recv(::SSL_get_rbio(ssl_.get()));
     if (!kernel_receives_) ::SSL_set0_rbio(ssl_.get(), &make_bio(*this));

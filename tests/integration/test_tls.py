@@ -100,10 +100,9 @@ class Clients(Tls):
         for name, uri, environment in self.all_ways(one):
             with self.subTest(name):
                 self.assertIn('with TLS', self.command('nbdinfo', uri, environment=environment))
-        log = one.log()
         for told in ('TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'TLS 1.3, TLS_AES_128_GCM_SHA256',
                      "certificate 'node-1', 'node-1.example'; export", "user 'alice'; export"):
-            self.assertIn(told, log)
+            server.wait_until(lambda: told in one.log(), what=told)  # pylint: disable=cell-var-from-loop
 
     def test_nbdcopy(self):
         for number, version in enumerate(('1.2', '1.3')):
@@ -187,7 +186,8 @@ class Clients(Tls):
                               f'{self.certificates}/client-cert.pem', '-keyfile', f'{self.certificates}/client-key.pem',
                               '-cacertfile', f'{self.certificates}/ca-cert.pem', '-tlshostname', 'localhost')
         self.assertIn('vram', listed.split())
-        self.assertIn("certificate 'node-1', 'node-1.example'; listed the exports", one.log())
+        told = "certificate 'node-1', 'node-1.example'; listed the exports"
+        server.wait_until(lambda: told in one.log(), what=told)
 
     def test_run(self):
         output = self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', '--tls-psk', self.keys, '--run',
@@ -200,7 +200,7 @@ class Refused(Tls):
     def test_plain(self):
         one = self.serve_tls()
         self.command('nbdinfo', f'nbd://127.0.0.1:{one.port}/', status=1)
-        self.assertIn('only in TLS: STARTTLS comes first', one.log())
+        server.wait_until(lambda: 'only in TLS: STARTTLS comes first' in one.log(), what='the refusal in the log')
 
     def test_strangers(self):
         one = self.serve_tls()
