@@ -77,7 +77,7 @@ class Ends {
 
 std::string shake_hands(TlsClient& client) {
     if (!client.ask_for_tls()) return "STARTTLS was refused";
-    const std::string words = client.shake_hands();
+    std::string words = client.shake_hands();
     if (!words.empty()) return words;
     // In TLS 1.3 a client is content before the server has seen its certificate.
     Bytes list;
