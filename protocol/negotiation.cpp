@@ -85,10 +85,12 @@ std::vector<std::byte> Negotiation::greeting() const {
 
 Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_t& used) {
     used = 0;
+    const bool granted = next_ == Next::start_tls;
     while (next_ == Next::receive && used < bytes.size()) used += take(bytes.subspan(used));
     if (next_ == Next::start_tls && used < bytes.size()) {
-        output_.clear();
         close("bytes in the clear behind STARTTLS");
+    } else if (next_ == Next::start_tls && !granted) {
+        OptionReplies(output_, option_).ack();
     }
     return next_;
 }
@@ -278,8 +280,7 @@ void Negotiation::on_list() {
 void Negotiation::on_starttls() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "STARTTLS takes no data");
     if (inside_tls_) return refuse(OptionReply::err_invalid, "TLS is on already");
-    OptionReplies(output_, option_).ack();
-    next_ = Next::start_tls;
+    next_ = Next::start_tls;  // feed() sends the ACK, if nothing is behind it
 }
 
 // TLS_REQD is for INFO and GO alone ("SELECTIVETLS mode"); to others such an export is none.

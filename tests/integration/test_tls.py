@@ -178,6 +178,18 @@ class Clients(Tls):
                 self.command('qemu-img', 'compare', '--object', credentials, '--image-opts',
                              f'driver=raw,file.driver=file,file.filename={self.image}', target)
 
+    def test_nbdkit(self):
+        """Its nbd plugin is a client, and passes on in the clear."""
+        server.need('nbdkit')
+        one = self.serve_tls()
+        for number, options in enumerate((('tls-username=bob', f'tls-psk={self.keys}'),
+                                          (f'tls-certificates={self.certificates}', 'tls-verify=true'))):
+            with self.subTest(options):
+                back = f'{self.files}/nbdkit-{number}'
+                self.command('nbdkit', '-U', '-', 'nbd', 'hostname=localhost', f'port={one.port}', 'tls=require', *options,
+                             '--run', f'nbdcopy {self.image} "$uri" && nbdcopy "$uri" {back}')
+                self.assertTrue(server.same_file(self.image, back))
+
     def test_nbd_client(self):
         """It attaches only where the kernel has nbd; to list takes the same negotiation and handshake."""
         server.need('nbd-client')

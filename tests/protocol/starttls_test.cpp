@@ -231,7 +231,7 @@ TEST_CASE("bytes already buffered in the clear behind STARTTLS are a violation")
     for (const Bytes& behind : {option(opt::list), text_bytes("x"), hex("16030100")}) {
         Talk talk(TlsMode::optional);
         CHECK(talk.say(joined({option(opt::starttls), behind})) == Next::close);
-        CHECK(talk.output.empty());  // the grant is taken back
+        CHECK(talk.output.empty());  // it is not granted
         CHECK(talk.negotiation.reason() == "bytes in the clear behind STARTTLS");
     }
     Talk talk(TlsMode::optional);
