@@ -216,6 +216,25 @@ ServeCommand read_serve(const GivenFlags& flags) {
     return out;
 }
 
+std::optional<Question> read_question(const GivenFlags& flags) {
+    const auto* who = flags.text("--who");
+    if (who == nullptr) {
+        for (std::string_view name : {"--tls-name", "--psk-user"}) {
+            if (!flags.given(name)) continue;
+            throw Usage{
+                fmt::format("{} needs to know of which client; add --who, for example "
+                            "--who 10.1.2.3",
+                            name)};
+        }
+        return std::nullopt;
+    }
+    const auto text = [&](std::string_view name) -> std::optional<std::string> {
+        const auto* given = flags.text(name);
+        return given == nullptr ? std::nullopt : std::optional(*given);
+    };
+    return Question{*who, text("--tls-name"), text("--psk-user")};
+}
+
 // The arguments in the order that CLI11 wants, last one first.
 std::vector<std::string> for_parser(const Arguments& line) {
     Arguments out;
@@ -352,7 +371,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {
-            out.check = CheckCommand{only_argument(command, words)};
+            out.check =
+                CheckCommand{only_argument(command, words), read_question(flags.at(command.name))};
         } else {
             return finish(0, completion_script(shell_of(command, words)));
         }

@@ -30,8 +30,15 @@ struct ServeCommand {
 struct DevicesCommand {
     bool calibrate = false;
 };
+// --who, and what that client shows in TLS: as it was given.
+struct Question {
+    std::string who;
+    std::optional<std::string> tls_name = {};  // --tls-name
+    std::optional<std::string> psk_user = {};  // --psk-user
+};
 struct CheckCommand {
     std::string file;
+    std::optional<Question> question = {};
 };
 
 // Exactly one of the commands is set, or `exit_code` is: then `message`, newline included, has been

@@ -89,7 +89,7 @@ FlagGroup export_flags() {
           .example = "/etc/gpunbd.yaml",
           .brief = "Take exports and listeners from a YAML file",
           .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
-                  "--run.",
+                  "--insecure and --run.",
           .called = "--file --yaml --conf --configuration",
           .with_file = true}}};
 }
@@ -120,6 +120,13 @@ FlagGroup listener_flags() {
               .called = "--socket --sock --unix-socket",
               .key = "listeners.unix[].path",
               .repeats = true},
+             {.name = "--insecure",
+              .brief = "Listen where other machines can reach it, unprotected",
+              .more = ": without TLS and without lists of who may open what, whoever reaches the "
+                      "address may read and change everything.",
+              .called = "--allow-insecure --unsafe --no-tls",
+              .key = "insecure",
+              .with_file = true},
              {.name = "--run",
               .takes = "COMMAND",
               .example = "'nbdinfo \"$uri\"'",
@@ -282,17 +289,38 @@ See also: gpunbd(8)
          .takes = file_argument,
          .example = "/etc/gpunbd.yaml",
          .brief = "Validate a configuration file and print the effective one",
-         .usage = "Usage: gpunbd check FILE\n",
+         .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME] [--psk-user USER]]\n",
          .about = R"(Prints the effective configuration, defaults filled in, as YAML to standard
 output; or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to
 standard error. It also tries what serving will need: owners, devices, sizes;
 and says what it could not try. Serves nothing.
+
+With --who it answers another question: which exports that client may open, by
+which rule, and in which line of the file that stands.
 )",
-         .groups = {{"Flags", {help}}},
-         .examples = "  gpunbd check /etc/gpunbd.yaml\n",
+         .groups = {{"Flags",
+                     {{.name = "--who",
+                       .takes = "CLIENT",
+                       .example = "10.1.2.3",
+                       .brief = "Tell what a client may open, and why",
+                       .more = ": 10.1.2.3, ::1, unix:uid=1000,gid=100 or vsock:3."},
+                      {.name = "--tls-name",
+                       .takes = "NAME",
+                       .example = "client.example.com",
+                       .brief = "With --who: a name of its certificate",
+                       .more = ", verified in TLS."},
+                      {.name = "--psk-user",
+                       .takes = "USER",
+                       .example = "alice",
+                       .brief = "With --who: whose shared key it uses in TLS",
+                       .more = "."},
+                      help}}},
+         .examples = R"(  gpunbd check /etc/gpunbd.yaml
+  gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
+)",
          .ending = R"(Exit codes: 0 the file is good, and serving would work as far as could be
-tried; 1 it is good, but something that serving needs is missing; 2 it is not
-good, or wrong usage.
+tried; 1 it is good, but something that serving needs is missing, or there is
+no such client; 2 it is not good, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"},
         {.name = "completion",

@@ -26,6 +26,7 @@ inline constexpr std::uint64_t max_export_size = std::uint64_t{1} << 62;  // off
 inline constexpr std::size_t max_text = 4096;      // bytes: NBD's string limit
 inline constexpr std::size_t max_unix_path = 107;  // bytes: sun_path less its NUL
 inline constexpr std::size_t max_exports = 4096;
+inline constexpr std::size_t max_access_rules = 1024;        // of an export
 inline constexpr std::size_t max_listeners = 64;             // of each kind
 inline constexpr std::size_t max_devices = 64;               // of an export, or listed
 inline constexpr std::uint64_t max_request_size = 32 * MiB;  // payload of one request
@@ -54,6 +55,11 @@ Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);
 Checked<std::string> description(std::string_view text);
+Checked<Network> network(std::string_view text);  // "10.0.0.0/8", or one address
+Checked<Account> user(std::string_view text);     // by name or number, and likewise
+Checked<Account> group(std::string_view text);
+Checked<std::string> tls_name(std::string_view text);
+Checked<std::string> psk_user(std::string_view text);
 
 using Words = std::vector<std::string_view>;
 std::string either(const Words& words);  // "a, b or c"

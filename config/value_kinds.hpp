@@ -109,6 +109,18 @@ inline Kind<std::string> device_id() {
     return value;
 }
 
+inline Kind<Network> network() {
+    return {.check = rules::network,
+            .text = [](const Network& value) { return yaml_quoted(value.text()); },
+            .type = "Text"};
+}
+
+inline Kind<Account> account(rules::Checked<Account> (*check)(std::string_view)) {
+    return {.check = check,
+            .text = [](const Account& value) { return yaml_quoted(value.name); },
+            .type = "Name or number"};
+}
+
 inline Kind<Size> export_size() {
     return {.check = rules::export_size, .text = format_size, .type = "Size"};
 }

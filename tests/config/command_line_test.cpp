@@ -182,6 +182,15 @@ TEST_CASE("serve with a file") {
     CHECK(loaded.options == before);
 }
 
+TEST_CASE("insecure: by flag alone, and beside a file") {
+    CHECK_FALSE(parse({"serve"}).serve->options.insecure);
+    CHECK(parse({"serve", "-b", "0.0.0.0", "--insecure"}).serve->options.insecure);
+    const ServeCommand command = *parse({"serve", "--config", "f", "--insecure"}).serve;
+    Options loaded;
+    command.overrides.apply_to(loaded);
+    CHECK(loaded.insecure);
+}
+
 TEST_CASE("devices and check") {
     const CommandLine plain = parse({"devices"});
     REQUIRE(plain.devices.has_value());
@@ -190,6 +199,13 @@ TEST_CASE("devices and check") {
     CHECK(parse({"check", "a.yaml"}).check->file == "a.yaml");
     CHECK(parse({"check", "serve"}).check->file == "serve");
     CHECK(parse({"check", "--", "-a"}).check->file == "-a");
+    CHECK_FALSE(parse({"check", "a.yaml"}).check->question.has_value());
+    const auto question =
+        parse({"check", "f", "--who", "10.1.2.3", "--tls-name", "a", "--psk-user", "b"}).check;
+    CHECK(question->file == "f");
+    CHECK(question->question->who == "10.1.2.3");
+    CHECK(question->question->tls_name == "a");
+    CHECK(question->question->psk_user == "b");
 }
 
 TEST_CASE("help and version go to standard output") {
@@ -478,6 +494,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd check: FILE is missing; write for example gpunbd check /etc/gpunbd.yaml"},
         {{"check", ""},
          "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
+        {{"check", "a", "--tls-name", "b"},
+         "gpunbd check: --tls-name needs to know of which client; add --who, for example --who "
+         "10.1.2.3"},
         {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
     };
     for (const Row& row : rows) {

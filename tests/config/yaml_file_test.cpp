@@ -161,21 +161,25 @@ TEST_CASE("keys") {
         {"near none", "exports: [{}]\nlog: {colour: red}\n",
          "f:2:7: log.colour: unknown key; known here are level, format\n"},
         {"merge", "x: &x {name: a}\nexports: [{<<: *x}]\n",
-         "f:1:1: x: unknown key; known here are listeners, devices, exports, pipeline, threads, "
+         "f:1:1: x: unknown key; known here are listeners, insecure, devices, exports, pipeline, "
+         "threads, "
          "limits, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, read_only\n"},
+         "layout, stripe_size, provision, page_size, read_only, "
+         "access, max_connections, max_connections_per_peer, rates, rates_per_peer\n"},
         {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
          "f:3:1: threads: is given twice, first in line 2; keep one\n"},
         {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
          "f:4:5: exports[0].size: is given twice, first in line 2; keep one\n"},
         {"not text", "exports: [{}]\n[a]: 1\n",
-         "f:2:1: expected a key, found a list; known here are listeners, devices, exports, "
+         "f:2:1: expected a key, found a list; known here are listeners, insecure, devices, "
+         "exports, "
          "pipeline, threads, limits, log, trace\n"},
         {"null", "exports: [{}]\nlog: {~: 1}\n",
          "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
-         "f:2:1: a\\x1b: unknown key; known here are listeners, devices, exports, pipeline, "
+         "f:2:1: a\\x1b: unknown key; known here are listeners, insecure, devices, exports, "
+         "pipeline, "
          "threads, limits, log, trace\n"},
         {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
          "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
@@ -186,10 +190,12 @@ TEST_CASE("keys") {
 TEST_CASE("types") {
     const WrongFile rows[] = {
         {"root", "- a\n",
-         "f:1:1: expected a mapping, found a list; its keys are listeners, devices, exports, "
+         "f:1:1: expected a mapping, found a list; its keys are listeners, insecure, devices, "
+         "exports, "
          "pipeline, threads, limits, log, trace\n"},
         {"root text", "gpunbd\n",
-         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, devices, "
+         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, insecure, "
+         "devices, "
          "exports, pipeline, threads, limits, log, trace\n"},
         {"no exports", "threads: 1\n",
          "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
@@ -216,7 +222,8 @@ TEST_CASE("types") {
          "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
-         "size, devices, layout, stripe_size, provision, page_size, read_only\n"},
+         "size, devices, layout, stripe_size, provision, page_size, read_only, "
+         "access, max_connections, max_connections_per_peer, rates, rates_per_peer\n"},
         {"list for text", "exports:\n  - name: [a]\n",
          "f:2:11: exports[0].name: expected a single value, found a list; write it without "
          "brackets or '- '\n"},
