@@ -37,6 +37,11 @@ class ExportDirectory {
     virtual ~ExportDirectory() = default;
     virtual std::vector<ExportInfo> list() const = 0;
     virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
+    // Whoever has found one goes on to transmission with it. Empty: it may; else why not, in a line
+    // for the client.
+    virtual std::string enter(std::string_view) const { return {}; }
+    // Why one cannot be found, for the log alone: "asked for export 'x', ...".
+    virtual std::string why_not(std::string_view) const { return "which is not offered"; }
 };
 
 }  // namespace gpunbd::protocol

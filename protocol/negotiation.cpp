@@ -97,8 +97,8 @@ Asked Negotiation::asked() const {
     Asked asked{.export_name = asked_, .refusal = refusal_};
     const std::string name = asked_ ? in_words(*asked_) : "an export";
     if (refusal_ == unknown_export) {
-        asked.words = "asked for " + name +
-                      ", which is not offered; offered: " + some_names(directory_->list());
+        asked.words = "asked for " + name + ", " + directory_->why_not(*asked_) +
+                      "; offered: " + some_names(directory_->list());
     } else if (!refusal_.empty()) {
         asked.words = "asked for " + name + ", refused: " + refusal_;
     } else if (asked_) {
@@ -220,9 +220,9 @@ void Negotiation::on_option() {
 
 void Negotiation::on_export_name() {
     // It knows no answer but a good one.
-    const auto fail = [this](const char* why) {
+    const auto fail = [this](const std::string& why) {
         refusal_ = why;
-        close(std::string("EXPORT_NAME: ") + why);
+        close("EXPORT_NAME: " + why);
     };
     if (shut_down_) return fail(shutting_down);
     if (negotiated_.headers == Headers::extended)
@@ -231,6 +231,7 @@ void Negotiation::on_export_name() {
     if (!name) return fail("not a valid name");
     const auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
+    if (const std::string full = directory_->enter(*name); !full.empty()) return fail(full);
 
     append_be(output_, info->size);
     append_be(output_, info->transmission_flags(negotiated_.headers));
@@ -253,6 +254,11 @@ void Negotiation::on_info(bool go) {
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
     const auto info = directory_->find(request->export_name);
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
+    if (go) {
+        // Not ERR_UNKNOWN: it may open the export, and later it will.
+        const std::string full = directory_->enter(request->export_name);
+        if (!full.empty()) return refuse(OptionReply::err_policy, full);
+    }
 
     OptionReplies replies(output_, option_);
     replies.info_export(*info, negotiated_.headers);

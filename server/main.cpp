@@ -5,10 +5,14 @@
 
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "config/command_line.hpp"
 #include "config/yaml_file.hpp"
+#include "server/access/question.hpp"
 #include "server/exports/device_list.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
@@ -55,11 +59,24 @@ int serve(const config::ServeCommand& command, pid_t parent) {
     }
 }
 
+int answer(const config::Question& question, const config::Options& options) {
+    std::vector<std::string> lines;
+    try {
+        lines = server::what_it_may_open(options, server::client_in_question(question));
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd check: {}\n", error.what());
+        return exit_failure;
+    }
+    for (const std::string& line : lines) fmt::print("{}\n", line);
+    return 0;
+}
+
 int check(const config::CheckCommand& command) {
     const auto options = load(command.file);
     if (!options) return exit_usage;
     // What a library logs must not come between the lines of the configuration.
     const server::Log log({.level = "error"});
+    if (command.question) return answer(*command.question, *options);
     fmt::print("{}", config::to_yaml(*options));
     bool would_serve = true;
     for (const server::Finding& finding : server::try_out(*options)) {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <utility>
 
 namespace gpunbd::server {
@@ -25,6 +26,22 @@ std::string Peer::text() const {
     }
     return "unknown";
 }
+
+namespace {
+
+// Empty where the system does not tell.
+std::vector<gid_t> groups_of(int fd) {
+    std::vector<gid_t> groups(32);
+    for (;;) {
+        auto length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+        const int done = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length);
+        if (done != 0 && errno != ERANGE) return {};
+        groups.resize(length / sizeof(gid_t));
+        if (done == 0) return groups;
+    }
+}
+
+}  // namespace
 
 Peer peer_of(int fd, std::string listener) {
     Peer peer;
@@ -59,6 +76,7 @@ Peer peer_of(int fd, std::string listener) {
         peer.pid = credentials.pid;
         peer.uid = credentials.uid;
         peer.gid = credentials.gid;
+        peer.groups = groups_of(fd);
     }
     return peer;
 }

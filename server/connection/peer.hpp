@@ -29,6 +29,7 @@ struct Peer {
     pid_t pid = 0;
     uid_t uid = 0;
     gid_t gid = 0;
+    std::vector<gid_t> groups = {};  // supplementary ones
     // Kind::vsock, with the port
     std::uint32_t cid = 0;
     // Once the connection is in TLS, also without a certificate or a key

@@ -37,6 +37,7 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
       connection_(
           std::make_shared<Connection>(worker, std::move(socket), peer_.text(), limits.in_flight)),
       exports_(exports),
+      offered_(exports, peer_),
       limits_(limits),
       slot_(std::move(slot)),
       deadline_(worker.io),
@@ -68,6 +69,7 @@ Task<> Session::live() {
     }
     connection_->close(reason_.empty() ? connection_->reason() : reason_);
     while (connection_->has_operations()) co_await connection_->resumed();
+    place_.reset();
     deadline_.cancel();
     idle_timer_.cancel();
     report_end(failed);
@@ -118,7 +120,8 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
             const auto self = weak.lock();
             if (!self || error) return;
             const std::uint64_t now = self->connection_->counts().requests;
-            if (now != requests || self->connection_->has_operations()) {
+            if (now != requests || self->connection_->has_operations() ||
+                self->connection_->holds_request_back()) {
                 self->look_whether_idle(0, now);
             } else if (looks + 1 < looks_per_idle_limit) {
                 self->look_whether_idle(looks + 1, now);
@@ -132,7 +135,7 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
 
 Task<bool> Session::negotiate() {
     set_deadline(limits_.handshake, "the handshake took too long");
-    negotiation_.emplace(exports_);
+    negotiation_.emplace(offered_);
     if (!co_await send_all(negotiation_->greeting())) co_return false;
     Transport& transport = connection_->transport();
     std::array<std::byte, 4096> buffer;
@@ -162,15 +165,18 @@ Task<bool> Session::negotiate() {
         const protocol::NegotiatedOptions negotiated = negotiation_->negotiated();
         negotiation_.reset();
         export_name_ = negotiated.export_info.name;
-        auto served = exports_.open(export_name_);
-        if (!served || served->info.size != negotiated.export_info.size) {
+        place_ = offered_.take_place();
+        OfferedExports::Opened opened = offered_.open(export_name_);
+        if (!opened.exported || opened.info.size != negotiated.export_info.size ||
+            opened.info.read_only != negotiated.export_info.read_only) {
             reason_ = "the export went away during the handshake";
             co_return false;
         }
         if (connection_->closed()) co_return false;
         deadline_.cancel();
-        connection_->serve(negotiated, std::move(served),
+        connection_->serve(negotiated, std::move(opened.exported),
                            std::span(buffer).first(got.bytes).subspan(used));
+        connection_->limit_rates(place_->rates());
         if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
         if (draining_) connection_->drain();  // told while the last option was being answered
         ClientLine(spdlog::level::debug)
@@ -225,6 +231,35 @@ Task<> Session::serve() {
         }
         connection.begin_turn();
     }
+}
+
+void Session::look_at_access() noexcept {
+    if (negotiation_ || connection_->closed()) return;
+    try {
+        if (std::string why = why_not_stay(); !why.empty()) {
+            connection_->close(std::move(why));
+        } else if (place_) {
+            connection_->limit_rates(place_->rates());
+        }
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
+    }
+}
+
+std::string Session::why_not_stay() const {
+    const auto now = exports_.open(export_name_);
+    if (!now || now->info.name != export_name_) return {};  // removed: who is there may finish
+    const Verdict verdict = now->access.decide(Applicant(peer_));
+    const bool writes = !connection_->export_info().read_only;
+    if (verdict.access == Access::denied) {
+        return fmt::format("by the new configuration it may not open the export any more: {}",
+                           now->access.why(verdict));
+    }
+    if (verdict.access == Access::read_only && writes) {
+        return fmt::format("by the new configuration it may only read: {}",
+                           now->access.why(verdict));
+    }
+    return {};
 }
 
 // --- draining and closed

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "protocol/negotiation.hpp"
+#include "server/access/offered_exports.hpp"
 #include "server/connection/connection.hpp"
 #include "server/connection/connection_slots.hpp"
 #include "server/connection/peer.hpp"
@@ -39,6 +40,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void drain() noexcept;
     // Closes now. Operations finish as soon as their copies have ended.
     void cut(const char* reason) noexcept;
+    // The configuration has been read again: other rates hold, and who may not stay goes at once.
+    void look_at_access() noexcept;
 
     // For who looks after memory that is lent.
     Connection& connection() { return *connection_; }
@@ -54,6 +57,8 @@ class Session : public std::enable_shared_from_this<Session> {
     Task<> settle();
     // The one line in the log of a connection.
     void report_end(bool failed);
+    // Empty: it may.
+    std::string why_not_stay() const;
     void set_deadline(std::chrono::seconds after, const char* reason);
     void look_whether_idle(std::uint32_t looks, std::uint64_t requests);
 
@@ -61,11 +66,13 @@ class Session : public std::enable_shared_from_this<Session> {
     const Peer peer_;
     const std::shared_ptr<Connection> connection_;
     const ExportRegistry& exports_;
+    OfferedExports offered_;
     const SessionLimits limits_;
     const std::shared_ptr<Slot> slot_;                  // null: places are not counted
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
     std::string export_name_;
-    std::string reason_;  // why the negotiation failed
+    std::unique_ptr<ExportUse::Place> place_;  // among the export's connections
+    std::string reason_;                       // why the negotiation failed
     bool draining_ = false;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer idle_timer_;

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -64,6 +65,11 @@ Transport::Result Transport::send(std::span<iovec> from) {
     return attempt(Wait::writable, [&] {
         return ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     });
+}
+
+bool Transport::hung_up() noexcept {
+    pollfd peer{.fd = socket_.native_handle(), .events = 0, .revents = 0};
+    return ::poll(&peer, 1, 0) > 0;
 }
 
 void Transport::stop_receiving() noexcept {

@@ -32,6 +32,10 @@ class Transport {
     // that were taken off a socket as a whole would be such.
     bool pending() const { return false; }
 
+    // Nobody is there any more, neither to send nor to take answers; what was sent may not have
+    // been received yet. TCP may not know it.
+    bool hung_up() noexcept;
+
     // Completes when the socket is so, or with an error once it is closed.
     template <typename Handler>
     auto wait(Wait wait, Handler&& handler) {

@@ -89,6 +89,11 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             continue;
         }
         if (kept != current.end()) next->earlier = held_of(*kept);
+        next->access = AccessList(wanted.access);
+        const auto predecessor = std::find_if(current.begin(), current.end(), [&](const auto& old) {
+            return old->info.name == wanted.name;
+        });
+        if (predecessor != current.end()) next->use = (*predecessor)->use;
         next->info = {.name = wanted.name,
                       .description = wanted.description,
                       .size = next->volume->size(),

@@ -1,6 +1,7 @@
 #include "server/listening/listener.hpp"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -67,6 +68,26 @@ Listener::~Listener() { stop(); }
 
 std::optional<std::string> Listener::uri(const std::string& export_name) {
     return listener_uri(socket_.native_handle(), export_name);
+}
+
+std::optional<std::string> Listener::public_address() {
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    const int fd = socket_.native_handle();
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return where_;
+    config::IpAddress address;
+    if (bound.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(bound);
+        std::memcpy(address.bytes.data(), &in.sin_addr, sizeof in.sin_addr);
+    } else if (bound.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bound);
+        address.v6 = true;
+        std::memcpy(address.bytes.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
+    } else {
+        return std::nullopt;
+    }
+    if (address.loopback()) return std::nullopt;
+    return where_;
 }
 
 void Listener::start(OnAccept on_accept) {

@@ -38,6 +38,8 @@ class Listener {
     void stop() noexcept;
     // How a client on this machine asks for the export; none where NBD URIs have no form for it.
     std::optional<std::string> uri(const std::string& export_name);
+    // Where it listens, if other machines can reach that: a TCP address that is not loopback.
+    std::optional<std::string> public_address();
 
  private:
     Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);

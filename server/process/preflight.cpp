@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "config/size.hpp"
+#include "server/access/exposure.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "server/listening/create_error.hpp"
 #include "server/listening/file_owner.hpp"
@@ -19,8 +20,18 @@ namespace {
 class Preflight {
  public:
     void run(const config::Options& options) {
+        const auto open = open_to_all(options);
         for (std::size_t i = 0; i != options.tcp.size(); ++i) {
-            try_tcp(fmt::format("listeners.tcp[{}]", i), options.tcp[i]);
+            const std::string key = fmt::format("listeners.tcp[{}]", i);
+            try_tcp(key, options.tcp[i]);
+            const auto address = config::parse_ip(options.tcp[i].address);
+            if (!open || (address && address->loopback())) continue;
+            const std::string where = name_of(options.tcp[i]);
+            if (options.insecure) {
+                note(key, insecure_text(where, *open));
+            } else {
+                fail(key, exposure_text(where, *open));
+            }
         }
         for (std::size_t i = 0; i != options.unix_sockets.size(); ++i) {
             try_unix(fmt::format("listeners.unix[{}]", i), options.unix_sockets[i]);

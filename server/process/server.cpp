@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
+#include "server/access/exposure.hpp"
 #include "server/connection/line_limit.hpp"
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
@@ -103,6 +104,9 @@ int Server::run() {
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
+    if (const auto exposed = exposures(options_); !exposed.empty()) {
+        throw std::runtime_error(exposed.front());
+    }
     if (uses_gpus(options_.exports)) {
         // To make what is missing in /dev, NVIDIA's driver runs a set-user-ID program.
         std::string why_none;
@@ -194,6 +198,22 @@ void Server::open_tcp(const config::TcpListener& tcp) {
         if (!tcp.optional || error.kind != AddressError::Kind::absent) throw;
         spdlog::warn("{}: left out", error.what());
     }
+}
+
+std::vector<std::string> Server::exposures(const config::Options& options) const {
+    std::vector<std::string> lines;
+    const auto open = open_to_all(options);
+    if (!open) return lines;
+    for (const auto& listener : listeners_) {
+        const auto where = listener->public_address();
+        if (!where) continue;
+        if (options.insecure) {
+            spdlog::warn("{}", insecure_text(*where, *open));
+        } else {
+            lines.push_back(exposure_text(*where, *open));
+        }
+    }
+    return lines;
 }
 
 void Server::start_workers() {
@@ -306,6 +326,12 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
         return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
+    const std::vector<std::string> exposed = exposures(loaded.options);
+    if (!exposed.empty()) {
+        for (const std::string& line : exposed) spdlog::error("{}", line);
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        return nullptr;
+    }
     reload->options = std::move(loaded.options);
     reload->before = exports_.snapshot();
     return [this, reload](const std::stop_token& stop) {
@@ -324,6 +350,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
         return;
     }
     exports_.replace(std::move(made.exports));
+    for (const auto& worker : workers_) worker->look_at_access();
     options_.exports = reload.options.exports;
     options_.devices = reload.options.devices;
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {

@@ -42,6 +42,9 @@ class Server {
     void start_serving(MadeExports made);
     void open_listeners();
     void open_tcp(const config::TcpListener& tcp);
+    // Where strangers could open exports, by these options and the listeners that there are: a line
+    // for each; a warning where that is wished for.
+    std::vector<std::string> exposures(const config::Options& options) const;
     void start_workers();
     void announce();
     void accepted(int fd, Peer peer);

@@ -111,6 +111,10 @@ void Worker::tell_sessions(Call call) {
     });
 }
 
+void Worker::look_at_access() {
+    tell_sessions([](Session& session) { session.look_at_access(); });
+}
+
 void Worker::drain_sessions() {
     tell_sessions([](Session& session) { session.drain(); });
 }

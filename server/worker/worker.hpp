@@ -35,6 +35,8 @@ class Worker {
                std::shared_ptr<Slot> slot = nullptr);
     // Ends a handshake that this worker serves, for another.
     void evict(std::shared_ptr<Slot> slot);
+    // The configuration has been read again.
+    void look_at_access();
     void drain_sessions();
     void cut_sessions();
     // Connections that live here or are on their way.
