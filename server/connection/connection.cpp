@@ -122,6 +122,7 @@ Connection::Round Connection::round() {
         case Taken::yield:
             return Round::yield;
         case Taken::blocked:
+            if (admission_.holding()) reader_.rest_if_empty();
             admission_.hold_memory(reader_.memory() + send_queue_.memory());
             return Round::blocked;
         case Taken::over:

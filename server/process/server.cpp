@@ -326,7 +326,10 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
         return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
-    const std::vector<std::string> exposed = exposures(loaded.options);
+    // Whether TLS is required was settled at the start: the laxer of the two is what holds.
+    config::Options in_effect = loaded.options;
+    in_effect.tls.mode = std::min(options_.tls.mode, loaded.options.tls.mode);
+    const std::vector<std::string> exposed = exposures(in_effect);
     if (!exposed.empty()) {
         for (const std::string& line : exposed) spdlog::error("{}", line);
         spdlog::error("SIGHUP: the configuration stays as it was");

@@ -14,6 +14,15 @@ namespace {
 
 enum class Ending { disconnect, drain };
 
+// So that most requests of the script have to wait for their turn.
+void hold_back(Rig& rig) {
+    config::ExportOptions options;
+    options.rates.iops = 1000;
+    options.rates.burst = std::chrono::seconds(0);
+    options.rates_per_peer = options.rates;
+    rig.exports.snapshot()->front()->use->apply(options);
+}
+
 // As far as it gets. What is answered has to be right.
 void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
     Client client = rig.connect(variant.handshake());
@@ -31,10 +40,12 @@ void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
 }
 
 // false: nothing has failed any more.
-bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending) {
+bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending,
+            bool with_rates) {
     CAPTURE(number);
     RigOptions options{.devices = variant.devices};
     Rig rig(options);
+    if (with_rates) hold_back(rig);
     Model model(options.size);
     rig.on_worker([] { failing_allocation::take_part(); });
     failing_allocation::arm(number, count);
@@ -58,11 +69,12 @@ bool replay(const Variant& variant, std::int64_t number, std::int64_t count, End
     return failed;
 }
 
-void replay_all(const Variant& variant, std::int64_t count, Ending ending) {
+void replay_all(const Variant& variant, std::int64_t count, Ending ending,
+                bool with_rates = false) {
     CAPTURE(variant.name);
     CAPTURE(count);
     std::int64_t number = 1;
-    while (replay(variant, number, count, ending)) ++number;
+    while (replay(variant, number, count, ending, with_rates)) ++number;
     CHECK(number > 50);  // else they are not counted
 }
 
@@ -72,6 +84,12 @@ TEST_CASE("no memory: each allocation fails once, and the server goes on") {
 
 TEST_CASE("no memory: each allocation fails once, and the server ends its connections") {
     replay_all(variants[0], 1, Ending::drain);
+}
+
+TEST_CASE("no memory: each allocation fails once, and requests that wait for a rate go on") {
+    for (const Ending ending : {Ending::disconnect, Ending::drain}) {
+        replay_all(variants[0], 1, ending, true);
+    }
 }
 
 TEST_CASE("no memory: several fail in a row, and the server goes on") {
