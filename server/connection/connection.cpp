@@ -198,7 +198,7 @@ bool Connection::take(const protocol::Request& request) {
 }
 
 bool Connection::admit(const protocol::Request& request, const protocol::Validated& validated) {
-    if (admission_.keeps(validated)) return false;
+    if (!draining_ && admission_.keeps(validated)) return false;
     act_on(request, validated);
     return true;
 }

@@ -220,8 +220,15 @@ TEST_CASE("rates: a server that stops does not wait for the turn of who waits") 
     Rig rig;
     std::uint64_t cookie = 0;
     Client client = with_a_request_held_back(rig, Transport::unix_, cookie);
+    // Nor do those behind it, of which each has a turn of its own.
+    for (int i = 0; i != 200; ++i) client.send({CommandType::read, 0, 10});
     rig.drain();
     CHECK(client.answer(cookie).error == Error::eshutdown);
+    while (client.unanswered() != 0) {
+        const auto answer = client.next();
+        REQUIRE(answer.has_value());
+        CHECK(answer->error == Error::eshutdown);
+    }
     client.check_end();
     rig.check_clean();
 }
