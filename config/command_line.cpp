@@ -136,6 +136,9 @@ void read_export(const GivenFlags& flags, Options& out) {
     if (const auto misfit = rules::stripe_misfit(out.exports[0], "--layout", "--page-size")) {
         throw Usage{"--stripe-size: " + *misfit};
     }
+    if (const auto misfit = rules::size_misfit(out.exports[0], "--block-size")) {
+        throw Usage{"--size: " + *misfit};
+    }
     read_devices(flags, out);
     const std::string* reserve = flags.text("--reserve");
     if (reserve == nullptr) return;
@@ -150,8 +153,20 @@ void read_export(const GivenFlags& flags, Options& out) {
     }
 }
 
+// [CID:]PORT
+void read_vsock(std::string_view text, Options& out) {
+    out.vsock.emplace_back();
+    const auto set_part = [&](std::string_view key, std::string_view part) {
+        const auto wrong = set_key(key, part, out);
+        if (wrong) throw Usage{fmt::format("--vsock: {}", *wrong)};
+    };
+    const std::size_t colon = text.find(':');
+    if (colon != std::string_view::npos) set_part("listeners.vsock[].cid", text.substr(0, colon));
+    set_part("listeners.vsock[].port", text.substr(colon + 1));  // npos + 1 is 0
+}
+
 void read_listeners(const GivenFlags& flags, Options& out) {
-    for (std::string_view name : {"--port", "--bind", "--unix"}) {
+    for (std::string_view name : {"--port", "--bind", "--unix", "--vsock"}) {
         if (flags.given("--run") && flags.given(name)) {
             throw Usage{
                 fmt::format("--run and {} exclude each other: --run serves on a private "
@@ -170,7 +185,16 @@ void read_listeners(const GivenFlags& flags, Options& out) {
                 fmt::format("--unix {} is given twice; give each path once", in_quotes(path))};
         }
     }
-    if (flags.given("--unix") && !flags.given("--port") && !flags.given("--bind")) return;
+    for (const std::string& text : flags.all("--vsock")) {
+        read_vsock(text, out);
+        if (!seen.insert(fmt::format("{}:{}", out.vsock.back().cid, out.vsock.back().port))
+                 .second) {
+            throw Usage{
+                fmt::format("--vsock {} is given twice; give each port once", in_quotes(text))};
+        }
+    }
+    const bool others = flags.given("--unix") || flags.given("--vsock");
+    if (others && !flags.given("--port") && !flags.given("--bind")) return;
 
     out.tcp = default_listeners(TcpListener{}.port);
     if (const auto* port = flags.text("--port")) {
@@ -213,7 +237,37 @@ ServeCommand read_serve(const GivenFlags& flags) {
         out.overrides.values.emplace_back(flag->key, std::move(text));
     }
     out.overrides.apply_to(out.options);
+    if (flags.given("--tls-verify-clients") && !out.config_file &&
+        out.options.tls.certificates.empty()) {
+        throw Usage{
+            "--tls-verify-clients is about certificates; add --tls-certificates, or leave it out"};
+    }
+    if (out.options.tls.mode != TlsMode::off && !out.config_file &&
+        !out.options.tls.has_credentials()) {
+        throw Usage{
+            "--tls: TLS needs certificates or shared keys; add for example --tls-certificates "
+            "/etc/gpunbd/tls"};
+    }
     return out;
+}
+
+std::optional<Question> read_question(const GivenFlags& flags) {
+    const auto* who = flags.text("--who");
+    if (who == nullptr) {
+        for (std::string_view name : {"--tls-name", "--psk-user"}) {
+            if (!flags.given(name)) continue;
+            throw Usage{
+                fmt::format("{} needs to know of which client; add --who, for example "
+                            "--who 10.1.2.3",
+                            name)};
+        }
+        return std::nullopt;
+    }
+    const auto text = [&](std::string_view name) -> std::optional<std::string> {
+        const auto* given = flags.text(name);
+        return given == nullptr ? std::nullopt : std::optional(*given);
+    };
+    return Question{*who, text("--tls-name"), text("--psk-user")};
 }
 
 // The arguments in the order that CLI11 wants, last one first.
@@ -281,6 +335,42 @@ std::string_view shell_of(const Command& command, const std::vector<std::string>
                             rules::either(command.words), write_for_example(command))};
 }
 
+template <class Rule>
+std::vector<std::string> checked_all(const GivenFlags& flags, std::string_view name, Rule rule) {
+    std::vector<std::string> out;
+    for (const std::string& text : flags.all(name)) {
+        auto checked = rule(text);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+            throw Usage{fmt::format("{}: {}", name, wrong->what)};
+        }
+        if (std::find(out.begin(), out.end(), text) != out.end()) {
+            throw Usage{fmt::format("{} {} is given twice; give each once", name, text)};
+        }
+        out.push_back(text);
+    }
+    return out;
+}
+
+TlsSetupCommand read_tls_setup(const GivenFlags& flags, const std::string& folder) {
+    TlsSetupCommand out{.folder = folder,
+                        .hosts = checked_all(flags, "--host", rules::host_name),
+                        .clients = checked_all(flags, "--client", rules::client_name),
+                        .users = checked_all(flags, "--psk", rules::client_name)};
+    if (out.hosts.empty() && out.clients.empty() && out.users.empty()) {
+        throw Usage{
+            "nothing to make; name the server as clients call it, for example --host "
+            "storage.example.org, or a user of a shared key: --psk alice"};
+    }
+    if (const auto* days = flags.text("--days")) {
+        const auto checked = rules::integer(*days, {1, 3650});
+        if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+            throw Usage{fmt::format("--days: {}", wrong->what)};
+        }
+        out.days = static_cast<int>(std::get<std::uint64_t>(checked));
+    }
+    return out;
+}
+
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
@@ -289,7 +379,17 @@ std::string one_line(std::string text) {
 }  // namespace
 
 void Overrides::apply_to(Options& options) const {
-    for (const auto& [key, text] : values) set_key(key, text, options);
+    bool credentials = false;
+    bool mode = false;
+    for (const auto& [key, text] : values) {
+        set_key(key, text, options);
+        credentials = credentials || key == "tls.certificates" || key == "tls.psk";
+        mode = mode || key == "tls.mode";
+    }
+    // Who shows a certificate wants TLS.
+    if (credentials && !mode && options.tls.mode == TlsMode::off) {
+        options.tls.mode = TlsMode::required;
+    }
     options.pipeline.pinned =
         std::max(options.pipeline.pinned, rules::min_pinned(options.pipeline));
 }
@@ -352,7 +452,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {
-            out.check = CheckCommand{only_argument(command, words)};
+            out.check =
+                CheckCommand{only_argument(command, words), read_question(flags.at(command.name))};
+        } else if (command.name == "tls-setup") {
+            out.tls_setup = read_tls_setup(flags.at(command.name), only_argument(command, words));
         } else {
             return finish(0, completion_script(shell_of(command, words)));
         }

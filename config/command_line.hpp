@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|devices|check|completion`.
+// The command line: `gpunbd serve|devices|check|tls-setup|completion`.
 #pragma once
 
 #include <optional>
@@ -30,8 +30,23 @@ struct ServeCommand {
 struct DevicesCommand {
     bool calibrate = false;
 };
+// --who, and what that client shows in TLS: as it was given.
+struct Question {
+    std::string who;
+    std::optional<std::string> tls_name = {};  // --tls-name
+    std::optional<std::string> psk_user = {};  // --psk-user
+};
 struct CheckCommand {
     std::string file;
+    std::optional<Question> question = {};
+};
+
+struct TlsSetupCommand {
+    std::string folder;
+    std::vector<std::string> hosts;    // --host: names and numeric addresses of one server
+    std::vector<std::string> clients;  // --client: names, each of which can be that of a folder
+    std::vector<std::string> users;    // --psk: likewise
+    int days = 730;                    // --days: certificates of servers and clients are valid
 };
 
 // Exactly one of the commands is set, or `exit_code` is: then `message`, newline included, has been
@@ -41,6 +56,7 @@ struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
+    std::optional<TlsSetupCommand> tls_setup;
     std::optional<int> exit_code;
     std::string message;
 };

@@ -11,7 +11,9 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-bool takes_path(std::string_view takes) { return takes == file_argument || takes == "PATH"; }
+bool takes_path(std::string_view takes) {
+    return takes == file_argument || takes == folder_argument || takes == "PATH";
+}
 
 std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
     std::string out(text);

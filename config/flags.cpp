@@ -84,12 +84,18 @@ FlagGroup export_flags() {
           .more = ".",
           .called = "--ro",
           .key = "exports[].read_only"},
+         {.name = "--block-size",
+          .takes = "SIZE",
+          .example = "4K",
+          .brief = "What every offset and length has to be a multiple of",
+          .called = "--blocksize --block --sector-size --sector --blocksize-minimum",
+          .key = "exports[].block_size.minimum"},
          {.name = "--config",
           .takes = file_argument,
           .example = "/etc/gpunbd.yaml",
           .brief = "Take exports and listeners from a YAML file",
           .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
-                  "--run.",
+                  "--insecure and --run.",
           .called = "--file --yaml --conf --configuration",
           .with_file = true}}};
 }
@@ -120,6 +126,21 @@ FlagGroup listener_flags() {
               .called = "--socket --sock --unix-socket",
               .key = "listeners.unix[].path",
               .repeats = true},
+             {.name = "--vsock",
+              .takes = "PORT",
+              .example = "10809",
+              .brief = "Vsock port to listen on, for virtual machines or their host",
+              .more = ", repeatable. CID:PORT: only as this context id. Without -p and -b: no TCP "
+                      "then.",
+              .called = "--vm --vsock-port --af-vsock",
+              .repeats = true},
+             {.name = "--insecure",
+              .brief = "Listen where other machines can reach it, unprotected",
+              .more = ": without TLS and without lists of who may open what, whoever reaches the "
+                      "address may read and change everything.",
+              .called = "--allow-insecure --unsafe --no-tls",
+              .key = "insecure",
+              .with_file = true},
              {.name = "--run",
               .takes = "COMMAND",
               .example = "'nbdinfo \"$uri\"'",
@@ -127,6 +148,44 @@ FlagGroup listener_flags() {
               .more = ": serve on a private Unix socket only, run COMMAND in a shell with $uri and "
                       "$unixsocket set, and exit with its status.",
               .called = "--exec --command",
+              .with_file = true}}};
+}
+
+FlagGroup tls_flags() {
+    return {"TLS",
+            {{.name = "--tls",
+              .takes = "MODE",
+              .example = "required",
+              .brief = "Whether clients may, or must, use TLS",
+              .more = ": off, optional or required; default: required with one of the two below, "
+                      "else off.",
+              .called = "--ssl --starttls --tls-mode",
+              .key = "tls.mode",
+              .with_file = true},
+             {.name = "--tls-certificates",
+              .takes = "DIR",
+              .example = "/etc/gpunbd/tls",
+              .brief = "Folder of server-cert.pem, server-key.pem and ca-cert.pem",
+              .more = ".",
+              .called = "--tls-creds --cert --certificate --certfile --certs --tls-cert --key",
+              .key = "tls.certificates",
+              .with_file = true},
+             {.name = "--tls-verify-clients",
+              .takes = "BOOLEAN",
+              .example = "false",
+              .brief = "Must clients have a certificate of ca-cert.pem?",
+              .more = " true or false; default true.",
+              .words = {"true", "false"},
+              .called = "--tls-verify-peer --tls-verify --verify-peer --verify",
+              .key = "tls.verify_clients",
+              .with_file = true},
+             {.name = "--tls-psk",
+              .takes = file_argument,
+              .example = "/etc/gpunbd/keys.psk",
+              .brief = "Keys shared with clients",
+              .more = ", a line user:hexkey for each.",
+              .called = "--psk --keys",
+              .key = "tls.psk",
               .with_file = true}}};
 }
 
@@ -234,7 +293,7 @@ const std::vector<Command>& commands() {
          .brief = "Serve exports to NBD clients",
          .usage = R"(Usage: gpunbd serve [FLAGS]
        gpunbd serve --config FILE [--run COMMAND]
-                    [process, data path and log flags]
+                    [TLS, process, data path and log flags]
 )",
          .about = R"(Without --config there is one export, which the flags describe. With no flags
 at all it is the first GPU's free memory less a reserve or, without a GPU,
@@ -243,6 +302,7 @@ too), or plain bytes.
 )",
          .groups = {described(export_flags()),
                     described(listener_flags()),
+                    described(tls_flags()),
                     process_flags(),
                     described(data_path_flags()),
                     described(log_flags()),
@@ -282,18 +342,91 @@ See also: gpunbd(8)
          .takes = file_argument,
          .example = "/etc/gpunbd.yaml",
          .brief = "Validate a configuration file and print the effective one",
-         .usage = "Usage: gpunbd check FILE\n",
+         .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME] [--psk-user USER]]\n",
          .about = R"(Prints the effective configuration, defaults filled in, as YAML to standard
 output; or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to
 standard error. It also tries what serving will need: owners, devices, sizes;
 and says what it could not try. Serves nothing.
+
+With --who it answers another question: which exports that client may open, by
+which rule, and in which line of the file that stands.
 )",
-         .groups = {{"Flags", {help}}},
-         .examples = "  gpunbd check /etc/gpunbd.yaml\n",
+         .groups = {{"Flags",
+                     {{.name = "--who",
+                       .takes = "CLIENT",
+                       .example = "10.1.2.3",
+                       .brief = "Tell what a client may open, and why",
+                       .more = ": 10.1.2.3, ::1, unix:uid=1000,gid=100 or vsock:3."},
+                      {.name = "--tls-name",
+                       .takes = "NAME",
+                       .example = "client.example.com",
+                       .brief = "With --who: a name of its certificate",
+                       .more = ", verified in TLS."},
+                      {.name = "--psk-user",
+                       .takes = "USER",
+                       .example = "alice",
+                       .brief = "With --who: whose shared key it uses in TLS",
+                       .more = "."},
+                      help}}},
+         .examples = R"(  gpunbd check /etc/gpunbd.yaml
+  gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
+)",
          .ending = R"(Exit codes: 0 the file is good, and serving would work as far as could be
-tried; 1 it is good, but something that serving needs is missing; 2 it is not
-good, or wrong usage.
+tried; 1 it is good, but something that serving needs is missing, or there is
+no such client; 2 it is not good, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
+)"},
+        {.name = "tls-setup",
+         .called = "tls certificates certs setup-tls mkcert keygen ca",
+         .takes = folder_argument,
+         .example = "/etc/gpunbd/tls --host storage.example.org",
+         .brief = "Make certificates or shared keys for TLS",
+         .usage = R"(Usage: gpunbd tls-setup DIR --host NAME... [--client NAME...] [--days N]
+       gpunbd tls-setup DIR --client NAME...
+       gpunbd tls-setup DIR --psk USER...
+)",
+         .about =
+             R"(Makes in DIR what servers and clients look for: an authority, the certificate of
+the server, and for each client or user a folder to be copied there; and prints
+how to use them. Run again, it adds clients and users. It never replaces a file
+but keys.psk, which it extends; and makes all that was asked for, or nothing.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--host",
+                       .takes = "NAME",
+                       .example = "storage.example.org",
+                       .brief = "What clients call the server",
+                       .more = ": a DNS name or a numeric address, repeatable.",
+                       .called = "--server --hostname --san --dns --ip --name",
+                       .repeats = true},
+                      {.name = "--client",
+                       .takes = "NAME",
+                       .example = "alice",
+                       .brief = "A client that gets a certificate",
+                       .more = ", repeatable.",
+                       .called = "--user --clients --peer",
+                       .repeats = true},
+                      {.name = "--psk",
+                       .takes = "USER",
+                       .example = "alice",
+                       .brief = "A user who gets a shared key instead",
+                       .more = ", repeatable.",
+                       .called = "--key --shared-key --keys",
+                       .repeats = true},
+                      {.name = "--days",
+                       .takes = "N",
+                       .example = "730",
+                       .brief = "How long the certificates are valid",
+                       .more = ", 1 to 3650, but no longer than the authority, which is valid for "
+                               "ten years; default 730.",
+                       .called = "--valid --validity --expires"},
+                      help}}},
+         .examples = R"(  gpunbd tls-setup /etc/gpunbd/tls --host storage.example.org --client alice
+  gpunbd tls-setup /etc/gpunbd/tls --client bob
+  gpunbd tls-setup /etc/gpunbd/tls --psk alice
+)",
+         .ending = R"(Exit codes: 0 done; 1 failed, and nothing was made; 2 wrong usage.
+See also: gpunbd(8)
 )"},
         {.name = "completion",
          .takes = "SHELL",

@@ -22,8 +22,10 @@ struct Flag {
     bool with_file = false;  // may stand beside --config
 };
 
-// "FILE" is the argument of flags and commands that a shell completes with the names of files.
+// The arguments of flags and commands that a shell completes with the names of files.
 inline constexpr std::string_view file_argument = "FILE";
+
+inline constexpr std::string_view folder_argument = "DIR";
 
 struct FlagGroup {
     std::string_view title;

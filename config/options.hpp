@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "config/network.hpp"
+
 namespace gpunbd::config {
 
 inline constexpr std::uint64_t KiB = 1024;
@@ -41,6 +43,15 @@ struct UnixListener {
     bool operator==(const UnixListener&) const = default;
 };
 
+inline constexpr std::uint32_t any_cid = 0xffffffff;  // VMADDR_CID_ANY
+
+// The sockets of virtual machines and their hosts.
+struct VsockListener {
+    std::uint32_t cid = any_cid;  // of this machine
+    std::uint32_t port = 10809;
+    bool operator==(const VsockListener&) const = default;
+};
+
 // Whether clients may, or must, begin with STARTTLS: NBD's NOTLS, SELECTIVETLS and FORCEDTLS.
 enum class TlsMode { off, optional, required };
 
@@ -49,6 +60,9 @@ struct TlsOptions {
     std::string certificates;    // a folder: ca-cert.pem, server-cert.pem, server-key.pem
     bool verify_clients = true;  // a client has to show a certificate that the CA has signed
     std::string psk;             // a file of shared keys: a line "user:hexkey" for each
+
+    // What proves who the server is: without it there is no TLS.
+    bool has_credentials() const { return !certificates.empty() || !psk.empty(); }
     bool operator==(const TlsOptions&) const = default;
 };
 
@@ -73,6 +87,55 @@ struct DeviceOptions {
 enum class LayoutKind { linear, stripe };
 enum class Provision { thin, full };
 
+// What the requests of clients keep to; NBD's "Block size constraints". All in bytes.
+struct BlockSizes {
+    std::uint64_t minimum = 1;               // a power of two, up to 64 KiB
+    std::optional<std::uint64_t> preferred;  // a power of two from 512 on; unset: best()
+    std::uint64_t maximum = 32 * MiB;        // of a payload; a multiple of `minimum`
+
+    std::uint64_t best() const {
+        return preferred.value_or(std::max<std::uint64_t>(4 * KiB, minimum));
+    }
+    bool operator==(const BlockSizes&) const = default;
+};
+
+// A user or a group of this machine.
+struct Account {
+    std::uint32_t id = 0;
+    std::string name;  // as it was written: a name or a number
+    bool operator==(const Account&) const = default;
+};
+
+// Where something stands in its file, 0: nowhere. Moving it there changes nothing.
+struct Line {
+    int number = 0;
+    bool operator==(const Line&) const { return true; }
+};
+
+enum class AccessMode { read_write, read_only };
+
+// Whom it is about: who matches all that is named; and what they may.
+struct AccessRule {
+    std::optional<Network> network;       // of a TCP client's address
+    std::optional<Account> uid;           // of a Unix socket's client
+    std::optional<Account> gid;           // that or one of its supplementary groups
+    std::optional<std::string> tls_name;  // of its verified certificate, whatever the case
+    std::optional<std::string> psk_user;  // whose shared key it used
+    std::optional<std::uint32_t> cid;     // of a vsock client
+    AccessMode mode = AccessMode::read_write;
+    Line line;
+    bool operator==(const AccessRule&) const = default;
+};
+
+// How much may be asked of an export.
+struct Rates {
+    std::optional<std::uint64_t> bytes_per_second;  // of READ and WRITE
+    std::optional<std::uint64_t> iops;              // requests a second, of any kind
+    std::chrono::seconds burst{1};  // of both rates, what may come at once after a pause
+    bool any() const { return bytes_per_second || iops; }
+    bool operator==(const Rates&) const = default;
+};
+
 struct ExportOptions {
     std::string name;
     std::string description;
@@ -83,6 +146,13 @@ struct ExportOptions {
     Provision provision = Provision::thin;
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
     bool read_only = false;
+    BlockSizes block_size;
+    bool tls_required = false;       // to be had in TLS only, also where TLS is optional
+    std::vector<AccessRule> access;  // the first that matches decides; empty: everybody may
+    std::optional<std::uint32_t> max_connections;           // at once; unset: as many as there are
+    std::optional<std::uint32_t> max_connections_per_peer;  // likewise, of each peer
+    Rates rates;                                            // of all clients together
+    Rates rates_per_peer;
     bool operator==(const ExportOptions&) const = default;
 };
 
@@ -127,7 +197,9 @@ struct LogOptions {
 struct Options {
     std::vector<TcpListener> tcp;
     std::vector<UnixListener> unix_sockets;
+    std::vector<VsockListener> vsock;
     TlsOptions tls;
+    bool insecure = false;  // listen where others can reach it, with nothing that keeps them out
     std::vector<DeviceOptions> devices;
     std::vector<ExportOptions> exports;
     PipelineOptions pipeline;

@@ -15,6 +15,10 @@
 namespace gpunbd::config::rules {
 namespace {
 
+constexpr std::size_t max_host_name = 253;  // RFC 1035
+constexpr std::size_t max_label = 63;
+constexpr std::size_t max_client_name = 64;  // of a certificate's common name
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
@@ -193,6 +197,17 @@ Checked<std::uint64_t> port(std::string_view text) {
     return integer(text, {1, 65535});
 }
 
+Checked<std::uint32_t> vsock_cid(std::string_view text) {
+    if (text == "any") return any_cid;
+    const auto checked = integer(text, {0, any_cid - 1});
+    if (const auto* value = std::get_if<std::uint64_t>(&checked)) {
+        return static_cast<std::uint32_t>(*value);
+    }
+    return Wrong{
+        fmt::format("{} is not a context id; write any, or the number of this machine: 2 of a host",
+                    in_quotes(text))};
+}
+
 Checked<std::string> address(std::string_view text) {
     std::string out(text);
     // inet_pton() would stop at a NUL byte.
@@ -205,6 +220,50 @@ Checked<std::string> address(std::string_view text) {
         fmt::format("{} is not a numeric IPv4 or IPv6 address; write for example "
                     "127.0.0.1, ::1, or 0.0.0.0 for every interface",
                     in_quotes(text))};
+}
+
+Checked<std::string> host_name(std::string_view text) {
+    std::string out(text);
+    if (text.find('\0') == std::string_view::npos && address_bytes(out)) return out;
+    const Wrong wrong{
+        fmt::format("{} is not the name of a host; write for example storage.example.org, or a "
+                    "numeric address, without a port",
+                    in_quotes(text))};
+    if (text.size() > max_host_name) return wrong;
+    if (text.substr(0, 2) == "*.") text.remove_prefix(2);
+    bool letters = false;
+    for (bool more = true; more;) {
+        const std::size_t end = text.find('.');
+        const std::string_view label = text.substr(0, end);
+        if (label.empty() || label.size() > max_label || label[0] == '-' || label.back() == '-') {
+            return wrong;
+        }
+        for (const char c : label) {
+            const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+            if (!letter && !is_digit(c) && c != '-') return wrong;
+            letters = letters || letter;
+        }
+        more = end != std::string_view::npos;
+        if (more) text.remove_prefix(end + 1);
+    }
+    // Digits alone are an address that is none.
+    if (!letters) return wrong;
+    return out;
+}
+
+Checked<std::string> client_name(std::string_view text) {
+    const bool good = std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) ||
+               std::string_view("._@-").find(c) != std::string_view::npos;
+    });
+    if (good && !text.empty() && text.size() <= max_client_name && text[0] != '.' &&
+        text[0] != '-') {
+        return std::string(text);
+    }
+    return Wrong{fmt::format(
+        "{} is not a name for a client; write 1 to {} letters, digits, or any of . _ @ - between "
+        "them",
+        in_quotes(text), max_client_name)};
 }
 
 Checked<std::string> device_id(std::string_view text) {
@@ -235,6 +294,15 @@ Checked<std::string> unix_path(std::string_view text) {
             fmt::format("{} holds a control character; write for example "
                         "/run/gpunbd.sock",
                         in_quotes(text))};
+    }
+    return std::string(text);
+}
+
+Checked<std::string> file_path(std::string_view text) {
+    if (text.empty()) return Wrong{"the path is empty; write for example /etc/gpunbd/tls"};
+    if (std::any_of(text.begin(), text.end(), is_control)) {
+        return Wrong{fmt::format("{} holds a control character; write for example /etc/gpunbd/tls",
+                                 in_quotes(text))};
     }
     return std::string(text);
 }
@@ -307,6 +375,15 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
     return fmt::format("{} is not a multiple of {} ({}); use for example {}",
                        human(exported.stripe_size), page_size_name, human(exported.page_size),
                        human(up));
+}
+
+std::optional<std::string> size_misfit(const ExportOptions& exported,
+                                       std::string_view minimum_name) {
+    const std::uint64_t minimum = exported.block_size.minimum;
+    if (!exported.size || exported.size->bytes % minimum == 0) return std::nullopt;
+    const std::uint64_t up = (exported.size->bytes / minimum + 1) * minimum;
+    return fmt::format("{} is not a multiple of {} ({}); use for example {}",
+                       human(exported.size->bytes), minimum_name, human(minimum), human(up));
 }
 
 std::uint64_t min_pinned(const PipelineOptions& pipeline) {

@@ -26,6 +26,7 @@ inline constexpr std::uint64_t max_export_size = std::uint64_t{1} << 62;  // off
 inline constexpr std::size_t max_text = 4096;      // bytes: NBD's string limit
 inline constexpr std::size_t max_unix_path = 107;  // bytes: sun_path less its NUL
 inline constexpr std::size_t max_exports = 4096;
+inline constexpr std::size_t max_access_rules = 1024;        // of an export
 inline constexpr std::size_t max_listeners = 64;             // of each kind
 inline constexpr std::size_t max_devices = 64;               // of an export, or listed
 inline constexpr std::uint64_t max_request_size = 32 * MiB;  // payload of one request
@@ -47,13 +48,22 @@ Checked<bool> boolean(std::string_view text);
 Checked<Size> export_size(std::string_view text);
 
 Checked<std::uint64_t> port(std::string_view text);
-Checked<std::string> address(std::string_view text);  // numeric IPv4 or IPv6
+Checked<std::uint32_t> vsock_cid(std::string_view text);  // "any" or a number
+Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv6
+Checked<std::string> host_name(std::string_view text);    // that, or a DNS name; for certificates
+Checked<std::string> client_name(std::string_view text);  // of a client or user; a file's name, too
 Checked<std::string> device_id(std::string_view text);
 Checked<std::string> unix_path(std::string_view text);
+Checked<std::string> file_path(std::string_view text);  // of a file or folder
 Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);
 Checked<std::string> description(std::string_view text);
+Checked<Network> network(std::string_view text);  // "10.0.0.0/8", or one address
+Checked<Account> user(std::string_view text);     // by name or number, and likewise
+Checked<Account> group(std::string_view text);
+Checked<std::string> tls_name(std::string_view text);
+Checked<std::string> psk_user(std::string_view text);
 
 using Words = std::vector<std::string_view>;
 std::string either(const Words& words);  // "a, b or c"
@@ -67,6 +77,9 @@ std::string tcp_identity(const TcpListener& listener);
 std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                                          std::string_view layout_name,
                                          std::string_view page_size_name);
+// The same of the size of an export beside the blocks that clients have to keep to.
+std::optional<std::string> size_misfit(const ExportOptions& exported,
+                                       std::string_view minimum_name);
 // The least `pinned` with which `slots` chunks are in flight for one transfer while another one
 // finds as much: 0 where the chunk size is calibrated.
 std::uint64_t min_pinned(const PipelineOptions& pipeline);

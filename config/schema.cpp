@@ -37,6 +37,17 @@ void visit(V& v, Of<UnixListener> auto& socket) {
     if constexpr (V::reads) v.identify("path", socket.path, in_quotes(socket.path));
 }
 
+template <class V>
+void visit(V& v, Of<VsockListener> auto& vsock) {
+    v.value("cid", vsock.cid, vsock_cid());
+    v.value("port", vsock.port, integer(1, any_cid - 1));
+    if constexpr (V::reads) {
+        if (v.bad("cid") || v.bad("port")) return;
+        v.identity = {fmt::format("{}:{}", vsock.cid, vsock.port), v.map().value(),
+                      fmt::format("cid {} port {}", vsock_cid().text(vsock.cid), vsock.port)};
+    }
+}
+
 template <class AnyOptions>
 struct Listeners {
     AnyOptions& options;
@@ -46,6 +57,35 @@ void visit(V& v, const Listeners<AnyOptions>& listeners) {
     v.list("tcp", listeners.options.tcp, Count{rules::max_listeners}, Without{.words = "none"});
     v.list("unix", listeners.options.unix_sockets, Count{rules::max_listeners},
            Without{.words = "none"});
+    v.list("vsock", listeners.options.vsock, Count{rules::max_listeners}, Without{.words = "none"});
+}
+
+template <class V>
+void visit(V& v, Of<TlsOptions> auto& tls) {
+    v.value("mode", tls.mode,
+            one_of<TlsMode>({{"off", TlsMode::off},
+                             {"optional", TlsMode::optional},
+                             {"required", TlsMode::required}}),
+            {.words = "required where certificates or psk are given, else off"});
+    v.value("certificates", tls.certificates, path(), {.words = "none"});
+    v.value("psk", tls.psk, path(), {.words = "none"});
+    if (V::writes && tls.certificates.empty()) return;
+    v.value("verify_clients", tls.verify_clients, boolean());
+    if constexpr (V::reads) {
+        if (v.bad("certificates") || v.bad("psk") || v.bad("mode")) return;
+        const bool off = tls.mode == TlsMode::off;
+        if (v.good("mode") && !off && !tls.has_credentials()) {
+            v.add("mode",
+                  "TLS needs certificates or shared keys; add for example certificates: "
+                  "/etc/gpunbd/tls, or psk: /etc/gpunbd/keys.psk");
+        }
+        if (v.good("verify_clients") && tls.certificates.empty()) {
+            v.add("verify_clients",
+                  "is about certificates, of which there are none; add "
+                  "certificates, or leave it out");
+        }
+        if (!v.good("mode") && tls.has_credentials()) tls.mode = TlsMode::required;
+    }
 }
 
 template <class V>
@@ -70,6 +110,89 @@ void visit(V& v, Of<DeviceOptions> auto& device) {
 }
 
 template <class V>
+void visit(V& v, Of<BlockSizes> auto& blocks) {
+    v.value("minimum", blocks.minimum, bytes({1, 64 * KiB, true}));
+    v.value("preferred", blocks.preferred, bytes({512, rules::max_request_size, true}),
+            {.words = "4K, or minimum where that is more"});
+    v.value("maximum", blocks.maximum, bytes({MiB, rules::max_request_size}));
+    if constexpr (V::reads) {
+        if (v.bad("minimum") || v.bad("preferred") || v.bad("maximum")) return;
+        if (v.good("preferred") && *blocks.preferred < blocks.minimum) {
+            v.add("preferred",
+                  fmt::format("{} is less than minimum ({}); use at least that",
+                              size_text(*blocks.preferred), size_text(blocks.minimum)));
+        }
+        if (blocks.best() > blocks.maximum) {
+            v.add(v.good("preferred") ? "preferred" : "maximum",
+                  fmt::format("preferred ({}) is more than maximum ({}); use at most that",
+                              size_text(blocks.best()), size_text(blocks.maximum)));
+        }
+        if (blocks.maximum % blocks.minimum != 0) {
+            v.add("maximum",
+                  fmt::format("{} is not a multiple of minimum ({}); use for example {}",
+                              size_text(blocks.maximum), size_text(blocks.minimum),
+                              size_text(blocks.maximum / blocks.minimum * blocks.minimum)));
+        }
+    }
+}
+
+template <class V>
+void visit(V& v, Of<AccessRule> auto& rule) {
+    const auto condition = [&](std::string_view name, auto& member, const auto& kind) {
+        if (!V::writes || member) v.value(name, member, kind, Without{.words = "whichever it is"});
+    };
+    condition("network", rule.network, network());
+    condition("uid", rule.uid, account(rules::user));
+    condition("gid", rule.gid, account(rules::group));
+    condition("tls_name", rule.tls_name, text(rules::tls_name));
+    condition("psk_user", rule.psk_user, text(rules::psk_user));
+    condition("cid", rule.cid, integer(0, 4'294'967'295));
+    v.value("mode", rule.mode,
+            one_of<AccessMode>(
+                {{"read-write", AccessMode::read_write}, {"read-only", AccessMode::read_only}}));
+    if constexpr (V::reads) {
+        rule.line = {v.map().value().place().line};
+        const auto given = [&](std::string_view key) { return v.map().find(key).has_value(); };
+        // Each is of clients of one kind, and nobody is of two.
+        std::string_view first;
+        for (const std::string_view key : {"network", "uid", "gid", "cid"}) {
+            if (!given(key)) continue;
+            if (first.empty() || (first == "uid" && key == "gid")) {
+                first = key;
+                continue;
+            }
+            v.add(key, fmt::format("no client has this and also {}: network is for TCP, uid and "
+                                   "gid are for Unix sockets, cid is for vsock; write a rule for "
+                                   "each",
+                                   first));
+            break;
+        }
+        if (given("tls_name") && given("psk_user")) {
+            v.add("psk_user",
+                  "no client has this and also tls_name: it shows a certificate or uses a shared "
+                  "key; write a rule for each");
+        }
+        if (first.empty() && !given("tls_name") && !given("psk_user")) {
+            v.map().require("network",
+                            "network: 10.0.0.0/8, uid: 1000, gid: disk, tls_name: "
+                            "client.example.com, psk_user: alice, or cid: 3");
+        }
+    }
+}
+
+template <class V>
+void visit(V& v, Of<Rates> auto& rates) {
+    const Without none{.words = "as fast as it goes"};
+    v.value("bytes_per_second", rates.bytes_per_second, bytes({64 * KiB, 1024 * GiB}), none);
+    v.value("iops", rates.iops, integer(1, 1'000'000'000), none);
+    v.value("burst", rates.burst, seconds(0, 3600));
+    if constexpr (V::reads) {
+        if (v.map().find("bytes_per_second") || v.map().find("iops")) return;
+        v.map().require("bytes_per_second", "bytes_per_second: 100M, or iops: 1000");
+    }
+}
+
+template <class V>
 void visit(V& v, Of<ExportOptions> auto& exported) {
     v.value("name", exported.name, text(rules::export_name),
             {.words = "the empty name, which is NBD's default export"});
@@ -86,7 +209,28 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
             one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}));
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}));
     v.value("read_only", exported.read_only, boolean());
+    v.section("block_size", exported.block_size);
+    v.value("tls", exported.tls_required, one_of<bool>({{"optional", false}, {"required", true}}));
+    v.list("access", exported.access,
+           Count{rules::max_access_rules, 1, "give a rule, or leave it out: then everybody may"},
+           Without{.words = "everybody may"});
+    const Without no_limit{.words = "as many as limits.connections lets in"};
+    v.value("max_connections", exported.max_connections, integer(1, 1'000'000), no_limit);
+    v.value("max_connections_per_peer", exported.max_connections_per_peer, integer(1, 1'000'000),
+            Without{.words = "as many as limits.connections_per_peer lets in"});
+    const auto rates = [&](std::string_view name, auto& member) {
+        if constexpr (V::writes) {
+            if (!member.any()) return v.comment(name, "no limit");
+        }
+        v.section(name, member);
+    };
+    rates("rates", exported.rates);
+    rates("rates_per_peer", exported.rates_per_peer);
     if constexpr (V::reads) {
+        if (const auto misfit = rules::size_misfit(exported, "block_size.minimum");
+            misfit && v.good("size")) {
+            v.add("size", *misfit);
+        }
         if (v.good("stripe_size") && !v.bad("layout") && !v.bad("page_size")) {
             const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
             if (misfit) v.add("stripe_size", *misfit);
@@ -174,7 +318,8 @@ template <class V>
 void visit(V& v, Of<Options> auto& options) {
     // Written out, a default would be a demand.
     const std::uint16_t port = TcpListener{}.port;
-    const bool by_default = options.tcp == default_listeners(port) && options.unix_sockets.empty();
+    const bool by_default = options.tcp == default_listeners(port) &&
+                            options.unix_sockets.empty() && options.vsock.empty();
     if constexpr (V::reads) {
         if (v.map().find("listeners")) options.tcp.clear();
     }
@@ -186,9 +331,11 @@ void visit(V& v, Of<Options> auto& options) {
     }
     if (!V::writes || !by_default)
         v.section("listeners", Listeners<std::remove_reference_t<decltype(options)>>{options});
+    v.section("tls", options.tls);
+    v.value("insecure", options.insecure, boolean());
     v.list("devices", options.devices, Count{rules::max_devices},
            Without{.words = "none, each has its own defaults"});
-    v.list("exports", options.exports, Count{rules::max_exports, 1},
+    v.list("exports", options.exports, Count{rules::max_exports, 1, "give at least one export"},
            Without{.example = "exports: [{name: vram, size: 8G}]"});
     v.section("pipeline", options.pipeline);
     v.value("threads", options.threads, with_text(integer(0, 1024), 0, "0  # one per core"),

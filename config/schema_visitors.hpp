@@ -81,7 +81,8 @@ class Writer : public Visitor {
         indent(lines_of(object), "  ", "  ");
     }
     template <class Item>
-    void list(std::string_view name, const std::vector<Item>& items, Count, Without without) {
+    void list(std::string_view name, const std::vector<Item>& items, Count count, Without without) {
+        if (items.empty() && count.min > 0) return comment(name, without.words);
         head(name, items.empty(), without);
         for (const Item& item : items) indent(lines_of(item), "  - ", "    ");
     }

@@ -79,6 +79,15 @@ inline Kind<std::string> text(rules::Checked<std::string> (*check)(std::string_v
     return {.check = check, .text = yaml_quoted, .type = "Text"};
 }
 
+// Empty: there is none.
+inline Kind<std::string> path() {
+    Kind<std::string> value = text(rules::file_path);
+    value.text = [](const std::string& given) {
+        return given.empty() ? std::string() : yaml_quoted(given);
+    };
+    return value;
+}
+
 template <class T>
 struct Word {
     std::string_view text;
@@ -109,8 +118,27 @@ inline Kind<std::string> device_id() {
     return value;
 }
 
+inline Kind<Network> network() {
+    return {.check = rules::network,
+            .text = [](const Network& value) { return yaml_quoted(value.text()); },
+            .type = "Text"};
+}
+
+inline Kind<Account> account(rules::Checked<Account> (*check)(std::string_view)) {
+    return {.check = check,
+            .text = [](const Account& value) { return yaml_quoted(value.name); },
+            .type = "Name or number"};
+}
+
 inline Kind<Size> export_size() {
     return {.check = rules::export_size, .text = format_size, .type = "Size"};
+}
+
+inline Kind<std::uint32_t> vsock_cid() {
+    return {.check = rules::vsock_cid,
+            .text = [](std::uint32_t cid) { return cid == any_cid ? "any" : std::to_string(cid); },
+            .type = "any, or an integer",
+            .range = fmt::format(", 0 to {}", any_cid - 1)};
 }
 
 inline Kind<std::uint32_t> file_mode() {

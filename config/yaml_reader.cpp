@@ -71,7 +71,7 @@ std::vector<YamlValue> read_list(Report& report, const YamlValue& value, Count c
         return items;
     }
     if (node.items.size() < count.min) {
-        report.add(value.place(), value.path, "is empty; give at least one export");
+        report.add(value.place(), value.path, fmt::format("is empty; {}", count.remedy));
     }
     if (node.items.size() > count.max) {
         report.add(

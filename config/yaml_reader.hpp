@@ -47,6 +47,7 @@ std::optional<std::string_view> read_scalar(Report& report, const YamlValue& val
 struct Count {
     std::size_t max;
     std::size_t min = 0;
+    std::string_view remedy = "";  // of an empty list, where there is a least
 };
 // The items of a list; anything else, and a list of too many or too few, is reported.
 std::vector<YamlValue> read_list(Report& report, const YamlValue& value, Count count);

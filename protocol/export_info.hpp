@@ -18,8 +18,9 @@ struct ExportInfo {
     std::string description = {};  // likewise
     std::uint64_t size = 0;        // bytes
     bool read_only = false;
-    std::uint32_t minimum_block = 1;              // bytes, a power of two up to 64 KiB
-    std::uint32_t preferred_block = 4096;         // bytes, a power of two >= minimum_block and 512
+    bool tls_required = false;             // where TLS is optional: this one is had in TLS only
+    std::uint32_t minimum_block = 1;       // bytes, a power of two up to 64 KiB
+    std::uint32_t preferred_block = 4096;  // bytes, a power of two >= minimum_block and 512
     std::uint32_t maximum_payload = max_payload;  // bytes, a multiple of minimum_block
 
     // The transmission flags of this export ("Transmission flags"); SEND_DF only where replies are
@@ -37,6 +38,11 @@ class ExportDirectory {
     virtual ~ExportDirectory() = default;
     virtual std::vector<ExportInfo> list() const = 0;
     virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
+    // Whoever has found one goes on to transmission with it. Empty: it may; else why not, in a line
+    // for the client.
+    virtual std::string enter(std::string_view) const { return {}; }
+    // Why one cannot be found, for the log alone: "asked for export 'x', ...".
+    virtual std::string why_not(std::string_view) const { return "which is not offered"; }
 };
 
 }  // namespace gpunbd::protocol

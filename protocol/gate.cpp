@@ -101,7 +101,7 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
             if (request.length > info.maximum_payload) return too_long;
             break;
         case CommandType::block_status:
-            if (!negotiated.base_allocation) return no_context;
+            if (negotiated.contexts.none()) return no_context;
             if (request.length == 0) return status_of_nothing;
             break;
         default:
@@ -125,7 +125,7 @@ Refusal refusal(const Request& request, const Verdict& verdict, std::uint64_t di
             .text = verdict.text};
 }
 
-Validated judge(const Request& request, const NegotiatedOptions& negotiated,
+Validated judge(const Request& request, const NegotiatedOptions& negotiated, MetaContexts contexts,
                 std::uint64_t payload) {
     const auto type = static_cast<CommandType>(request.type);
     if (const Verdict found = verdict(request, type, negotiated); found.error != Error::none)
@@ -137,13 +137,14 @@ Validated judge(const Request& request, const NegotiatedOptions& negotiated,
                    .no_hole = (request.flags & command_flag::no_hole) != 0,
                    .fast_zero = (request.flags & command_flag::fast_zero) != 0,
                    .one_extent = (request.flags & command_flag::req_one) != 0,
-                   .one_chunk = (request.flags & command_flag::df) != 0};
+                   .one_chunk = (request.flags & command_flag::df) != 0,
+                   .contexts = contexts};
 }
 
 // What can be told of a status payload before it comes.
 Validated expect_status_payload(const Request& request, const NegotiatedOptions& negotiated) {
     constexpr std::size_t shortest = sizeof(std::uint64_t) + sizeof(std::uint32_t);
-    if (!negotiated.base_allocation) return refusal(request, no_context, request.length);
+    if (negotiated.contexts.none()) return refusal(request, no_context, request.length);
     if (request.length < shortest || request.length > max_status_payload ||
         request.length % sizeof(std::uint32_t) != 0)
         return refusal(request, status_payload_size, request.length);
@@ -161,7 +162,7 @@ Validated validate(const Request& request, const NegotiatedOptions& negotiated) 
     if (type == CommandType::block_status && negotiated.headers == Headers::extended &&
         (request.flags & command_flag::payload_len) != 0)
         return expect_status_payload(request, negotiated);
-    return judge(request, negotiated, payload);
+    return judge(request, negotiated, negotiated.contexts, payload);
 }
 
 Validated validate_status(const Request& request, std::span<const std::byte> payload,
@@ -169,13 +170,16 @@ Validated validate_status(const Request& request, std::span<const std::byte> pay
     Request meant = request;
     meant.flags = static_cast<std::uint16_t>(meant.flags & ~command_flag::payload_len);
     meant.length = load_be<std::uint64_t>(payload.data());
-    std::size_t named = 0;
+    MetaContexts chosen;
     for (payload = payload.subspan(sizeof meant.length); !payload.empty();
-         payload = payload.subspan(sizeof base_allocation_id)) {
-        if (load_be<std::uint32_t>(payload.data()) != base_allocation_id || ++named > 1)
+         payload = payload.subspan(sizeof(std::uint32_t))) {
+        const auto id = load_be<std::uint32_t>(payload.data());
+        const auto context = static_cast<MetaContext>(id);
+        if (id >= known_contexts || !negotiated.contexts.has(context) || chosen.has(context))
             return refusal(request, wrong_context, 0);
+        chosen.add(context);
     }
-    return judge(meant, negotiated, 0);
+    return judge(meant, negotiated, chosen, 0);
 }
 
 }  // namespace gpunbd::protocol

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <variant>
@@ -26,7 +27,8 @@ struct Command {
     bool no_hole = false;
     bool fast_zero = false;
     bool one_extent = false;
-    bool one_chunk = false;  // DF
+    bool one_chunk = false;      // DF
+    MetaContexts contexts = {};  // of a BLOCK_STATUS, at least one
 };
 
 // `discard` bytes of payload follow the header and must be consumed all the same.
@@ -36,6 +38,7 @@ struct Refusal {
     std::uint64_t offset = 0;    // of the request
     std::uint64_t discard = 0;   // bytes
     std::string_view text = {};  // why, for people; a literal, at most max_string bytes
+    std::optional<std::uint64_t> failed_at = {};  // of a READ: the offset of what cannot be read
 };
 
 // A BLOCK_STATUS that says in its payload what it is about: so many bytes of it follow the header,

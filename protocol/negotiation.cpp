@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "protocol/bytes.hpp"
-#include "protocol/meta_context.hpp"
 #include "protocol/option_data.hpp"
 #include "protocol/option_reply.hpp"
 #include "protocol/text.hpp"
@@ -19,6 +18,7 @@ constexpr std::size_t max_waiting_output = 1 << 20;  // bytes
 
 constexpr const char* shutting_down = "the server is shutting down";
 constexpr const char* unknown_export = "unknown export";
+constexpr const char* only_in_tls = "only in TLS: STARTTLS comes first";
 constexpr std::size_t max_told = 4;  // names of exports, in a line of the log
 
 std::string in_words(std::string_view export_name) {
@@ -52,8 +52,10 @@ bool names_an_export(OptionType option) {
 }
 
 // Of those that fixed newstyle answers with replies.
-bool supported(OptionType option) {
+bool supported(OptionType option, TlsMode tls) {
     switch (option) {
+        case OptionType::starttls:
+            return tls != TlsMode::off;
         case OptionType::list:
         case OptionType::info:
         case OptionType::go:
@@ -69,7 +71,8 @@ bool supported(OptionType option) {
 
 }  // namespace
 
-Negotiation::Negotiation(const ExportDirectory& directory) : directory_(&directory) {}
+Negotiation::Negotiation(const ExportDirectory& directory, TlsMode tls)
+    : directory_(&directory), tls_(tls) {}
 
 std::vector<std::byte> Negotiation::greeting() const {
     std::vector<std::byte> out;
@@ -81,8 +84,25 @@ std::vector<std::byte> Negotiation::greeting() const {
 
 Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_t& used) {
     used = 0;
+    const bool granted = next_ == Next::start_tls;
     while (next_ == Next::receive && used < bytes.size()) used += take(bytes.subspan(used));
+    if (next_ == Next::start_tls && used < bytes.size()) {
+        close("bytes in the clear behind STARTTLS");
+    } else if (next_ == Next::start_tls && !granted) {
+        OptionReplies(output_, option_).ack();
+    }
     return next_;
+}
+
+void Negotiation::enter_tls() {
+    Negotiation fresh(*directory_, tls_);
+    fresh.inside_tls_ = true;
+    fresh.stage_ = Stage::option_header;
+    fresh.fixed_newstyle_ = fixed_newstyle_;
+    fresh.no_zeroes_ = no_zeroes_;
+    fresh.shut_down_ = shut_down_;
+    fresh.options_ = options_;  // what a client may cost does not begin anew
+    *this = std::move(fresh);
 }
 
 std::vector<std::byte> Negotiation::take_output() { return std::exchange(output_, {}); }
@@ -97,8 +117,8 @@ Asked Negotiation::asked() const {
     Asked asked{.export_name = asked_, .refusal = refusal_};
     const std::string name = asked_ ? in_words(*asked_) : "an export";
     if (refusal_ == unknown_export) {
-        asked.words = "asked for " + name +
-                      ", which is not offered; offered: " + some_names(directory_->list());
+        asked.words = "asked for " + name + ", " + directory_->why_not(*asked_) +
+                      "; offered: " + some_names(directory_->list());
     } else if (!refusal_.empty()) {
         asked.words = "asked for " + name + ", refused: " + refusal_;
     } else if (asked_) {
@@ -192,15 +212,19 @@ void Negotiation::on_option() {
     }
     if (option == OptionType::export_name) return on_export_name();
     // The set is replaced even where the option fails, for whatever reason.
-    if (option == OptionType::set_meta_context) context_export_.reset();
+    if (option == OptionType::set_meta_context) contexts_ = {};
     if (shut_down_) return refuse(OptionReply::err_shutdown, shutting_down);
+    if (tls_is_missing() && option != OptionType::starttls)
+        return refuse(OptionReply::err_tls_reqd, only_in_tls);
 
-    if (!supported(option)) return refuse(OptionReply::err_unsup, "unsupported option");
+    if (!supported(option, tls_)) return refuse(OptionReply::err_unsup, "unsupported option");
     if (drained_ > 0) return refuse(OptionReply::err_too_big, "option data too long");
 
     switch (option) {
         case OptionType::list:
             return on_list();
+        case OptionType::starttls:
+            return on_starttls();
         case OptionType::info:
             return on_info(false);
         case OptionType::go:
@@ -220,17 +244,20 @@ void Negotiation::on_option() {
 
 void Negotiation::on_export_name() {
     // It knows no answer but a good one.
-    const auto fail = [this](const char* why) {
+    const auto fail = [this](const std::string& why) {
         refusal_ = why;
-        close(std::string("EXPORT_NAME: ") + why);
+        close("EXPORT_NAME: " + why);
     };
     if (shut_down_) return fail(shutting_down);
+    if (tls_is_missing()) return fail(only_in_tls);
     if (negotiated_.headers == Headers::extended)
         return fail("after EXTENDED_HEADERS only GO is possible");
     const auto name = decode_export_name(data_);
     if (!name) return fail("not a valid name");
     const auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
+    if (tls_is_missing_for(*info)) return fail(only_in_tls);
+    if (const std::string full = directory_->enter(*name); !full.empty()) return fail(full);
 
     append_be(output_, info->size);
     append_be(output_, info->transmission_flags(negotiated_.headers));
@@ -243,9 +270,23 @@ void Negotiation::on_list() {
     if (output_.size() > max_waiting_output)
         return refuse(OptionReply::err_too_big, "too many replies are waiting");
     OptionReplies replies(output_, option_);
-    for (const ExportInfo& info : directory_->list()) replies.server(info);
+    for (const ExportInfo& info : directory_->list()) {
+        if (!tls_is_missing_for(info)) replies.server(info);
+    }
     listed_ = true;
     replies.ack();
+}
+
+void Negotiation::on_starttls() {
+    if (!data_.empty()) return refuse(OptionReply::err_invalid, "STARTTLS takes no data");
+    if (inside_tls_) return refuse(OptionReply::err_invalid, "TLS is on already");
+    next_ = Next::start_tls;  // feed() sends the ACK, if nothing is behind it
+}
+
+// TLS_REQD is for INFO and GO alone ("SELECTIVETLS mode"); to others such an export is none.
+bool Negotiation::shows(std::string_view export_name) const {
+    const auto info = directory_->find(export_name);
+    return info && !tls_is_missing_for(*info);
 }
 
 void Negotiation::on_info(bool go) {
@@ -253,6 +294,12 @@ void Negotiation::on_info(bool go) {
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
     const auto info = directory_->find(request->export_name);
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
+    if (tls_is_missing_for(*info)) return refuse(OptionReply::err_tls_reqd, only_in_tls);
+    if (go) {
+        // Not ERR_UNKNOWN: it may open the export, and later it will.
+        const std::string full = directory_->enter(request->export_name);
+        if (!full.empty()) return refuse(OptionReply::err_policy, full);
+    }
 
     OptionReplies replies(output_, option_);
     replies.info_export(*info, negotiated_.headers);
@@ -281,12 +328,12 @@ void Negotiation::on_extended_headers() {
 void Negotiation::on_list_meta_context() {
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!directory_->find(query->export_name))
-        return refuse(OptionReply::err_unknown, unknown_export);
+    if (!shows(query->export_name)) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
-    if (!query->any || query->base_all || query->allocation)
-        replies.meta_context(base_allocation_id, base_allocation_name);
+    for (const MetaContext context : all_contexts) {
+        if (!query->any || query->matched.has(context)) replies.meta_context(0, context);
+    }
     replies.ack();
 }
 
@@ -296,20 +343,20 @@ void Negotiation::on_set_meta_context() {
                       "SET_META_CONTEXT needs structured replies or extended headers");
     const auto query = decode_meta_query(data_);
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!directory_->find(query->export_name))
-        return refuse(OptionReply::err_unknown, unknown_export);
+    if (!shows(query->export_name)) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
-    if (query->allocation) {
-        context_export_ = query->export_name;
-        replies.meta_context(base_allocation_id, base_allocation_name);
+    context_export_ = query->export_name;
+    contexts_ = query->named;
+    for (const MetaContext context : all_contexts) {
+        if (contexts_.has(context)) replies.meta_context(id_of(context), context);
     }
     replies.ack();
 }
 
 void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {
     negotiated_.export_info = info;
-    negotiated_.base_allocation = context_export_ == asked_name;
+    if (context_export_ == asked_name) negotiated_.contexts = contexts_;
     next_ = Next::transmit;
 }
 

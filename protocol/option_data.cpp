@@ -5,7 +5,6 @@
 
 #include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
-#include "protocol/meta_context.hpp"
 #include "protocol/text.hpp"
 
 namespace gpunbd::protocol {
@@ -94,8 +93,11 @@ std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data) {
     for (std::uint32_t i = 0; i < *count; ++i) {
         const auto text = cursor.string();
         if (!text) return std::nullopt;
-        query.base_all |= *text == base_wildcard;
-        query.allocation |= *text == base_allocation_name;
+        for (const MetaContext context : all_contexts) {
+            const bool named = *text == name_of(context);
+            if (named) query.named.add(context);
+            if (named || *text == wildcard_of(context)) query.matched.add(context);
+        }
     }
     if (!cursor.empty()) return std::nullopt;
     return query;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "protocol/constants.hpp"
+#include "protocol/meta_context.hpp"
 
 namespace gpunbd::protocol {
 
@@ -19,12 +20,12 @@ struct InfoRequest {
     bool block_size = false;
 };
 
-// LIST_META_CONTEXT and SET_META_CONTEXT, reduced to what the one context we have needs.
+// LIST_META_CONTEXT and SET_META_CONTEXT, reduced to what the contexts that we have need.
 struct MetaQuery {
     std::string_view export_name;
-    bool any = false;         // at least one query was sent
-    bool base_all = false;    // "base:", a wildcard where contexts are listed
-    bool allocation = false;  // "base:allocation"
+    bool any = false;           // at least one query was sent
+    MetaContexts matched = {};  // by a query that is their name, or the wildcard of their namespace
+    MetaContexts named = {};    // by a query that is their name
 };
 
 // Nothing where a length does not fit the data, bytes are left over, or a string is not one.

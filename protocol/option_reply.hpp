@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "protocol/export_info.hpp"
+#include "protocol/meta_context.hpp"
 
 namespace gpunbd::protocol {
 
@@ -24,7 +25,8 @@ class OptionReplies {
     void info_name(const ExportInfo& info);
     void info_description(const ExportInfo& info);
     void info_block_size(const ExportInfo& info);
-    void meta_context(std::uint32_t id, std::string_view name);
+    // `id`: 0 where contexts are only listed.
+    void meta_context(std::uint32_t id, MetaContext context);
 
  private:
     void header(OptionReply type, std::size_t length);

@@ -58,18 +58,25 @@ std::size_t encode_done_chunk(ReplyHeader& out, const ReplyTo& reply) {
     return written(out, put_chunk_header(out.data(), reply, ChunkType::none, 0, true));
 }
 
-std::size_t encode_error_chunk(ReplyHeader& out, const ReplyTo& reply, Error error,
+std::size_t encode_error_chunk(ReplyHeader& out, const ReplyTo& reply, ErrorChunk kind, Error error,
                                std::uint16_t message_length) {
     assert(error != Error::none && message_length <= max_string);
+    const bool with_offset = kind == ErrorChunk::error_offset;
     const auto payload =
-        static_cast<std::uint32_t>(sizeof error + sizeof message_length + message_length);
-    std::byte* to = put_chunk_header(out.data(), reply, ChunkType::error, payload, true);
+        static_cast<std::uint32_t>(sizeof error + sizeof message_length + message_length +
+                                   (with_offset ? sizeof reply.offset : 0));
+    std::byte* to = put_chunk_header(
+        out.data(), reply, with_offset ? ChunkType::error_offset : ChunkType::error, payload, true);
     to = store_be(to, static_cast<std::uint32_t>(error));
     return written(out, store_be(to, message_length));
 }
 
+std::size_t encode_error_offset(ReplyHeader& out, std::uint64_t offset) {
+    return written(out, store_be(out.data(), offset));
+}
+
 void append_block_status(std::vector<std::byte>& out, const ReplyTo& reply,
-                         std::uint32_t context_id, std::span<const Extent> extents) {
+                         std::uint32_t context_id, std::span<const Extent> extents, bool done) {
     assert(!extents.empty());
     extents = extents.first(std::min<std::size_t>(extents.size(), max_extents));
     const auto count = static_cast<std::uint32_t>(extents.size());
@@ -83,7 +90,7 @@ void append_block_status(std::vector<std::byte>& out, const ReplyTo& reply,
     out.resize(at + chunk_header_size_of(reply.headers) + payload);
     std::byte* to = put_chunk_header(
         out.data() + at, reply, extended ? ChunkType::block_status_ext : ChunkType::block_status,
-        payload, true);
+        payload, done);
     to = store_be(to, context_id);
     if (extended) {
         to = store_be(to, count);

@@ -37,21 +37,25 @@ std::size_t encode_hole_chunk(ReplyHeader& out, const ReplyTo& reply, std::uint6
                               std::uint32_t length, bool done);
 // NONE with DONE.
 std::size_t encode_done_chunk(ReplyHeader& out, const ReplyTo& reply);
-// ERROR with DONE; its message, of so many bytes, follows the header.
-std::size_t encode_error_chunk(ReplyHeader& out, const ReplyTo& reply, Error error,
+// ERROR with DONE; its message, of so many bytes, follows the header. ERROR_OFFSET where behind
+// that follows what encode_error_offset() gives.
+enum class ErrorChunk : std::uint8_t { error, error_offset };
+std::size_t encode_error_chunk(ReplyHeader& out, const ReplyTo& reply, ErrorChunk kind, Error error,
                                std::uint16_t message_length);
+// `offset`: where it failed, within the request.
+std::size_t encode_error_offset(ReplyHeader& out, std::uint64_t offset);
 
 struct Extent {
     std::uint64_t length = 0;  // bytes, not 0; within 32 bits but for extended headers
-    std::uint32_t status = 0;  // state_hole | state_zero
+    std::uint32_t status = 0;  // as its context defines it
     bool operator==(const Extent&) const = default;
 };
 // The most extents that one chunk may hold ("Structured reply types": a client may drop more).
 inline constexpr std::uint32_t max_extents = 1 << 20;
-// BLOCK_STATUS for one context with DONE, BLOCK_STATUS_EXT with extended headers: header and
-// descriptors, appended to `out`. At least one extent; those after max_extents are left out, as the
-// specification lets a reply cover less.
+// BLOCK_STATUS for one context, BLOCK_STATUS_EXT with extended headers: header and descriptors,
+// appended to `out`. At least one extent; those after max_extents are left out, as the
+// specification lets a reply cover less. `done`: no other context follows.
 void append_block_status(std::vector<std::byte>& out, const ReplyTo& reply,
-                         std::uint32_t context_id, std::span<const Extent> extents);
+                         std::uint32_t context_id, std::span<const Extent> extents, bool done);
 
 }  // namespace gpunbd::protocol

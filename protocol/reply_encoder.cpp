@@ -1,7 +1,5 @@
 #include "protocol/reply_encoder.hpp"
 
-#include "protocol/meta_context.hpp"
-
 namespace gpunbd::protocol {
 
 std::size_t ReplyEncoder::success(ReplyHeader& out, const Command& command) const {
@@ -16,9 +14,12 @@ ReplyEncoder::EncodedError ReplyEncoder::error(ReplyHeader& out, const Refusal& 
         return {.header_length = encode_simple_reply(out, refusal.error, refusal.cookie)};
     }
     const ReplyTo reply{.headers = headers_, .cookie = refusal.cookie, .offset = refusal.offset};
-    return {.header_length = encode_error_chunk(out, reply, refusal.error,
+    const bool placed = refusal.failed_at.has_value();
+    const ErrorChunk kind = placed ? ErrorChunk::error_offset : ErrorChunk::error;
+    return {.header_length = encode_error_chunk(out, reply, kind, refusal.error,
                                                 static_cast<std::uint16_t>(refusal.text.size())),
-            .text = refusal.text};
+            .text = refusal.text,
+            .offset_follows = placed};
 }
 
 std::size_t ReplyEncoder::whole(ReplyHeader& out, const Command& read) const {
@@ -40,8 +41,9 @@ std::size_t ReplyEncoder::hole(ReplyHeader& out, const Command& read, std::uint6
 }
 
 void ReplyEncoder::block_status(std::vector<std::byte>& out, const Command& command,
-                                std::span<const Extent> extents) const {
-    append_block_status(out, reply_to(command), base_allocation_id, extents);
+                                MetaContext context, std::span<const Extent> extents,
+                                bool last) const {
+    append_block_status(out, reply_to(command), id_of(context), extents, last);
 }
 
 }  // namespace gpunbd::protocol

@@ -29,10 +29,12 @@ class ReplyEncoder {
     // structured replies that of a READ must be, and for the others a simple one is shorter.
     std::size_t success(ReplyHeader& out, const Command& command) const;
     // An ERROR chunk wherever it can be one ("Structured replies": SHOULD), and then `text` of the
-    // refusal follows it as payload; empty: a simple reply, complete in itself.
+    // refusal follows it as payload; empty: a simple reply, complete in itself. ERROR_OFFSET where
+    // the refusal says at which offset: then encode_error_offset() follows the text.
     struct EncodedError {
         std::size_t header_length = 0;  // bytes written to `out`
         std::string_view text = {};
+        bool offset_follows = false;
     };
     EncodedError error(ReplyHeader& out, const Refusal& refusal) const;
     // All data of a READ that is not split follows.
@@ -43,9 +45,10 @@ class ReplyEncoder {
                      std::uint32_t length, bool last) const;
     std::size_t hole(ReplyHeader& out, const Command& read, std::uint64_t offset,
                      std::uint32_t length, bool last) const;
-    // A whole BLOCK_STATUS reply, appended to `out`; at least one extent.
-    void block_status(std::vector<std::byte>& out, const Command& command,
-                      std::span<const Extent> extents) const;
+    // What a BLOCK_STATUS is answered for one of its contexts, appended to `out`; at least one
+    // extent.
+    void block_status(std::vector<std::byte>& out, const Command& command, MetaContext context,
+                      std::span<const Extent> extents, bool last) const;
 
  private:
     ReplyTo reply_to(const Command& command) const {

@@ -5,10 +5,14 @@
 
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "config/command_line.hpp"
 #include "config/yaml_file.hpp"
+#include "server/access/question.hpp"
 #include "server/exports/device_list.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
@@ -16,6 +20,7 @@
 #include "server/process/privileges.hpp"
 #include "server/process/server.hpp"
 #include "server/process/standard_streams.hpp"
+#include "server/setup/tls_setup.hpp"
 
 namespace {
 
@@ -55,11 +60,24 @@ int serve(const config::ServeCommand& command, pid_t parent) {
     }
 }
 
+int answer(const config::Question& question, const config::Options& options) {
+    std::vector<std::string> lines;
+    try {
+        lines = server::what_it_may_open(options, server::client_in_question(question));
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd check: {}\n", error.what());
+        return exit_failure;
+    }
+    for (const std::string& line : lines) fmt::print("{}\n", line);
+    return 0;
+}
+
 int check(const config::CheckCommand& command) {
     const auto options = load(command.file);
     if (!options) return exit_usage;
     // What a library logs must not come between the lines of the configuration.
     const server::Log log({.level = "error"});
+    if (command.question) return answer(*command.question, *options);
     fmt::print("{}", config::to_yaml(*options));
     bool would_serve = true;
     for (const server::Finding& finding : server::try_out(*options)) {
@@ -70,6 +88,18 @@ int check(const config::CheckCommand& command) {
     return would_serve ? 0 : exit_failure;
 }
 
+int tls_setup(const config::TlsSetupCommand& command) {
+    std::string told;
+    try {
+        told = server::set_up_tls(command);
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd tls-setup: {}\n", error.what());
+        return exit_failure;
+    }
+    fmt::print("{}", told);
+    return 0;
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -78,6 +108,7 @@ int run(int argc, char** argv, pid_t parent) {
     }
     if (line.serve) return serve(*line.serve, parent);
     if (line.check) return check(*line.check);
+    if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);
 }
 

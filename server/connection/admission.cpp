@@ -1,5 +1,7 @@
 #include "server/connection/admission.hpp"
 
+#include <utility>
+
 namespace gpunbd::server {
 
 namespace {
@@ -51,6 +53,12 @@ void Admission::hold_memory(std::uint64_t bytes) {
         budget_.discharge(held_ - bytes);
     }
     held_ = bytes;
+}
+
+void Admission::limit_rates(boost::asio::io_context& io, RateLimits limits) {
+    if (throttle_ == nullptr && limits == RateLimits{}) return;
+    if (throttle_ == nullptr) throttle_ = std::make_shared<Throttle>(io, waiter_);
+    throttle_->change(std::move(limits));
 }
 
 bool Admission::may_take() {

@@ -2,10 +2,13 @@
 // their work to the connection itself, the memory of the process to its worker's budget.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <cstdint>
+#include <memory>
 
 #include "protocol/gate.hpp"
 #include "server/connection/budget.hpp"
+#include "server/connection/throttle.hpp"
 
 namespace gpunbd::server {
 
@@ -29,14 +32,29 @@ class Admission {
     // waiter is told when there is room.
     bool may_take();
 
+    // The rates of the export; none at first. A request that is held back asks them anew.
+    void limit_rates(boost::asio::io_context& io, RateLimits limits);
+    // true: the request has to wait for those rates, and is kept. The waiter is told when to ask
+    // due().
+    bool keeps(const protocol::Validated& request) {
+        return throttle_ != nullptr && throttle_->keeps(request);
+    }
+    bool holding() const { return throttle_ != nullptr && throttle_->holding(); }
+    // The one that is kept: may it go now?
+    bool due() { return throttle_->due(); }
+    protocol::Validated release() { return throttle_->release(); }
+    // It goes without its turn, or not at all.
+    protocol::Validated withdraw() { return throttle_->withdraw(); }
+
  private:
     const std::uint64_t max_in_flight_;
     Budget& budget_;
     Budget::Waiter& waiter_;
     std::uint64_t requests_ = 0;
-    std::uint64_t in_flight_ = 0;  // bytes
-    std::uint64_t held_ = 0;       // bytes, of memory_
-    std::uint64_t memory_ = 0;     // bytes charged to the budget
+    std::uint64_t in_flight_ = 0;         // bytes
+    std::uint64_t held_ = 0;              // bytes, of memory_
+    std::uint64_t memory_ = 0;            // bytes charged to the budget
+    std::shared_ptr<Throttle> throttle_;  // null: there are no rates
 };
 
 }  // namespace gpunbd::server

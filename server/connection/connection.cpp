@@ -46,7 +46,7 @@ std::int64_t work_of(const protocol::Command& command, std::uint64_t page_size) 
             bytes = command.length / page_size * page_work;
             break;
         case protocol::CommandType::block_status:
-            bytes = command.length / page_size;
+            bytes = command.length / page_size * command.contexts.count();
             break;
         default:
             break;
@@ -117,12 +117,14 @@ Connection::Round Connection::round() {
                 return turn_left_ <= 0 ? Round::yield : Round::again;
             }
             reader_.rest();
-            admission_.hold_memory(send_queue_.memory());
+            transport_.rest();
+            admission_.hold_memory(send_queue_.memory() + transport_.memory());
             return Round::idle;
         case Taken::yield:
             return Round::yield;
         case Taken::blocked:
-            admission_.hold_memory(reader_.memory() + send_queue_.memory());
+            if (admission_.holding()) reader_.rest_if_empty();
+            admission_.hold_memory(reader_.memory() + send_queue_.memory() + transport_.memory());
             return Round::blocked;
         case Taken::over:
             break;
@@ -145,6 +147,7 @@ RequestReader::Received::Amount Connection::receive() {
 Connection::Taken Connection::take_requests() {
     protocol::Request request;
     WriteOperation* write = nullptr;
+    if (admission_.holding() && !reading_is_over() && !take_held()) return Taken::blocked;
     while (!reading_is_over()) {
         if (reader_.at_request()) {
             if (!may_take_request()) return Taken::blocked;
@@ -154,11 +157,13 @@ Connection::Taken Connection::take_requests() {
             case RequestReader::Next::bytes:
                 return Taken::hungry;
             case RequestReader::Next::request:
-                take(request);
+                if (!take(request)) return Taken::blocked;
                 break;
             case RequestReader::Next::status:
-                act_on(request,
-                       protocol::validate_status(request, reader_.status_payload(), negotiated_));
+                if (!admit(request, protocol::validate_status(request, reader_.status_payload(),
+                                                              negotiated_))) {
+                    return Taken::blocked;
+                }
                 break;
             case RequestReader::Next::written:
                 payload_complete(*write);
@@ -185,12 +190,31 @@ void Connection::payload_complete(WriteOperation& write) {
     write.payload_complete();
 }
 
-void Connection::take(const protocol::Request& request) {
+bool Connection::take(const protocol::Request& request) {
     ++counts_.requests;
     if (worker_.trace != nullptr) {
         worker_.trace->received.record(storage::TraceClock::now() - received_at_);
     }
-    act_on(request, protocol::validate(request, negotiated_));
+    return admit(request, protocol::validate(request, negotiated_));
+}
+
+bool Connection::admit(const protocol::Request& request, const protocol::Validated& validated) {
+    if (!draining_ && admission_.keeps(validated)) return false;
+    act_on(request, validated);
+    return true;
+}
+
+bool Connection::take_held() {
+    // What is kept is no StatusPayload, which alone would ask for its request.
+    if (draining_) {
+        act_on({}, admission_.withdraw());
+    } else if (admission_.due()) {
+        act_on({}, admission_.release());
+    } else {
+        if (transport_.hung_up()) close("the client hung up");
+        return false;
+    }
+    return true;
 }
 
 void Connection::act_on(const protocol::Request& request, const protocol::Validated& validated) {
@@ -402,7 +426,8 @@ void Connection::flush() {
             }
         }
         if (was_full && send_queue_.size() <= max_unsent) resume_receiving();
-        if (counts_.requests - requests_at_flush_ == 1 && operations_.empty()) {
+        if (counts_.requests - requests_at_flush_ == 1 && operations_.empty() &&
+            !admission_.holding()) {
             worker_.scheduler.expect_next_soon();
         }
         requests_at_flush_ = counts_.requests;
@@ -437,6 +462,7 @@ void Connection::wait_to_send() {
 void Connection::drain() {
     draining_ = true;
     reason_ = "the server is stopping";
+    if (admission_.holding()) resume_receiving();
     if (operations_.empty()) transport_.stop_receiving();
 }
 
@@ -457,6 +483,7 @@ void Connection::close(std::string reason) noexcept {
     if (closed_) return;
     closed_ = true;
     reason_ = std::move(reason);
+    if (admission_.holding()) admission_.withdraw();
     reader_.stop_writing();
     send_queue_.clear();
     transport_.close();

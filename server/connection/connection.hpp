@@ -35,6 +35,11 @@ class Connection final : public OperationContext,
     // throws as Channels::open() does.
     void serve(const protocol::NegotiatedOptions& negotiated, std::shared_ptr<const Export> served,
                std::span<const std::byte> received);
+    // Rates that it is held to from now on.
+    void limit_rates(RateLimits limits) { admission_.limit_rates(worker_.io, std::move(limits)); }
+    // A request waits for its turn under those.
+    bool holds_request_back() const { return admission_.holding(); }
+    const protocol::ExportInfo& export_info() const { return negotiated_.export_info; }
 
     // What a round of receiving, starting operations and sending came to.
     enum class Round : std::uint8_t {
@@ -114,7 +119,10 @@ class Connection final : public OperationContext,
     void budget_has_room() override { resume_receiving(); }
 
     Taken take_requests();
-    void take(const protocol::Request& request);
+    // Each false: it has to wait.
+    bool take(const protocol::Request& request);
+    bool take_held();
+    bool admit(const protocol::Request& request, const protocol::Validated& validated);
     void act_on(const protocol::Request& request, const protocol::Validated& validated);
     void execute(const protocol::Command& command);
     void refuse(const protocol::Refusal& refusal);

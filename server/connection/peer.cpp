@@ -7,9 +7,21 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <utility>
 
+#include "config/quote.hpp"
+
 namespace gpunbd::server {
+
+std::string TlsIdentity::text() const {
+    if (!psk_user.empty()) return "user " + config::in_quotes(psk_user);
+    std::string all;
+    for (const std::string& name : names) {
+        all += (all.empty() ? "certificate " : ", ") + config::in_quotes(name);
+    }
+    return all;
+}
 
 std::string Peer::text() const {
     switch (kind) {
@@ -25,6 +37,22 @@ std::string Peer::text() const {
     }
     return "unknown";
 }
+
+namespace {
+
+// Empty where the system does not tell.
+std::vector<gid_t> groups_of(int fd) {
+    std::vector<gid_t> groups(32);
+    for (;;) {
+        auto length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+        const int done = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length);
+        if (done != 0 && errno != ERANGE) return {};
+        groups.resize(length / sizeof(gid_t));
+        if (done == 0) return groups;
+    }
+}
+
+}  // namespace
 
 Peer peer_of(int fd, std::string listener) {
     Peer peer;
@@ -59,6 +87,7 @@ Peer peer_of(int fd, std::string listener) {
         peer.pid = credentials.pid;
         peer.uid = credentials.uid;
         peer.gid = credentials.gid;
+        peer.groups = groups_of(fd);
     }
     return peer;
 }

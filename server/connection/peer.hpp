@@ -15,6 +15,10 @@ namespace gpunbd::server {
 struct TlsIdentity {
     std::vector<std::string> names;  // of its verified certificate: common name, DNS names
     std::string psk_user;            // where it used a shared key; else empty
+
+    // For the log: "user 'alice'", "certificate 'node-1', 'node-1.example'"; empty: it proved
+    // nothing.
+    std::string text() const;
 };
 
 struct Peer {
@@ -29,6 +33,7 @@ struct Peer {
     pid_t pid = 0;
     uid_t uid = 0;
     gid_t gid = 0;
+    std::vector<gid_t> groups = {};  // supplementary ones
     // Kind::vsock, with the port
     std::uint32_t cid = 0;
     // Once the connection is in TLS, also without a certificate or a key

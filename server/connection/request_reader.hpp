@@ -69,6 +69,10 @@ class RequestReader {
 
     // Nothing is expected for a while: gives the buffer back. What is in it is less than a request.
     void rest();
+    // Nothing is taken for a while: gives it back if nothing is in it.
+    void rest_if_empty() {
+        if (buffer_ != nullptr && buffer_->bytes().empty()) drop_buffer();
+    }
     std::size_t memory() const { return buffer_ != nullptr ? ReceiveBuffer::capacity : 0; }
 
  private:

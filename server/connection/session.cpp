@@ -8,6 +8,7 @@
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/connection/line_limit.hpp"
+#include "server/tls/tls_stream.hpp"
 
 namespace gpunbd::server {
 
@@ -28,17 +29,28 @@ const char* headers_in_words(protocol::Headers headers) {
     return "";
 }
 
+std::string in_words(protocol::MetaContexts contexts) {
+    std::string words;
+    for (const protocol::MetaContext context : protocol::all_contexts) {
+        if (contexts.has(context)) words += fmt::format(", {}", protocol::name_of(context));
+    }
+    return words;
+}
+
 }  // namespace
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
-                 const SessionLimits& limits, std::shared_ptr<Slot> slot)
+                 const SessionLimits& limits, std::shared_ptr<Slot> slot,
+                 std::shared_ptr<const TlsContext> tls)
     : worker_(worker),
       peer_(std::move(peer)),
       connection_(
           std::make_shared<Connection>(worker, std::move(socket), peer_.text(), limits.in_flight)),
       exports_(exports),
+      offered_(exports, peer_),
       limits_(limits),
       slot_(std::move(slot)),
+      tls_(std::move(tls)),
       deadline_(worker.io),
       idle_timer_(worker.io) {}
 
@@ -68,6 +80,7 @@ Task<> Session::live() {
     }
     connection_->close(reason_.empty() ? connection_->reason() : reason_);
     while (connection_->has_operations()) co_await connection_->resumed();
+    place_.reset();
     deadline_.cancel();
     idle_timer_.cancel();
     report_end(failed);
@@ -81,18 +94,23 @@ void Session::report_end(bool failed) {
     ClientLine line(failed ? spdlog::level::err : spdlog::level::info);
     line.with("peer", peer);
     std::string done;
+    if (peer_.tls) {
+        const std::string who = peer_.tls->text();
+        line.with("tls", tls_words_).with("tls_identity", who);
+        done = fmt::format("{}{}{}; ", tls_words_, who.empty() ? "" : ", ", who);
+    }
     std::string error = failed ? reason : "";
     if (negotiation_) {  // it never agreed on an export
         const protocol::Asked asked = negotiation_->asked();
         if (asked.export_name) line.with("export", *asked.export_name);
         if (!failed) error = asked.refusal;
-        done = asked.words.empty() ? "" : asked.words + "; ";
+        if (!asked.words.empty()) done += asked.words + "; ";
     } else {
         line.with("export", export_name_);
-        done = fmt::format("export {}: {} request{}, {} read, {} written; ",
-                           config::in_quotes(export_name_), counts.requests,
-                           counts.requests == 1 ? "" : "s", config::human_size(counts.read),
-                           config::human_size(counts.written));
+        done += fmt::format("export {}: {} request{}, {} read, {} written; ",
+                            config::in_quotes(export_name_), counts.requests,
+                            counts.requests == 1 ? "" : "s", config::human_size(counts.read),
+                            config::human_size(counts.written));
     }
     line.with("requests", counts.requests)
         .with("bytes_read", counts.read)
@@ -118,7 +136,8 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
             const auto self = weak.lock();
             if (!self || error) return;
             const std::uint64_t now = self->connection_->counts().requests;
-            if (now != requests || self->connection_->has_operations()) {
+            if (now != requests || self->connection_->has_operations() ||
+                self->connection_->holds_request_back()) {
                 self->look_whether_idle(0, now);
             } else if (looks + 1 < looks_per_idle_limit) {
                 self->look_whether_idle(looks + 1, now);
@@ -132,7 +151,7 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
 
 Task<bool> Session::negotiate() {
     set_deadline(limits_.handshake, "the handshake took too long");
-    negotiation_.emplace(exports_);
+    negotiation_.emplace(offered_, tls_ ? tls_->mode() : protocol::TlsMode::off);
     if (!co_await send_all(negotiation_->greeting())) co_return false;
     Transport& transport = connection_->transport();
     std::array<std::byte, 4096> buffer;
@@ -154,6 +173,11 @@ Task<bool> Session::negotiate() {
         if (slot_ && next == protocol::Negotiation::Next::transmit) slot_->served();
         if (!co_await send_all(negotiation_->take_output())) co_return false;
         if (next == protocol::Negotiation::Next::receive) continue;
+        if (next == protocol::Negotiation::Next::start_tls) {
+            if (!co_await start_tls()) co_return false;
+            negotiation_->enter_tls();
+            continue;
+        }
         if (next == protocol::Negotiation::Next::close) {
             const bool aborted = negotiation_->reason().empty();
             reason_ = aborted ? "the client left the handshake" : negotiation_->reason();
@@ -162,25 +186,45 @@ Task<bool> Session::negotiate() {
         const protocol::NegotiatedOptions negotiated = negotiation_->negotiated();
         negotiation_.reset();
         export_name_ = negotiated.export_info.name;
-        auto served = exports_.open(export_name_);
-        if (!served || served->info.size != negotiated.export_info.size) {
+        place_ = offered_.take_place();
+        OfferedExports::Opened opened = offered_.open(export_name_);
+        if (!opened.exported || opened.info.size != negotiated.export_info.size ||
+            opened.info.read_only != negotiated.export_info.read_only) {
             reason_ = "the export went away during the handshake";
             co_return false;
         }
         if (connection_->closed()) co_return false;
         deadline_.cancel();
-        connection_->serve(negotiated, std::move(served),
+        connection_->serve(negotiated, std::move(opened.exported),
                            std::span(buffer).first(got.bytes).subspan(used));
+        connection_->limit_rates(place_->rates());
         if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
         if (draining_) connection_->drain();  // told while the last option was being answered
         ClientLine(spdlog::level::debug)
             .with("peer", peer_.text())
             .with("export", export_name_)
             .say("{}: serving export {}{}{}", peer_.text(), config::in_quotes(export_name_),
-                 headers_in_words(negotiated.headers),
-                 negotiated.base_allocation ? ", base:allocation" : "");
+                 headers_in_words(negotiated.headers), in_words(negotiated.contexts));
         co_return true;
     }
+}
+
+// The deadline of the handshake goes on: it is one.
+Task<bool> Session::start_tls() {
+    TlsStream& stream = connection_->transport().start_tls(tls_, worker_.receive_buffers);
+    for (;;) {
+        const Transport::Result done = stream.shake_hands();
+        if (done.ended) {
+            reason_ = "the TLS handshake failed: " + stream.failure();
+            co_return false;
+        }
+        if (done.wait == Transport::Wait::none) break;
+        co_await connection_->ready(done.wait);
+        if (connection_->closed()) co_return false;
+    }
+    peer_.tls = stream.identity();
+    tls_words_ = stream.words();
+    co_return true;
 }
 
 Task<bool> Session::send_all(std::vector<std::byte> bytes) {
@@ -225,6 +269,35 @@ Task<> Session::serve() {
         }
         connection.begin_turn();
     }
+}
+
+void Session::look_at_access() noexcept {
+    if (negotiation_ || connection_->closed()) return;
+    try {
+        if (std::string why = why_not_stay(); !why.empty()) {
+            connection_->close(std::move(why));
+        } else if (place_) {
+            connection_->limit_rates(place_->rates());
+        }
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
+    }
+}
+
+std::string Session::why_not_stay() const {
+    const auto now = exports_.open(export_name_);
+    if (!now || now->info.name != export_name_) return {};  // removed: who is there may finish
+    const Verdict verdict = now->access.decide(Applicant(peer_));
+    const bool writes = !connection_->export_info().read_only;
+    if (verdict.access == Access::denied) {
+        return fmt::format("by the new configuration it may not open the export any more: {}",
+                           now->access.why(verdict));
+    }
+    if (verdict.access == Access::read_only && writes) {
+        return fmt::format("by the new configuration it may only read: {}",
+                           now->access.why(verdict));
+    }
+    return {};
 }
 
 // --- draining and closed

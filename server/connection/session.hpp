@@ -11,11 +11,13 @@
 #include <string>
 
 #include "protocol/negotiation.hpp"
+#include "server/access/offered_exports.hpp"
 #include "server/connection/connection.hpp"
 #include "server/connection/connection_slots.hpp"
 #include "server/connection/peer.hpp"
 #include "server/connection/task.hpp"
 #include "server/exports/export_registry.hpp"
+#include "server/tls/tls_context.hpp"
 
 namespace gpunbd::server {
 
@@ -29,7 +31,8 @@ struct SessionLimits {
 class Session : public std::enable_shared_from_this<Session> {
  public:
     Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
-            const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr);
+            const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr,
+            std::shared_ptr<const TlsContext> tls = nullptr);
 
     // Serves, from the greeting to the end, which it logs. Then it calls `ended`, which must not
     // destroy it yet; destroyed before, it calls nobody.
@@ -39,6 +42,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void drain() noexcept;
     // Closes now. Operations finish as soon as their copies have ended.
     void cut(const char* reason) noexcept;
+    // The configuration has been read again: other rates hold, and who may not stay goes at once.
+    void look_at_access() noexcept;
 
     // For who looks after memory that is lent.
     Connection& connection() { return *connection_; }
@@ -49,23 +54,30 @@ class Session : public std::enable_shared_from_this<Session> {
     Task<> run();
     Task<> live();
     Task<bool> negotiate();
+    Task<bool> start_tls();
     Task<bool> send_all(std::vector<std::byte> bytes);
     Task<> serve();
     Task<> settle();
     // The one line in the log of a connection.
     void report_end(bool failed);
+    // Empty: it may.
+    std::string why_not_stay() const;
     void set_deadline(std::chrono::seconds after, const char* reason);
     void look_whether_idle(std::uint32_t looks, std::uint64_t requests);
 
     WorkerContext& worker_;
-    const Peer peer_;
+    Peer peer_;
     const std::shared_ptr<Connection> connection_;
     const ExportRegistry& exports_;
+    OfferedExports offered_;
     const SessionLimits limits_;
     const std::shared_ptr<Slot> slot_;                  // null: places are not counted
+    const std::shared_ptr<const TlsContext> tls_;       // null: there is none to be had
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
     std::string export_name_;
-    std::string reason_;  // why the negotiation failed
+    std::unique_ptr<ExportUse::Place> place_;  // among the export's connections
+    std::string reason_;                       // why the negotiation failed
+    std::string tls_words_;                    // of what kind it is; empty: in the clear
     bool draining_ = false;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer idle_timer_;

@@ -2,9 +2,12 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+
+#include "server/tls/tls_stream.hpp"
 
 namespace gpunbd::server {
 
@@ -42,28 +45,59 @@ Transport::Transport(Socket socket) : socket_(std::move(socket)) {
     if (family == AF_UNIX) {
         set(fd, SOL_SOCKET, SO_SNDBUF, unix_buffer);
         set(fd, SOL_SOCKET, SO_RCVBUF, unix_buffer);
-    } else {
+    } else if (family == AF_INET || family == AF_INET6) {
         set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
         set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_over_tcp);
         set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     }
 }
 
+Transport::~Transport() = default;
+
+TlsStream& Transport::start_tls(std::shared_ptr<const TlsContext> context,
+                                Pool<ReceiveBuffer>& buffers) {
+    tls_ = std::make_unique<TlsStream>(std::move(context), socket_.native_handle(), buffers);
+    return *tls_;
+}
+
 Transport::Result Transport::receive(std::span<iovec> into) {
-    msghdr message{};
-    message.msg_iov = into.data();
-    message.msg_iovlen = into.size();
-    return attempt(Wait::readable,
-                   [&] { return ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT); });
+    if (tls_ != nullptr) [[unlikely]]
+        return tls_->receive(into);
+    return receive_from(socket_.native_handle(), into);
 }
 
 Transport::Result Transport::send(std::span<iovec> from) {
+    if (tls_ != nullptr) [[unlikely]]
+        return tls_->send(from);
+    return send_to(socket_.native_handle(), from);
+}
+
+bool Transport::pending() const { return tls_ != nullptr && tls_->pending(); }
+
+void Transport::rest() noexcept {
+    if (tls_ != nullptr) tls_->rest();
+}
+
+std::size_t Transport::memory() const { return tls_ != nullptr ? tls_->memory() : 0; }
+
+Transport::Result Transport::receive_from(int fd, std::span<iovec> into) {
+    msghdr message{};
+    message.msg_iov = into.data();
+    message.msg_iovlen = into.size();
+    return attempt(Wait::readable, [&] { return ::recvmsg(fd, &message, MSG_DONTWAIT); });
+}
+
+Transport::Result Transport::send_to(int fd, std::span<iovec> from) {
     msghdr message{};
     message.msg_iov = from.data();
     message.msg_iovlen = from.size();
-    return attempt(Wait::writable, [&] {
-        return ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    });
+    return attempt(Wait::writable,
+                   [&] { return ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+}
+
+bool Transport::hung_up() noexcept {
+    pollfd peer{.fd = socket_.native_handle(), .events = 0, .revents = 0};
+    return ::poll(&peer, 1, 0) > 0;
 }
 
 void Transport::stop_receiving() noexcept {
@@ -72,6 +106,7 @@ void Transport::stop_receiving() noexcept {
 }
 
 void Transport::close() noexcept {
+    if (tls_ != nullptr) tls_->say_goodbye();
     boost::system::error_code ignored;
     socket_.shutdown(Socket::shutdown_both, ignored);
     socket_.close(ignored);

@@ -1,5 +1,5 @@
 // Bytes in and out over one peer: gathered, never blocking. Whoever finds that nothing moves is
-// told in which direction to wait; TLS will stand behind the same calls.
+// told in which direction to wait. TLS stands behind the same calls.
 #pragma once
 
 #include <sys/uio.h>
@@ -7,6 +7,7 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -14,10 +15,17 @@ namespace gpunbd::server {
 
 using Socket = boost::asio::generic::stream_protocol::socket;
 
+class ReceiveBuffer;
+class TlsContext;
+class TlsStream;
+template <typename T>
+class Pool;
+
 class Transport {
  public:
     // The socket has been accepted and belongs to the worker's io_context.
     explicit Transport(Socket socket);
+    ~Transport();
 
     enum class Wait : std::uint8_t { none, readable, writable };
     struct Result {
@@ -28,9 +36,22 @@ class Transport {
     };
     Result receive(std::span<iovec> into);
     Result send(std::span<iovec> from);
-    // Are there bytes inside, so that receive() has some though the socket may have none? Records
-    // that were taken off a socket as a whole would be such.
-    bool pending() const { return false; }
+    // The same of any socket, and in the clear.
+    static Result receive_from(int fd, std::span<iovec> into);
+    static Result send_to(int fd, std::span<iovec> from);
+    // May there be bytes inside, so that receive() has some though the socket has none? Records of
+    // TLS are taken off it many at once.
+    bool pending() const;
+
+    // From here on all that passes is TLS, beginning with its handshake. `buffers` outlives it.
+    TlsStream& start_tls(std::shared_ptr<const TlsContext> context, Pool<ReceiveBuffer>& buffers);
+    // Nothing is expected for a while: gives back memory that it can do without.
+    void rest() noexcept;
+    std::size_t memory() const;  // bytes
+
+    // Nobody is there any more, neither to send nor to take answers; what was sent may not have
+    // been received yet. TCP may not know it.
+    bool hung_up() noexcept;
 
     // Completes when the socket is so, or with an error once it is closed.
     template <typename Handler>
@@ -41,11 +62,13 @@ class Transport {
 
     // receive() finds the end once it has taken what is there already.
     void stop_receiving() noexcept;
-    // Ends both directions; waits complete with an error.
+    // Ends both directions, telling the peer as far as that needs no waiting; waits complete with
+    // an error.
     void close() noexcept;
 
  private:
     Socket socket_;
+    std::unique_ptr<TlsStream> tls_;  // null: in the clear
 };
 
 }  // namespace gpunbd::server

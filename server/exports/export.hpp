@@ -8,6 +8,8 @@
 
 #include "config/options.hpp"
 #include "protocol/export_info.hpp"
+#include "server/access/access_list.hpp"
+#include "server/access/export_use.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -16,6 +18,9 @@ struct Export {
     protocol::ExportInfo info;
     config::ExportOptions options;
     std::shared_ptr<storage::Volume> volume;
+    AccessList access = {};
+    // Of all that had this name, one after the other.
+    std::shared_ptr<ExportUse> use = std::make_shared<ExportUse>();
     // What this volume was offered as before a reload, where clients may still hold that.
     std::vector<std::weak_ptr<const Export>> earlier = {};
 };

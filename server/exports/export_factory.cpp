@@ -88,11 +88,28 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
             continue;
         }
+        // A share was made a multiple of what the blocks were then.
+        if (next->volume->size() % wanted.block_size.minimum != 0) {
+            made.problems.push_back(fmt::format(
+                "export '{}': its {} bytes, which hold data, are not a multiple of "
+                "block_size.minimum ({}); leave that as it was, or change the size as well",
+                wanted.name, next->volume->size(), wanted.block_size.minimum));
+            continue;
+        }
         if (kept != current.end()) next->earlier = held_of(*kept);
+        next->access = AccessList(wanted.access);
+        const auto predecessor = std::find_if(current.begin(), current.end(), [&](const auto& old) {
+            return old->info.name == wanted.name;
+        });
+        if (predecessor != current.end()) next->use = (*predecessor)->use;
         next->info = {.name = wanted.name,
                       .description = wanted.description,
                       .size = next->volume->size(),
-                      .read_only = wanted.read_only};
+                      .read_only = wanted.read_only,
+                      .tls_required = wanted.tls_required,
+                      .minimum_block = static_cast<std::uint32_t>(wanted.block_size.minimum),
+                      .preferred_block = static_cast<std::uint32_t>(wanted.block_size.best()),
+                      .maximum_payload = static_cast<std::uint32_t>(wanted.block_size.maximum)};
         made.exports.push_back(std::move(next));
     }
     return made;

@@ -4,6 +4,7 @@ namespace gpunbd::server {
 
 void ExportRegistry::replace(Exports exports) {
     auto next = std::make_shared<const Exports>(std::move(exports));
+    for (const auto& each : *next) each->use->apply(each->options);
     const std::lock_guard lock(mutex_);
     exports_.swap(next);
 }

@@ -27,8 +27,16 @@ std::string what_becomes_of(const Made& old, const char* what) {
     return fmt::format("{} when {} client{} gone", what, clients, clients == 1 ? " has" : "s have");
 }
 
-std::string differences(const config::ExportOptions& a, const config::ExportOptions& b) {
+// "access, rates"; of these keys alone, or of all others.
+std::string differences(const config::ExportOptions& a, const config::ExportOptions& b,
+                        bool at_once) {
     std::vector<const char*> keys;
+    if (at_once) {
+        if (a.access != b.access) keys.push_back("access");
+        if (a.rates != b.rates) keys.push_back("rates");
+        if (a.rates_per_peer != b.rates_per_peer) keys.push_back("rates_per_peer");
+        return fmt::format("{}", fmt::join(keys, ", "));
+    }
     if (a.size != b.size) keys.push_back("size");
     if (a.devices != b.devices) keys.push_back("devices");
     if (a.layout != b.layout) keys.push_back("layout");
@@ -37,6 +45,12 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.page_size != b.page_size) keys.push_back("page_size");
     if (a.description != b.description) keys.push_back("description");
     if (a.read_only != b.read_only) keys.push_back("read_only");
+    if (a.block_size != b.block_size) keys.push_back("block_size");
+    if (a.tls_required != b.tls_required) keys.push_back("tls");
+    if (a.max_connections != b.max_connections) keys.push_back("max_connections");
+    if (a.max_connections_per_peer != b.max_connections_per_peer) {
+        keys.push_back("max_connections_per_peer");
+    }
     return fmt::format("{}", fmt::join(keys, ", "));
 }
 
@@ -47,16 +61,20 @@ ReloadLine compare(const Made& old, const Made& now) {
         return {true, name,
                 fmt::format("reload: export {} is replaced by a new, empty one ({} changed); "
                             "the old contents {}",
-                            quoted, differences(old->options, now->options),
+                            quoted, differences(old->options, now->options, false),
                             what_becomes_of(old, "are lost"))};
     }
     if (old->options == now->options) {
         return {false, name, fmt::format("reload: export {} stays as it was", quoted)};
     }
-    return {false, name,
-            fmt::format("reload: export {} keeps its contents; {} changed, for clients that "
-                        "connect from now on",
-                        quoted, differences(old->options, now->options))};
+    const std::string later = differences(old->options, now->options, false);
+    const std::string at_once = differences(old->options, now->options, true);
+    return {
+        false, name,
+        fmt::format("reload: export {} keeps its contents; {}{}{}", quoted,
+                    later.empty() ? "" : later + " changed, for clients that connect from now on",
+                    later.empty() || at_once.empty() ? "" : "; ",
+                    at_once.empty() ? "" : at_once + " changed, for all clients")};
 }
 
 ExportRegistry::Exports::const_iterator named(const std::string& name,
@@ -92,7 +110,8 @@ std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
 std::vector<std::string> keys_that_wait(const config::Options& running,
                                         const config::Options& loaded) {
     std::vector<std::string> keys;
-    if (running.tcp != loaded.tcp || running.unix_sockets != loaded.unix_sockets) {
+    if (running.tcp != loaded.tcp || running.unix_sockets != loaded.unix_sockets ||
+        running.vsock != loaded.vsock) {
         keys.emplace_back("listeners");
     }
     if (running.pipeline != loaded.pipeline) keys.emplace_back("pipeline");

@@ -48,7 +48,8 @@ std::string nothing_available(const std::vector<storage::Device*>& devices) {
                        ids_of(devices), reserve_of(devices));
 }
 
-std::uint64_t share_in_bytes(std::uint32_t percent, const VolumePlan& plan,
+// `block`: what clients ask for in multiples of, a power of two.
+std::uint64_t share_in_bytes(std::uint32_t percent, std::uint64_t block, const VolumePlan& plan,
                              const std::vector<std::uint64_t>& available) {
     const std::uint64_t stripe = plan.options.stripe_size;
     std::uint64_t all = 0;
@@ -61,13 +62,13 @@ std::uint64_t share_in_bytes(std::uint32_t percent, const VolumePlan& plan,
     if (stripe != 0) all = min * available.size();
     const std::uint64_t share = all / 100 * percent + all % 100 * percent / 100;
     // A stripe is only as even as its unit.
-    const std::uint64_t unit = stripe != 0 ? stripe * available.size() : sector;
+    const std::uint64_t unit = stripe != 0 ? stripe * available.size() : std::max(sector, block);
     if (share >= unit) return share / unit * unit;
     if (all == 0) throw std::runtime_error(nothing_available(plan.devices));
-    throw std::runtime_error(
-        fmt::format("{}% of the {} available on {} is less than {}; ask for more", percent,
-                    config::human_size(all), ids_of(plan.devices),
-                    stripe != 0 ? "one turn of the stripe" : "a sector of 512 bytes"));
+    throw std::runtime_error(fmt::format(
+        "{}% of the {} available on {} is less than {}; ask for more", percent,
+        config::human_size(all), ids_of(plan.devices),
+        stripe != 0 ? "one turn of the stripe" : fmt::format("a block of {} bytes", unit)));
 }
 
 }  // namespace
@@ -126,7 +127,8 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     plan.options.provision = wanted.provision == config::Provision::full ? storage::Provision::full
                                                                          : storage::Provision::thin;
     plan.options.size =
-        size.percent != 0 ? share_in_bytes(size.percent, plan, available) : size.bytes;
+        size.percent != 0 ? share_in_bytes(size.percent, wanted.block_size.minimum, plan, available)
+                          : size.bytes;
     auto layout = storage::lay_out(plan.options, available);
     if (const auto* misfit = std::get_if<storage::Misfit>(&layout)) {
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));

@@ -1,6 +1,7 @@
 #include "server/listening/listener.hpp"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "server/listening/nbd_uri.hpp"
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
+#include "server/listening/vsock_address.hpp"
 #include "storage/log_line.hpp"
 
 namespace gpunbd::server {
@@ -47,6 +49,14 @@ std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
     return listener;
 }
 
+std::unique_ptr<Listener> Listener::vsock(asio::io_context& io,
+                                          const config::VsockListener& options) {
+    OwnedFd fd = bind_vsock(options);
+    if (::listen(fd.get(), backlog) != 0) throw vsock_error(options, errno);
+    if (!local_cid()) spdlog::warn("{}: {}", name_of(options), no_vsock_transport());
+    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
+}
+
 std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
     const std::string where = fmt::format("inherited socket {}", fd);
     int listening = 0;
@@ -65,8 +75,28 @@ Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile f
 
 Listener::~Listener() { stop(); }
 
-std::optional<std::string> Listener::uri(const std::string& export_name) {
-    return listener_uri(socket_.native_handle(), export_name);
+std::optional<std::string> Listener::uri(const std::string& export_name, bool tls) {
+    return listener_uri(socket_.native_handle(), export_name, tls);
+}
+
+std::optional<std::string> Listener::public_address() {
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    const int fd = socket_.native_handle();
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return where_;
+    config::IpAddress address;
+    if (bound.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(bound);
+        std::memcpy(address.bytes.data(), &in.sin_addr, sizeof in.sin_addr);
+    } else if (bound.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bound);
+        address.v6 = true;
+        std::memcpy(address.bytes.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
+    } else {
+        return std::nullopt;
+    }
+    if (address.loopback()) return std::nullopt;
+    return where_;
 }
 
 void Listener::start(OnAccept on_accept) {
@@ -78,11 +108,7 @@ void Listener::start(OnAccept on_accept) {
 void Listener::wait_for_client() noexcept {
     for (;;) {
         try {
-            socket_.async_wait(asio::posix::stream_descriptor::wait_read,
-                               [self = std::weak_ptr(self_)](boost::system::error_code error) {
-                                   const auto alive = self.lock();
-                                   if (alive && !error) (*alive)->accept();
-                               });
+            socket_.async_wait(asio::posix::stream_descriptor::wait_read, then(&Listener::accept));
             return;
         } catch (const std::bad_alloc&) {
             std::this_thread::sleep_for(accept_again_after);  // a timer takes memory, too
@@ -101,10 +127,7 @@ void Listener::accept() noexcept {
 
 void Listener::accept_later() {
     timer_.expires_after(accept_again_after);
-    timer_.async_wait([self = std::weak_ptr(self_)](boost::system::error_code error) {
-        const auto alive = self.lock();
-        if (alive && !error) (*alive)->wait_for_client();
-    });
+    timer_.async_wait(then(&Listener::wait_for_client));
 }
 
 bool Listener::accept_one() {

@@ -27,6 +27,8 @@ class Listener {
                                          const config::TcpListener& options);
     static std::unique_ptr<Listener> unix_socket(boost::asio::io_context& io,
                                                  const config::UnixListener& options);
+    static std::unique_ptr<Listener> vsock(boost::asio::io_context& io,
+                                           const config::VsockListener& options);
     // A socket that listens already, from systemd or its like. Throws std::runtime_error.
     static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, int fd);
 
@@ -37,12 +39,21 @@ class Listener {
     void start(OnAccept on_accept);
     void stop() noexcept;
     // How a client on this machine asks for the export; none where NBD URIs have no form for it.
-    std::optional<std::string> uri(const std::string& export_name);
+    std::optional<std::string> uri(const std::string& export_name, bool tls);
+    // Where it listens, if other machines can reach that: a TCP address that is not loopback.
+    std::optional<std::string> public_address();
 
  private:
     Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);
     void wait_for_client() noexcept;
     void accept() noexcept;
+    // What waits calls it then, but not once the listener has gone.
+    auto then(void (Listener::*next)() noexcept) {
+        return [self = std::weak_ptr(self_), next](boost::system::error_code error) {
+            const auto alive = self.lock();
+            if (alive && !error) ((*alive)->*next)();
+        };
+    }
     // False: the system has nothing to accept with for now.
     bool accept_one();
     void accept_later();

@@ -14,6 +14,11 @@
 #include <filesystem>
 #include <string_view>
 
+#include "server/listening/vsock_address.hpp"
+
+// After <sys/socket.h>, whose types it needs.
+#include <linux/vm_sockets.h>
+
 namespace gpunbd::server {
 
 namespace {
@@ -22,6 +27,14 @@ bool is_plain(char c, const char* also) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
            (c != '\0' && std::strchr(also, c) != nullptr);
 }
+
+std::string tcp_uri(const std::string& host, std::uint16_t port, const std::string& name,
+                    bool tls) {
+    return fmt::format("{}://{}:{}{}{}", tls ? "nbds" : "nbd", host, port, name.empty() ? "" : "/",
+                       percent_encoded(name));
+}
+
+}  // namespace
 
 std::string percent_encoded(const std::string& text) {
     std::string out;
@@ -32,19 +45,12 @@ std::string percent_encoded(const std::string& text) {
     return out;
 }
 
-std::string tcp_uri(const std::string& host, std::uint16_t port, const std::string& name) {
-    return fmt::format("nbd://{}:{}{}{}", host, port, name.empty() ? "" : "/",
-                       percent_encoded(name));
+std::string unix_uri(const std::string& socket_path, const std::string& export_name, bool tls) {
+    return fmt::format("{}+unix:///{}?socket={}", tls ? "nbds" : "nbd",
+                       percent_encoded(export_name), percent_encoded(socket_path));
 }
 
-}  // namespace
-
-std::string unix_uri(const std::string& socket_path, const std::string& export_name) {
-    return fmt::format("nbd+unix:///{}?socket={}", percent_encoded(export_name),
-                       percent_encoded(socket_path));
-}
-
-std::optional<std::string> listener_uri(int fd, const std::string& export_name) {
+std::optional<std::string> listener_uri(int fd, const std::string& export_name, bool tls) {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
     if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
@@ -53,14 +59,21 @@ std::optional<std::string> listener_uri(int fd, const std::string& export_name) 
         const auto& in = reinterpret_cast<const sockaddr_in&>(address);
         ::inet_ntop(AF_INET, &in.sin_addr, text.data(), text.size());
         const bool any = in.sin_addr.s_addr == htonl(INADDR_ANY);
-        return tcp_uri(any ? "127.0.0.1" : text.data(), ntohs(in.sin_port), export_name);
+        return tcp_uri(any ? "127.0.0.1" : text.data(), ntohs(in.sin_port), export_name, tls);
     }
     if (address.ss_family == AF_INET6) {
         const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
         ::inet_ntop(AF_INET6, &in6.sin6_addr, text.data(), text.size());
         const bool any = IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr);
         return tcp_uri(any ? "[::1]" : fmt::format("[{}]", text.data()), ntohs(in6.sin6_port),
-                       export_name);
+                       export_name, tls);
+    }
+    if (address.ss_family == AF_VSOCK) {
+        const auto& vm = reinterpret_cast<const sockaddr_vm&>(address);
+        const std::uint32_t cid =
+            vm.svm_cid != VMADDR_CID_ANY ? vm.svm_cid : local_cid().value_or(VMADDR_CID_LOCAL);
+        return fmt::format("{}+vsock://{}:{}/{}", tls ? "nbds" : "nbd", cid, vm.svm_port,
+                           percent_encoded(export_name));
     }
     const auto& un = reinterpret_cast<const sockaddr_un&>(address);
     const std::size_t room =
@@ -71,7 +84,7 @@ std::optional<std::string> listener_uri(int fd, const std::string& export_name) 
     // Clients are started elsewhere.
     std::error_code error;
     const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-    return unix_uri(error ? path : absolute.string(), export_name);
+    return unix_uri(error ? path : absolute.string(), export_name, tls);
 }
 
 std::string shell_word(const std::string& text) {

@@ -2,6 +2,9 @@
 // neither sockets nor sessions.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "protocol/reply_encoder.hpp"
 #include "server/connection/send_queue.hpp"
 #include "storage/transfers/transfer.hpp"
@@ -22,7 +25,9 @@ class OperationContext {
 
     // Queue a reply that has no payload.
     void succeed(const Operation& operation);
-    void fail(const Operation& operation, storage::Status status);
+    // `at`: the offset where a READ failed, if that is known.
+    void fail(const Operation& operation, storage::Status status,
+              std::optional<std::uint64_t> at = {});
 
     // The answer is queued, or not wanted any more: the operation goes back to its pool.
     virtual void finish(Operation& operation) = 0;

@@ -127,7 +127,7 @@ void ReadOperation::fail() {
         return;
     }
     leave_sequence();
-    context_->fail(*this, status);
+    context_->fail(*this, status, transfer_.failed_at());
 }
 
 void ReadOperation::sent() {

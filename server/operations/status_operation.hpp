@@ -1,4 +1,4 @@
-// BLOCK_STATUS: the page table, told as base:allocation extents.
+// BLOCK_STATUS: the page table, told as the extents of each context that was asked about.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ class StatusOperation : public Operation {
  private:
     void begin() override;
     void moved() override {}
+    void find_extents(protocol::MetaContext context, std::vector<protocol::Extent>& extents) const;
 
     std::vector<std::byte> reply_;
 };

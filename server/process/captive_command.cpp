@@ -52,7 +52,7 @@ CaptiveCommand::~CaptiveCommand() {
     ::rmdir(directory_.c_str());
 }
 
-void CaptiveCommand::start(const std::string& command, const std::string& export_name) {
+void CaptiveCommand::start(const std::string& command, const std::string& export_name, bool tls) {
     std::vector<std::string> environment;
     for (char** entry = ::environ; *entry != nullptr; ++entry) {
         const std::string_view each(*entry);
@@ -60,7 +60,7 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
             environment.emplace_back(each);
         }
     }
-    environment.push_back("uri=" + unix_uri(socket_path_, export_name));
+    environment.push_back("uri=" + unix_uri(socket_path_, export_name, tls));
     environment.push_back("unixsocket=" + socket_path_);
     std::vector<char*> pointers;
     pointers.reserve(environment.size() + 1);

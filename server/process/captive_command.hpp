@@ -21,8 +21,9 @@ class CaptiveCommand {
     CaptiveCommand& operator=(const CaptiveCommand&) = delete;
 
     const std::string& socket_path() const { return socket_path_; }
-    // Starts `sh -c COMMAND`; `export_name` is part of $uri. Throws std::runtime_error.
-    void start(const std::string& command, const std::string& export_name);
+    // Starts `sh -c COMMAND`; `export_name`, and whether it needs TLS, is part of $uri. Throws
+    // std::runtime_error.
+    void start(const std::string& command, const std::string& export_name, bool tls = false);
     // SIGTERM for the shell and all that it has started.
     void terminate() const;
     // SIGKILL, and waits for the end; the status a shell would report for it.

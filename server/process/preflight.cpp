@@ -6,11 +6,14 @@
 #include <stdexcept>
 
 #include "config/size.hpp"
+#include "server/access/exposure.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "server/listening/create_error.hpp"
 #include "server/listening/file_owner.hpp"
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
+#include "server/listening/vsock_address.hpp"
+#include "server/tls/tls_context.hpp"
 
 namespace gpunbd::server {
 
@@ -19,12 +22,27 @@ namespace {
 class Preflight {
  public:
     void run(const config::Options& options) {
+        const auto open = open_to_all(options);
         for (std::size_t i = 0; i != options.tcp.size(); ++i) {
-            try_tcp(fmt::format("listeners.tcp[{}]", i), options.tcp[i]);
+            const std::string key = fmt::format("listeners.tcp[{}]", i);
+            try_tcp(key, options.tcp[i]);
+            const auto address = config::parse_ip(options.tcp[i].address);
+            if (!open || (address && address->loopback())) continue;
+            const std::string where = name_of(options.tcp[i]);
+            if (options.insecure) {
+                note(key, insecure_text(where, *open));
+            } else {
+                fail(key, exposure_text(where, *open));
+            }
         }
         for (std::size_t i = 0; i != options.unix_sockets.size(); ++i) {
             try_unix(fmt::format("listeners.unix[{}]", i), options.unix_sockets[i]);
         }
+        for (std::size_t i = 0; i != options.vsock.size(); ++i) {
+            try_vsock(fmt::format("listeners.vsock[{}]", i), options.vsock[i]);
+        }
+        try_tls(options);
+        if (auto warning = unproved_in_tls(options)) note("tls", std::move(*warning));
         DeviceRegistry devices(options.devices, false);
         Promised promised;
         for (std::size_t i = 0; i != options.exports.size(); ++i) {
@@ -80,6 +98,25 @@ class Preflight {
             }
         } catch (const std::runtime_error& error) {
             fail(key + ".owner", error.what());
+        }
+    }
+
+    // Who has a port, nobody can tell.
+    void try_vsock(const std::string& key, const config::VsockListener& options) {
+        try {
+            static_cast<void>(bind_vsock(options));
+            if (!local_cid()) note(key, no_vsock_transport());
+        } catch (const AddressError& error) {
+            if (error.kind != AddressError::Kind::taken) return fail(key, error.what());
+            note(key, fmt::format("{} (fine if a server of this file has it)", error.what()));
+        }
+    }
+
+    void try_tls(const config::Options& options) {
+        try {
+            static_cast<void>(TlsContext::load(options));
+        } catch (const std::runtime_error& error) {
+            fail("tls", error.what());
         }
     }
 

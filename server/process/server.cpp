@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
+#include "server/access/exposure.hpp"
 #include "server/connection/line_limit.hpp"
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
@@ -100,9 +101,14 @@ int Server::run() {
         signals_.add(SIGCHLD);
     }
     if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
+    tls_ = TlsContext::load(options_);
+    if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
+    if (const auto exposed = exposures(options_); !exposed.empty()) {
+        throw std::runtime_error(exposed.front());
+    }
     if (uses_gpus(options_.exports)) {
         // To make what is missing in /dev, NVIDIA's driver runs a set-user-ID program.
         std::string why_none;
@@ -165,7 +171,7 @@ void Server::start_serving(MadeExports made) {
     }
     if (pidfile_) pidfile_->publish();
     if (captive_) {
-        captive_->start(*command_.run, options_.exports.front().name);
+        captive_->start(*command_.run, options_.exports.front().name, first_export_needs_tls());
     } else {
         announce();
     }
@@ -184,6 +190,7 @@ void Server::open_listeners() {
         for (const auto& path : options_.unix_sockets) {
             listeners_.push_back(Listener::unix_socket(io_, path));
         }
+        for (const auto& vsock : options_.vsock) listeners_.push_back(Listener::vsock(io_, vsock));
     }
 }
 
@@ -194,6 +201,22 @@ void Server::open_tcp(const config::TcpListener& tcp) {
         if (!tcp.optional || error.kind != AddressError::Kind::absent) throw;
         spdlog::warn("{}: left out", error.what());
     }
+}
+
+std::vector<std::string> Server::exposures(const config::Options& options) const {
+    std::vector<std::string> lines;
+    const auto open = open_to_all(options);
+    if (!open) return lines;
+    for (const auto& listener : listeners_) {
+        const auto where = listener->public_address();
+        if (!where) continue;
+        if (options.insecure) {
+            spdlog::warn("{}", insecure_text(*where, *open));
+        } else {
+            lines.push_back(exposure_text(*where, *open));
+        }
+    }
+    return lines;
 }
 
 void Server::start_workers() {
@@ -215,12 +238,18 @@ void Server::start_workers() {
 
 void Server::announce() {
     const std::optional<std::string> uri =
-        listeners_.empty() ? std::nullopt : listeners_.front()->uri(options_.exports.front().name);
+        listeners_.empty()
+            ? std::nullopt
+            : listeners_.front()->uri(options_.exports.front().name, first_export_needs_tls());
     if (uri) {
         spdlog::info("ready: {} (try: nbdinfo {})", *uri, shell_word(*uri));
     } else {
         spdlog::info("ready");
     }
+}
+
+bool Server::first_export_needs_tls() const {
+    return options_.tls.mode == config::TlsMode::required || options_.exports.front().tls_required;
 }
 
 // Takes the descriptor, whatever happens.
@@ -238,7 +267,7 @@ void Server::accepted(int fd, Peer peer) {
         const auto least = std::min_element(
             workers_.begin(), workers_.end(),
             [](const auto& a, const auto& b) { return a->connections() < b->connections(); });
-        (*least)->serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot));
+        (*least)->serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot), tls_);
     } catch (const std::exception& error) {
         ::close(fd);
         if (client_lines().take()) spdlog::error("a connection is lost: {}", error.what());
@@ -306,6 +335,19 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
         return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
+    try {
+        reload->tls = TlsContext::load(loaded.options);
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        return nullptr;
+    }
+    const std::vector<std::string> exposed = exposures(loaded.options);
+    if (!exposed.empty()) {
+        for (const std::string& line : exposed) spdlog::error("{}", line);
+        spdlog::error("SIGHUP: the configuration stays as it was");
+        return nullptr;
+    }
     reload->options = std::move(loaded.options);
     reload->before = exports_.snapshot();
     return [this, reload](const std::stop_token& stop) {
@@ -324,8 +366,11 @@ void Server::finish(const Reload& reload, MadeExports made) {
         return;
     }
     exports_.replace(std::move(made.exports));
+    for (const auto& worker : workers_) worker->look_at_access();
     options_.exports = reload.options.exports;
     options_.devices = reload.options.devices;
+    options_.tls = reload.options.tls;
+    tls_ = reload.tls;
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)

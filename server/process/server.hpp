@@ -22,6 +22,7 @@
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
 #include "server/process/pidfile.hpp"
+#include "server/tls/tls_context.hpp"
 #include "server/worker/worker.hpp"
 
 namespace gpunbd::server {
@@ -42,8 +43,12 @@ class Server {
     void start_serving(MadeExports made);
     void open_listeners();
     void open_tcp(const config::TcpListener& tcp);
+    // Where strangers could open exports, by these options and the listeners that there are: a line
+    // for each; a warning where that is wished for.
+    std::vector<std::string> exposures(const config::Options& options) const;
     void start_workers();
     void announce();
+    bool first_export_needs_tls() const;
     void accepted(int fd, Peer peer);
     void wait_for_signal();
     void on_signal(int signal);
@@ -52,6 +57,7 @@ class Server {
     void reload();
     struct Reload {
         config::Options options;
+        std::shared_ptr<const TlsContext> tls;
         std::shared_ptr<const ExportRegistry::Exports> before;
     };
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
@@ -66,6 +72,7 @@ class Server {
     DeviceRegistry devices_;   // once there are listeners: for the thread of maker_ alone
     VolumeDisposal disposal_;  // gives volumes back while there are devices
     ExportRegistry exports_;
+    std::shared_ptr<const TlsContext> tls_;  // of who connects from now on; null: off
     SessionLimits limits_;
     ConnectionSlots slots_;  // outlives the connections
     boost::asio::io_context io_;

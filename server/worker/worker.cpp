@@ -49,14 +49,13 @@ void Worker::stop() {
 }
 
 void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-                   std::shared_ptr<Slot> slot) {
+                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls) {
     if (slot) slot->worker = this;
     ++connections_;
     try {
         asio::post(context_.io,
-                   [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot)] {
-                       start(fd, peer, exports, limits, slot);
-                   });
+                   [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot),
+                    tls = std::move(tls)] { start(fd, peer, exports, limits, slot, tls); });
     } catch (const std::exception& error) {
         spdlog::error("a connection cannot be served: {}", error.what());
         ::close(fd);
@@ -73,7 +72,7 @@ void Worker::evict(std::shared_ptr<Slot> slot) {
 }
 
 void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-                   std::shared_ptr<Slot> slot) {
+                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls) {
     std::shared_ptr<Session> session;
     try {
         Socket socket(context_.io);
@@ -81,7 +80,7 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
         fd = -1;  // the socket's
         session = std::make_shared<Session>(context_, std::move(socket), std::move(peer), exports,
-                                            limits, slot);
+                                            limits, slot, std::move(tls));
         if (slot) slot->session = session;
         sessions_.insert(session);
         session->start([this](Session& ended) { leave(ended.shared_from_this()); });
@@ -109,6 +108,10 @@ void Worker::tell_sessions(Call call) {
     asio::post(context_.io, [this, call] {
         for (const auto& session : sessions_) call(*session);
     });
+}
+
+void Worker::look_at_access() {
+    tell_sessions([](Session& session) { session.look_at_access(); });
 }
 
 void Worker::drain_sessions() {

@@ -30,11 +30,14 @@ class Worker {
     // Any thread, as all that follows.
     void stop();
     // Serves a connected socket, and closes it at the end. `exports` outlives the worker.
-    // `slot`: its place among all connections; null: places are not counted.
+    // `slot`: its place among all connections; null: places are not counted. `tls`: null: off.
     void serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-               std::shared_ptr<Slot> slot = nullptr);
+               std::shared_ptr<Slot> slot = nullptr,
+               std::shared_ptr<const TlsContext> tls = nullptr);
     // Ends a handshake that this worker serves, for another.
     void evict(std::shared_ptr<Slot> slot);
+    // The configuration has been read again.
+    void look_at_access();
     void drain_sessions();
     void cut_sessions();
     // Connections that live here or are on their way.
@@ -48,7 +51,7 @@ class Worker {
 
  private:
     void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-               std::shared_ptr<Slot> slot);
+               std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls);
     void leave(const std::shared_ptr<Session>& session) noexcept;
     void round();
     template <typename Call>

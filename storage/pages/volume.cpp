@@ -102,14 +102,14 @@ void Volume::unmap(std::uint64_t page) {
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
     std::uint64_t page = page_of(offset);
-    const bool first = mapped(page);
+    const std::uint32_t device = device_of(page);
     const std::uint64_t end = offset + length;
     std::uint64_t at = (page + 1) << page_shift_;
-    while (at < end && mapped(page + 1) == first) {
+    while (at < end && device_of(page + 1) == device) {
         ++page;
         at = (page + 1) << page_shift_;
     }
-    return {.mapped = first, .length = std::min(at, end) - offset};
+    return {.device = device, .length = std::min(at, end) - offset};
 }
 
 std::uint64_t Volume::retired_bytes() const {

@@ -54,9 +54,10 @@ class Volume {
         return !is_hole(entries_[page].load(std::memory_order_acquire));
     }
 
-    // The run of mapped pages, or of holes, that starts at `offset`; at most `length` bytes of it.
+    // The run of pages on one device, or of holes, that starts at `offset`; at most `length` bytes
+    // of it.
     struct Run {
-        bool mapped = false;
+        std::uint32_t device = 0;  // counted from 1, in the order of devices(); 0: holes
         std::uint64_t length = 0;  // bytes
     };
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
@@ -76,6 +77,11 @@ class Volume {
         return (Entry{pool} << 32) | (Entry{page} + 1);
     }
     static bool is_hole(Entry entry) { return entry <= 0; }
+    // As Run tells it.
+    std::uint32_t device_of(std::uint64_t page) const {
+        const Entry entry = entries_[page].load(std::memory_order_acquire);
+        return is_hole(entry) ? 0 : pool_of(entry) + 1;
+    }
     static std::uint32_t pool_of(Entry entry) { return static_cast<std::uint32_t>(entry >> 32); }
     static PageIndex page_index_of(Entry entry) { return static_cast<PageIndex>(entry) - 1; }
 

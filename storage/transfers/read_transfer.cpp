@@ -23,6 +23,7 @@ void ReadTransfer::advance() {
             if (next.page.device().failed()) {
                 next.page.reset();
                 status_ = Status::io_error;
+                failed_at_ = position_;
                 return;
             }
             if (channel.sends_from(next.page.slab(), next.length)) {

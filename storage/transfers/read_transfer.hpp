@@ -26,6 +26,9 @@ class ReadTransfer final : public Transfer {
     // next() would have a piece; all pieces that are left.
     bool ready() const { return taken_ != issued_ && chunk(taken_).state == Chunk::State::ready; }
     bool whole_ready() const;
+    // Once status() is an error: the offset of the piece that cannot be had, which is none of those
+    // taken.
+    std::uint64_t failed_at() const { return failed_at_; }
     // Returns the oldest piece taken.
     void give_back();
     bool all_taken() const { return position_ == end_ && taken_ == issued_; }

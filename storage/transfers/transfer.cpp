@@ -81,7 +81,10 @@ void Transfer::copy_done(Copy& copy) {
     const auto moved = std::find_if(chunks_.begin(), chunks_.end(),
                                     [&](const Chunk& chunk) { return &chunk.copy == &copy; });
     moved->state = Chunk::State::ready;
-    if (copy.status != Status::ok && status_ == Status::ok) status_ = copy.status;
+    if (copy.status != Status::ok && status_ == Status::ok) {
+        status_ = copy.status;
+        failed_at_ = moved->offset;
+    }
     chunk_moved(*moved);
     owner_->transfer_moved(*this);
 }

@@ -106,6 +106,7 @@ class Transfer : private CopyOwner, private StagingWaiter {
     std::uint32_t staged_ = 0;    // chunks alive that hold staging memory
     std::uint32_t recycled_ = 0;  // bytes of staging memory that it gave back last
     Status status_ = Status::ok;
+    std::uint64_t failed_at_ = 0;  // where the chunk starts that status_ is about
 
  private:
     void copy_done(Copy& copy) final;

@@ -414,7 +414,7 @@ def make_certificates(folder):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise BenchError(f"no certificates: {done.stderr.strip()}")
-    for file in (folder / "client" / "bench").glob("client-*.pem"):
+    for file in (folder / "clients" / "bench").glob("client-*.pem"):
         shutil.copy(file, folder)
 
 

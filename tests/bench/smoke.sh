@@ -1,10 +1,11 @@
 #!/bin/bash
 # nbdload against nbdkit: right contents are found right, wrong ones wrong, and errors are told.
-# usage: smoke.sh NBDLOAD SOCKET_CEILING
+# usage: smoke.sh NBDLOAD SOCKET_CEILING GPUNBD
 set -u
 
 nbdload=$1
 ceiling=$2
+gpunbd=$3
 command -v nbdkit >/dev/null || {
     echo "SKIP: nbdkit is not installed"
     exit 77
@@ -41,6 +42,15 @@ served 1 "error chunks" "--op read --structured $short" --filter=error memory 16
 served 1 "errors while verifying" "--verify" --filter=error memory 16M error-pwrite-rate=10%
 served 2 "read-only" "--op write $short" -r memory 16M
 served 2 "span past the end" "--span 32M $short" memory 16M
+
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
+"$gpunbd" tls-setup "$folder/tls" --host localhost --client bench >/dev/null || fail "no certificates"
+tls="--tls-certificates $folder/tls/clients/bench"
+tls_server=(--tls=require --tls-verify-peer "--tls-certificates=$folder/tls")
+served 0 "TLS" "--op rw --connections 4 --prefill --size 64k $tls $short" "${tls_server[@]}" memory 16M
+served 0 "TLS, small" "--op write --qd 100 --structured $tls $short" "${tls_server[@]}" memory 16M
+mkdir "$folder/stranger" && cp "$folder/tls/ca-cert.pem" "$folder/stranger"
+served 2 "TLS without a certificate" "--tls-certificates $folder/stranger $short" "${tls_server[@]}" memory 16M
 
 "$nbdload" --uri "nbd+unix:///?socket=/nonexistent/socket" >/dev/null 2>&1
 [ $? = 2 ] || fail "no server: wrong exit status"

@@ -41,45 +41,14 @@ TEST_CASE("serve with nothing else") {
 }
 
 TEST_CASE("serve with every flag") {
-    const ServeCommand command = serve({"--name",
-                                        "fast",
-                                        "--size",
-                                        "1.5GiB",
-                                        "--device",
-                                        "cuda:0",
-                                        "--device=host",
-                                        "--layout",
-                                        "stripe",
-                                        "--stripe-size",
-                                        "8M",
-                                        "--provision",
-                                        "full",
-                                        "--page-size",
-                                        "4M",
-                                        "--reserve",
-                                        "2G",
-                                        "--readonly",
-                                        "-p",
-                                        "1234",
-                                        "-b",
-                                        "0.0.0.0",
-                                        "--bind",
-                                        "::",
-                                        "-U",
-                                        "/run/a.sock",
-                                        "--unix",
-                                        "/run/b.sock",
-                                        "--threads",
-                                        "3",
-                                        "--chunk-size",
-                                        "512K",
-                                        "--slots",
-                                        "4",
-                                        "--log-level",
-                                        "debug",
-                                        "--log-format",
-                                        "json",
-                                        "--trace"});
+    const ServeCommand command = serve(
+        {"--name",        "fast",        "--size",       "1.5GiB",        "--device", "cuda:0",
+         "--device=host", "--layout",    "stripe",       "--stripe-size", "8M",       "--provision",
+         "full",          "--page-size", "4M",           "--reserve",     "2G",       "--readonly",
+         "--block-size",  "512",         "-p",           "1234",          "-b",       "0.0.0.0",
+         "--bind",        "::",          "-U",           "/run/a.sock",   "--unix",   "/run/b.sock",
+         "--threads",     "3",           "--chunk-size", "512K",          "--slots",  "4",
+         "--log-level",   "debug",       "--log-format", "json",          "--trace"});
     const Options& o = command.options;
     REQUIRE(o.exports.size() == 1);
     CHECK(o.exports[0].name == "fast");
@@ -90,6 +59,7 @@ TEST_CASE("serve with every flag") {
     CHECK(o.exports[0].provision == Provision::full);
     CHECK(o.exports[0].page_size == 4 * MiB);
     CHECK(o.exports[0].read_only);
+    CHECK(o.exports[0].block_size == BlockSizes{512, std::nullopt, 32 * MiB});
     CHECK(o.devices == std::vector<DeviceOptions>{
                            {"cuda:0", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic},
                            {"host", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic}});
@@ -134,6 +104,33 @@ TEST_CASE("listeners by flags") {
         const ServeCommand command = serve(row.arguments);
         CHECK(command.options.tcp == row.tcp);
         CHECK(command.options.unix_sockets.size() == row.unix_sockets);
+    }
+}
+
+TEST_CASE("TLS by flags") {
+    CHECK(serve({"--tls-certificates", "/c"}).options.tls ==
+          TlsOptions{TlsMode::required, "/c", true, ""});
+    CHECK(serve({"--tls-psk", "/k", "--tls", "optional"}).options.tls ==
+          TlsOptions{TlsMode::optional, "", true, "/k"});
+    CHECK(serve({"--tls-certificates", "/c", "--tls", "off"}).options.tls.mode == TlsMode::off);
+    CHECK_FALSE(serve({"--tls-certificates", "/c", "--tls-verify-clients", "false"})
+                    .options.tls.verify_clients);
+    // Beside a file they win, and say that TLS is wanted.
+    Options from_file;
+    serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::required, "", true, "/k"});
+    from_file.tls = {TlsMode::optional, "/c", true, ""};
+    serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::optional, "/c", true, "/k"});
+    for (const std::vector<const char*>& wrong :
+         {std::vector<const char*>{"serve", "--tls", "required"},
+          {"serve", "--tls-psk", "/k", "--tls-verify-clients", "true"},
+          {"serve", "--tls", "yes", "--tls-psk", "/k"},
+          {"serve", "--tls-psk", ""}}) {
+        const CommandLine line = parse(wrong);
+        CAPTURE(line.message);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message.find("--tls") != std::string::npos);
     }
 }
 
@@ -182,6 +179,15 @@ TEST_CASE("serve with a file") {
     CHECK(loaded.options == before);
 }
 
+TEST_CASE("insecure: by flag alone, and beside a file") {
+    CHECK_FALSE(parse({"serve"}).serve->options.insecure);
+    CHECK(parse({"serve", "-b", "0.0.0.0", "--insecure"}).serve->options.insecure);
+    const ServeCommand command = *parse({"serve", "--config", "f", "--insecure"}).serve;
+    Options loaded;
+    command.overrides.apply_to(loaded);
+    CHECK(loaded.insecure);
+}
+
 TEST_CASE("devices and check") {
     const CommandLine plain = parse({"devices"});
     REQUIRE(plain.devices.has_value());
@@ -190,6 +196,13 @@ TEST_CASE("devices and check") {
     CHECK(parse({"check", "a.yaml"}).check->file == "a.yaml");
     CHECK(parse({"check", "serve"}).check->file == "serve");
     CHECK(parse({"check", "--", "-a"}).check->file == "-a");
+    CHECK_FALSE(parse({"check", "a.yaml"}).check->question.has_value());
+    const auto question =
+        parse({"check", "f", "--who", "10.1.2.3", "--tls-name", "a", "--psk-user", "b"}).check;
+    CHECK(question->file == "f");
+    CHECK(question->question->who == "10.1.2.3");
+    CHECK(question->question->tls_name == "a");
+    CHECK(question->question->psk_user == "b");
 }
 
 TEST_CASE("help and version go to standard output") {
@@ -338,7 +351,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"version"}, "gpunbd: unknown command 'version'; did you mean gpunbd --version?"},
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
-        {{"bogus"}, "gpunbd: unknown command 'bogus'; use serve, devices, check or completion"},
+        {{"bogus"},
+         "gpunbd: unknown command 'bogus'; use serve, devices, check, tls-setup or completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
         {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
@@ -464,7 +478,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "for example cuda:0 ('gpunbd devices' lists them)"},
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
-        {{""}, "gpunbd: unknown command ''; use serve, devices, check or completion"},
+        {{""}, "gpunbd: unknown command ''; use serve, devices, check, tls-setup or completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
         {{"--run",
@@ -478,6 +492,9 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd check: FILE is missing; write for example gpunbd check /etc/gpunbd.yaml"},
         {{"check", ""},
          "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
+        {{"check", "a", "--tls-name", "b"},
+         "gpunbd check: --tls-name needs to know of which client; add --who, for example --who "
+         "10.1.2.3"},
         {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
     };
     for (const Row& row : rows) {
@@ -495,12 +512,82 @@ TEST_CASE("wrong usage is one line and exit code 2") {
     }
 }
 
+TEST_CASE("tls-setup") {
+    const CommandLine line = parse({"tls-setup", "d", "--host", "a.example", "--host", "::1",
+                                    "--client", "b@c", "--psk", "e", "--days", "7"});
+    REQUIRE(line.tls_setup.has_value());
+    CHECK(line.tls_setup->folder == "d");
+    CHECK(line.tls_setup->hosts == std::vector<std::string>{"a.example", "::1"});
+    CHECK(line.tls_setup->clients == std::vector<std::string>{"b@c"});
+    CHECK(line.tls_setup->users == std::vector<std::string>{"e"});
+    CHECK(line.tls_setup->days == 7);
+    CHECK(parse({"tls-setup", "--psk", "e", "d"}).tls_setup->days == 730);
+
+    const std::string label(63, 'l');
+    const std::string longest = label + "." + label + "." + label + "." + std::string(61, 'l');
+    for (const std::string& host :
+         {std::string("a"), std::string("*.a-b.c"), std::string("10.0.0.1"), std::string("1a.2"),
+          std::string("_x.y"), longest}) {
+        CAPTURE(host);
+        CHECK(parse({"tls-setup", "d", "--host", host.c_str()}).tls_setup.has_value());
+    }
+    for (const std::string& host :
+         {std::string(), std::string("."), std::string("a."), std::string(".a"), std::string("-a"),
+          std::string("a-"), std::string("a.*"), std::string("*"), std::string("*."),
+          std::string("1.2.3"), std::string("[::1]"), std::string("a,IP:1.2.3.4"),
+          std::string("nbds://a"), label + "l", longest + "l"}) {
+        CAPTURE(host);
+        CHECK(parse({"tls-setup", "d", "--host", host.c_str()}).exit_code == 2);
+    }
+    for (const std::string& name : {std::string("."), std::string(".."), std::string("-a"),
+                                    std::string("a/b"), std::string("a b"), std::string(65, 'a')}) {
+        CAPTURE(name);
+        CHECK(parse({"tls-setup", "d", "--client", name.c_str()}).exit_code == 2);
+    }
+    CHECK(parse({"tls-setup", "--host", "a"}).message ==
+          "gpunbd tls-setup: DIR is missing; write for example gpunbd tls-setup /etc/gpunbd/tls "
+          "--host storage.example.org (see 'gpunbd tls-setup --help')\n");
+}
+
+TEST_CASE("--vsock") {
+    const Options two = serve({"--vsock", "10809", "--vsock", "2:1"}).options;
+    CHECK(two.vsock == std::vector<VsockListener>{{any_cid, 10809}, {2, 1}});
+    CHECK(two.tcp.empty());
+    CHECK(serve({"--vsock", "any:7", "-p", "1234"}).options.tcp == default_listeners(1234));
+    const struct {
+        std::vector<const char*> arguments;
+        const char* message;
+    } rows[] = {
+        {{"serve", "--vsock", "0"},
+         "gpunbd serve: --vsock: '0' is out of range; write a whole number from 1 to 4294967294"},
+        {{"serve", "--vsock", "host:1"},
+         "gpunbd serve: --vsock: 'host' is not a context id; write any, or the number of this "
+         "machine: 2 of a host"},
+        {{"serve", "--vsock", "2:"},
+         "gpunbd serve: --vsock: '' is not a whole number; write one from 1 to 4294967294, in "
+         "decimal"},
+        {{"serve", "--vsock", "1", "--vsock", "any:1"},
+         "gpunbd serve: --vsock 'any:1' is given twice; give each port once"},
+        {{"serve", "--vsock", "1", "--run", "true"},
+         "gpunbd serve: --run and --vsock exclude each other: --run serves on a private Unix "
+         "socket; leave one of the two out"},
+        {{"serve", "--size", "1536", "--block-size", "1K"},
+         "gpunbd serve: --size: 1536 is not a multiple of --block-size (1K); use for example 2K"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message == std::string(row.message) + " (see 'gpunbd serve --help')\n");
+    }
+}
+
 TEST_CASE("--config names the flag that it excludes") {
     const std::vector<std::vector<const char*>> flags{
         {"--name", "a"},        {"--size", "1G"},        {"--device", "host"},
         {"--layout", "linear"}, {"--stripe-size", "2M"}, {"--provision", "thin"},
         {"--page-size", "2M"},  {"--reserve", "1G"},     {"--readonly"},
-        {"--port", "1"},        {"--bind", "::1"},       {"--unix", "a"}};
+        {"--block-size", "4K"}, {"--port", "1"},         {"--bind", "::1"},
+        {"--unix", "a"}};
     for (std::vector<const char*> flag : flags) {
         const std::string name = flag[0];
         CAPTURE(name);

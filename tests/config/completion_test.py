@@ -13,7 +13,7 @@ SHELL = ''
 
 # Words typed so far, the last one not to its end, and what the shell offers for it.
 ROWS = (
-    (('',), {'serve', 'devices', 'check', 'completion'}),
+    (('',), {'serve', 'devices', 'check', 'tls-setup', 'completion'}),
     (('s',), {'serve'}),
     (('serve', '--layout', ''), {'linear', 'stripe'}),
     (('serve', '--layout', 's'), {'stripe'}),
@@ -30,6 +30,8 @@ ROWS = (
     (('serve', '-U', 'b'), {'b.yaml'}),
     (('serve', '--unix', 'b'), {'b.yaml'}),
     (('check', ''), {'a file.yaml', 'b.yaml'}),
+    (('tls-setup', 'b'), {'b.yaml'}),
+    (('tls-setup', '--ho'), {'--host'}),
     (('completion', ''), {'bash', 'zsh', 'fish'}),
     (('serve', '--size', ''), set()),
     (('devices', '--cal'), {'--calibrate'}),
@@ -149,8 +151,8 @@ class Completion(unittest.TestCase):
                 self.assertEqual({word for word in offered if word[:1] != '-' or typed[-1][:1] == '-'}, expected)
 
     def test_every_flag_of_every_help(self):
-        names = re.findall('^  ([a-z]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
-        self.assertEqual(names, ['serve', 'devices', 'check', 'completion'])
+        names = re.findall('^  ([a-z-]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
+        self.assertEqual(names, ['serve', 'devices', 'check', 'tls-setup', 'completion'])
         commands = [(), *((name,) for name in names)]
         for command, offered in zip(commands, self.offers([(*each, '--') for each in commands]), strict=True):
             with self.subTest(command=command):

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <random>
 
 #include "tests/config/text.hpp"
@@ -69,6 +70,9 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "host"});
     CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
     CHECK(o.exports[2].read_only);
+    CHECK(o.exports[2].tls_required);
+    CHECK_FALSE(o.exports[0].tls_required);
+    CHECK(o.tls == TlsOptions{TlsMode::optional, "/etc/gpunbd/tls", true, "/etc/gpunbd/keys.psk"});
     CHECK(o.pipeline == PipelineOptions{1 * MiB, 2, 16 * MiB});
     // Each is what it would be without.
     Limits limits;
@@ -161,21 +165,27 @@ TEST_CASE("keys") {
         {"near none", "exports: [{}]\nlog: {colour: red}\n",
          "f:2:7: log.colour: unknown key; known here are level, format\n"},
         {"merge", "x: &x {name: a}\nexports: [{<<: *x}]\n",
-         "f:1:1: x: unknown key; known here are listeners, devices, exports, pipeline, threads, "
+         "f:1:1: x: unknown key; known here are listeners, tls, insecure, devices, exports, "
+         "pipeline, "
+         "threads, "
          "limits, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, read_only\n"},
+         "layout, stripe_size, provision, page_size, read_only, "
+         "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
+         "rates_per_peer\n"},
         {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
          "f:3:1: threads: is given twice, first in line 2; keep one\n"},
         {"twice, below", "exports:\n  - size: 1G\n    name: a\n    size: 2G\n",
          "f:4:5: exports[0].size: is given twice, first in line 2; keep one\n"},
         {"not text", "exports: [{}]\n[a]: 1\n",
-         "f:2:1: expected a key, found a list; known here are listeners, devices, exports, "
+         "f:2:1: expected a key, found a list; known here are listeners, tls, insecure, devices, "
+         "exports, "
          "pipeline, threads, limits, log, trace\n"},
         {"null", "exports: [{}]\nlog: {~: 1}\n",
          "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
-         "f:2:1: a\\x1b: unknown key; known here are listeners, devices, exports, pipeline, "
+         "f:2:1: a\\x1b: unknown key; known here are listeners, tls, insecure, devices, exports, "
+         "pipeline, "
          "threads, limits, log, trace\n"},
         {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
          "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
@@ -186,10 +196,13 @@ TEST_CASE("keys") {
 TEST_CASE("types") {
     const WrongFile rows[] = {
         {"root", "- a\n",
-         "f:1:1: expected a mapping, found a list; its keys are listeners, devices, exports, "
+         "f:1:1: expected a mapping, found a list; its keys are listeners, tls, insecure, devices, "
+         "exports, "
          "pipeline, threads, limits, log, trace\n"},
         {"root text", "gpunbd\n",
-         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, devices, "
+         "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, tls, "
+         "insecure, "
+         "devices, "
          "exports, pipeline, threads, limits, log, trace\n"},
         {"no exports", "threads: 1\n",
          "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
@@ -216,7 +229,9 @@ TEST_CASE("types") {
          "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
-         "size, devices, layout, stripe_size, provision, page_size, read_only\n"},
+         "size, devices, layout, stripe_size, provision, page_size, read_only, "
+         "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
+         "rates_per_peer\n"},
         {"list for text", "exports:\n  - name: [a]\n",
          "f:2:11: exports[0].name: expected a single value, found a list; write it without "
          "brackets or '- '\n"},
@@ -653,6 +668,71 @@ TEST_CASE("files that may not be read") {
     rmdir(folder.c_str());
 }
 
+TEST_CASE("vsock listeners") {
+    const Loaded loaded = load_text(
+        "listeners: {vsock: [{}, {cid: 2}, {cid: any, port: 4294967294}]}\nexports: [{}]\n", "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.tcp.empty());
+    CHECK(loaded.options.vsock ==
+          std::vector<VsockListener>{{any_cid, 10809}, {2, 10809}, {any_cid, 4294967294}});
+    const WrongFile rows[] = {
+        {"a name", "exports: [{}]\nlisteners: {vsock: [{cid: host}]}\n",
+         "f:2:27: listeners.vsock[0].cid: 'host' is not a context id; write any, or the number of "
+         "this machine: 2 of a host\n"},
+        {"every bit", "exports: [{}]\nlisteners: {vsock: [{cid: 4294967295}]}\n",
+         "f:2:27: listeners.vsock[0].cid: '4294967295' is not a context id; write any, or the "
+         "number of this machine: 2 of a host\n"},
+        {"port 0", "exports: [{}]\nlisteners: {vsock: [{port: 0}]}\n",
+         "f:2:28: listeners.vsock[0].port: '0' is out of range; write a whole number from 1 to "
+         "4294967294\n"},
+        {"twice", "exports: [{}]\nlisteners: {vsock: [{}, {cid: any, port: 10809}]}\n",
+         "f:2:25: listeners.vsock[1]: cid any port 10809 is already in line 2; give each once\n"},
+    };
+    check(rows);
+}
+
+TEST_CASE("block sizes") {
+    const Loaded loaded = load_text(
+        "exports:\n"
+        "  - {name: a, size: 1G, block_size: {minimum: 64K}}\n"
+        "  - {name: b, block_size: {minimum: 512, preferred: 1M, maximum: 16896K}}\n"
+        "  - {name: c, block_size: {}}\n"
+        "  - {name: d}\n",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    const auto& exports = loaded.options.exports;
+    CHECK(exports[0].block_size.best() == 64 * KiB);
+    CHECK(exports[1].block_size == BlockSizes{512, 1 * MiB, 16896 * KiB});
+    CHECK(exports[1].block_size.best() == 1 * MiB);
+    for (const auto& plain : {exports[2], exports[3]}) {
+        CHECK(plain.block_size == BlockSizes{1, std::nullopt, 32 * MiB});
+        CHECK(plain.block_size.best() == 4 * KiB);
+    }
+    const WrongFile rows[] = {
+        {"no power of two", "exports: [{block_size: {minimum: 1000}}]\n",
+         "f:1:34: exports[0].block_size.minimum: '1000' is not a power of two; use for example "
+         "512\n"},
+        {"too coarse", "exports: [{block_size: {minimum: 128K}}]\n",
+         "f:1:34: exports[0].block_size.minimum: '128K' is out of range; write 1 to 64K\n"},
+        {"too little data", "exports: [{block_size: {maximum: 64K}}]\n",
+         "f:1:34: exports[0].block_size.maximum: '64K' is out of range; write 1M to 32M\n"},
+        {"preferred below minimum", "exports: [{block_size: {minimum: 64K, preferred: 4K}}]\n",
+         "f:1:50: exports[0].block_size.preferred: 4K is less than minimum (64K); use at least "
+         "that\n"},
+        {"preferred above maximum", "exports: [{block_size: {preferred: 4M, maximum: 2M}}]\n",
+         "f:1:36: exports[0].block_size.preferred: preferred (4M) is more than maximum (2M); use "
+         "at "
+         "most that\n"},
+        {"no multiple", "exports: [{block_size: {minimum: 4K, maximum: 1537K}}]\n",
+         "f:1:47: exports[0].block_size.maximum: 1537K is not a multiple of minimum (4K); use for "
+         "example 1536K\n"},
+        {"the size is none", "exports: [{size: 1536, block_size: {minimum: 1K}}]\n",
+         "f:1:18: exports[0].size: 1536 is not a multiple of block_size.minimum (1K); use for "
+         "example 2K\n"},
+    };
+    check(rows);
+}
+
 // Any options that a file can give.
 Options random_options(std::mt19937_64& random) {
     const auto pick = [&](std::uint64_t n) { return random() % n; };
@@ -667,6 +747,10 @@ Options random_options(std::mt19937_64& random) {
         o.unix_sockets.push_back({"/run/a \"b\\" + std::to_string(i),
                                   static_cast<std::uint32_t>(pick(01000)),
                                   coin() ? "root:1000" : ""});
+    }
+    for (std::uint64_t i = listens_by_default ? 0 : pick(3); i > 0; --i) {
+        o.vsock.push_back({coin() ? any_cid : static_cast<std::uint32_t>(i),
+                           static_cast<std::uint32_t>(i + pick(1 << 30))});
     }
     for (std::uint64_t i = pick(3); i > 0; --i) {
         DeviceOptions& device = o.devices.emplace_back();
@@ -692,6 +776,20 @@ Options random_options(std::mt19937_64& random) {
         if (e.layout == LayoutKind::stripe && coin()) e.stripe_size = e.page_size * (1 + pick(9));
         if (coin()) e.provision = Provision::full;
         e.read_only = coin();
+        if (coin()) {
+            e.block_size.minimum = std::uint64_t{1} << pick(17);
+            e.block_size.maximum = (16 + pick(17)) * MiB;
+            if (coin()) e.block_size.preferred = (64 * KiB) << pick(9);
+            if (e.size) e.size->bytes = e.size->bytes / (64 * KiB) * (64 * KiB);
+            if (e.size && e.size->percent == 0 && e.size->bytes == 0) e.size->bytes = 64 * KiB;
+        }
+        e.tls_required = coin();
+    }
+    if (coin()) o.tls.certificates = "/etc/it's #1";
+    if (coin()) o.tls.psk = "keys: a";
+    o.tls.verify_clients = o.tls.certificates.empty() || coin();
+    if (o.tls.has_credentials()) {
+        o.tls.mode = std::array{TlsMode::off, TlsMode::optional, TlsMode::required}[pick(3)];
     }
     if (coin()) o.pipeline.chunk_size = (64 * KiB) << pick(9);
     o.pipeline.slots = static_cast<std::uint32_t>(1 + pick(8));
@@ -715,6 +813,37 @@ Options random_options(std::mt19937_64& random) {
     if (coin()) o.log.format = LogFormat::json;
     o.trace = coin();
     return o;
+}
+
+TEST_CASE("tls: what shows a certificate or a key wants TLS, unless it says otherwise") {
+    const auto mode = [](const std::string& text) {
+        const Loaded loaded = load_text("exports: [{}]\ntls: " + text, "f");
+        CHECK(joined(loaded.problems) == "");
+        return loaded.options.tls.mode;
+    };
+    CHECK(mode("{}") == TlsMode::off);
+    CHECK(mode("{certificates: /a}") == TlsMode::required);
+    CHECK(mode("{psk: /a}") == TlsMode::required);
+    CHECK(mode("{psk: /a, mode: optional}") == TlsMode::optional);
+    CHECK(mode("{psk: /a, certificates: /b, verify_clients: false, mode: off}") == TlsMode::off);
+}
+
+TEST_CASE("tls: problems") {
+    const WrongFile rows[] = {
+        {"a mode without anything to prove who it is", "exports: [{}]\ntls: {mode: required}\n",
+         "f:2:13: tls.mode: TLS needs certificates or shared keys; add for example certificates: "
+         "/etc/gpunbd/tls, or psk: /etc/gpunbd/keys.psk\n"},
+        {"clients verified by nothing", "exports: [{}]\ntls: {psk: /k, verify_clients: false}\n",
+         "f:2:32: tls.verify_clients: is about certificates, of which there are none; add "
+         "certificates, or leave it out\n"},
+        {"no such mode", "exports: [{}]\ntls: {mode: force, psk: /k}\n",
+         "f:2:13: tls.mode: 'force' is none of off, optional or required\n"},
+        {"an empty path", "exports: [{}]\ntls: {psk: ''}\n",
+         "f:2:12: tls.psk: the path is empty; write for example /etc/gpunbd/tls\n"},
+        {"an export's", "exports: [{tls: off}]\n",
+         "f:1:17: exports[0].tls: 'off' is none of optional or required\n"},
+    };
+    check(rows);
 }
 
 TEST_CASE("to_yaml gives what load_text reads as the same options") {

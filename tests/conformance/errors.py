@@ -211,6 +211,27 @@ def unaligned(server):
             expect(reply.error == wire.EINVAL, f'{reply.request.name} is {reply.outcome}')
 
 
+@rule(SHOULD, 'Block size constraints', 'what is longer than the maximum payload is EINVAL')
+def too_long(server):
+    """The server SHOULD report an NBD_EINVAL error if the client's request [...] is larger than the
+    advertised maximum payload size. (A disconnect is permitted only from 2^25 bytes on.)"""
+    for style in styles(server):
+        session = server.writable(style)
+        most = session.block_sizes[2] if session.block_sizes else 0
+        offered(most, 'a maximum payload')
+        offered(most + 65536 <= session.size, 'an export that is larger than its maximum payload')
+        for command in (wire.READ, wire.WRITE):
+            payload = bytes(most + 65536) if command == wire.WRITE else b''
+            try:
+                reply = session.ask(command, 0, most + 65536, payload)
+            except wire.Closed:
+                expect(most + 65536 >= 1 << 25, f'{style}: a disconnect for {most + 65536} bytes')
+                session = server.writable(style)
+                continue
+            expect(reply.error == wire.EINVAL, f'{style}: {reply.request.name} is {reply.outcome}')
+        expect(session.alive(), f'{style}: nothing is answered afterwards')
+
+
 def provoke(server):
     """The errors of everything that can go wrong."""
     for style in styles(server):

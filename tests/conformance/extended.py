@@ -303,6 +303,21 @@ def status_payload(server):
     extents_ok(session, 0, 65536, reply.statuses()[identity])
 
 
+@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'a status payload leaves out the other contexts', extension=True)
+def status_payload_of_some(server):
+    """pass a payload that informs the server to limit its replies to the metacontext id(s) in the client's
+    request payload"""
+    names = server.listed_contexts()
+    offered(len(names) > 1, 'a second metadata context')
+    session = server.go('extended', names)
+    offered(session.has(wire.BLOCK_STATUS_PAYLOAD), 'BLOCK_STATUS_PAYLOAD')
+    identities = [session.contexts[name] for name in names]
+    for chosen in [[identity] for identity in identities] + [identities, identities[::-1]]:
+        reply = with_payload(session, 65536, *chosen)
+        expect(reply.ok and set(reply.statuses()) == set(chosen),
+               f'asked for {chosen}: {reply.outcome}, {list(reply.statuses())}')
+
+
 @rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'the length in a status payload is that of the range', extension=True)
 def status_payload_length(server):
     """64 bits, effect length (that of the request's header counts the payload)"""

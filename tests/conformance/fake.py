@@ -12,7 +12,9 @@ import wire
 
 SIZE = 8 * wire.MiB
 BLOCK = 65536  # the granularity of holes
-ALLOCATION_ID = 5
+MOST = 4 * wire.MiB  # data in one request
+CONTEXTS = {b'base:allocation': 5, b'fake:zero': 9}
+ALLOCATION_ID = CONTEXTS[b'base:allocation']
 FLAGS = (wire.HAS_FLAGS | wire.SEND_FLUSH | wire.SEND_FUA | wire.SEND_TRIM | wire.SEND_WRITE_ZEROES
          | wire.CAN_MULTI_CONN | wire.SEND_CACHE | wire.SEND_FAST_ZERO)
 KNOWN_FLAGS = {wire.READ: wire.DF, wire.WRITE: 0, wire.FLUSH: 0, wire.TRIM: 0, wire.CACHE: 0,
@@ -41,6 +43,9 @@ FAULTS = {
     'echoes long names': 'messages of errors are strings',
     'asks for TLS that it lacks': 'a server without TLS goes on, and never asks for it',
     'acknowledges STARTTLS with data': 'STARTTLS with data is refused as permitted',
+    'tells of a TLS-only export': 'INFO and GO of a TLS-only export ask for TLS',
+    'serves a TLS-only export by its name': 'EXPORT_NAME of a TLS-only export ends the session',
+    'asks for TLS too often': 'nothing but INFO and GO asks for TLS',
     'reports unknown contexts': 'queries of an unknown namespace are ignored',
     'takes base: for a selection': 'SET ignores base: alone',
     'keeps the set when SET fails': 'a SET that fails voids the set',
@@ -100,6 +105,11 @@ FAULTS = {
     'sends 32-bit extents over extended headers': 'BLOCK_STATUS is answered with 64-bit extents',
     'miscounts descriptors': 'BLOCK_STATUS is answered with 64-bit extents',
     'takes unknown ids': 'a wrong status payload is consumed, then EINVAL',
+    'takes an id twice': 'a wrong status payload is consumed, then EINVAL',
+    'answers for contexts that nobody named': 'a status payload leaves out the other contexts',
+    'answers for one context only': 'what can be listed can be asked, alone and together',
+    'has one id for all': 'each selected context has an id of its own',
+    'has no maximum': 'what is longer than the maximum payload is EINVAL',
     'takes the header for the length of a status payload':
         'the length in a status payload is that of the range',
 }
@@ -110,8 +120,9 @@ class Close(Exception):
 
 
 class Export:
-    def __init__(self, read_only=False):
+    def __init__(self, read_only=False, tls_only=False):
         self.data = bytearray(SIZE)
+        self.tls_only = tls_only
         self.read_only = read_only
 
 
@@ -172,7 +183,7 @@ class Connection(socketserver.BaseRequestHandler):
         return flags & ~1 if self.faulty('clears HAS_FLAGS') else flags
 
     def haggle(self):
-        self.style, self.context, self.context_name = 'simple', False, None
+        self.style, self.contexts, self.context_name = 'simple', [], None
         while True:
             magic, self.option, length = self.unpack('QII')
             if magic != wire.OPTION_MAGIC or length > 65536:
@@ -214,7 +225,7 @@ class Connection(socketserver.BaseRequestHandler):
             self.reply(wire.REP_ACK)
         elif self.faulty('closes at an unknown option'):
             raise Close
-        elif option != wire.STARTTLS and self.faulty('asks for TLS that it lacks'):
+        elif option != wire.STARTTLS and self.fault in ('asks for TLS that it lacks', 'asks for TLS too often'):
             self.reply(wire.ERR_TLS_REQD)
         else:
             self.reply(wire.ERR_UNSUP)
@@ -222,6 +233,8 @@ class Connection(socketserver.BaseRequestHandler):
 
     def on_export_name(self, name):
         self.export = self.find(name)
+        if self.export and self.export.tls_only and not self.faulty('serves a TLS-only export by its name'):
+            raise Close
         if not self.export or (self.style == 'extended' and not self.faulty(
                 'takes EXPORT_NAME after EXTENDED_HEADERS')):
             raise Close
@@ -230,7 +243,8 @@ class Connection(socketserver.BaseRequestHandler):
             zeroes = b''
         if self.faulty('sends zeroes in spite of NO_ZEROES'):
             zeroes = bytes(124)
-        self.context = self.context and self.context_name == name
+        if self.context_name != name:
+            self.contexts = []
         self.request.sendall(struct.pack('>QH', SIZE, self.transmission_flags(self.export)) + zeroes)
         return True
 
@@ -249,6 +263,8 @@ class Connection(socketserver.BaseRequestHandler):
         if self.faulty('refuses unknown information') and any(one > 3 for one in wanted):
             return self.reply(wire.ERR_INVALID)
         export = self.find(name)
+        if export and export.tls_only and not self.faulty('tells of a TLS-only export'):
+            return self.reply(wire.ERR_TLS_REQD)
         if not export:
             echoed = name + b' is unknown' if self.faulty('echoes long names') else b'unknown'
             return self.reply(wire.ERR_UNKNOWN, echoed)
@@ -256,21 +272,21 @@ class Connection(socketserver.BaseRequestHandler):
             self.reply(wire.REP_INFO, struct.pack('>HQH', wire.INFO_EXPORT, SIZE,
                                                   self.transmission_flags(export)))
         if wire.INFO_BLOCK_SIZE in wanted:
-            self.reply(wire.REP_INFO, struct.pack('>HIII', wire.INFO_BLOCK_SIZE, 1, 4096, SIZE))
+            self.reply(wire.REP_INFO, struct.pack('>HIII', wire.INFO_BLOCK_SIZE, 1, 4096, MOST))
         self.reply(wire.REP_ACK)
         if self.option == wire.INFO:
             return False
         if self.faulty('sends zeroes after GO'):
             self.request.sendall(bytes(124))
         self.export = export
-        if not self.faulty('keeps the set for another export'):
-            self.context = self.context and self.context_name == name
+        if self.context_name != name and not self.faulty('keeps the set for another export'):
+            self.contexts = []
         return True
 
     def on_context(self, data):
         setting = self.option == wire.SET_META_CONTEXT
         if setting and not self.faulty('keeps the set when SET fails'):
-            self.context = False
+            self.contexts = []
         if setting and self.style == 'simple':
             return self.reply(wire.ERR_INVALID)
         try:
@@ -279,18 +295,21 @@ class Connection(socketserver.BaseRequestHandler):
             return self.reply(wire.ERR_INVALID)
         if not self.find(name) and not self.faulty('keeps the set for another export'):
             return self.reply(wire.ERR_UNKNOWN)
-        if self.faulty('reports unknown contexts') and any(not q.startswith(b'base:') for q in queries):
+        if self.faulty('reports unknown contexts') and any(not q.startswith((b'base:', b'fake:')) for q in queries):
             return self.reply(wire.ERR_INVALID)
         wildcard = not setting or self.faulty('takes base: for a selection')
-        count = queries.count(b'base:allocation') if self.faulty('selects a context twice') else (
-            b'base:allocation' in queries)
-        if wildcard and (b'base:' in queries or (not queries and not setting)):
-            count = 1
+        found = []
+        for context in CONTEXTS:
+            namespace = context.partition(b':')[0] + b':'
+            by_wildcard = wildcard and (namespace in queries or (not queries and not setting))
+            count = queries.count(context) if self.faulty('selects a context twice') else (
+                context in queries or by_wildcard)
+            found += [context] * count
         if setting or self.faulty('selects by LIST'):
-            self.context, self.context_name = bool(count), name
-        for _ in range(count):
-            self.reply(wire.REP_META_CONTEXT,
-                       struct.pack('>I', ALLOCATION_ID if setting else 0) + b'base:allocation')
+            self.contexts, self.context_name = found, name
+        for context in found:
+            identity = ALLOCATION_ID if self.faulty('has one id for all') else CONTEXTS[context]
+            self.reply(wire.REP_META_CONTEXT, struct.pack('>I', identity if setting else 0) + context)
         self.reply(wire.REP_ACK)
 
     def parse_query(self, data):
@@ -361,6 +380,7 @@ class Connection(socketserver.BaseRequestHandler):
         status_payload = (command == wire.BLOCK_STATUS and self.style == 'extended'
                           and flags & wire.PAYLOAD_LEN)
         error = self.validate(flags, offset, length, status_payload)
+        asked = self.contexts
         if not error and status_payload:
             if len(data) < 12 or (len(data) - 8) % 4:
                 error = wire.EINVAL
@@ -368,13 +388,17 @@ class Connection(socketserver.BaseRequestHandler):
                 if not self.faulty('takes the header for the length of a status payload'):
                     length, = struct.unpack('>Q', data[:8])
                 ids = [one for one, in struct.iter_unpack('>I', data[8:])]
-                if ids != [ALLOCATION_ID] and not self.faulty('takes unknown ids'):
+                asked = [context for context in self.contexts if CONTEXTS[context] in ids]
+                twice = len(set(ids)) != len(ids) and not self.faulty('takes an id twice')
+                if (len(asked) != len(set(ids)) and not self.faulty('takes unknown ids')) or twice:
                     error = wire.EINVAL
                 elif offset + length > SIZE:
                     error = wire.EINVAL
         if error:
             return self.fail(71 if self.faulty('sends the error 71') else error, length)
-        self.perform(flags, offset, length, data)
+        if self.faulty('answers for contexts that nobody named'):
+            asked = self.contexts
+        self.perform(flags, offset, length, data, asked)
 
     def validate(self, flags, offset, length, status_payload):
         command = self.command
@@ -393,7 +417,9 @@ class Connection(socketserver.BaseRequestHandler):
         if (self.style == 'extended' and command == wire.WRITE and not flags & wire.PAYLOAD_LEN
                 and not self.faulty('writes what has no payload')):
             return wire.EINVAL
-        if command == wire.BLOCK_STATUS and not self.context:
+        if (command in (wire.READ, wire.WRITE) and length > MOST and not self.faulty('has no maximum')):
+            return wire.EINVAL
+        if command == wire.BLOCK_STATUS and not self.contexts:
             return wire.EINVAL
         if writes and self.export.read_only and not self.faulty('writes to a read-only export'):
             return wire.EIO if self.faulty('says EIO for EPERM') else wire.EPERM
@@ -403,12 +429,12 @@ class Connection(socketserver.BaseRequestHandler):
             return wire.EINVAL
         return 0
 
-    def perform(self, flags, offset, length, data):
+    def perform(self, flags, offset, length, data, asked):
         command = self.command
         if command == wire.READ:
             return self.read(flags, offset, length)
         if command == wire.BLOCK_STATUS:
-            return self.status(flags, offset, length)
+            return self.status(flags, offset, length, asked)
         if command == wire.WRITE:
             data = data or bytes(length)
             if self.faulty('forgets the end of a write'):
@@ -494,7 +520,7 @@ class Connection(socketserver.BaseRequestHandler):
             start += count
         self.chunk(wire.DONE, wire.CHUNK_NONE)
 
-    def status(self, flags, offset, length):
+    def status(self, flags, offset, length, contexts):
         runs = self.extents(offset, length)
         if not runs:
             return self.fail(wire.EINVAL, 0)
@@ -502,17 +528,22 @@ class Connection(socketserver.BaseRequestHandler):
             runs = runs[:1]
         if self.faulty('sends too many extents'):
             runs += [[512, False], [512, True]]
-        lie = self.faulty('calls everything zero')
-        runs = [(count, 3 if zero or lie else 0) for count, zero in runs]
-        if self.style == 'extended' and not self.faulty('sends 32-bit extents over extended headers'):
-            count = len(runs) + (1 if self.faulty('miscounts descriptors') else 0)
-            payload = struct.pack('>II', ALLOCATION_ID, count)
-            payload += b''.join(struct.pack('>QQ', *run) for run in runs)
-            self.chunk(wire.DONE, wire.CHUNK_STATUS_EXT, payload)
-        else:
-            payload = struct.pack('>I', ALLOCATION_ID)
-            payload += b''.join(struct.pack('>II', *run) for run in runs)
-            self.chunk(wire.DONE, wire.CHUNK_STATUS, payload)
+        if self.faulty('answers for one context only'):
+            contexts = contexts[:1]
+        for context in contexts:
+            zero_is = 3 if context == b'base:allocation' else 1
+            lie = self.faulty('calls everything zero')
+            told = [(count, zero_is if zero or lie else 0) for count, zero in runs]
+            last = wire.DONE if context == contexts[-1] else 0
+            if self.style == 'extended' and not self.faulty('sends 32-bit extents over extended headers'):
+                count = len(told) + (1 if self.faulty('miscounts descriptors') else 0)
+                payload = struct.pack('>II', CONTEXTS[context], count)
+                payload += b''.join(struct.pack('>QQ', *run) for run in told)
+                self.chunk(last, wire.CHUNK_STATUS_EXT, payload)
+            else:
+                payload = struct.pack('>I', CONTEXTS[context])
+                payload += b''.join(struct.pack('>II', *run) for run in told)
+                self.chunk(last, wire.CHUNK_STATUS, payload)
 
 
 class Fake(socketserver.ThreadingTCPServer):
@@ -526,7 +557,7 @@ class Fake(socketserver.ThreadingTCPServer):
         super().__init__(('127.0.0.1', 0), Connection)
         self.fault = fault
         self.dead = False
-        self.exports = {'x': Export(), 'ro': Export(read_only=True)}
+        self.exports = {'x': Export(), 'ro': Export(read_only=True), 'tls': Export(tls_only=True)}
         threading.Thread(target=self.serve_forever, kwargs={'poll_interval': 0.01}, daemon=True).start()
 
     def get_request(self):

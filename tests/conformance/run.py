@@ -45,6 +45,8 @@ def arguments():
                         help='seconds that each rule may take (default 20)')
     parser.add_argument('--read-only-export', metavar='NAME',
                         help='an export of this server that is read-only')
+    parser.add_argument('--tls-export', metavar='NAME',
+                        help='an export of this server that is to be had in TLS only, where others are not')
     parser.add_argument('--certificate', metavar='FILE', help='certificate of the client, for TLS')
     parser.add_argument('--key', metavar='FILE', help='its key')
     parser.add_argument('--quiet', action='store_true', help='only what failed, and the summary')
@@ -113,7 +115,7 @@ def main():
 
     certificate = (wanted.certificate, wanted.key) if wanted.certificate else None
     try:
-        server = target.Server(wanted.uri, wanted.read_only_export, certificate)
+        server = target.Server(wanted.uri, wanted.read_only_export, certificate, wanted.tls_export)
         with server.watch(wanted.timeout):
             server.stream()
     except (target.BadUri, target.wire.Unreachable) as error:

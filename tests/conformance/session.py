@@ -18,6 +18,7 @@ class Session:
         self.block_sizes = block_sizes
         self.contexts = dict((name, identity) for identity, name in contexts)
         self.pending = {}
+        self.parts = {}  # replies of which some chunks have come
         self.next_cookie = 0x1122334455667788
 
     def has(self, flag):
@@ -50,7 +51,6 @@ class Session:
 
     def receive(self):
         """The next reply that is complete, to whichever request; chunks may be interleaved."""
-        parts = {}
         while True:
             magic, = self.stream.unpack('I')
             if magic == wire.SIMPLE_MAGIC:
@@ -61,7 +61,7 @@ class Session:
                 if request.command == wire.READ and self.style != 'simple':
                     raise Broken(f'{request.name}: a simple reply, although structured replies '
                                  'were negotiated')
-                reply = parts.pop(cookie, None)
+                reply = self.parts.pop(cookie, None)
                 if reply:
                     raise Broken(f'{request.name}: a simple reply among chunks')
                 reads = request.command == wire.READ and not error
@@ -83,10 +83,10 @@ class Session:
                 flags, kind, cookie, length = self.stream.unpack('HHQI')
                 request = self.asked(cookie)
             chunk = self.chunk(request, flags, kind, length)
-            reply = parts.setdefault(cookie, Reply(request, style))
+            reply = self.parts.setdefault(cookie, Reply(request, style))
             reply.chunks.append(chunk)
             if chunk.done:
-                del self.pending[cookie]
+                del self.pending[cookie], self.parts[cookie]
                 return reply
 
     def asked(self, cookie):

@@ -217,6 +217,25 @@ def status_chunks(server):
            f'contexts {session.contexts}, chunks for {list(reply.statuses())}')
 
 
+@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'what can be listed can be asked, alone and together')
+def status_of_each(server):
+    """the server MUST return all the metadata contexts that are available to the client to select on the
+    given export; and: containing exactly one chunk of type NBD_REPLY_TYPE_BLOCK_STATUS per selected
+    context id"""
+    names = server.listed_contexts()
+    for chosen in [[name] for name in names] + [names, names[::-1]]:
+        session = server.go('structured', chosen)
+        expect(set(session.contexts) == set(chosen), f'of {chosen}, {list(session.contexts)} are selected')
+        length = min(session.size, wire.GiB) // 65536 * 65536
+        for flags in (0, wire.REQ_ONE):
+            reply = session.ask(wire.BLOCK_STATUS, 0, length, flags=flags)
+            told = reply.statuses()
+            expect(reply.ok and set(told) == set(session.contexts.values()),
+                   f'{chosen}: {reply.outcome}, chunks for {list(told)} of {session.contexts}')
+            for extents in told.values():
+                extents_ok(session, 0, length, extents, flags)
+
+
 @rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS', 'extents are inside of what was asked, but for the last')
 def status_lengths(server):
     """if the server replies with N extents, then the sum of the length fields of the first N-1 extents

@@ -37,10 +37,11 @@ def parse(uri):
 
 
 class Server:
-    def __init__(self, uri, read_only_export=None, certificate=None):
+    def __init__(self, uri, read_only_export=None, certificate=None, tls_export=None):
         self.address, self.export, self.secure = parse(uri)
         self.read_only_export = read_only_export
         self.certificate = certificate  # (certificate, key) of the client
+        self.tls_export = tls_export
         self.deadline = 0
         self.streams = []
 
@@ -121,6 +122,14 @@ class Server:
 
     def with_status(self, style='structured'):
         return self.go(style, ('base:allocation',))
+
+    def listed_contexts(self):
+        """The names of all metadata contexts that the server has."""
+        haggling = self.connect()
+        offered(haggling.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+        answer = haggling.option(wire.LIST_META_CONTEXT, wire.context_query(self.export))
+        offered(answer.ok and answer.contexts(), f'metadata contexts: {answer.name}')
+        return [name for _, name in answer.contexts()]
 
     def bytewise(self, *args, **kwargs):
         """A writable connection whose minimum block is one byte."""

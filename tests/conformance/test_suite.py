@@ -19,7 +19,7 @@ NOT_OFFERED = {
     'inside TLS nothing asks for TLS', 'STARTTLS discards what was negotiated before',
     'bytes sent in the clear behind STARTTLS are never served',
     'a failed TLS handshake ends the session', 'where TLS is forced, every option asks for it',
-    'where TLS is forced, EXPORT_NAME ends the session',
+    'where TLS is forced, EXPORT_NAME ends the session', 'a TLS-only export is served in TLS',
     'what succeeds beyond 4 GiB succeeds for all of it',
     'what is not aligned to the minimum block is EINVAL', 'FAST_ZERO that is refused changes nothing'}
 
@@ -31,7 +31,7 @@ class Suite(unittest.TestCase):
         return server
 
     def judge(self, rules, fault=None, seconds=20):
-        server = target.Server(self.serve(fault).uri, read_only_export='ro')
+        server = target.Server(self.serve(fault).uri, read_only_export='ro', tls_export='tls')
         return [suite.run(one, server, seconds) for one in rules]
 
     def command(self, *words):

@@ -169,3 +169,52 @@ def forced_export_name(server):
     haggling = server.connect(plain=True)
     haggling.send(wire.EXPORT_NAME, server.export.encode())
     expect(haggling.stream.wait_closed() == 0, 'an export is served in the clear')
+
+
+def selective(server):
+    offered(server.tls_export is not None, 'an export that is TLS-only, where others are not (--tls-export)')
+    return server.connect(plain=True)
+
+
+@rule(MUST, 'SELECTIVETLS mode', 'INFO and GO of a TLS-only export ask for TLS')
+def selective_info(server):
+    """If the server receives NBD_OPT_INFO or NBD_OPT_GO and TLS has not been initiated, it [...] MUST
+    reply with NBD_REP_ERR_TLS_REQD if that export is TLS-only."""
+    haggling = selective(server)
+    for ask in (haggling.info, haggling.go):
+        answer = ask(server.tls_export)
+        expect(answer.final == wire.ERR_TLS_REQD, f'it is answered with {answer.name}')
+    expect(haggling.in_step(), 'the next option is not understood')
+
+
+@rule(MUST, 'SELECTIVETLS mode', 'EXPORT_NAME of a TLS-only export ends the session')
+def selective_export_name(server):
+    """If the server receives a request to enter transmission mode via NBD_OPT_EXPORT_NAME on a TLS-only
+    export when TLS has not been initiated, then as this request cannot error, it MUST terminate the
+    session."""
+    haggling = selective(server)
+    haggling.send(wire.EXPORT_NAME, server.tls_export.encode())
+    expect(haggling.stream.wait_closed() == 0, 'the export is served in the clear')
+
+
+@rule(MUST, 'SELECTIVETLS mode', 'nothing but INFO and GO asks for TLS')
+def selective_others(server):
+    """The server MUST NOT send NBD_REP_ERR_TLS_REQD in response to any option other than NBD_OPT_INFO,
+    NBD_OPT_GO and NBD_OPT_EXPORT_NAME"""
+    haggling = selective(server)
+    query = wire.context_query(server.tls_export, 'base:allocation')
+    for option, data in ((wire.LIST, b''), (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b''),
+                         (wire.LIST_META_CONTEXT, query), (wire.SET_META_CONTEXT, query)):
+        answer = haggling.option(option, data)
+        expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
+
+
+@rule(MUST, 'SELECTIVETLS mode', 'a TLS-only export is served in TLS')
+def selective_inside(server):
+    """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
+    negotiated."""
+    offered(server.tls_export is not None, 'an export that is TLS-only, where others are not (--tls-export)')
+    haggling = secured(server)
+    for ask in (haggling.info, haggling.go):
+        answer = ask(server.tls_export)
+        expect(answer.ok, f'it is answered with {answer.name}')

@@ -1,5 +1,6 @@
 // The handshake as a client drives it. The first byte chooses the size of the pieces: whatever they
-// are, it comes to the same, and what is sent stays in proportion to what was received.
+// are, it comes to the same, and what is sent stays in proportion to what was received. The second
+// chooses what TLS there is, and whether it is on.
 #include <algorithm>
 #include <vector>
 
@@ -22,9 +23,26 @@ struct Outcome {
     bool operator==(const Outcome&) const = default;
 };
 
-Outcome run(std::span<const std::byte> input, std::size_t piece) {
-    const test::PlainExportDirectory directory;
-    Negotiation negotiation(directory);
+const std::byte starttls[] = {
+    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{3},  // the client's flags
+    std::byte{0x49}, std::byte{0x48}, std::byte{0x41}, std::byte{0x56},
+    std::byte{0x45}, std::byte{0x4f}, std::byte{0x50}, std::byte{0x54},  // IHAVEOPT
+    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{5},
+    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{0}};
+
+Outcome run(std::span<const std::byte> input, std::size_t piece, unsigned int tls) {
+    const test::PlainExportDirectory directory(
+        {{.name = "disk", .size = 1 << 20},
+         {.name = "secret", .size = 4096, .tls_required = true}});
+    constexpr TlsMode modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
+    Negotiation negotiation(directory, modes[tls % 3]);
+    const bool inside = tls % 3 != 0 && tls / 3 % 2 == 1;
+    if (inside) {
+        std::size_t used = 0;
+        require(negotiation.feed(starttls, used) == Negotiation::Next::start_tls, "TLS is granted");
+        negotiation.take_output();
+        negotiation.enter_tls();
+    }
     Outcome outcome;
     while (outcome.next == Negotiation::Next::receive && outcome.used < input.size()) {
         const auto rest = input.subspan(outcome.used);
@@ -34,6 +52,11 @@ Outcome run(std::span<const std::byte> input, std::size_t piece) {
         const auto output = negotiation.take_output();
         outcome.output.insert(outcome.output.end(), output.begin(), output.end());
     }
+    require(tls % 3 != 0 && !inside ? true : outcome.next != Negotiation::Next::start_tls,
+            "TLS is granted where there is none, or is on");
+    require(outcome.next != Negotiation::Next::transmit || inside || tls % 3 == 0 ||
+                (tls % 3 == 1 && !negotiation.negotiated().export_info.tls_required),
+            "nothing that needs TLS is served without");
     outcome.reason = negotiation.reason();
     require(negotiation.asked().words.size() <= max_answer, "the words for the log are short");
     return outcome;
@@ -42,10 +65,13 @@ Outcome run(std::span<const std::byte> input, std::size_t piece) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    if (size == 0) return 0;
-    const auto input = std::as_bytes(std::span(data, size)).subspan(1);
-    const Outcome whole = run(input, size);
+    if (size < 2) return 0;
+    const auto input = std::as_bytes(std::span(data, size)).subspan(2);
+    const Outcome whole = run(input, size, data[1]);
     require(whole.output.size() <= max_answer * (1 + input.size() / 16), "answers in proportion");
-    require(whole == run(input, std::size_t{1} + data[0]), "pieces come to the same");
+    const Outcome pieces = run(input, std::size_t{1} + data[0], data[1]);
+    // Bytes behind STARTTLS are seen only where they come with it.
+    if (pieces.next == Negotiation::Next::start_tls) return 0;
+    require(whole == pieces, "pieces come to the same");
     return 0;
 }

@@ -26,7 +26,8 @@ NegotiatedOptions negotiated_by(Script& script) {
     negotiated.headers = (choices & 1) == 0   ? Headers::simple
                          : (choices & 8) == 0 ? Headers::structured
                                               : Headers::extended;
-    negotiated.base_allocation = (choices & 3) == 3;
+    if ((choices & 3) == 3) negotiated.contexts = MetaContext::base_allocation;
+    if ((choices & 0x13) == 0x13) negotiated.contexts.add(MetaContext::device);
     info.read_only = (choices & 4) != 0;
     info.minimum_block = 1U << (script.byte() % 13);
     info.size = std::uint64_t{script.word()} << (script.byte() % 48);
@@ -45,7 +46,7 @@ bool permitted(const Command& command, const NegotiatedOptions& negotiated) {
         case CommandType::read:
             return command.length <= info.maximum_payload;
         case CommandType::block_status:
-            return negotiated.base_allocation && command.length != 0;
+            return !command.contexts.none() && command.length != 0;
         case CommandType::disc:
         case CommandType::flush:
             return command.offset == 0 && command.length == 0;
@@ -139,7 +140,7 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
     if (command.type == CommandType::block_status) {
         std::vector<std::byte> out;
         const Extent extent{.length = command.length, .status = 3};
-        encoder.block_status(out, command, {&extent, 1});
+        encoder.block_status(out, command, MetaContext::base_allocation, {&extent, 1}, true);
         require(out.size() == (is_extended(negotiated) ? 32 + 8 + 16 : 20 + 4 + 8), "one extent");
         require(is_extended(negotiated) ? load_be<std::uint64_t>(out.data() + 40) == command.length
                                         : load_be<std::uint32_t>(out.data() + 24) == command.length,

@@ -141,9 +141,9 @@ class World {
         client.send_bytes(server::test::handshake_bytes(handshake));
         run(rounds_for_a_handshake);
         require(client.shake_hands(true) == 0U, "a handshake without a flaw succeeds");
-        const protocol::NegotiatedOptions negotiated{.headers = headers_of(handshake),
-                                                     .base_allocation = handshake.structured,
-                                                     .export_info = shared_->info};
+        protocol::NegotiatedOptions negotiated{.headers = headers_of(handshake),
+                                               .export_info = shared_->info};
+        if (handshake.structured) negotiated.contexts = protocol::MetaContext::base_allocation;
         clients_.push_back(
             std::make_unique<ScriptedClient>(std::move(client), negotiated, shadow_));
     }

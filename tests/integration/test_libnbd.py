@@ -158,5 +158,21 @@ class Libnbd(server.Test):
             self.assertEqual(handle.pread(20000, 0), b''.join(bytes([n + 1]) * 5000 for n in range(4)))
 
 
+    def test_both_contexts(self):
+        """Each has its own extents, alone and together."""
+        one = self.serve(size=SIZE)
+        names = ('base:allocation', 'gpunbd:device')
+        for wanted in (names, names[::-1], names[1:]):
+            handle = self.connect(one, contexts=wanted)
+            handle.pwrite(b'x', 5 * server.PAGE)
+            told = {}
+            handle.block_status(SIZE, 0, lambda name, offset, entries, error: told.setdefault(name, list(entries)) and 0)
+            self.assertEqual(set(told), set(wanted))
+            before, page, behind = 5 * server.PAGE, server.PAGE, SIZE - 6 * server.PAGE
+            if 'base:allocation' in wanted:
+                self.assertEqual(told['base:allocation'], [before, 3, page, 0, behind, 3])
+            self.assertEqual(told['gpunbd:device'], [before, 0, page, 1, behind, 0])
+
+
 if __name__ == '__main__':
     server.main()

@@ -194,7 +194,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         """It names an address that works as it stands, in a shell too."""
         tcp = self.serve(tcp=True, unix=False)
         self.assertEqual(self.ready(tcp), f'nbd://127.0.0.1:{tcp.port} (try: nbdinfo nbd://127.0.0.1:{tcp.port})')
-        everywhere = self.serve(tcp=True, unix=False, bind='0.0.0.0', name='a b')
+        everywhere = self.serve(tcp=True, unix=False, bind='0.0.0.0', name='a b', extra=['--insecure'])
         uri = f'nbd://127.0.0.1:{everywhere.port}/a%20b'
         self.assertEqual(self.ready(everywhere), f'{uri} (try: nbdinfo {uri})')
         if HAS_IPV6:

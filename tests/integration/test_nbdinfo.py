@@ -65,6 +65,28 @@ class NbdInfo(server.Test):
         self.assertEqual([(part['offset'], part['length'], part['type']) for part in parts],
                          [(0, 2 * PAGE, 3), (2 * PAGE, PAGE, 0), (3 * PAGE, 64 * MiB - 3 * PAGE, 3)])
 
+    def test_map_of_devices(self):
+        one = self.serve()
+        self.assertIn('gpunbd:device', self.export(one)['contexts'])
+        with wire.connect(one.address) as client:
+            client.write(2 * PAGE + 5, b'x')
+        parts = json.loads(self.command('nbdinfo', '--map=gpunbd:device', '--json', one.uri()))
+        self.assertEqual([(part['offset'], part['length'], part['type']) for part in parts],
+                         [(0, 2 * PAGE, 0), (2 * PAGE, PAGE, 1), (3 * PAGE, 64 * MiB - 3 * PAGE, 0)])
+
+    def test_list_has_names_and_descriptions(self):
+        one = self.serve(config='''
+listeners: {unix: [{path: '{socket}'}]}
+exports:
+  - {name: one, size: 64M, devices: [host]}
+  - {name: two, size: 32M, devices: [host], description: 'the second, \u00fcber alles'}
+''')
+        told = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
+        self.assertEqual([(export['export-name'], export.get('description'), export['export-size'])
+                          for export in told['exports']],
+                         [('one', None, 64 * MiB), ('two', 'the second, \u00fcber alles', 32 * MiB)])
+        self.assertIn('description: the second, \u00fcber alles', self.command('nbdinfo', '--list', one.uri('')))
+
 
 if __name__ == '__main__':
     server.main()

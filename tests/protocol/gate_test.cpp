@@ -39,7 +39,9 @@ Request request(CommandType type, std::uint64_t offset = 0, std::uint64_t length
 
 // Everything negotiated, but with compact requests.
 NegotiatedOptions full() {
-    return {.headers = Headers::structured, .base_allocation = true, .export_info = {.size = size}};
+    return {.headers = Headers::structured,
+            .contexts = MetaContexts::all(),
+            .export_info = {.size = size}};
 }
 
 NegotiatedOptions extended() {
@@ -262,13 +264,13 @@ TEST_CASE("flags reach the command") {
 TEST_CASE("what was not negotiated is refused") {
     NegotiatedOptions plain = full();
     plain.headers = Headers::simple;
-    plain.base_allocation = false;
+    plain.contexts = {};
     CHECK(outcome(request(read, 0, 512), plain) == Error::none);
     CHECK(outcome(request(read, 0, 512, command_flag::df), plain) == Error::einval);
     CHECK(outcome(request(status, 0, 512), plain) == Error::einval);
 
     NegotiatedOptions without_context = full();
-    without_context.base_allocation = false;
+    without_context.contexts = {};
     CHECK(outcome(request(read, 0, 512, command_flag::df), without_context) == Error::none);
     CHECK(outcome(request(status, 0, 512), without_context) == Error::einval);
 }
@@ -383,17 +385,19 @@ std::vector<std::byte> status_payload(std::uint64_t length,
 
 TEST_CASE("extended: the size of a status payload is judged before it comes") {
     constexpr unsigned payload = command_flag::payload_len;
-    for (const std::uint64_t length : {0, 1, 4, 8, 11, 13, 16, 20, 4096, 1 << 20}) {
+    for (const std::uint64_t length : {0, 1, 4, 8, 11, 13, 15, 17, 20, 4096, 1 << 20}) {
         CAPTURE(length);
         CHECK(outcome(request(status, 0, length, payload), extended()) == Error::einval);
     }
-    const Validated expected = validate(request(status, 0, 12, payload), extended());
-    REQUIRE(std::holds_alternative<StatusPayload>(expected));
-    CHECK(std::get<StatusPayload>(expected).length == 12);
-    CHECK(max_status_payload >= 12);
+    for (const std::uint64_t length : {12, 16}) {
+        const Validated expected = validate(request(status, 0, length, payload), extended());
+        REQUIRE(std::holds_alternative<StatusPayload>(expected));
+        CHECK(std::get<StatusPayload>(expected).length == length);
+        CHECK(max_status_payload >= length);
+    }
 
     NegotiatedOptions without_context = extended();
-    without_context.base_allocation = false;
+    without_context.contexts = {};
     CHECK(outcome(request(status, 0, 12, payload), without_context) == Error::einval);
 }
 
@@ -405,20 +409,28 @@ TEST_CASE("extended: what a status payload says") {
         unsigned flags;
         std::vector<std::byte> payload;
         Error error;
+        MetaContexts contexts = MetaContext::base_allocation;
     };
     const Row rows[] = {
         {"a range", 4096, 0, status_payload(4096, {0}), Error::none},
+        {"of the other context", 4096, 0, status_payload(4096, {1}), Error::none,
+         MetaContext::device},
+        {"of both", 4096, 0, status_payload(4096, {0, 1}), Error::none, MetaContexts::all()},
+        {"of both, the other way round", 4096, 0, status_payload(4096, {1, 0}), Error::none,
+         MetaContexts::all()},
         {"all of it", 0, 0, status_payload(size, {0}), Error::none},
         {"one extent", 0, command_flag::req_one, status_payload(size, {0}), Error::none},
         {"no bytes", 0, 0, status_payload(0, {0}), Error::einval},
         {"past the end", 1, 0, status_payload(size, {0}), Error::einval},
         {"the longest", 1, 0, status_payload(top, {0}), Error::einval},
-        {"an unknown context", 0, 0, status_payload(4096, {1}), Error::einval},
+        {"an unknown context", 0, 0, status_payload(4096, {2}), Error::einval},
+        {"one known, one unknown", 0, 0, status_payload(4096, {0, 256}), Error::einval},
         {"the last context there could be", 0, 0, status_payload(4096, {UINT32_MAX}),
          Error::einval},
         {"a flag of another command", 0, command_flag::df, status_payload(4096, {0}),
          Error::einval},
         {"a context twice", 0, 0, status_payload(4096, {0, 0}), Error::einval},
+        {"another twice", 0, 0, status_payload(4096, {1, 1}), Error::einval},
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);
@@ -439,6 +451,24 @@ TEST_CASE("extended: what a status payload says") {
         CHECK(command.offset == row.offset);
         CHECK(command.length == load_be<std::uint64_t>(row.payload.data()));
         CHECK(command.one_extent == ((row.flags & command_flag::req_one) != 0));
+        CHECK(command.contexts == row.contexts);
+    }
+}
+
+TEST_CASE("extended: a status payload may only name contexts that were agreed") {
+    const Request asked = request(status, 0, 12, command_flag::payload_len);
+    for (const MetaContext agreed : all_contexts) {
+        for (const MetaContext named : all_contexts) {
+            NegotiatedOptions negotiated = extended();
+            negotiated.contexts = agreed;
+            const ExactBuffer content(status_payload(4096, {id_of(named)}));
+            const Validated validated = validate_status(asked, content.span(), negotiated);
+            CHECK(std::holds_alternative<Command>(validated) == (agreed == named));
+        }
+        NegotiatedOptions negotiated = full();
+        negotiated.contexts = agreed;
+        CHECK(std::get<Command>(validate(request(status, 0, 512), negotiated)).contexts ==
+              MetaContexts(agreed));
     }
 }
 

@@ -114,6 +114,7 @@ TEST_CASE("options and their answers, to the byte") {
          "0000000010000000 0d6d"},
         {"LIST_META_CONTEXT of all", option(opt::list_meta, meta_data("disk", {})), Next::receive,
          "0003e889045565a9 00000009 00000004 00000013 00000000 626173653a616c6c6f636174696f6e"
+         "0003e889045565a9 00000009 00000004 00000011 00000000 6770756e62643a646576696365"
          "0003e889045565a9 00000009 00000001 00000000"},
         {"SET_META_CONTEXT",
          joined({option(opt::structured),
@@ -292,7 +293,7 @@ TEST_CASE("EXPORT_NAME pads with zeroes unless told not to") {
               to_hex(joined({hex("0000000000001000 050f"), Bytes(row.padding)})));
         CHECK(outcome.negotiated.export_info.name == "ro");
         CHECK(outcome.negotiated.headers == Headers::simple);
-        CHECK_FALSE(outcome.negotiated.base_allocation);
+        CHECK(outcome.negotiated.contexts.none());
     }
 }
 
@@ -355,43 +356,70 @@ TEST_CASE("the client may vanish at any byte") {
 }
 
 TEST_CASE("meta contexts: what a query finds") {
+    constexpr MetaContexts base = MetaContext::base_allocation;
+    constexpr MetaContexts device = MetaContext::device;
+    constexpr MetaContexts both = MetaContexts::all();
+    constexpr MetaContexts none;
     struct Row {
         const char* name;
         Bytes data;
-        bool listed;
-        bool set;
+        MetaContexts listed;
+        MetaContexts set;
     };
     const Row rows[] = {
-        {"no query", meta_data("disk", {}), true, false},
-        {"the wildcard", meta_data("disk", {"base:"}), true, false},
-        {"the context", meta_data("disk", {"base:allocation"}), true, true},
-        {"the context twice", meta_data("disk", {"base:allocation", "base:allocation"}), true,
-         true},
+        {"no query", meta_data("disk", {}), both, none},
+        {"the wildcard", meta_data("disk", {"base:"}), base, none},
+        {"the context", meta_data("disk", {"base:allocation"}), base, base},
+        {"the context twice", meta_data("disk", {"base:allocation", "base:allocation"}), base,
+         base},
         {"the context among others",
-         meta_data("disk", {"qemu:dirty-bitmap:x", "base:allocation", "base:", "x-a:b"}), true,
-         true},
-        {"on the default export", meta_data("", {"base:allocation"}), true, true},
-        {"an unknown leaf", meta_data("disk", {"base:allocated"}), false, false},
-        {"a longer leaf", meta_data("disk", {"base:allocation2"}), false, false},
-        {"an unknown namespace", meta_data("disk", {"qemu:", "nbd-server:x"}), false, false},
-        {"no namespace", meta_data("disk", {"allocation"}), false, false},
-        {"another case", meta_data("disk", {"BASE:allocation"}), false, false},
-        {"an empty query", meta_data("disk", {""}), false, false},
-        {"the longest query", meta_data("disk", {std::string(max_string, 'x')}), false, false},
+         meta_data("disk", {"qemu:dirty-bitmap:x", "base:allocation", "base:", "x-a:b"}), base,
+         base},
+        {"our wildcard", meta_data("disk", {"gpunbd:"}), device, none},
+        {"our context", meta_data("disk", {"gpunbd:device"}), device, device},
+        {"both contexts", meta_data("disk", {"gpunbd:device", "base:allocation"}), both, both},
+        {"one by its wildcard", meta_data("disk", {"gpunbd:", "base:allocation"}), both, base},
+        {"both wildcards", meta_data("disk", {"gpunbd:", "base:"}), both, none},
+        {"an unknown leaf of ours", meta_data("disk", {"gpunbd:devices"}), none, none},
+        {"on the default export", meta_data("", {"base:allocation"}), base, base},
+        {"an unknown leaf", meta_data("disk", {"base:allocated"}), none, none},
+        {"a longer leaf", meta_data("disk", {"base:allocation2"}), none, none},
+        {"an unknown namespace", meta_data("disk", {"qemu:", "nbd-server:x"}), none, none},
+        {"no namespace", meta_data("disk", {"allocation", "device"}), none, none},
+        {"a namespace cut short", meta_data("disk", {"base", "gpunbd"}), none, none},
+        {"another case", meta_data("disk", {"BASE:allocation"}), none, none},
+        {"an empty query", meta_data("disk", {""}), none, none},
+        {"the longest query", meta_data("disk", {std::string(max_string, 'x')}), none, none},
+    };
+    // The replies for these contexts; `ids`: theirs, else 0.
+    const auto expected = [](MetaContexts contexts, bool ids) {
+        std::vector<Bytes> data;
+        for (const MetaContext context : all_contexts) {
+            if (!contexts.has(context)) continue;
+            data.push_back(joined(
+                {be32(ids ? id_of(context) : 0), text_bytes(std::string(name_of(context)))}));
+        }
+        return data;
+    };
+    const auto told = [](const Outcome& outcome, std::uint32_t option) {
+        std::vector<Bytes> data;
+        auto all = answers(outcome.output);
+        REQUIRE(all.back().type == ack);
+        all.pop_back();
+        for (const OptionAnswer& answer : all) {
+            if (answer.option != option || answer.type == ack) continue;
+            CHECK(answer.type == static_cast<std::uint32_t>(OptionReply::meta_context));
+            data.push_back(answer.data);
+        }
+        return data;
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);
-        const auto listed =
-            answers(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})).output);
-        REQUIRE(listed.size() == (row.listed ? 2 : 1));
-        CHECK(listed.back().type == ack);
-
-        const auto set = answers(
-            run_all_ways(exports,
-                         after_flags({option(opt::structured), option(opt::set_meta, row.data)}))
-                .output);
-        REQUIRE(set.size() == (row.set ? 3 : 2));
-        CHECK(set.back().type == ack);
+        CHECK(told(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})),
+                   opt::list_meta) == expected(row.listed, false));
+        CHECK(told(run_all_ways(exports, after_flags({option(opt::structured),
+                                                      option(opt::set_meta, row.data)})),
+                   opt::set_meta) == expected(row.set, true));
     }
 }
 
@@ -455,7 +483,8 @@ TEST_CASE("meta contexts: when the set holds in transmission") {
         const Outcome outcome = run_all_ways(exports, after_flags({row.input}));
         REQUIRE(outcome.next == Next::transmit);
         CHECK(outcome.negotiated.headers == Headers::structured);
-        CHECK(outcome.negotiated.base_allocation == row.agreed);
+        CHECK(outcome.negotiated.contexts ==
+              (row.agreed ? MetaContext::base_allocation : MetaContexts()));
     }
 }
 
@@ -519,7 +548,8 @@ TEST_CASE("which headers are agreed in the end") {
             run_all_ways(exports, after_flags({row.input, option(opt::go, info_data("disk"))}));
         CHECK(outcome.next == Next::transmit);
         CHECK(outcome.negotiated.headers == row.headers);
-        CHECK(outcome.negotiated.base_allocation == row.base_allocation);
+        CHECK(outcome.negotiated.contexts ==
+              (row.base_allocation ? MetaContext::base_allocation : MetaContexts()));
     }
 }
 
@@ -595,7 +625,7 @@ TEST_CASE("the longest names and descriptions fit their replies") {
                                 option(opt::set_meta, meta_data(longest, {"base:allocation"})),
                                 option(opt::go, info_data(longest, {1, 2, 3}))}));
     REQUIRE(outcome.next == Next::transmit);
-    CHECK(outcome.negotiated.base_allocation);
+    CHECK(outcome.negotiated.contexts.has(MetaContext::base_allocation));
     const auto all = answers(outcome.output);
     REQUIRE(all.size() == 10);
     CHECK(all[0].data.size() == 4 + 2 * max_string);

@@ -99,7 +99,10 @@ TEST_CASE("random requests never become a command out of range") {
     for (int round = 0; round < 20 * rounds; ++round) {
         negotiated.headers = static_cast<Headers>(below(random, 3));
         const bool extended = negotiated.headers == Headers::extended;
-        negotiated.base_allocation = negotiated.headers != Headers::simple && below(random, 2) != 0;
+        for (const MetaContext context : all_contexts) {
+            if (negotiated.headers != Headers::simple && below(random, 2) != 0)
+                negotiated.contexts.add(context);
+        }
         negotiated.export_info.read_only = below(random, 4) == 0;
         negotiated.export_info.minimum_block = 1U << below(random, 13);
         Bytes wire = random_bytes(random, request_size);

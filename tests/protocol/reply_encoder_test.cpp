@@ -107,8 +107,19 @@ TEST_CASE("reply encoder: an extended chunk repeats the request's offset, whatev
     CHECK(load_be<std::uint64_t>(header.data() + 32) == 103);
     std::vector<std::byte> status;
     const Extent extent{.length = 500};
-    encoder(Headers::extended).block_status(status, read, {&extent, 1});
+    encoder(Headers::extended)
+        .block_status(status, read, MetaContext::base_allocation, {&extent, 1}, true);
     CHECK(load_be<std::uint64_t>(status.data() + 16) == 77);
+}
+
+TEST_CASE("an error tells its offset where replies are chunks and a READ knows it") {
+    const Refusal known{.error = Error::eio, .cookie = cookie, .text = "why", .failed_at = 4096};
+    const Refusal unknown{.error = Error::eio, .cookie = cookie, .text = "why"};
+    for (const Headers headers : {Headers::simple, Headers::structured, Headers::extended}) {
+        ReplyHeader header;
+        CHECK(encoder(headers).error(header, known).offset_follows == (headers != Headers::simple));
+        CHECK_FALSE(encoder(headers).error(header, unknown).offset_follows);
+    }
 }
 
 }  // namespace

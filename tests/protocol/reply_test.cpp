@@ -41,10 +41,13 @@ const Row rows[] = {
      "668e33ef 0001 0002 0102030405060708 0000000c 0000000000000000 ffffffff"},
     {"done", [](auto& out) { return encode_done_chunk(out, compact); },
      "668e33ef 0001 0000 0102030405060708 00000000"},
-    {"error", [](auto& out) { return encode_error_chunk(out, compact, Error::eio, 0); },
+    {"error",
+     [](auto& out) { return encode_error_chunk(out, compact, ErrorChunk::error, Error::eio, 0); },
      "668e33ef 0001 8001 0102030405060708 00000006 00000005 0000"},
     {"error, and a message follows",
-     [](auto& out) { return encode_error_chunk(out, compact, Error::eio, max_string); },
+     [](auto& out) {
+         return encode_error_chunk(out, compact, ErrorChunk::error, Error::eio, max_string);
+     },
      "668e33ef 0001 8001 0102030405060708 00001006 00000005 1000"},
     {"extended data", [](auto& out) { return encode_data_chunk(out, extended, offset, 1, false); },
      "6e8a278c 0000 0001 0102030405060708 2122232425262728 0000000000000009 1112131415161718"},
@@ -57,7 +60,9 @@ const Row rows[] = {
     {"extended done", [](auto& out) { return encode_done_chunk(out, extended); },
      "6e8a278c 0001 0000 0102030405060708 2122232425262728 0000000000000000"},
     {"extended error, and a message follows",
-     [](auto& out) { return encode_error_chunk(out, extended, Error::einval, 3); },
+     [](auto& out) {
+         return encode_error_chunk(out, extended, ErrorChunk::error, Error::einval, 3);
+     },
      "6e8a278c 0001 8001 0102030405060708 2122232425262728 0000000000000009 00000016 0003"},
 };
 
@@ -90,24 +95,42 @@ TEST_CASE("each error has its number on the wire") {
         ReplyHeader out;
         CHECK(encode_simple_reply(out, value.error, 0) == simple_reply_size);
         CHECK(to_hex(std::span(out).subspan(4, 4)) == value.wire);
-        CHECK(encode_error_chunk(out, {}, value.error, 0) == chunk_header_size + 6);
+        CHECK(encode_error_chunk(out, {}, ErrorChunk::error, value.error, 0) ==
+              chunk_header_size + 6);
         CHECK(to_hex(std::span(out).subspan(chunk_header_size, 4)) == value.wire);
     }
+}
+
+TEST_CASE("an error with its offset: the offset is behind the message, and counted") {
+    ReplyHeader out;
+    for (const ReplyTo& reply : {compact, extended}) {
+        const std::size_t header =
+            encode_error_chunk(out, reply, ErrorChunk::error_offset, Error::eio, 3);
+        const std::size_t before = chunk_header_size_of(reply.headers);
+        CHECK(header == before + 6);
+        CHECK(to_hex(std::span(out).subspan(4, 4)) == "00018002");
+        CHECK(to_hex(std::span(out).subspan(before - 4, 10)) == squeezed("00000011 00000005 0003"));
+    }
+    CHECK(encode_error_offset(out, 0x0102030405060708) == 8);
+    CHECK(to_hex(std::span(out).first(8)) == "0102030405060708");
 }
 
 TEST_CASE("block status is appended") {
     std::vector<std::byte> out = hex("abcd");
     const Extent extents[] = {{4096, 0}, {UINT32_MAX, state_hole | state_zero}};
-    append_block_status(out, compact, 7, extents);
+    append_block_status(out, compact, 7, extents, true);
+    append_block_status(out, compact, 8, std::span(extents).first(1), false);
     CHECK(to_hex(out) == squeezed("abcd"
                                   "668e33ef 0001 0005 0102030405060708 00000014 00000007"
-                                  "00001000 00000000 ffffffff 00000003"));
+                                  "00001000 00000000 ffffffff 00000003"
+                                  "668e33ef 0000 0005 0102030405060708 0000000c 00000008"
+                                  "00001000 00000000"));
 }
 
 TEST_CASE("extended block status is appended, with extents of more than 4 GiB") {
     std::vector<std::byte> out = hex("abcd");
     const Extent extents[] = {{4096, 0}, {1ULL << 40, state_hole | state_zero}};
-    append_block_status(out, extended, 7, extents);
+    append_block_status(out, extended, 7, extents, true);
     CHECK(to_hex(out) ==
           squeezed("abcd"
                    "6e8a278c 0001 0006 0102030405060708 2122232425262728 0000000000000028"
@@ -126,11 +149,11 @@ TEST_CASE("a block status chunk holds at most max_extents") {
         CAPTURE(count.given);
         std::vector<std::byte> out;
         const std::vector<Extent> extents(count.given, Extent{512, 0});
-        append_block_status(out, compact, 0, extents);
+        append_block_status(out, compact, 0, extents, true);
         CHECK(out.size() == chunk_header_size + 4 + 8 * count.told);
         CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.told)));
         out.clear();
-        append_block_status(out, extended, 0, extents);
+        append_block_status(out, extended, 0, extents, true);
         CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.told);
         CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.told)));
         CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.told)));

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "protocol/bytes.hpp"
+#include "protocol/meta_context.hpp"
 #include "protocol/request.hpp"
 
 namespace gpunbd::server::test {
@@ -81,7 +82,10 @@ Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended) {
 Bytes status_payload_of(const Ask& ask) {
     Bytes payload;
     append_be(payload, ask.length);
-    append_be(payload, std::uint32_t{0});
+    for (const protocol::MetaContext context : protocol::all_contexts) {
+        const std::uint32_t id = protocol::id_of(context);
+        if ((ask.contexts >> id & 1) != 0) append_be(payload, id);
+    }
     return payload;
 }
 
@@ -105,8 +109,9 @@ Bytes handshake_bytes(const Handshake& handshake) {
         append_option(out, handshake.extended ? extended_headers : structured_reply, {});
         Bytes query;
         append_text(query, handshake.name);
-        append_be(query, std::uint32_t{1});
+        append_be(query, std::uint32_t{handshake.device ? 2U : 1U});
         append_text(query, "base:allocation");
+        if (handshake.device) append_text(query, "gpunbd:device");
         append_option(out, set_meta_context, query);
     }
     Bytes name;
@@ -349,37 +354,43 @@ std::optional<Answer> Client::chunk(const ChunkHeader& header) {
             REQUIRE(done);
             break;
         case protocol::ChunkType::error:
-            REQUIRE(content->size() > 6);
+        case protocol::ChunkType::error_offset: {
+            const std::size_t behind = type == protocol::ChunkType::error ? 0 : 8;
+            REQUIRE(content->size() > 6 + behind);
             answer.error = static_cast<Error>(load_be<std::uint32_t>(from));
             REQUIRE(answer.error != Error::none);
-            REQUIRE(content->size() == 6U + load_be<std::uint16_t>(from + 4));
-            answer.text = {static_cast<const char*>(static_cast<const void*>(from + 6)),
-                           content->size() - 6};
+            const std::size_t text = load_be<std::uint16_t>(from + 4);
+            REQUIRE(content->size() == 6 + text + behind);
+            answer.text = {static_cast<const char*>(static_cast<const void*>(from + 6)), text};
+            if (behind == 0) break;
+            REQUIRE(pending.ask.type == CommandType::read);
+            answer.failed_at = load_be<std::uint64_t>(from + 6 + text);
+            // No data has been told to be where it failed.
+            REQUIRE(*answer.failed_at >= pending.ask.offset + pending.covered);
+            REQUIRE(*answer.failed_at < pending.ask.offset + pending.ask.length);
             break;
-        case protocol::ChunkType::block_status_ext:
-            REQUIRE(handshake_.extended);
+        }
+        case protocol::ChunkType::block_status:
+        case protocol::ChunkType::block_status_ext: {
+            const bool ext = type == protocol::ChunkType::block_status_ext;
+            REQUIRE(handshake_.extended == ext);
             REQUIRE(pending.ask.type == CommandType::block_status);
-            REQUIRE(answer.extents.empty());
-            REQUIRE(content->size() >= 24);
-            REQUIRE(content->size() % 16 == 8);
-            REQUIRE(load_be<std::uint32_t>(from) == 0);
-            REQUIRE(load_be<std::uint32_t>(from + 4) == content->size() / 16);
-            for (std::size_t i = 8; i != content->size(); i += 16) {
-                REQUIRE(load_be<std::uint32_t>(from + i + 8) == 0);
-                answer.extents.push_back({.length = load_be<std::uint64_t>(from + i),
-                                          .status = load_be<std::uint32_t>(from + i + 12)});
-            }
-            break;
-        case protocol::ChunkType::block_status: {
-            REQUIRE_FALSE(handshake_.extended);
-            REQUIRE(pending.ask.type == CommandType::block_status);
-            REQUIRE(answer.extents.empty());
-            REQUIRE(content->size() >= 12);
-            REQUIRE(content->size() % 8 == 4);
-            REQUIRE(load_be<std::uint32_t>(from) == 0);
-            for (std::size_t i = 4; i != content->size(); i += 8) {
-                answer.extents.push_back({.length = load_be<std::uint32_t>(from + i),
-                                          .status = load_be<std::uint32_t>(from + i + 4)});
+            const std::size_t head = ext ? 8 : 4;
+            const std::size_t each = ext ? 16 : 8;
+            REQUIRE(content->size() >= head + each);
+            REQUIRE(content->size() % each == head);
+            const auto context = load_be<std::uint32_t>(from);
+            REQUIRE(context <= (handshake_.device ? 1 : 0));
+            std::vector<protocol::Extent>& extents = context == 0 ? answer.extents : answer.devices;
+            REQUIRE(extents.empty());
+            if (ext) REQUIRE(load_be<std::uint32_t>(from + 4) == content->size() / each);
+            for (std::size_t i = head; i != content->size(); i += each) {
+                if (ext) REQUIRE(load_be<std::uint32_t>(from + i + 8) == 0);
+                extents.push_back(
+                    ext ? protocol::Extent{.length = load_be<std::uint64_t>(from + i),
+                                           .status = load_be<std::uint32_t>(from + i + 12)}
+                        : protocol::Extent{.length = load_be<std::uint32_t>(from + i),
+                                           .status = load_be<std::uint32_t>(from + i + 4)});
             }
             break;
         }

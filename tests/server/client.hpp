@@ -29,13 +29,14 @@ struct Ask {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     std::uint16_t flags = 0;
-    std::uint32_t seed = 1;  // of a WRITE's payload
+    std::uint32_t seed = 1;      // of a WRITE's payload
+    std::uint32_t contexts = 1;  // a bit for each that a BLOCK_STATUS payload names
 };
 
 // Payload without a zero in it: zeroes are what a hole has.
 Bytes payload_of(const Ask& ask);
 // As it is sent. With extended headers a WRITE has PAYLOAD_LEN, asked for or not, and what else
-// asks for that has a payload, too: a BLOCK_STATUS its length and base:allocation. But after a DISC
+// asks for that has a payload, too: a BLOCK_STATUS its length and its contexts. But after a DISC
 // nothing is sent.
 protocol::Request request_of(const Ask& ask, std::uint64_t cookie, bool extended);
 Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended);
@@ -48,7 +49,9 @@ struct Answer {
     Error error = Error::none;
     std::string text;                         // of an error that is a chunk
     Bytes data;                               // of a READ
-    std::vector<protocol::Extent> extents;    // of a BLOCK_STATUS
+    std::optional<std::uint64_t> failed_at;   // of an error that is a chunk
+    std::vector<protocol::Extent> extents;    // of a BLOCK_STATUS: base:allocation
+    std::vector<protocol::Extent> devices;    // and gpunbd:device
     std::vector<protocol::ChunkType> chunks;  // as they came
 };
 
@@ -56,6 +59,7 @@ struct Handshake {
     bool structured = true;  // replies are chunks; and base:allocation with it
     bool extended = false;   // that, by extended headers
     std::string name = {};
+    bool device = false;  // gpunbd:device as well
 };
 
 // All that a client sends up to GO.

@@ -135,5 +135,37 @@ TEST_CASE("export factory: a new configuration keeps the volumes that it does no
     CHECK(third.problems[1].find("export 'b'") == 0);
 }
 
+TEST_CASE("exports: what clients are told of blocks, and that data are not cut to fit them") {
+    config::DeviceOptions host;
+    host.id = "host";
+    host.capacity = config::MiB;
+    host.reserve = 0;
+    DeviceRegistry devices({host}, false);
+    config::ExportOptions options;
+    options.devices = {"host"};
+    options.page_size = 64 * kib;
+    options.size = config::Size{.percent = 33};
+    options.block_size = {512, std::nullopt, 2 * config::MiB};
+    const MadeExports first = make_exports({options}, devices, {});
+    REQUIRE(first.exports.size() == 1);
+    const protocol::ExportInfo& info = first.exports[0]->info;
+    CHECK(info.minimum_block == 512);
+    CHECK(info.preferred_block == 4096);
+    CHECK(info.maximum_payload == 2 * mib);
+    REQUIRE(info.size % (64 * kib) != 0);
+
+    options.block_size.minimum = 64 * kib;
+    const MadeExports second = make_exports({options}, devices, first.exports);
+    REQUIRE(second.problems.size() == 1);
+    CHECK(second.problems[0].find("are not a multiple of block_size.minimum (65536)") !=
+          std::string::npos);
+    options.size = config::Size{.percent = 34};
+    const MadeExports third = make_exports({options}, devices, first.exports);
+    CHECK(third.problems.empty());
+    REQUIRE(third.exports.size() == 1);
+    CHECK(third.exports[0]->info.size % (64 * kib) == 0);
+    CHECK(third.exports[0]->info.preferred_block == 64 * kib);
+}
+
 }  // namespace
 }  // namespace gpunbd::server::test

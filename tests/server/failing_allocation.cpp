@@ -1,5 +1,7 @@
 #include "failing_allocation.hpp"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -42,6 +44,14 @@ std::size_t number_of(std::align_val_t alignment) { return static_cast<std::size
 }  // namespace
 
 void take_part() { takes_part = true; }
+
+void fail_openssl_too() {
+    ::CRYPTO_set_mem_functions([](std::size_t bytes, const char*, int) { return allocate(bytes); },
+                               [](void* old, std::size_t bytes, const char*, int) {
+                                   return fails() ? nullptr : std::realloc(old, bytes);
+                               },
+                               [](void* memory, const char*, int) { std::free(memory); });
+}
 
 void arm(std::int64_t number, std::int64_t count) {
     made = 0;

@@ -6,6 +6,8 @@
 
 namespace gpunbd::server::test::failing_allocation {
 
+// Before OpenSSL has allocated anything: what it allocates counts as well.
+void fail_openssl_too();
 // The calling thread takes part from now on.
 void take_part();
 // `count` allocations of theirs fail, from number `number` on, which is at least 1.

@@ -24,6 +24,7 @@
 #include "client.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/unix_address.hpp"
+#include "server/listening/vsock_address.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -279,6 +280,59 @@ TEST_CASE("listener: TCP addresses") {
     }
     CHECK(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); }) ==
           "none");
+}
+
+TEST_CASE("listener: vsock addresses") {
+    boost::asio::io_context io;
+    const int probe = ::socket(AF_VSOCK, SOCK_STREAM, 0);
+    if (probe < 0) {
+        contains(error_of([&] { Listener::vsock(io, {}); }), "this kernel has no vsock");
+        MESSAGE("SKIPPED: this kernel has no vsock");
+        return;
+    }
+    ::close(probe);
+    // Ports above 2^31, which the kernel does not choose from.
+    const config::VsockListener any{.port = 0x90000000U + static_cast<std::uint32_t>(::getpid())};
+    {
+        const auto listener = Listener::vsock(io, any);
+        const auto uri = listener->uri("x", false);
+        REQUIRE(uri.has_value());
+        contains(*uri, "nbd+vsock://");
+        contains(*uri, ":" + std::to_string(any.port) + "/x");
+        const std::string taken = error_of([&] { Listener::vsock(io, any); });
+        CHECK(taken == "vsock:any:" + std::to_string(any.port) +
+                           ": the port is taken; end the program that listens there, or choose "
+                           "another port");
+    }
+    CHECK(error_of([&] { Listener::vsock(io, any); }) == "none");  // it is free again
+    try {
+        Listener::vsock(io, {.cid = 4'000'000'000, .port = any.port});
+        FAIL("the address of another machine was taken");
+    } catch (const AddressError& error) {
+        CHECK(error.kind == AddressError::Kind::absent);
+        contains(error.what(), "this machine is not CID 4000000000");
+    }
+}
+
+TEST_CASE("listener: each errno of a vsock has its remedy") {
+    const config::VsockListener options{.cid = 7, .port = 80};
+    const struct {
+        int error;
+        AddressError::Kind kind;
+        const char* remedy;
+    } rows[] = {
+        {EADDRINUSE, AddressError::Kind::taken, "choose another port"},
+        {EADDRNOTAVAIL, AddressError::Kind::absent, "any means whatever it is"},
+        {EAFNOSUPPORT, AddressError::Kind::absent, "modprobe vsock"},
+        {EACCES, AddressError::Kind::other, "CAP_NET_BIND_SERVICE"},
+        {ENOMEM, AddressError::Kind::other, "cannot listen there"},
+    };
+    for (const auto& row : rows) {
+        const AddressError error = vsock_error(options, row.error);
+        CHECK(error.kind == row.kind);
+        contains(error.what(), "vsock:7:80: ");
+        contains(error.what(), row.remedy);
+    }
 }
 
 TEST_CASE("listener: inherited sockets must listen") {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "failing_allocation.hpp"
 #include "rig.hpp"
 
 namespace gpunbd::server::test {
@@ -35,6 +36,7 @@ void forget_logged_errors() { errors = 0; }
 
 int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
+    gpunbd::server::test::failing_allocation::fail_openssl_too();
     auto logger = std::make_shared<spdlog::logger>(
         "test", std::make_shared<gpunbd::server::test::Counting>());
     logger->set_level(spdlog::level::debug);

@@ -12,11 +12,16 @@
 #include <cstring>
 #include <filesystem>
 
+#include "server/listening/vsock_address.hpp"
+
+// After <sys/socket.h>, whose types it needs.
+#include <linux/vm_sockets.h>
+
 namespace gpunbd::server::test {
 namespace {
 
 // The URI of a socket at `address`, with PORT for the port that it was given.
-std::string uri_at(const char* address, const std::string& name) {
+std::string uri_at(const char* address, const std::string& name, bool tls = false) {
     const bool v6 = std::strchr(address, ':') != nullptr;
     const int fd = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
     sockaddr_in in{};
@@ -33,7 +38,7 @@ std::string uri_at(const char* address, const std::string& name) {
     }
     socklen_t length = sizeof in6;  // the port lies at the same place in both
     ::getsockname(fd, reinterpret_cast<sockaddr*>(&in6), &length);
-    std::string uri = listener_uri(fd, name).value_or("no URI");
+    std::string uri = listener_uri(fd, name, tls).value_or("no URI");
     const std::string port = std::to_string(ntohs(in6.sin6_port));
     uri.replace(uri.find(port), port.size(), "PORT");
     ::close(fd);
@@ -43,6 +48,7 @@ std::string uri_at(const char* address, const std::string& name) {
 TEST_CASE("nbd uri: TCP") {
     CHECK(uri_at("127.0.0.1", "") == "nbd://127.0.0.1:PORT");
     CHECK(uri_at("127.0.0.2", "a b/c?") == "nbd://127.0.0.2:PORT/a%20b/c%3F");
+    CHECK(uri_at("127.0.0.1", "x", true) == "nbds://127.0.0.1:PORT/x");
     CHECK(uri_at("0.0.0.0", "x") == "nbd://127.0.0.1:PORT/x");
     if (uri_at("::1", "") == "none") {
         MESSAGE("SKIPPED: there is no IPv6 here");
@@ -54,6 +60,7 @@ TEST_CASE("nbd uri: TCP") {
 
 TEST_CASE("nbd uri: Unix sockets") {
     CHECK(unix_uri("/run/a b", "x&y") == "nbd+unix:///x%26y?socket=/run/a%20b");
+    CHECK(unix_uri("/run/a", "x", true) == "nbds+unix:///x?socket=/run/a");
     const std::string relative = "gpunbd-nbd-uri-test";
     for (const std::string& path : {std::string("/tmp/gpunbd-nbd-uri-test"), relative}) {
         const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
@@ -77,6 +84,26 @@ TEST_CASE("nbd uri: Unix sockets") {
     CHECK_FALSE(listener_uri(nameless, "").has_value());
     ::close(nameless);
     CHECK_FALSE(listener_uri(-1, "").has_value());
+}
+
+TEST_CASE("nbd uri: vsock") {
+    const int fd = ::socket(AF_VSOCK, SOCK_STREAM, 0);
+    if (fd < 0) {
+        MESSAGE("SKIPPED: this kernel has no vsock");
+        return;
+    }
+    sockaddr_vm address{};
+    address.svm_family = AF_VSOCK;
+    address.svm_cid = VMADDR_CID_ANY;
+    address.svm_port = VMADDR_PORT_ANY;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    const std::string own = std::to_string(local_cid().value_or(VMADDR_CID_LOCAL));
+    const std::string place = own + ":" + std::to_string(address.svm_port);
+    CHECK(listener_uri(fd, "") == "nbd+vsock://" + place + "/");
+    CHECK(listener_uri(fd, "a b") == "nbd+vsock://" + place + "/a%20b");
+    ::close(fd);
 }
 
 TEST_CASE("nbd uri: as a word for a shell") {

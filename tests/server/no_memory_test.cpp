@@ -8,15 +8,31 @@
 
 #include "failing_allocation.hpp"
 #include "happy_script.hpp"
+#include "server/tls/tls_context.hpp"
+#include "tls_client.hpp"
+#include "tls_files.hpp"
 
 namespace gpunbd::server::test {
 namespace {
 
 enum class Ending { disconnect, drain };
 
+struct Tls {
+    std::shared_ptr<const TlsContext> context = nullptr;  // null: in the clear
+    TlsClientOptions client = {};
+};
+
+// So that most requests of the script have to wait for their turn.
+void hold_back(Rig& rig) {
+    config::ExportOptions options;
+    options.rates.iops = 1000;
+    options.rates.burst = std::chrono::seconds(0);
+    options.rates_per_peer = options.rates;
+    rig.exports.snapshot()->front()->use->apply(options);
+}
+
 // As far as it gets. What is answered has to be right.
-void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
-    Client client = rig.connect(variant.handshake());
+void play(Rig& rig, Client client, const Variant& variant, Model& model, Ending ending) {
     if (client.shake_hands() != 0) return;
     for (const Ask& ask : happy_script(variant)) {
         const auto answer = client.answer_or_end(client.send(ask));
@@ -31,14 +47,21 @@ void play(Rig& rig, const Variant& variant, Model& model, Ending ending) {
 }
 
 // false: nothing has failed any more.
-bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending) {
+bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending,
+            bool with_rates = false, const Tls& tls = {}) {
     CAPTURE(number);
-    RigOptions options{.devices = variant.devices};
+    RigOptions options{.devices = variant.devices, .tls = tls.context};
     Rig rig(options);
+    if (with_rates) hold_back(rig);
     Model model(options.size);
     rig.on_worker([] { failing_allocation::take_part(); });
     failing_allocation::arm(number, count);
-    play(rig, variant, model, ending);
+    if (tls.context) {
+        const TlsGoBetween between(rig.connect_socket(), tls.client);
+        play(rig, Client(between.client_end(), variant.handshake()), variant, model, ending);
+    } else {
+        play(rig, rig.connect(variant.handshake()), variant, model, ending);
+    }
     rig.wait_until_left();
     const bool failed = failing_allocation::disarm();
     {
@@ -58,11 +81,12 @@ bool replay(const Variant& variant, std::int64_t number, std::int64_t count, End
     return failed;
 }
 
-void replay_all(const Variant& variant, std::int64_t count, Ending ending) {
+void replay_all(const Variant& variant, std::int64_t count, Ending ending,
+                bool with_rates = false) {
     CAPTURE(variant.name);
     CAPTURE(count);
     std::int64_t number = 1;
-    while (replay(variant, number, count, ending)) ++number;
+    while (replay(variant, number, count, ending, with_rates)) ++number;
     CHECK(number > 50);  // else they are not counted
 }
 
@@ -74,9 +98,35 @@ TEST_CASE("no memory: each allocation fails once, and the server ends its connec
     replay_all(variants[0], 1, Ending::drain);
 }
 
+TEST_CASE("no memory: each allocation fails once, and requests that wait for a rate go on") {
+    for (const Ending ending : {Ending::disconnect, Ending::drain}) {
+        replay_all(variants[0], 1, ending, true);
+    }
+}
+
 TEST_CASE("no memory: several fail in a row, and the server goes on") {
     for (const std::int64_t count : {2, 3, 10, 1000}) {
         replay_all(variants[0], count, Ending::disconnect);
+    }
+}
+
+// OpenSSL's own allocations among them, which are many more.
+TEST_CASE("no memory: each allocation of a connection in TLS fails once, and the server goes on") {
+    const TlsFiles files;
+    config::Options options;
+    options.tls = {config::TlsMode::optional, files.folder(), true, files.path("keys.psk")};
+    const std::shared_ptr<const TlsContext> context = TlsContext::load(options);
+    const Tls by_certificate{context, {.folder = files.folder()}};
+    const Tls by_key{context,
+                     {.version = TLS1_2_VERSION, .user = "alice", .key = TlsFiles::alices_key}};
+    for (const Tls& tls : {by_certificate, by_key}) {
+        for (const std::int64_t count : {1, 1000}) {
+            std::int64_t number = 1;
+            while (replay(variants[0], number, count, Ending::disconnect, false, tls)) {
+                number += 1 + number / 50;
+            }
+            CHECK(number > 500);
+        }
     }
 }
 

@@ -121,5 +121,13 @@ TEST_CASE("preflight: Unix sockets") {
     std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("preflight: vsock") {
+    config::Options options = with_export(80 * MiB);
+    options.vsock = {{.cid = 4'000'000'000, .port = 10809}};
+    const std::string text = found(options);
+    CHECK(text.starts_with("listeners.vsock[0]: vsock:4000000000:10809: this "));
+    CHECK(text.find('\n') == text.size() - 1);
+}
+
 }  // namespace
 }  // namespace gpunbd::server::test

@@ -189,7 +189,7 @@ TEST_CASE("chunks: a failure after the first of them is an error chunk, and the 
     const Answer answer = test.client.ask({CommandType::read, 0, 3 * page});
     CHECK(answer.error == Error::eio);
     CHECK(answer.chunks.front() == protocol::ChunkType::offset_hole);
-    CHECK(answer.chunks.back() == protocol::ChunkType::error);
+    CHECK(answer.chunks.back() == protocol::ChunkType::error_offset);
     const Ask whole{CommandType::read, 0, 8 * page};
     const Answer good = test.client.ask(whole);
     test.model.check(whole, good);

@@ -94,10 +94,14 @@ std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t s
     return made;
 }
 
-Client Rig::connect(const Handshake& handshake, Transport transport) {
+int Rig::connect_socket(Transport transport) {
     const auto [client, server] = transport == Transport::tcp ? tcp_pair() : unix_pair();
-    worker.serve(server, peer_of(server, "a test"), exports, options.limits);
-    return Client(client, handshake);
+    worker.serve(server, peer_of(server, "a test"), exports, options.limits, nullptr, options.tls);
+    return client;
+}
+
+Client Rig::connect(const Handshake& handshake, Transport transport) {
+    return Client(connect_socket(transport), handshake);
 }
 
 Client Rig::enter(const Handshake& handshake, Transport transport) {

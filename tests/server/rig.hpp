@@ -34,6 +34,7 @@ struct RigOptions {
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
     bool trace = false;
     std::chrono::milliseconds stall_limit = Worker::patience;
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: off
 };
 
 enum class Transport { unix_, tcp };
@@ -43,6 +44,8 @@ class Rig {
     explicit Rig(const RigOptions& options = {});
     ~Rig();
 
+    // The client's end of a connection that the worker serves.
+    int connect_socket(Transport transport = Transport::unix_);
     Client connect(const Handshake& handshake = {}, Transport transport = Transport::unix_);
     // That, and the handshake.
     Client enter(const Handshake& handshake = {}, Transport transport = Transport::unix_);

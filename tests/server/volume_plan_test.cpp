@@ -54,6 +54,21 @@ TEST_CASE("volume plan: shares of what is available") {
     CHECK(host.available() == 100 * MiB);
 }
 
+TEST_CASE("volume plan: a share is whole blocks") {
+    DeviceRegistry registry = host_of(100 * MiB);
+    auto options = on({"host"});
+    options.size = config::Size{.percent = 33};
+    for (const std::uint64_t block : {1U, 512U, 4096U, 65536U}) {
+        options.block_size.minimum = block;
+        const std::uint64_t unit = std::max<std::uint64_t>(block, 512);
+        CHECK(plan_volume(options, registry).options.size == 33 * MiB / unit * unit);
+    }
+    DeviceRegistry little = host_of(2 * MiB);
+    options.size = config::Size{.percent = 1};
+    CHECK(complaint(options, little) ==
+          "1% of the 2 MiB available on host is less than a block of 65536 bytes; ask for more");
+}
+
 TEST_CASE("volume plan: without a GPU a share is one of the host, and a default is small") {
     std::string why_none;
     if (!DeviceRegistry::gpus(why_none).empty()) {

@@ -1,7 +1,8 @@
 """The kernel's own NBD client: a QEMU guest attaches /dev/nbd0, makes a file system on it and uses it.
 
 The guest is a kernel that `./dev setup` has unpacked, and an initramfs of busybox, nbd-client and
-e2fsprogs. Over TCP the server runs on the host; over a Unix socket in the guest.
+e2fsprogs. Over TCP the server runs on the host; over a Unix socket in the guest, and over a vsock, too,
+where libnbd's programs are its clients.
 """
 import os
 import re
@@ -18,9 +19,9 @@ from server import MiB  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIZE = 256 * MiB
-EXPECTED = ['tcp-1 ok', 'tcp-4 ok', 'unix-1 ok', 'unix-4 ok', 'server ended with 0']
+EXPECTED = ['tcp-1 ok', 'tcp-4 ok', 'unix-1 ok', 'unix-4 ok', 'server ended with 0', 'vsock ok']
 
-server.need('qemu-system-x86_64', 'busybox', 'nbd-client', 'mkfs.ext4', 'e2fsck', 'cpio', 'modinfo')
+server.need('qemu-system-x86_64', 'busybox', 'nbd-client', 'mkfs.ext4', 'e2fsck', 'cpio', 'modinfo', 'nbdinfo', 'nbdcopy')
 
 
 def kernel():
@@ -37,8 +38,9 @@ def kernel():
             for name in files:
                 if '.ko' in name:
                     modules[name.split('.ko')[0].replace('-', '_')] = os.path.join(base, name)
-    if 'nbd' not in modules:
-        server.skip(f'no nbd module in {folder}')
+    for module in ('nbd', 'vsock_loopback'):
+        if module not in modules:
+            server.skip(f'no module {module} in {folder}')
     return os.path.join(boot, images[-1]), modules
 
 
@@ -51,13 +53,13 @@ if 'dynamically linked' in subprocess.run(['file', '-L', BUSYBOX], capture_outpu
 class Initramfs:
     """A folder that becomes the guest's root."""
 
-    def __init__(self, root):
+    def __init__(self, root, init='init'):
         self.root = root
         self.order = []
         for directory in ('bin', 'lib', 'lib64', 'modules'):
             os.makedirs(os.path.join(root, directory))
         shutil.copy(BUSYBOX, os.path.join(root, 'bin/busybox'))
-        shutil.copy(os.path.join(HERE, 'init'), os.path.join(root, 'init'))
+        shutil.copy(os.path.join(HERE, init), os.path.join(root, 'init'))
         os.chmod(os.path.join(root, 'init'), 0o755)
 
     def program(self, path, name=None):
@@ -97,10 +99,10 @@ class KernelClient(server.Test):
     def boot(self, port):
         files = self.directory()
         initramfs = Initramfs(os.path.join(files, 'root'))
-        for program in ('nbd-client', 'mkfs.ext4', 'e2fsck'):
+        for program in ('nbd-client', 'mkfs.ext4', 'e2fsck', 'nbdinfo', 'nbdcopy'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
+        for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4', 'vsock_loopback'):
             initramfs.module(module)
         image = os.path.join(files, 'initramfs')
         initramfs.pack(image)

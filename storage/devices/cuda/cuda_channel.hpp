@@ -128,7 +128,7 @@ class CudaChannel final : public Channel {
     std::array<std::uint32_t, engines> open_bytes_{};  // in the engines' open groups
 
     bool slept_through_ = false;  // a copy is on its way that found the persistent kernel gone
-    bool wakes_persistent_kernel_ = false;  // at its end
+    bool wakes_persistent_kernel_ = false;                 // at its end
     std::chrono::steady_clock::time_point slept_until_{};  // the end of the last such copy
 
     bool failure_logged_ = false;

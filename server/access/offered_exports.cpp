@@ -1,0 +1,74 @@
+#include "server/access/offered_exports.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "server/connection/connection_slots.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+protocol::ExportInfo info_for(const Export& exported, const Verdict& verdict) {
+    protocol::ExportInfo info = exported.info;
+    info.read_only = info.read_only || verdict.access == Access::read_only;
+    return info;
+}
+
+}  // namespace
+
+std::vector<protocol::ExportInfo> OfferedExports::list() const {
+    std::vector<protocol::ExportInfo> infos;
+    const Applicant applicant(peer_);
+    const auto exports = exports_.snapshot();
+    for (const auto& each : *exports) {
+        const Verdict verdict = each->access.decide(applicant);
+        if (verdict.access != Access::denied) infos.push_back(info_for(*each, verdict));
+    }
+    return infos;
+}
+
+// All lists are asked, and no name ends the search: how long it takes tells nothing.
+OfferedExports::Opened OfferedExports::open(std::string_view name) const {
+    const Applicant applicant(peer_);
+    const auto exports = exports_.snapshot();
+    const std::shared_ptr<const Export>* found = nullptr;
+    Verdict found_verdict;
+    bool by_name = false;
+    for (const auto& each : *exports) {
+        const Verdict verdict = each->access.decide(applicant);
+        const bool named = each->info.name == name;
+        const bool by_default = name.empty() && !by_name && each == exports->front();
+        if (!named && !by_default) continue;
+        found = &each;
+        found_verdict = verdict;
+        by_name = named;
+    }
+    if (found == nullptr || found_verdict.access == Access::denied) return {};
+    return {*found, info_for(**found, found_verdict)};
+}
+
+std::optional<protocol::ExportInfo> OfferedExports::find(std::string_view name) const {
+    Opened opened = open(name);
+    if (!opened.exported) return std::nullopt;
+    return std::move(opened.info);
+}
+
+std::string OfferedExports::enter(std::string_view name) const {
+    const Opened opened = open(name);
+    if (!opened.exported) return "the export went away";
+    ExportUse::Answer answer = opened.exported->use->enter(peer_key(peer_));
+    place_ = std::move(answer.place);
+    return std::move(answer.refusal);
+}
+
+std::string OfferedExports::why_not(std::string_view name) const {
+    const auto there = exports_.open(name);
+    if (!there) return ExportDirectory::why_not(name);
+    const Verdict verdict = there->access.decide(Applicant(peer_));
+    if (verdict.access != Access::denied) return ExportDirectory::why_not(name);
+    return fmt::format("which it may not open ({})", there->access.why(verdict));
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,63 @@
+#include "server/access/token_bucket.hpp"
+
+#include <algorithm>
+
+namespace gpunbd::server {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::uint64_t ns_per_second = 1'000'000'000;
+constexpr nanoseconds least_burst = std::chrono::milliseconds(10);
+
+}  // namespace
+
+TokenBucket::TokenBucket(const config::Rates& rates, Time now)
+    : epoch_(now), burst_(std::max(nanoseconds(rates.burst), least_burst).count()) {
+    bytes_.per_second = rates.bytes_per_second.value_or(0);
+    requests_.per_second = rates.iops.value_or(0);
+    bytes_.paid_until = requests_.paid_until = -burst_;
+}
+
+TokenBucket::Time TokenBucket::take(std::uint64_t bytes, Time now) {
+    const std::int64_t at = since_epoch(now);
+    const std::lock_guard lock(mutex_);
+    return epoch_ +
+           nanoseconds(std::max(bytes_.take(bytes, at, burst_), requests_.take(1, at, burst_)));
+}
+
+void TokenBucket::give_back(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_.give_back(bytes);
+    requests_.give_back(1);
+}
+
+bool TokenBucket::full(Time now) const {
+    const std::int64_t unspent = since_epoch(now) - burst_;
+    const std::lock_guard lock(mutex_);
+    return bytes_.paid_until <= unspent && requests_.paid_until <= unspent;
+}
+
+std::int64_t TokenBucket::since_epoch(Time time) const {
+    return std::chrono::duration_cast<nanoseconds>(time - epoch_).count();
+}
+
+// A request goes once there is as much as it takes, or all that there can be.
+std::int64_t TokenBucket::Gauge::take(std::uint64_t amount, std::int64_t now, std::int64_t burst) {
+    if (per_second == 0) return now;
+    paid_until = std::max(paid_until, now - burst);
+    const std::uint64_t cost = amount * ns_per_second + rest;
+    const auto whole = static_cast<std::int64_t>(cost / per_second);
+    rest = cost % per_second;
+    const std::int64_t goes = paid_until + std::min(whole, burst);
+    paid_until += whole;
+    return std::max(goes, now);
+}
+
+void TokenBucket::Gauge::give_back(std::uint64_t amount) {
+    if (per_second == 0) return;
+    paid_until -= static_cast<std::int64_t>(amount * ns_per_second / per_second);
+}
+
+}  // namespace gpunbd::server

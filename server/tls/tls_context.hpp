@@ -1,0 +1,42 @@
+// What a server needs to do TLS: its certificate and key, the authority that has to have signed
+// those of clients, shared keys; and which TLS it does. It does not change: a reload makes another
+// one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/options.hpp"
+#include "protocol/negotiation.hpp"
+#include "server/tls/psk_keys.hpp"
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
+namespace gpunbd::server {
+
+class TlsContext {
+ public:
+    // Reads the files. Null: TLS is off. Throws std::runtime_error with one clear line.
+    static std::shared_ptr<const TlsContext> load(const config::Options& options);
+
+    protocol::TlsMode mode() const { return mode_; }
+    bool verifies_clients() const { return verifies_clients_; }
+    const std::optional<PskKeys>& psk() const { return psk_; }
+    ssl_ctx_st& native() const { return *native_; }
+
+ private:
+    explicit TlsContext(const config::TlsOptions& options);
+    void read_certificates(const config::TlsOptions& options);
+    void read_authority(const std::string& folder);
+
+    struct Free {
+        void operator()(ssl_ctx_st* context) const noexcept;
+    };
+    protocol::TlsMode mode_;
+    bool verifies_clients_ = false;
+    std::optional<PskKeys> psk_;
+    std::unique_ptr<ssl_ctx_st, Free> native_;
+};
+
+}  // namespace gpunbd::server

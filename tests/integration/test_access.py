@@ -1,0 +1,440 @@
+"""Who may open what: by address, user and group, for real clients; maxima, rates, reloads, and where it is dangerous
+to listen."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import server
+import wire
+from server import KiB, MiB
+
+ERR_POLICY, ERR_UNKNOWN = wire.ERR_POLICY, wire.ERR_UNKNOWN
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(('::1', 0))
+        return True
+    except OSError:
+        return False
+
+
+HAS_IPV6 = has_ipv6()
+
+
+def config(port, *exports, extra=''):
+    v6 = f", {{address: '::1', port: {port}}}" if HAS_IPV6 else ''
+    return (f"listeners:\n  tcp: [{{address: 127.0.0.1, port: {port}}}{v6}]\n"
+            "  unix: [{path: '{socket}', mode: 0666}]\nexports:\n" +
+            ''.join(f'  - {{size: 64M, devices: [host], {each}}}\n' for each in exports) + extra)
+
+
+class Access(server.Test):
+    def serve_exports(self, *exports, **kwargs):
+        self.tcp_port = server.free_port()
+        one = self.serve(config=config(self.tcp_port, *exports), **kwargs)
+        os.chmod(one.directory, 0o755)  # for other users
+        self.v4, self.v6, self.local = ('127.0.0.1', self.tcp_port), ('::1', self.tcp_port), one.path
+        return one
+
+    def names(self, address):
+        with wire.Wire(address) as client:
+            client.greet()
+            return [data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in client.ask(wire.OPT_LIST)]
+
+    def reload(self, one, *exports, extra=''):
+        one.configure(config(self.tcp_port, *exports, extra=extra))
+        before = one.log()
+        one.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
+        return one.log()[len(before):]
+
+    def refused(self, address, name):
+        with self.assertRaises(wire.Refused) as caught:
+            wire.connect(address, name)
+        return caught.exception.args[0]
+
+    def test_by_address(self):
+        """What each client lists and opens: nbdinfo's view, and to the byte."""
+        one = self.serve_exports('name: four, access: [{network: 127.0.0.0/8}]',
+                                 "name: six, access: [{network: '::1'}]",
+                                 'name: other, access: [{network: 127.0.0.2}]',
+                                 'name: all')
+        expected = {self.v4: ['four', 'all'], self.local: ['all']}
+        if HAS_IPV6:
+            expected[self.v6] = ['six', 'all']
+        for address, names in expected.items():
+            with self.subTest(address=address):
+                self.assertEqual(self.names(address), names)
+                for name in ('four', 'six', 'other', 'all', 'absent'):
+                    if name in names:
+                        wire.connect(address, name).disconnect()
+                    else:
+                        self.assertEqual(self.refused(address, name), ERR_UNKNOWN)
+        with socket.socket() as second:  # another address of this machine
+            second.bind(('127.0.0.2', 0))
+            second.connect(self.v4)
+            client = wire.Wire.__new__(wire.Wire)
+            client.socket, client.structured, client.cookie = second, False, 0
+            client.greet()
+            client.go('other')
+        self.assertIn("asked for export 'six', which it may not open (the one rule of its access list does not match); "
+                      "offered: 'four', 'all'", one.log())
+        self.assertIn("asked for export 'absent', which is not offered; offered: 'four', 'all'", one.log())
+
+    def test_nbdinfo(self):
+        server.need('nbdinfo')
+        one = self.serve_exports('name: four, access: [{network: 127.0.0.1, mode: read-only}]',
+                                 "name: six, access: [{network: '::1'}]")
+        uris = {f'nbd://127.0.0.1:{self.tcp_port}/': ('four', 'six')}
+        if HAS_IPV6:
+            uris[f'nbd://[::1]:{self.tcp_port}/'] = ('six', 'four')
+        for uri, (seen, hidden) in uris.items():
+            listed = self.command('nbdinfo', '--list', uri)
+            self.assertIn(f'export="{seen}"', listed)
+            self.assertNotIn(hidden, listed)
+            self.assertEqual(self.command('nbdinfo', '--size', uri + seen).strip(), str(64 * MiB))
+            self.command('nbdinfo', '--size', uri + hidden, status=1)
+            denied = self.errors.replace(hidden, 'NAME')
+            self.command('nbdinfo', '--size', uri + 'absent', status=1)
+            self.assertEqual(self.errors.replace('absent', 'NAME'), denied)
+        self.command('nbdinfo', '--is', 'read-only', f'nbd://127.0.0.1:{self.tcp_port}/four')
+        self.command('nbdinfo', '--list', f'nbd+unix:///?socket={one.path}')
+
+    def test_denied_is_as_absent(self):
+        """The same bytes in each option; EXPORT_NAME closes without a word."""
+        self.serve_exports("name: secret, access: [{network: 192.0.2.1}]", 'name: all')
+
+        def answer(option, name):
+            with wire.Wire(self.v4) as client:
+                client.greet()
+                client.ask_structured()
+                if option == wire.OPT_EXPORT_NAME:
+                    client.option(option, name.encode())
+                    client.socket.shutdown(socket.SHUT_WR)  # where it comes to the transmission
+                    return client.rest()
+                data = (wire.meta_data(name, 'base:allocation')
+                        if option in (wire.OPT_LIST_META_CONTEXT, wire.OPT_SET_META_CONTEXT) else
+                        wire.info_data(name, wire.INFO_NAME, wire.INFO_DESCRIPTION, wire.INFO_BLOCK_SIZE))
+                client.option(option, data)
+                client.socket.shutdown(socket.SHUT_WR)
+                return client.rest()
+
+        for option in (wire.OPT_EXPORT_NAME, wire.OPT_INFO, wire.OPT_GO, wire.OPT_LIST_META_CONTEXT,
+                       wire.OPT_SET_META_CONTEXT):
+            with self.subTest(option=option):
+                absent = answer(option, 'absent')
+                self.assertEqual(answer(option, 'secret'), absent)
+                self.assertEqual(answer(option, ''), absent)  # the default is the first, whoever asks
+                self.assertNotEqual(answer(option, 'all'), absent)
+
+    def as_user(self, uid, gid, groups, *command):
+        def become():
+            os.setgroups(groups)
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            server.die_with_parent()
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=60, preexec_fn=become).returncode
+
+    def test_users_and_groups(self):
+        if os.geteuid() != 0:
+            server.skip('only root can be somebody else')
+        self.serve_exports('name: user, access: [{uid: 1234}]', 'name: group, access: [{gid: 77}]',
+                           'name: both, access: [{uid: 1234, gid: 77}]', 'name: root, access: [{uid: root}]')
+        script = ('import socket, sys, struct\n'
+                  's = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1])\n'
+                  's.recv(18, socket.MSG_WAITALL); n = sys.argv[2].encode()\n'
+                  "s.sendall(struct.pack('>IQIII', 3, 0x49484156454F5054, 7, 6 + len(n), len(n)) + n + bytes(2))\n"
+                  'kind = struct.unpack(">QIII", s.recv(20, socket.MSG_WAITALL))[2]\n'
+                  'sys.exit({3: 0, (1 << 31) + 6: 1}.get(kind, 2))\n')
+        who = {'user': (1234, 5, []), 'group': (1, 77, []), 'supplementary': (1, 5, [6, 77]), 'both': (1234, 5, [77]),
+               'neither': (1, 5, [6]), 'many': (1, 5, list(range(100, 190)) + [77])}
+        may = {'user': {'user'}, 'group': {'group'}, 'supplementary': {'group'}, 'both': {'user', 'group', 'both'},
+               'neither': set(), 'many': {'group'}}
+        for name, (uid, gid, groups) in who.items():
+            for export in ('user', 'group', 'both', 'root'):
+                with self.subTest(who=name, export=export):
+                    done = self.as_user(uid, gid, groups, '/usr/bin/python3', '-c', script, self.local, export)
+                    self.assertEqual(done, 0 if export in may[name] else 1)
+        wire.connect(self.local, 'root').disconnect()
+        # A peer of TCP has no user, not even that of number 0.
+        self.assertEqual(self.refused(self.v4, 'root'), ERR_UNKNOWN)
+
+    def test_read_only(self):
+        self.serve_exports('name: a, access: [{network: 127.0.0.1, mode: read-only}, {uid: %d}]' % os.geteuid())
+        with wire.connect(self.local, 'a') as writer:
+            self.assertFalse(writer.flags & wire.FLAG['read_only'])
+            writer.write(0, b'data')
+        with wire.connect(self.v4, 'a') as reader:
+            self.assertTrue(reader.flags & wire.FLAG['read_only'])
+            for change in (lambda: reader.write(0, b'x'), lambda: reader.trim(0, KiB), lambda: reader.zero(0, KiB)):
+                with self.assertRaises(wire.Failed) as caught:
+                    change()
+                self.assertEqual(caught.exception.args[0], wire.EPERM)
+            self.assertEqual(reader.read(0, 4), b'data')
+
+    def test_reload(self):
+        """New rules hold at once: who may not stay goes, the others notice nothing."""
+        mine = f'{{uid: {os.geteuid()}}}'
+        one = self.serve_exports('name: a', 'name: b')
+        gone, stays = wire.connect(self.v4, 'a'), wire.connect(self.local, 'a')
+        other = wire.connect(self.v4, 'b')
+        stays.write(0, b'kept')
+        told = self.reload(one, f'name: a, access: [{mine}]', 'name: b')
+        self.assertIn("export 'a' keeps its contents; access changed, for all clients", told)
+        self.assertEqual(gone.rest(), b'')
+        self.assertEqual(stays.read(0, 4), b'kept')
+        self.assertEqual(other.read(0, 4), bytes(4))
+        self.assertEqual(self.names(self.v4), ['b'])
+        server.wait_until(lambda: 'by the new configuration it may not open the export any more: the one rule of its '
+                          'access list does not match' in one.log(), 10, 'the reason in the log')
+        self.reload(one, f'name: a, access: [{mine[:-1]}, mode: read-only}}]', 'name: b')
+        self.assertEqual(stays.rest(), b'')
+        server.wait_until(lambda: 'by the new configuration it may only read: rule 1 matches: uid ' in one.log(), 10,
+                          'the reason in the log')
+        with wire.connect(self.local, 'a') as reader:
+            self.assertEqual(reader.read(0, 4), b'kept')
+            self.reload(one, 'name: a', 'name: b')
+            self.assertEqual(reader.read(0, 4), b'kept')
+        self.assertEqual(self.names(self.v4), ['a', 'b'])
+        told = self.reload(one, "name: a, access: [{network: 127.0.0.1/8}]", 'name: b')
+        self.assertIn('write 127.0.0.0/8 for the network', told)
+        self.assertIn('the configuration stays as it was', told)
+
+    def test_maxima(self):
+        self.serve_exports('name: a, max_connections: 3, max_connections_per_peer: 2', 'name: b')
+        clients = [wire.connect(self.v4, 'a') for _ in range(2)]
+        self.assertEqual(self.refused(self.v4, 'a'), ERR_POLICY)
+        wire.connect(self.v4, 'b').disconnect()
+        clients.append(wire.connect(self.local, 'a'))
+        self.assertEqual(self.refused(self.local, 'a'), ERR_POLICY)
+        with wire.Wire(self.local) as old:
+            old.greet()
+            old.option(wire.OPT_EXPORT_NAME, b'a')
+            self.assertEqual(old.rest(), b'')
+        with wire.Wire(self.local) as asks:  # to ask takes no place
+            asks.greet()
+            asks.info('a')
+        for client in clients:
+            client.close()
+
+        def free():
+            try:
+                wire.connect(self.v4, 'a').close()
+                return True
+            except wire.Refused:
+                return False
+        server.wait_until(free, 10, 'a place that has come back')
+
+    def test_maximum_in_a_crowd(self):
+        """Many at once over several workers: never one too many, and all places come back."""
+        one = self.serve_exports('name: a, max_connections: 5', extra=('--threads', '4'))
+        for _ in range(3):
+            inside, lock, start = [], threading.Lock(), threading.Barrier(24)
+
+            def come():
+                start.wait(60)
+                try:
+                    client = wire.connect(self.local, 'a')
+                except wire.Refused as refusal:
+                    assert refusal.args[0] == ERR_POLICY, refusal
+                    return
+                with lock:
+                    inside.append(client)
+            threads = [threading.Thread(target=come) for _ in range(24)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(len(inside), 5)
+            before = one.log().count('closed after')
+            for client in inside:
+                client.close()
+            server.wait_until(lambda: one.log().count('closed after') >= before + 5, 20, 'their ends')
+
+    def rate(self, work, connections, name):
+        """How much all connections together have done, and in how long."""
+        done, stop = [0] * connections, threading.Event()
+
+        def run(n):
+            with wire.connect(self.local, name) as client:
+                while not stop.is_set():
+                    done[n] += work(client)
+        begin = time.monotonic()
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(connections)]
+        for thread in threads:
+            thread.start()
+        time.sleep(2.5)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        return done, time.monotonic() - begin
+
+    def test_rates(self):
+        """No more than the rate and its burst, over several connections on several workers."""
+        self.serve_exports('name: bytes, rates: {bytes_per_second: 8M, burst: 0}',
+                           'name: iops, rates_per_peer: {iops: 400, burst: 1}', extra=('--threads', '3'))
+
+        def read(client):
+            client.read(0, 64 * KiB)
+            return 64 * KiB
+
+        def write(client):
+            client.write(0, bytes(64 * KiB))
+            return 64 * KiB
+
+        def flush(client):
+            client.flush()
+            return 1
+        for work in (read, write):
+            done, seconds = self.rate(work, 3, 'bytes')
+            # The first requests have what has come together in a hundredth of a second.
+            self.assertLessEqual(sum(done), 1.02 * 8 * MiB * seconds + 0.01 * 8 * MiB)
+            self.assertTrue(all(done), done)
+        done, seconds = self.rate(flush, 3, 'iops')
+        self.assertLessEqual(sum(done), 1.02 * 400 * seconds + 400)
+        self.assertTrue(all(done), done)
+
+    def test_rates_by_reload(self):
+        one = self.serve_exports('name: a, rates: {iops: 1, burst: 0}')
+        with wire.connect(self.local, 'a') as client:
+            for _ in range(40):
+                client.request(wire.CMD_FLUSH)
+            told = self.reload(one, 'name: a')
+            self.assertIn("export 'a' keeps its contents; rates changed, for all clients", told)
+            for _ in range(40):  # by the old rate: longer than a client of this test waits
+                self.assertEqual(client.simple_reply()[0], 0)
+
+    def test_a_server_that_holds_requests_back_stops(self):
+        one = self.serve_exports('name: a, rates: {iops: 1, burst: 0}')
+        client = wire.connect(self.local, 'a')
+        for _ in range(40):
+            client.request(wire.CMD_READ, 0, KiB)
+        one.stop()
+        client.close()
+
+    def test_check_who(self):
+        path = os.path.join(self.directory(), 'test.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(config(10809, 'name: a, access: [{network: 10.0.0.0/8, mode: read-only}, {uid: 0}]', 'name: b'))
+
+        def answer(*who, status=0):
+            return self.command(server.PROGRAM, 'check', path, '--who', *who, status=status).splitlines()
+        line = 5
+        self.assertEqual(answer('10.1.2.3'), [
+            f"export 'a': read-only: rule 1 matches: network 10.0.0.0/8 (line {line})",
+            "export 'b': read-write: it has no access list"])
+        self.assertIn('denied: none of its 2 rules matches', answer('11.1.2.3')[0])
+        self.assertIn("read-write: rule 2 matches: uid '0'", answer('unix:uid=0')[0])
+        self.assertIn('denied', answer('vsock:3')[0])
+        self.assertEqual(answer('10.1.2', status=1), [])
+        self.assertIn("'10.1.2' is no client; write for example", self.errors)
+
+
+class Exposed(server.Test):
+    """Listening where other machines can reach it."""
+    ALL = 'exports: [{name: a, size: 64M, devices: [host]}]\n'
+    LISTED = 'exports: [{name: a, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}]\n'
+
+    def write(self, port, rest, address='0.0.0.0'):
+        path = os.path.join(self.directory(), 'test.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(f"listeners: {{tcp: [{{address: '{address}', port: {port}}}]}}\n{rest}")
+        return path
+
+    def test_refused(self):
+        port = server.free_port()
+        addresses = ['0.0.0.0'] + (['::'] if HAS_IPV6 else [])
+        for address in addresses:
+            self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--name', 'a', '-b', address,
+                         '-p', port, status=1)
+            self.assertIn(f":{port}: other machines can reach this address, and nothing protects export 'a': require "
+                          'TLS', self.errors)
+        path = self.write(port, self.ALL)
+        self.command(server.PROGRAM, 'serve', '--config', path, status=1)
+        self.assertIn('--insecure', self.errors)
+        self.command(server.PROGRAM, 'check', path, status=1)
+        self.assertIn(f'{path}: listeners.tcp[0]: 0.0.0.0:{port}: other machines can reach', self.errors)
+        everybody = self.LISTED.replace('127.0.0.0/8', '0.0.0.0/0')
+        self.command(server.PROGRAM, 'serve', '--config', self.write(port, everybody), status=1)
+
+    def test_served(self):
+        """With a list there is nothing to say, and with insecure there is a warning."""
+        port = server.free_port()
+        for rest, flags, warned in ((self.LISTED, (), False), (self.ALL + 'insecure: true\n', (), True),
+                                    (self.ALL, ('--insecure',), True)):
+            with self.subTest(rest=rest, flags=flags):
+                path = self.write(port, rest)
+                if not flags:
+                    self.command(server.PROGRAM, 'check', path)
+                    self.assertEqual('note: insecure: ' in self.errors, warned)
+                one = self.serve(config=f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}], "
+                                 f"unix: [{{path: '{{socket}}'}}]}}\n{rest}", extra=flags)
+                wire.connect(('127.0.0.1', port), 'a').disconnect()
+                self.assertEqual(f'warning: insecure: 0.0.0.0:{port}: anyone who reaches this address' in one.log(),
+                                 warned, one.log())
+                one.stop()
+
+    def test_reload(self):
+        """A list that is needed does not go by a reload."""
+        port = server.free_port()
+        head = f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}], unix: [{{path: '{{socket}}'}}]}}\n"
+        one = self.serve(config=head + self.LISTED)
+        for rest, refused in ((self.ALL, True), (self.LISTED, False), (self.ALL + 'insecure: true\n', False)):
+            before = one.log()
+            one.configure(head + rest)
+            one.process.send_signal(signal.SIGHUP)
+            server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload')
+            told = one.log()[len(before):]
+            self.assertEqual('the configuration stays as it was' in told, refused, told)
+            self.assertEqual('other machines can reach this address' in told, refused, told)
+
+    def handed_over(self, bound, rest):
+        """A server with this listening socket as descriptor 3; started only as far as that it may end."""
+        path = self.write(server.free_port(), rest, '127.0.0.1')
+        start = ('import os, sys; os.dup2(int(sys.argv[1]), 3); '
+                 'os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])')
+        return subprocess.Popen([sys.executable, '-c', start, str(bound.fileno()), server.PROGRAM, 'serve', '--config',
+                                 path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                text=True, pass_fds=(bound.fileno(),), preexec_fn=server.die_with_parent)
+
+    def test_inherited(self):
+        """By the address that it is bound to, whatever the file says of listeners."""
+        with socket.socket() as bound:
+            bound.bind(('0.0.0.0', 0))
+            bound.listen()
+            child = self.handed_over(bound, self.ALL)
+            told = child.communicate(timeout=60)[1]
+        self.assertEqual(child.returncode, 1, told)
+        self.assertIn('inherited socket 3: other machines can reach this address', told)
+
+    def test_both_families_on_one_socket(self):
+        """IPv4 that comes by IPv6 matches as IPv4, and as nothing else."""
+        if not HAS_IPV6:
+            server.skip('there is no IPv6 here')
+        rest = ("exports:\n  - {name: six, size: 64M, devices: [host], access: [{network: '::/1'}]}\n"
+                '  - {name: four, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}\n')
+        with socket.socket(socket.AF_INET6) as bound:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            bound.bind(('::', 0))
+            bound.listen()
+            port = bound.getsockname()[1]
+            child = self.handed_over(bound, rest)
+            try:
+                for address, opens, not_there in (('127.0.0.1', 'four', 'six'), ('::1', 'six', 'four')):
+                    wire.connect((address, port), opens).disconnect()
+                    with self.assertRaises(wire.Refused):
+                        wire.connect((address, port), not_there)
+            finally:
+                child.terminate()
+                child.communicate(timeout=60)
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,121 @@
+"""Block sizes that an export is configured with: what clients are told, and what becomes of those that do not heed it."""
+import errno
+import json
+
+import server
+import wire
+from server import KiB, MiB
+
+CONFIGURATION = '''
+listeners: {unix: [{path: '{socket}'}]}
+exports:
+  - {name: coarse, size: 64M, devices: [host], block_size: {minimum: 4K, preferred: 64K, maximum: 1M}}
+  - {name: sectors, size: 64M, devices: [host], block_size: {minimum: 512}}
+  - {name: small, size: 64M, devices: [host], block_size: {maximum: 1M}}
+  - {name: share, size: 1%, devices: [host], block_size: {minimum: 64K}}
+  - {name: plain, size: 64M, devices: [host]}
+'''
+EXPECTED = {'coarse': (4 * KiB, 64 * KiB, MiB), 'sectors': (512, 4 * KiB, 32 * MiB), 'small': (1, 4 * KiB, MiB),
+            'share': (64 * KiB, 64 * KiB, 32 * MiB), 'plain': (1, 4 * KiB, 32 * MiB)}
+
+
+class BlockSizes(server.Test):
+    def setUp(self):
+        self.one = self.serve(config=CONFIGURATION)
+
+    def test_told_to_who_asks(self):
+        server.need('nbdinfo')
+        for name, sizes in EXPECTED.items():
+            export = json.loads(self.command('nbdinfo', '--json', self.one.uri(name)))['exports'][0]
+            self.assertEqual(tuple(export[f'block_size_{which}'] for which in ('minimum', 'preferred', 'maximum')), sizes)
+            self.assertEqual(export['export-size'] % sizes[0], 0)
+
+    def test_told_unasked_where_a_client_would_break_them(self):
+        for name in EXPECTED:
+            with wire.Wire(self.one.address) as client:
+                client.greet()
+                infos = client.info(name)
+                self.assertEqual(3 in infos, name != 'plain', f'{name}: {infos}')
+
+    def test_unaligned_is_refused_and_the_connection_goes_on(self):
+        for structured in (True, False):
+            with wire.connect(self.one.address, 'coarse', structured=structured,
+                              contexts=('base:allocation',) if structured else ()) as client:
+                for offset, length in ((1, 4096), (0, 4095), (512, 4096), (0, 512)):
+                    for call in (lambda: client.read(offset, length), lambda: client.write(offset, b'x' * length),
+                                 lambda: client.trim(offset, length), lambda: client.zero(offset, length)):
+                        with self.assertRaises(wire.Failed) as caught:
+                            call()
+                        self.assertEqual(caught.exception.args[0], errno.EINVAL)
+                client.write(4096, b'x' * 8192)
+                self.assertEqual(client.read(0, 16384), bytes(4096) + b'x' * 8192 + bytes(4096))
+
+    def test_longer_than_the_maximum_is_refused(self):
+        with wire.connect(self.one.address, 'coarse') as client:
+            for call in (lambda: client.read(0, MiB + 4096), lambda: client.write(0, bytes(MiB + 4096))):
+                with self.assertRaises(wire.Failed) as caught:
+                    call()
+                self.assertEqual(caught.exception.args[0], errno.EINVAL)
+            with self.assertRaises(wire.Failed) as caught:
+                client.read(0, MiB + 4096, wire.DF)
+            self.assertEqual(caught.exception.args[0], errno.EOVERFLOW)
+            client.write(0, b'y' * MiB)
+            self.assertEqual(client.read(0, MiB, wire.DF), b'y' * MiB)
+            client.trim(0, 64 * MiB)  # no data, no maximum
+
+    def test_qemu_keeps_to_them(self):
+        server.need('qemu-io')
+        for name in EXPECTED:
+            out = self.command('qemu-io', '-f', 'raw', '-d', 'unmap', '-c', 'write -P 0x11 100 5000000', '-c', 'write -P 0x22 511 2',
+                               '-c', 'read -P 0x11 600 4999000', '-c', 'read -P 0x22 511 2', '-c', 'discard 0 2M',
+                               '-c', 'read -P 0 0 2M', self.one.uri(name))
+            self.assertNotIn('verification failed', out.lower())
+            self.assertNotIn('error', out.lower() + self.errors.lower())
+
+    def test_copies(self):
+        server.need('nbdcopy')
+        image = self.directory() + '/image'
+        server.write_image(image, 64 * MiB)
+        for name in ('coarse', 'sectors', 'small'):
+            self.command('nbdcopy', image, self.one.uri(name))
+            self.command('nbdcopy', self.one.uri(name), image + '.back')
+            self.assertTrue(server.same_file(image, image + '.back'), name)
+
+    def test_libnbd(self):
+        nbd = server.need_libnbd()
+        handle = nbd.NBD()
+        handle.connect_uri(self.one.uri('coarse'))
+        self.assertEqual([handle.get_block_size(which) for which in
+                          (nbd.SIZE_MINIMUM, nbd.SIZE_PREFERRED, nbd.SIZE_MAXIMUM)], [4096, 65536, MiB])
+        with self.assertRaises(nbd.Error) as caught:
+            handle.pread(512, 0)
+        self.assertEqual(caught.exception.errnum, errno.EINVAL)
+        handle.set_strict_mode(0)  # it asks in spite of what it was told
+        for call in (lambda: handle.pread(512, 0), lambda: handle.pwrite(b'x' * 100, 1)):
+            with self.assertRaises(nbd.Error) as caught:
+                call()
+            self.assertEqual(caught.exception.errnum, errno.EINVAL)
+        handle.pwrite(b'x' * 4096, 4096)
+        self.assertEqual(handle.pread(4096, 4096), b'x' * 4096)
+        handle.shutdown()
+
+    def test_changed_by_a_reload(self):
+        self.one.configure(CONFIGURATION.replace('minimum: 512', 'minimum: 8K'))
+        with wire.connect(self.one.address, 'sectors') as before:
+            before.write(0, b'x' * 512)
+            self.one.process.send_signal(1)
+            server.wait_until(lambda: 'block_size changed' in self.one.log(), what='the reload')
+            before.write(512, b'x' * 512)  # it keeps what it was told
+            with wire.connect(self.one.address, 'sectors') as after:
+                with self.assertRaises(wire.Failed):
+                    after.read(0, 512)
+                self.assertEqual(after.read(0, 8192), b'x' * 1024 + bytes(7168))
+        # The size of a share was made a multiple of less.
+        self.one.configure(CONFIGURATION.replace('size: 64M, devices: [host], block_size: {minimum: 512}',
+                                                 'size: 65537K, devices: [host]'))
+        self.one.process.send_signal(1)
+        server.wait_until(lambda: "'sectors' is replaced" in self.one.log(), what='the reload')
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,56 @@
+"""A copy fails while a client reads: libnbd and QEMU take the offset that comes with the error, and go on."""
+import errno
+import os
+import subprocess
+
+import server
+from server import KiB, MiB
+
+STAGED_SERVER = os.environ.get('GPUNBD_STAGED_SERVER', os.path.join(server.ROOT, 'build/release/staged_server'))
+COPY = 64 * KiB  # of that server
+
+
+class ReadFailure(server.Test):
+    def serve_failing(self, copies):
+        """Its URI. The copy after so many fails, and no other."""
+        path = os.path.join(self.directory(), 'socket')
+        process = subprocess.Popen([STAGED_SERVER, path, str(copies)], preexec_fn=server.die_with_parent)
+
+        def listens():
+            self.assertIsNone(process.poll(), 'the server ended')
+            with server.socket.socket(server.socket.AF_UNIX) as probe:
+                return probe.connect_ex(path) == 0
+        self.addCleanup(process.wait, 60)
+        self.addCleanup(process.terminate)
+        server.wait_until(listens, 30, 'the server')
+        return f'nbd+unix:///disk?socket={path}'
+
+    def test_libnbd(self):
+        nbd = server.need_libnbd()
+        for before in (0, 1, 5):
+            # As many copies write the data.
+            handle = nbd.NBD()
+            handle.connect_uri(self.serve_failing(16 + before))
+            data = server.random_bytes(MiB, 3)
+            handle.pwrite(data, 0)
+            told = []
+            with self.assertRaises(nbd.Error) as caught:
+                handle.pread_structured(MiB, 0, lambda _, offset, status, error: told.append((offset, status, error.value)))
+            self.assertEqual(caught.exception.errnum, errno.EIO)
+            self.assertEqual(told[-1], (before * COPY, nbd.READ_ERROR, errno.EIO))
+            self.assertEqual([status for _, status, _ in told[:-1]], [nbd.READ_DATA] * (len(told) - 1))
+            self.assertEqual(handle.pread(MiB, 0), data)  # the connection lives
+            handle.shutdown()
+
+    def test_qemu(self):
+        server.need('qemu-io')
+        uri = self.serve_failing(16)
+        out = self.command('qemu-io', '-f', 'raw', '-c', 'write -P 0x33 0 1M', '-c', 'read 0 1M', '-c', 'read -P 0x33 0 1M', uri,
+                           status=None)
+        self.assertEqual((out + self.errors).count('Input/output error'), 1, out + self.errors)
+        self.assertIn('read 1048576/1048576 bytes', out)
+        self.assertNotIn('verification failed', out)
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,336 @@
+"""TLS with real clients, by certificates and by shared keys, in 1.2 and 1.3: what they store is what they read."""
+import os
+import random
+import signal
+import subprocess
+import threading
+
+import server
+import wire
+from server import KiB, MiB
+
+os.environ['PATH'] += ':/usr/sbin:/sbin'
+server.need('openssl', 'nbdinfo', 'nbdcopy')
+
+SIZE = 64 * MiB
+KEYS = {'alice': '0123456789abcdef' * 4, 'bob': 'fedcba9876543210' * 4}
+
+
+def openssl(*words):
+    subprocess.run(['openssl', *words], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def make_authority(folder):
+    openssl('req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2',
+            '-subj', '/CN=authority', '-keyout', f'{folder}/ca-key.pem', '-out', f'{folder}/ca-cert.pem')
+
+
+def make_certificate(folder, name, common_name, alternatives='', days=2, into=None):
+    """`into`: another folder, whose authority does not vouch for it."""
+    into = into or folder
+    key, request, extensions = (f'{into}/{name}-{part}' for part in ('key.pem', 'request', 'extensions'))
+    with open(extensions, 'w', encoding='ascii') as file:
+        file.write(f'subjectAltName={alternatives}\n' if alternatives else '')
+    openssl('req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', f'/CN={common_name}',
+            '-keyout', key, '-out', request)
+    openssl('x509', '-req', '-in', request, '-CA', f'{folder}/ca-cert.pem', '-CAkey', f'{folder}/ca-key.pem',
+            '-CAcreateserial', '-days', str(days), '-extfile', extensions, '-out', f'{into}/{name}-cert.pem')
+
+
+def make_folder(folder):
+    os.makedirs(folder, exist_ok=True)
+    make_authority(folder)
+    make_certificate(folder, 'server', 'server', 'DNS:localhost,IP:127.0.0.1')
+    make_certificate(folder, 'client', 'node-1', 'DNS:node-1.example')
+    return folder
+
+
+def write_keys(path, keys):
+    with open(path, 'w', encoding='ascii') as file:
+        file.writelines(f'{user}:{key}\n' for user, key in keys.items())
+    os.chmod(path, 0o600)
+    return path
+
+
+class Tls(server.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.files = server.tempfile.mkdtemp(prefix='gpunbd-')
+        cls.addClassCleanup(server.shutil.rmtree, cls.files, True)
+        cls.certificates = make_folder(f'{cls.files}/pki')
+        cls.keys = write_keys(f'{cls.files}/keys.psk', KEYS)
+        # GnuTLS, of which these clients are made, chooses its versions by this file; without it, the newest.
+        with open(f'{cls.files}/tls-1.2', 'w', encoding='ascii') as file:
+            file.write('[overrides]\ndisabled-version = tls1.3\n')
+        cls.image = f'{cls.files}/image'
+        server.write_image(cls.image, SIZE, seed=5, data_every=1)
+
+    def serve_tls(self, *flags, **kwargs):
+        kwargs = {'size': SIZE, 'tcp': True, **kwargs}
+        return self.serve(extra=('--tls-certificates', self.certificates, '--tls-psk', self.keys, *flags), **kwargs)
+
+    @staticmethod
+    def by_certificate(one, folder, unix=False, host='127.0.0.1'):
+        if unix:
+            return f'nbds+unix:///?socket={one.path}&tls-certificates={folder}'
+        return f'nbds://{host}:{one.port}/?tls-certificates={folder}'
+
+    @staticmethod
+    def by_key(one, file, user='alice', unix=False):
+        if unix:
+            return f'nbds+unix://{user}@/?socket={one.path}&tls-psk-file={file}'
+        return f'nbds://{user}@127.0.0.1:{one.port}/?tls-psk-file={file}'
+
+    def version(self, version):
+        return {'GNUTLS_SYSTEM_PRIORITY_FILE': f'{self.files}/tls-1.2'} if version == '1.2' else {}
+
+    def all_ways(self, one):
+        """(what it is, URI, environment)"""
+        for version in ('1.2', '1.3'):
+            for unix in (False, True):
+                where = 'unix' if unix else 'tcp'
+                yield (f'{version} {where} certificate', self.by_certificate(one, self.certificates, unix),
+                       self.version(version))
+                yield f'{version} {where} key', self.by_key(one, self.keys, unix=unix), self.version(version)
+
+
+class Clients(Tls):
+    def test_nbdinfo(self):
+        one = self.serve_tls()
+        for name, uri, environment in self.all_ways(one):
+            with self.subTest(name):
+                self.assertIn('with TLS', self.command('nbdinfo', uri, environment=environment))
+        for told in ('TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'TLS 1.3, TLS_AES_128_GCM_SHA256',
+                     "certificate 'node-1', 'node-1.example'; export", "user 'alice'; export"):
+            server.wait_until(lambda: told in one.log(), what=told)  # pylint: disable=cell-var-from-loop
+
+    def test_nbdcopy(self):
+        for number, version in enumerate(('1.2', '1.3')):
+            one = self.serve_tls()
+            ways = [way for way in self.all_ways(one) if way[0].startswith(version)]
+            for name, uri, environment in ways[number::2]:
+                for options in (('--connections=4', '--request-size=4096'), ('--request-size=33554432',), ()):
+                    with self.subTest(name, options=options):
+                        back = f'{self.files}/back'
+                        self.command('nbdcopy', *options, self.image, uri, environment=environment)
+                        self.command('nbdcopy', *options, uri, back, environment=environment)
+                        self.assertTrue(server.same_file(self.image, back))
+
+    def test_libnbd(self):
+        """Several connections at once, requests of all lengths, deep queues."""
+        nbd = server.need_libnbd()
+        one = self.serve_tls()
+        uris = [self.by_certificate(one, self.certificates), self.by_key(one, self.keys, 'bob', unix=True)]
+        failures = []
+
+        def work(number):
+            try:
+                dice = random.Random(number)
+                base, room = number * SIZE // 4, SIZE // 4
+                handle = nbd.NBD()
+                handle.set_uri_allow_local_file(True)
+                handle.connect_uri(uris[number % 2])
+                held = bytearray(room)
+                for length in (1, 511, 4 * KiB, 16 * KiB - 21, 16 * KiB, 70_001, MiB, 5 * MiB + 3):
+                    for _ in range(12):
+                        offset = dice.randrange(room - length)
+                        data = dice.randbytes(length)
+                        handle.pwrite(data, base + offset)
+                        held[offset:offset + length] = data
+                        offset = dice.randrange(room - length)
+                        if handle.pread(length, base + offset) != held[offset:offset + length]:
+                            raise AssertionError(f'other data: {length} at {offset}')
+                buffers, cookies = [], []
+                for _ in range(64):
+                    length = dice.randrange(1, 300_000)
+                    offset = dice.randrange(room - length)
+                    buffers.append((nbd.Buffer(length), offset, length))
+                    cookies.append(handle.aio_pread(buffers[-1][0], base + offset))
+                while cookies:
+                    handle.poll(-1)
+                    cookies = [cookie for cookie in cookies if not handle.aio_command_completed(cookie)]
+                for buffer, offset, length in buffers:
+                    if buffer.to_bytearray() != held[offset:offset + length]:
+                        raise AssertionError(f'other data: {length} at {offset}, of many')
+                handle.shutdown()
+            except Exception as error:  # pylint: disable=broad-except
+                failures.append(repr(error))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    def test_qemu_img(self):
+        server.need('qemu-img')
+        one = self.serve_tls()
+        os.makedirs(f'{self.files}/psk', exist_ok=True)
+        write_keys(f'{self.files}/psk/keys.psk', KEYS)
+        target = f'driver=nbd,host=localhost,port={one.port},tls-creds=tls'
+        for name, credentials in (('certificate', f'tls-creds-x509,id=tls,endpoint=client,dir={self.certificates}'),
+                                  ('key', f'tls-creds-psk,id=tls,endpoint=client,username=bob,dir={self.files}/psk')):
+            with self.subTest(name):
+                self.command('qemu-img', 'convert', '-n', '--object', credentials, '--image-opts', '--target-image-opts',
+                             f'driver=raw,file.driver=file,file.filename={self.image}', f'driver=raw,file.driver=nbd,file.host='
+                             f'localhost,file.port={one.port},file.tls-creds=tls')
+                self.command('qemu-img', 'compare', '--object', credentials, '--image-opts',
+                             f'driver=raw,file.driver=file,file.filename={self.image}', target)
+
+    def test_nbdkit(self):
+        """Its nbd plugin is a client, and passes on in the clear."""
+        server.need('nbdkit')
+        one = self.serve_tls()
+        for number, options in enumerate((('tls-username=bob', f'tls-psk={self.keys}'),
+                                          (f'tls-certificates={self.certificates}', 'tls-verify=true'))):
+            with self.subTest(options):
+                back = f'{self.files}/nbdkit-{number}'
+                self.command('nbdkit', '-U', '-', 'nbd', 'hostname=localhost', f'port={one.port}', 'tls=require', *options,
+                             '--run', f'nbdcopy {self.image} "$uri" && nbdcopy "$uri" {back}')
+                self.assertTrue(server.same_file(self.image, back))
+
+    def test_nbd_client(self):
+        """It attaches only where the kernel has nbd; to list takes the same negotiation and handshake."""
+        server.need('nbd-client')
+        one = self.serve_tls(name='vram')
+        listed = self.command('nbd-client', '-l', '127.0.0.1', '-p', one.port, '-certfile',
+                              f'{self.certificates}/client-cert.pem', '-keyfile', f'{self.certificates}/client-key.pem',
+                              '-cacertfile', f'{self.certificates}/ca-cert.pem', '-tlshostname', 'localhost')
+        self.assertIn('vram', listed.split())
+        told = "certificate 'node-1', 'node-1.example'; listed the exports"
+        server.wait_until(lambda: told in one.log(), what=told)
+
+    def test_run(self):
+        output = self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', '--tls-psk', self.keys, '--run',
+                              f'echo "$uri"; nbdinfo --size "nbds+unix://bob@/?socket=$unixsocket&tls-psk-file={self.keys}"')
+        self.assertTrue(output.startswith('nbds+unix:///?socket='), output)
+        self.assertIn('1048576', output)
+
+
+class Refused(Tls):
+    def test_plain(self):
+        one = self.serve_tls()
+        self.command('nbdinfo', f'nbd://127.0.0.1:{one.port}/', status=1)
+        server.wait_until(lambda: 'only in TLS: STARTTLS comes first' in one.log(), what='the refusal in the log')
+
+    def test_strangers(self):
+        one = self.serve_tls()
+        strangers = make_folder(f'{self.files}/strangers')
+        server.shutil.copy(f'{self.certificates}/ca-cert.pem', strangers)  # they trust the server, not it them
+        expired = f'{self.files}/expired'
+        os.makedirs(expired)
+        server.shutil.copy(f'{self.certificates}/ca-cert.pem', expired)
+        make_certificate(self.certificates, 'client', 'node-2', days=-1, into=expired)
+        wrong = write_keys(f'{self.files}/wrong.psk', {'alice': 'ab' * 32, 'eve': 'cd' * 32})
+        for uri, told in ((self.by_certificate(one, strangers), "the client's certificate: "),
+                          (self.by_certificate(one, expired), "the client's certificate: certificate has expired"),
+                          (self.by_key(one, wrong), "(user 'alice')"),
+                          (self.by_key(one, wrong, 'eve'), "(unknown user 'eve')")):
+            with self.subTest(uri):
+                before = len(one.log())
+                self.command('nbdinfo', uri, status=1)
+                server.wait_until(lambda: told in one.log()[before:], what=told)  # pylint: disable=cell-var-from-loop
+
+    def test_server_that_is_another(self):
+        """The client is who has to look; the certificate lets it."""
+        strangers = make_folder(f'{self.files}/others')
+        one = self.serve_tls()
+        server.shutil.copy(f'{self.certificates}/client-cert.pem', strangers)
+        server.shutil.copy(f'{self.certificates}/client-key.pem', strangers)
+        self.command('nbdinfo', self.by_certificate(one, strangers), status=1)  # another authority
+        two = self.serve_tls(bind='127.0.0.2')
+        self.command('nbdinfo', self.by_certificate(two, self.certificates, host='127.0.0.2'), status=1)  # another name
+        self.command('nbdinfo', self.by_certificate(one, self.certificates))
+
+    def test_files_that_cannot_be_used(self):
+        folder = make_folder(f'{self.files}/open')
+        os.chmod(f'{folder}/server-key.pem', 0o644)
+        for flags, told in ((('--tls-certificates', folder),
+                             f'{folder}/server-key.pem: holds a secret, and everybody may open it (mode 0644); run: '
+                             f'chmod o= {folder}/server-key.pem'),
+                            (('--tls-psk', '/nowhere'), '/nowhere: cannot be read: No such file or directory')):
+            self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', *flags, '--run', 'true', status=1)
+            self.assertIn(told, self.errors)
+        config = f'{self.files}/open.yaml'
+        with open(config, 'w', encoding='ascii') as file:
+            file.write(f'tls: {{certificates: {folder}}}\nexports: [{{size: 1M, devices: [host]}}]\n')
+        self.command(server.PROGRAM, 'check', config, status=1)
+        self.assertIn(f'{config}: tls: {folder}/server-key.pem: holds a secret', self.errors)
+
+
+CONFIG = """
+listeners:
+  unix: [{{path: '{{socket}}'}}]
+tls: {{mode: {mode}, certificates: {folder}}}
+exports:
+  - {{name: open, size: 8M, devices: [host]}}
+  - {{name: secret, size: 8M, devices: [host], tls: required}}
+"""
+
+
+class Selective(Tls):
+    def config(self, mode, folder=None):
+        return CONFIG.format(mode=mode, folder=folder or self.certificates)
+
+    def names(self, one, tls):
+        uri = self.by_certificate(one, self.certificates, unix=True) if tls else one.uri('')
+        return [line.split('"')[1] for line in self.command('nbdinfo', '--list', uri).splitlines()
+                if line.startswith('export=')]
+
+    def test_optional(self):
+        one = self.serve(config=self.config('optional'))
+        self.assertEqual(self.names(one, False), ['open'])
+        self.assertEqual(self.names(one, True), ['open', 'secret'])
+        self.command('nbdinfo', '--size', one.uri('open'))
+        self.command('nbdinfo', '--size', one.uri('secret'), status=1)
+        self.command('nbdinfo', '--size', self.by_certificate(one, self.certificates, unix=True).replace('?', 'secret?'))
+
+    def test_ready_line(self):
+        for mode, scheme in (('optional', 'nbd+unix'), ('required', 'nbds+unix')):
+            one = self.serve(config=self.config(mode))
+            server.wait_until(lambda: f'ready: {scheme}:///open?socket=' in one.log())  # pylint: disable=cell-var-from-loop
+
+    def reload(self, one):
+        before = len(one.log())
+        one.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: 'SIGHUP: ' in one.log()[before:], what='the end of the reload')
+        return one.log()[before:]
+
+    def test_reload(self):
+        """Other certificates under the same names: who is connected stays, who comes meets the new ones."""
+        nbd = server.need_libnbd()
+        folder = make_folder(f'{self.files}/changing')
+        old = f'{self.files}/before'
+        server.shutil.copytree(folder, old)
+        one = self.serve(config=self.config('required', folder))
+        handle = nbd.NBD()
+        handle.set_uri_allow_local_file(True)
+        handle.connect_uri(self.by_certificate(one, old, unix=True))
+        handle.pwrite(b'kept' * 1000, 0)
+        make_folder(folder)
+        self.assertIn('SIGHUP: 2 exports are offered now', self.reload(one))
+        self.assertEqual(handle.pread(4000, 0), bytearray(b'kept' * 1000))
+        self.command('nbdinfo', self.by_certificate(one, old, unix=True), status=1)
+        self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
+        # What cannot be used changes nothing.
+        with open(f'{folder}/server-cert.pem', 'w', encoding='ascii') as file:
+            file.write('no certificate\n')
+        told = self.reload(one)
+        self.assertIn(f'{folder}/server-cert.pem: is not a certificate in PEM', told)
+        self.assertIn('SIGHUP: the configuration stays as it was', told)
+        self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
+        self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
+        # Off, it is a server as any other; the export that wants TLS is in the way.
+        one.configure(self.config('off', folder))
+        self.assertIn("export 'secret': it is to be had in TLS only, and TLS is off", self.reload(one))
+        one.configure(self.config('off', folder).replace(', tls: required', ''))
+        self.reload(one)
+        with wire.connect(one.address, 'open') as client:
+            self.assertEqual(client.read(0, 4), b'kept')
+        self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
+        handle.shutdown()
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,239 @@
+"""gpunbd tls-setup: what it makes is good for OpenSSL, nbdkit, libnbd and QEMU, and what it prints works as it stands."""
+import contextlib
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+import urllib.parse
+
+import server
+
+NBDKIT = ['nbdkit', '--foreground', '--exit-with-parent', '--tls=require']
+
+
+def files_of(folder):
+    return {os.path.relpath(os.path.join(base, name), folder) for base, _, names in os.walk(folder) for name in names}
+
+
+class TlsSetup(server.Test):
+    def setUp(self):
+        self.parent = self.directory()
+        self.folder = os.path.join(self.parent, 'with space, and comma')
+
+    def set_up(self, *arguments, folder=None, status=0, **kwargs):
+        out = self.command(server.PROGRAM, 'tls-setup', folder or self.folder, *arguments, status=status, **kwargs)
+        if status:
+            self.assertEqual(out, '')
+            self.assertEqual(self.errors.count('\n'), 1, self.errors)
+        return out
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    @contextlib.contextmanager
+    def nbdkit(self, *arguments):
+        """Its port. It serves 1 MiB, over TLS alone."""
+        server.need('nbdkit')
+        port = server.free_port()
+        process = subprocess.Popen([*NBDKIT, '-i', '127.0.0.1', '-p', str(port), *arguments, 'memory', '1M'],
+                                   stderr=subprocess.DEVNULL)
+        try:
+            def listens():
+                self.assertIsNone(process.poll(), 'nbdkit ended')
+                with contextlib.suppress(OSError), server.socket.create_connection(('127.0.0.1', port)):
+                    return True
+                return False
+            server.wait_until(listens, 30, 'nbdkit')
+            yield port
+        finally:
+            process.kill()
+            process.wait()
+
+    def printed(self, out, user, port):
+        """The commands that were printed for a client, at this port: nbdinfo's, and qemu-img's."""
+        text = out.partition(f'{user}:\n\n')[2].partition('\n\n')[0].replace('\\\n', ' ')
+        text = text.replace('localhost/?', f'localhost:{port}/?').replace('port=10809', f'port={port}')
+        lines = text.splitlines()
+        return (next(line for line in lines if line.startswith('nbdinfo ')),
+                next(line for line in lines if line.startswith('qemu-img ')))
+
+    def test_the_files(self):
+        self.set_up('--host', 'localhost', '--host', '127.0.0.1', '--client', 'alice', '--psk', 'bob')
+        keys = {'ca-key.pem', 'server-key.pem', 'clients/alice/client-key.pem', 'keys.psk', 'clients/bob/keys.psk'}
+        rest = {'ca-cert.pem', 'server-cert.pem', 'clients/alice/ca-cert.pem', 'clients/alice/client-cert.pem'}
+        self.assertEqual(files_of(self.folder), keys | rest)
+        for name in keys:
+            self.assertEqual(os.stat(self.path(name)).st_mode & 0o777, 0o600, name)
+        for name in ('', 'clients', 'clients/alice', 'clients/bob'):
+            self.assertEqual(os.stat(self.path(name)).st_mode & 0o777, 0o700, name)
+        self.assertEqual(os.listdir(self.parent), [os.path.basename(self.folder)])
+        for name in ('keys.psk', 'clients/bob/keys.psk'):
+            with open(self.path(name), encoding='ascii') as file:
+                self.assertRegex(file.read(), r'\Abob:[0-9a-f]{64}\n\Z')
+
+    def test_openssl_takes_them(self):
+        server.need('openssl')
+        hosts = ('storage.example.org', '*.example.net', '10.1.2.3', 'fe80::1')
+        self.set_up(*(word for host in hosts for word in ('--host', host)), '--client', 'alice', '--days', '30')
+
+        def verify(certificate, *arguments, status=0):
+            self.command('openssl', 'verify', '-x509_strict', '-CAfile', self.path('ca-cert.pem'), *arguments,
+                         self.path(certificate), status=status)
+        for name in ('storage.example.org', 'x.example.net'):
+            verify('server-cert.pem', '-purpose', 'sslserver', '-verify_hostname', name)
+        for address in ('10.1.2.3', 'fe80::1'):
+            verify('server-cert.pem', '-purpose', 'sslserver', '-verify_ip', address)
+        verify('server-cert.pem', '-verify_hostname', 'other.example.org', status=2)
+        verify('server-cert.pem', '-purpose', 'sslclient', status=2)
+        verify('clients/alice/client-cert.pem', '-purpose', 'sslclient')
+        verify('clients/alice/client-cert.pem', '-purpose', 'sslserver', status=2)
+        for day, status in ((29, 0), (31, 2), (-1, 2)):
+            verify('server-cert.pem', '-attime', int(time.time()) + day * 86400, status=status)
+        text = self.command('openssl', 'x509', '-in', self.path('clients/alice/client-cert.pem'), '-noout', '-subject')
+        self.assertEqual(text.strip().replace(' ', ''), 'subject=CN=alice')
+        for key in ('ca-key.pem', 'server-key.pem', 'clients/alice/client-key.pem'):
+            self.assertIn('NIST CURVE: P-256', self.command('openssl', 'pkey', '-in', self.path(key), '-noout', '-text'))
+        authority = self.command('openssl', 'x509', '-in', self.path('ca-cert.pem'), '-noout', '-text')
+        self.assertIn('CA:TRUE, pathlen:0', authority)
+        self.assertIn('Certificate Sign, CRL Sign', authority)
+
+    def test_certificates_with_nbdkit(self):
+        server.need('nbdinfo')
+        out = self.set_up('--host', 'localhost', '--client', 'alice')
+        out += self.set_up('--client', 'bob')  # by the same authority
+        with self.nbdkit(f'--tls-certificates={self.folder}', '--tls-verify-peer') as port:
+            for name in ('alice', 'bob'):
+                info, qemu = self.printed(out.replace('HOST', 'localhost'), name, port)
+                self.assertIn('1048576', self.command('sh', '-c', info))
+                server.need('qemu-img')
+                self.assertIn('virtual size: 1 MiB', self.command('sh', '-c', qemu))
+                self.assertNotIn('warning', self.errors)
+            # Not by a name that is not in it, nor without a certificate, nor with one of another authority.
+            good = f"nbds://localhost:{port}/?tls-certificates={urllib.parse.quote(self.path('clients/alice'))}"
+            self.command('nbdinfo', good)
+            self.command('nbdinfo', good.replace('localhost', '127.0.0.1'), status=1)
+            os.unlink(self.path('clients/alice/client-cert.pem'))
+            os.unlink(self.path('clients/alice/client-key.pem'))
+            self.command('nbdinfo', good, status=1)
+            other = os.path.join(self.parent, 'other')
+            self.set_up('--host', 'localhost', '--client', 'alice', folder=other)
+            self.command('nbdinfo', f'nbds://localhost:{port}/?tls-certificates={other}/clients/alice', status=1)
+
+    def test_shared_keys_with_nbdkit(self):
+        server.need('nbdinfo')
+        out = self.set_up('--psk', 'alice') + self.set_up('--psk', 'bob', '--psk', 'carol')
+        with self.nbdkit(f"--tls-psk={self.path('keys.psk')}") as port:
+            for name in ('alice', 'bob', 'carol'):
+                info, qemu = self.printed(out.replace('HOST', 'localhost'), name, port)
+                self.assertIn('1048576', self.command('sh', '-c', info))
+                server.need('qemu-img')
+                self.assertIn('virtual size: 1 MiB', self.command('sh', '-c', qemu))
+            stolen = f"nbds://alice@localhost:{port}/?tls-psk-file={urllib.parse.quote(self.path('clients/bob/keys.psk'))}"
+            self.command('nbdinfo', stolen, status=1)
+
+    def test_nothing_is_replaced(self):
+        self.set_up('--host', 'localhost', '--client', 'alice', '--psk', 'alice')
+        before = {name: open(self.path(name), 'rb').read() for name in files_of(self.folder)}
+        for arguments, what in ((('--host', 'other'), 'server-cert.pem is there already'),
+                                (('--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
+                                (('--client', 'bob', '--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
+                                (('--psk', 'alice'), 'keys.psk has a key of alice already'),
+                                (('--psk', 'bob', '--psk', 'alice'), 'keys.psk has a key of alice already')):
+            self.set_up(*arguments, status=1)
+            self.assertIn(what, self.errors)
+            self.assertEqual({name: open(self.path(name), 'rb').read() for name in files_of(self.folder)}, before)
+
+    def test_what_is_in_the_way(self):
+        self.set_up('--client', 'alice', status=1)
+        self.assertIn('has no ca-cert.pem that could sign for clients; name the server, too', self.errors)
+        self.assertFalse(os.path.exists(self.folder))
+        self.set_up('--host', 'a', folder=f'{self.parent}/no/such', status=1)
+        self.assertIn(f'the folder {self.parent}/no does not exist', self.errors)
+        with open(self.folder, 'w', encoding='ascii'):
+            pass
+        self.set_up('--host', 'a', status=1)
+        self.assertIn('is there, and is no folder', self.errors)
+        os.unlink(self.folder)
+
+        os.mkdir(self.folder, 0o777)
+        os.chmod(self.folder, 0o777)
+        self.set_up('--host', 'a', status=1)
+        self.assertIn('others may put keys of theirs there', self.errors)
+        os.chmod(self.folder, 0o755)
+        # The last that is moved into place finds a file where a folder should be: the others go again.
+        with open(self.path('clients'), 'w', encoding='ascii'):
+            pass
+        self.set_up('--host', 'a', '--client', 'alice', '--psk', 'bob', status=1)
+        self.assertIn('clients is not a folder', self.errors)
+        self.assertEqual(os.listdir(self.folder), ['clients'])
+        os.unlink(self.path('clients'))
+
+        self.set_up('--host', 'a')
+        os.rename(self.path('ca-key.pem'), self.path('kept'))
+        self.set_up('--client', 'alice', status=1)
+        self.assertIn('ca-cert.pem is there without its ca-key.pem', self.errors)
+        with open(self.path('ca-key.pem'), 'w', encoding='ascii') as file:
+            file.write('junk')
+        self.set_up('--client', 'alice', status=1)
+        self.assertIn('its key cannot be read', self.errors)
+        os.replace(self.path('server-key.pem'), self.path('ca-key.pem'))
+        self.set_up('--client', 'alice', status=1)
+        self.assertIn('its key is that of another certificate', self.errors)
+        os.replace(self.path('kept'), self.path('ca-key.pem'))
+        self.set_up('--client', 'alice')
+
+    def test_no_room(self):
+        """Nothing is left of what was made half."""
+        def no_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+        for there in (False, True):
+            if there:
+                os.mkdir(self.folder, 0o700)
+            done = subprocess.run([server.PROGRAM, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
+                                  preexec_fn=no_room, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn('File too large', done.stderr)
+            self.assertEqual(os.listdir(self.parent), [os.path.basename(self.folder)] if there else [])
+            if there:
+                self.assertEqual(os.listdir(self.folder), [])
+
+    def test_not_permitted(self):
+        if os.geteuid() != 0:
+            server.skip('only root can be somebody else')
+        os.chmod(self.parent, 0o755)
+        for there in (False, True):
+            if there:
+                os.mkdir(self.folder, 0o700)
+            done = subprocess.run([server.PROGRAM, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
+                                  user=65534, cwd='/', check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn('uid 65534 may not make files in', done.stderr)
+
+    def test_wrong_usage(self):
+        for arguments, what in ((('--host', 'a b'), "'a b' is not the name of a host"),
+                                (('--host', 'a:80'), 'without a port'),
+                                (('--host', '1.2.3'), 'is not the name of a host'),
+                                (('--host', 'a,DNS:b'), 'is not the name of a host'),
+                                (('--host', 'a..b'), 'is not the name of a host'),
+                                (('--host', 'a', '--host', 'a'), 'is given twice'),
+                                (('--client', '../x'), 'is not a name for a client'),
+                                (('--client', ''), 'is not a name for a client'),
+                                (('--psk', 'a:b'), 'is not a name for a client'),
+                                (('--host', 'a', '--days', '0'), '--days: '),
+                                (('--host', 'a', '--days', '3651'), '--days: '),
+                                ((), 'nothing to make')):
+            self.set_up(*arguments, status=2)
+            self.assertIn(what, self.errors)
+        self.assertEqual(os.listdir(self.parent), [])
+
+    def test_a_leaf_ends_with_its_authority(self):
+        out = self.set_up('--host', 'a', '--days', '3650')
+        until = re.findall(r'until (\d{4}-\d\d-\d\d)', out)
+        self.assertLessEqual(until[1], until[0])
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,270 @@
+// STARTTLS: NOTLS, SELECTIVETLS and FORCEDTLS ("TLS support"), without a byte of TLS.
+#include <doctest/doctest.h>
+
+#include "protocol/negotiation.hpp"
+#include "tests/protocol/handshake.hpp"
+
+namespace gpunbd::protocol::test {
+namespace {
+
+constexpr std::uint32_t ack = 1;
+constexpr std::uint32_t unsup = 0x80000001;
+constexpr std::uint32_t invalid = 0x80000003;
+constexpr std::uint32_t tls_reqd = 0x80000005;
+constexpr std::uint32_t unknown = 0x80000006;
+constexpr std::uint32_t shutdown = 0x80000007;
+constexpr std::uint32_t too_big = 0x80000009;
+
+const PlainExportDirectory exports({{.name = "open", .size = 4096},
+                                    {.name = "secret", .size = 8192, .tls_required = true}});
+constexpr TlsMode all_modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
+
+// A client's side of one negotiation.
+class Talk {
+ public:
+    explicit Talk(TlsMode mode, const ExportDirectory& directory = exports)
+        : negotiation(directory, mode) {
+        say(fixed_flags());
+    }
+
+    Next say(const Bytes& bytes) {
+        std::size_t used = 0;
+        next = negotiation.feed(bytes, used);
+        output = negotiation.take_output();
+        return next;
+    }
+    // The type of the last reply to the option.
+    std::uint32_t ask(std::uint32_t type, const Bytes& data = {}) {
+        say(option(type, data));
+        const auto all = answers(output);
+        return all.empty() ? 0 : all.back().type;
+    }
+    void enter_tls() {
+        REQUIRE(ask(opt::starttls) == ack);
+        REQUIRE(next == Next::start_tls);
+        negotiation.enter_tls();
+    }
+    std::size_t listed() {
+        REQUIRE(ask(opt::list) == ack);
+        return answers(output).size() - 1;
+    }
+
+    Negotiation negotiation;
+    Next next = Next::receive;
+    Bytes output;
+};
+
+struct Option {
+    const char* name;
+    std::uint32_t type;
+    Bytes data;
+};
+std::vector<Option> all_options(std::string_view name) {
+    return {{"LIST", opt::list, {}},
+            {"INFO", opt::info, info_data(name)},
+            {"GO", opt::go, info_data(name)},
+            {"STRUCTURED_REPLY", opt::structured, {}},
+            {"EXTENDED_HEADERS", opt::extended, {}},
+            {"LIST_META_CONTEXT", opt::list_meta, meta_data(name, {})},
+            {"SET_META_CONTEXT", opt::set_meta, meta_data(name, {"base:allocation"})},
+            {"PEEK_EXPORT", opt::peek_export, {}},
+            {"an unknown option", 0x7654, {}}};
+}
+
+TEST_CASE("NOTLS: STARTTLS is ERR_UNSUP, and nothing asks for TLS") {
+    Talk talk(TlsMode::off);
+    CHECK(talk.ask(opt::starttls) == unsup);
+    for (const Option& each : all_options("open")) {
+        CAPTURE(each.name);
+        Talk other(TlsMode::off);
+        CHECK(other.ask(each.type, each.data) != tls_reqd);
+    }
+}
+
+TEST_CASE("FORCEDTLS: everything but STARTTLS and ABORT answers TLS_REQD") {
+    for (const char* name : {"open", "secret", "no-such-export"}) {
+        for (const Option& each : all_options(name)) {
+            CAPTURE(name);
+            CAPTURE(each.name);
+            Talk talk(TlsMode::required);
+            CHECK(talk.ask(each.type, each.data) == tls_reqd);
+            CHECK(talk.next == Next::receive);
+            CHECK(talk.ask(opt::starttls) == ack);
+        }
+    }
+    Talk talk(TlsMode::required);
+    CHECK(talk.ask(opt::abort) == ack);
+    CHECK(talk.next == Next::close);
+    CHECK(talk.negotiation.reason().empty());
+}
+
+TEST_CASE("FORCEDTLS: EXPORT_NAME closes, and serves nothing") {
+    for (const char* name : {"", "open", "secret", "no-such-export"}) {
+        CAPTURE(name);
+        Talk talk(TlsMode::required);
+        CHECK(talk.say(option(opt::export_name, text_bytes(name))) == Next::close);
+        CHECK(talk.output.empty());
+        CHECK_FALSE(talk.negotiation.reason().empty());
+    }
+}
+
+TEST_CASE("SELECTIVETLS: TLS_REQD only for INFO and GO of an export that demands TLS") {
+    for (const std::uint32_t type : {opt::info, opt::go}) {
+        CHECK(Talk(TlsMode::optional).ask(type, info_data("open")) == ack);
+        CHECK(Talk(TlsMode::optional).ask(type, info_data("")) == ack);
+        CHECK(Talk(TlsMode::optional).ask(type, info_data("no-such-export")) == unknown);
+        Talk talk(TlsMode::optional);
+        CHECK(talk.ask(type, info_data("secret", {0, 1, 2, 3})) == tls_reqd);
+        CHECK(answers(talk.output).size() == 1);  // nothing of it is told
+    }
+    Talk talk(TlsMode::optional);
+    CHECK(talk.ask(opt::list_meta, meta_data("open", {})) == ack);
+    CHECK(talk.ask(opt::list_meta, meta_data("secret", {})) == unknown);
+    CHECK(talk.ask(opt::structured) == ack);
+    CHECK(talk.ask(opt::set_meta, meta_data("secret", {"base:allocation"})) == unknown);
+    CHECK(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
+}
+
+TEST_CASE("SELECTIVETLS: the default export may be one that demands TLS") {
+    const PlainExportDirectory only({{.name = "secret", .size = 512, .tls_required = true}});
+    Talk talk(TlsMode::optional, only);
+    CHECK(talk.ask(opt::go, info_data("")) == tls_reqd);
+    CHECK(talk.say(option(opt::export_name)) == Next::close);
+}
+
+TEST_CASE("SELECTIVETLS: EXPORT_NAME of such an export closes, of others it serves") {
+    Talk secret(TlsMode::optional);
+    CHECK(secret.say(option(opt::export_name, text_bytes("secret"))) == Next::close);
+    CHECK(secret.output.empty());
+    Talk open(TlsMode::optional);
+    CHECK(open.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
+}
+
+TEST_CASE("SELECTIVETLS: LIST hides what demands TLS until TLS is on") {
+    Talk talk(TlsMode::optional);
+    CHECK(talk.listed() == 1);
+    talk.enter_tls();
+    CHECK(talk.listed() == 2);
+}
+
+TEST_CASE("STARTTLS with data is refused, and the next option understood") {
+    for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
+        Talk talk(mode);
+        CHECK(talk.ask(opt::starttls, text_bytes("x")) == invalid);
+        CHECK(talk.ask(opt::starttls, Bytes(max_option_data + 1)) == too_big);
+        CHECK(talk.next == Next::receive);
+        CHECK(talk.ask(opt::starttls) == ack);
+        CHECK(talk.next == Next::start_tls);
+    }
+}
+
+TEST_CASE("STARTTLS inside TLS is ERR_INVALID") {
+    for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
+        Talk talk(mode);
+        talk.enter_tls();
+        CHECK(talk.ask(opt::starttls) == invalid);
+        CHECK(talk.next == Next::receive);
+    }
+}
+
+TEST_CASE("never TLS_REQD inside TLS") {
+    for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
+        for (const char* name : {"open", "secret", "no-such-export"}) {
+            for (const Option& each : all_options(name)) {
+                CAPTURE(name);
+                CAPTURE(each.name);
+                Talk talk(mode);
+                talk.enter_tls();
+                CHECK(talk.ask(each.type, each.data) != tls_reqd);
+            }
+        }
+        Talk talk(mode);
+        talk.enter_tls();
+        CHECK(talk.say(option(opt::export_name, text_bytes("secret"))) == Next::transmit);
+    }
+}
+
+TEST_CASE("the answer to STARTTLS, to the byte") {
+    Talk talk(TlsMode::required);
+    CHECK(talk.ask(opt::starttls) == ack);
+    CHECK(to_hex(talk.output) == squeezed("0003e889045565a9 00000005 00000001 00000000"));
+}
+
+TEST_CASE("STARTTLS discards every earlier state") {
+    for (const std::uint32_t headers : {opt::structured, opt::extended}) {
+        Talk talk(TlsMode::optional);
+        REQUIRE(talk.ask(headers) == ack);
+        REQUIRE(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
+        REQUIRE(talk.listed() == 1);
+        talk.enter_tls();
+        CHECK(talk.negotiation.asked().words.empty());
+        // Contexts need structured replies, which are forgotten too.
+        CHECK(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == invalid);
+        REQUIRE(talk.ask(opt::go, info_data("open")) == ack);
+        CHECK(talk.negotiation.negotiated().headers == Headers::simple);
+        CHECK(talk.negotiation.negotiated().contexts.none());
+    }
+    // A context of before does not come back with structured replies.
+    Talk talk(TlsMode::optional);
+    REQUIRE(talk.ask(opt::structured) == ack);
+    REQUIRE(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
+    talk.enter_tls();
+    REQUIRE(talk.ask(opt::structured) == ack);
+    REQUIRE(talk.ask(opt::go, info_data("open")) == ack);
+    CHECK(talk.negotiation.negotiated().contexts.none());
+}
+
+TEST_CASE("STARTTLS keeps the client's flags") {
+    Talk talk(TlsMode::required);
+    talk.enter_tls();
+    REQUIRE(talk.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
+    CHECK(talk.output.size() == 10);  // NO_ZEROES
+}
+
+TEST_CASE("STARTTLS needs fixed newstyle") {
+    Negotiation negotiation(exports, TlsMode::required);
+    std::size_t used = 0;
+    CHECK(negotiation.feed(joined({hex("00000000"), option(opt::starttls)}), used) == Next::close);
+}
+
+TEST_CASE("bytes already buffered in the clear behind STARTTLS are a violation") {
+    for (const Bytes& behind : {option(opt::list), text_bytes("x"), hex("16030100")}) {
+        Talk talk(TlsMode::optional);
+        CHECK(talk.say(joined({option(opt::starttls), behind})) == Next::close);
+        CHECK(talk.output.empty());  // it is not granted
+        CHECK(talk.negotiation.reason() == "bytes in the clear behind STARTTLS");
+    }
+    Talk talk(TlsMode::optional);
+    REQUIRE(talk.ask(opt::starttls) == ack);
+    CHECK(talk.say(option(opt::list)) == Next::close);  // before the handshake
+}
+
+TEST_CASE("TLS does not let a client begin to count its options anew") {
+    Talk talk(TlsMode::optional);
+    for (std::uint32_t i = 0; i + 1 < max_options; ++i) REQUIRE(talk.ask(opt::list) == ack);
+    talk.enter_tls();
+    CHECK(talk.say(option(opt::list)) == Next::close);
+}
+
+TEST_CASE("a server that stops grants no TLS") {
+    for (const TlsMode mode : all_modes) {
+        Talk talk(mode);
+        talk.negotiation.shut_down();
+        CHECK(talk.ask(opt::starttls) == shutdown);
+    }
+    Talk talk(TlsMode::required);
+    talk.enter_tls();
+    talk.negotiation.shut_down();
+    CHECK(talk.ask(opt::go, info_data("open")) == shutdown);
+}
+
+TEST_CASE("told to stop in the handshake of TLS, it still knows afterwards") {
+    Talk talk(TlsMode::required);
+    REQUIRE(talk.ask(opt::starttls) == ack);
+    talk.negotiation.shut_down();
+    talk.negotiation.enter_tls();
+    CHECK(talk.ask(opt::list) == shutdown);
+}
+
+}  // namespace
+}  // namespace gpunbd::protocol::test

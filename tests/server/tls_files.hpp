@@ -1,0 +1,58 @@
+// Certificates and keys for tests, made by OpenSSL's library, in a folder that goes with this.
+#pragma once
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <string>
+
+namespace gpunbd::server::test {
+
+class TlsFiles {
+ public:
+    // An authority, the certificates "server" (for localhost) and "client" (for `alice`), and the
+    // file keys.psk with alice and bob.
+    TlsFiles();
+    ~TlsFiles();
+    TlsFiles(const TlsFiles&) = delete;
+    TlsFiles& operator=(const TlsFiles&) = delete;
+
+    // NAME-cert.pem and NAME-key.pem, signed by the authority; for `common_name`, and as DNS names
+    // what is in `dns`. Valid from so many seconds ago, for so many from now.
+    struct Leaf {
+        std::string common_name;
+        std::string dns = {};
+        long from = -3600;
+        long until = 3600;
+    };
+    void issue(const std::string& name, const Leaf& leaf) const;
+    // ca-crl.pem, which revokes this one.
+    void revoke(const std::string& name) const;
+    void write(const std::string& name, const std::string& text, unsigned int mode = 0600) const;
+    std::string read(const std::string& name) const;
+
+    const std::string& folder() const { return folder_; }
+    std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+    static constexpr const char* alices_key =
+        "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+ private:
+    struct Free {
+        void operator()(X509* certificate) const { ::X509_free(certificate); }
+        void operator()(EVP_PKEY* key) const { ::EVP_PKEY_free(key); }
+    };
+    using Key = std::unique_ptr<EVP_PKEY, Free>;
+    using Certificate = std::unique_ptr<X509, Free>;
+
+    static Key make_key();
+    Certificate sign(EVP_PKEY& key, const Leaf& leaf, bool authority) const;
+    void write_certificate(const std::string& name, X509& certificate) const;
+
+    std::string folder_;
+    Key key_;
+    Certificate authority_;
+};
+
+}  // namespace gpunbd::server::test

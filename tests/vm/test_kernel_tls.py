@@ -1,0 +1,50 @@
+"""Kernel TLS, which few kernels have loaded: a QEMU guest that has it runs the server's tests of TLS, and nbdcopy.
+
+What the guest is made of is told in test_kernel_client.py."""
+import os
+import re
+import shutil
+import sys
+
+import test_kernel_client as guest
+import server
+
+sys.path.insert(0, os.path.join(guest.HERE, '../integration'))
+
+import test_tls  # noqa: E402
+
+SERVER_TESTS = os.environ.get('GPUNBD_SERVER_TESTS', os.path.join(server.ROOT, 'build/release/server_tests'))
+EXPECTED = ['server_tests ok', 'nbdcopy, 1.3 ok', 'nbdcopy, 1.2 ok', 'server ended with 0',
+            'TLS 1.3.*, kernel sending ok', 'TLS 1.2.*, kernel both ways ok']
+
+server.need('nbdcopy', 'openssl')
+if 'tls' not in guest.MODULES:
+    server.skip('the guest\'s kernel has no tls module')
+
+
+class KernelTls(server.Test):
+    def test_kernel_tls(self):
+        files = self.directory()
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_tls')
+        initramfs.program(shutil.which('nbdcopy'))
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        initramfs.program(SERVER_TESTS, 'server_tests')
+        for module in ('gcm', 'ghash_generic', 'ctr', 'tls'):
+            initramfs.module(module)
+        pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
+        with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
+            file.write('[overrides]\ndisabled-version = tls1.3\n')
+        image = os.path.join(files, 'initramfs')
+        initramfs.pack(image)
+        done = self.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', '2048', '-smp', '2',
+                            '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', '-net', 'none',
+                            '-kernel', guest.IMAGE, '-initrd', image, '-append',
+                            'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests', seconds=540)
+        results = re.findall(r'RESULT ([^\r\n]*)', done)
+        if results != EXPECTED:
+            print(done[-12000:], file=sys.stderr)
+        self.assertEqual(results, EXPECTED)
+
+
+if __name__ == '__main__':
+    server.main()
