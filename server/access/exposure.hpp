@@ -9,8 +9,8 @@
 
 namespace gpunbd::server {
 
-// The exports that every TCP client may open in the clear, in words; nothing where each is to be had
-// in TLS only, or has a list without a rule for everybody.
+// The exports that every TCP client may open in the clear, in words; nothing where each is to be
+// had in TLS only, or has a list without a rule for everybody.
 std::optional<std::string> open_to_all(const config::Options& options);
 
 // TLS in which clients prove nothing, and an export that has no list: a warning; else nothing.
