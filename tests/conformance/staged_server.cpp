@@ -1,8 +1,8 @@
 // A server for test_gpunbd.py: the parts of gpunbd over a device whose memory the CPU cannot
 // address, as a GPU's is where none is mapped, so that every byte passes the staged pipeline. The
 // program itself has no such device.
-//   staged_server PATH [COPIES]: serves on that Unix socket until SIGTERM. One copy fails, once so
-//   many have ended well.
+//   staged_server [-c COPIES] [-t FOLDER] PATH: serves on that Unix socket until SIGTERM. -c: one
+//   copy fails, once so many have ended well. -t: in TLS only, with the certificates there.
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 
 #include "server/listening/listener.hpp"
 #include "server/process/log.hpp"
+#include "server/tls/tls_context.hpp"
 #include "server/worker/worker.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
@@ -45,15 +46,20 @@ std::shared_ptr<server::Export> offer(storage::Device& one, storage::Device& oth
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 2 && argc != 3) {
-        std::fputs("usage: staged_server PATH [COPIES]\n", stderr);
-        return 2;
-    }
-    ::signal(SIGPIPE, SIG_IGN);
-    const server::Log log({});
     storage::FaultScript script;
     script.polls_per_copy = polls_per_copy;
-    if (argc == 3) script.copies_until_failure = std::atoll(argv[2]);
+    config::Options options;
+    for (int flag = 0; (flag = ::getopt(argc, argv, "c:t:")) != -1;) {
+        if (flag == 'c') script.copies_until_failure = std::atoll(optarg);
+        if (flag == 't') options.tls = {config::TlsMode::required, optarg, true, ""};
+    }
+    if (optind + 1 != argc) {
+        std::fputs("usage: staged_server [-c COPIES] [-t FOLDER] PATH\n", stderr);
+        return 2;
+    }
+    const auto tls = server::TlsContext::load(options);
+    ::signal(SIGPIPE, SIG_IGN);
+    const server::Log log({});
     const auto one = storage::make_faulty_device(
         storage::open_host_device(0, {.reserve = 0, .capacity = {}}), script);
     const auto other = storage::make_faulty_device(
@@ -78,11 +84,11 @@ int main(int argc, char** argv) {
     }
     const server::SessionLimits limits;
     config::UnixListener where;
-    where.path = argv[1];
+    where.path = argv[optind];
     const auto listener = server::Listener::unix_socket(io, where);
     std::size_t next = 0;
     listener->start([&](int fd, server::Peer peer) {
-        workers[next++ % worker_count]->serve(fd, std::move(peer), exports, limits);
+        workers[next++ % worker_count]->serve(fd, std::move(peer), exports, limits, nullptr, tls);
     });
     io.run();
     listener->stop();

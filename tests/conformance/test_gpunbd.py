@@ -91,12 +91,14 @@ def served(tls=''):
 
 
 @contextlib.contextmanager
-def served_through_staging():
-    """Its URI."""
+def served_through_staging(tls=False):
+    """(URI, certificate and key of a client, if it is in TLS)."""
     with tempfile.TemporaryDirectory(prefix='gpunbd-') as directory:
+        folder = os.path.join(directory, 'tls')
+        certificate = make_certificates(folder) if tls else None
         path = os.path.join(directory, 'socket')
-        with running([STAGED_SERVER, path], path, directory):
-            yield f'nbd+unix:///disk?socket={path}'
+        with running([STAGED_SERVER, *(['-t', folder] if tls else []), path], path, directory):
+            yield f'nbd{"s" if tls else ""}+unix:///disk?socket={path}', certificate
 
 
 class Gpunbd(unittest.TestCase):
@@ -125,7 +127,7 @@ class Gpunbd(unittest.TestCase):
             self.judge(unix, run.chosen([]))
 
     def test_staging(self):
-        with served_through_staging() as uri:
+        with served_through_staging() as (uri, _):
             self.judge(uri, run.chosen([]))
 
     def judge_tls(self, uri, rules, absent, **options):
@@ -147,6 +149,10 @@ class Gpunbd(unittest.TestCase):
             self.judge_tls(unix.replace('nbd', 'nbds', 1).replace('/disk', '/secret'), run.chosen([]), 3,
                            certificate=certificate, tls_export='secret')
 
+    def test_tls_through_staging(self):
+        with served_through_staging(tls=True) as (uri, certificate):
+            self.judge_tls(uri, run.chosen([]), 5, certificate=certificate)
+
     def judge_large(self, uri):
         extensions = [one for one in suite.rules if one.extension]
         results = self.judge(uri.replace('/disk?', '/large?'), extensions)
@@ -158,7 +164,7 @@ class Gpunbd(unittest.TestCase):
             self.judge_large(unix)
 
     def test_large_staging(self):
-        with served_through_staging() as uri:
+        with served_through_staging() as (uri, _):
             self.judge_large(uri)
 
     def judge_coarse(self, uri):
@@ -171,7 +177,7 @@ class Gpunbd(unittest.TestCase):
             self.judge_coarse(unix)
 
     def test_coarse_staging(self):
-        with served_through_staging() as uri:
+        with served_through_staging() as (uri, _):
             self.judge_coarse(uri)
 
 

@@ -14,7 +14,7 @@ class ReadFailure(server.Test):
     def serve_failing(self, copies):
         """Its URI. The copy after so many fails, and no other."""
         path = os.path.join(self.directory(), 'socket')
-        process = subprocess.Popen([STAGED_SERVER, path, str(copies)], preexec_fn=server.die_with_parent)
+        process = subprocess.Popen([STAGED_SERVER, '-c', str(copies), path], preexec_fn=server.die_with_parent)
 
         def listens():
             self.assertIsNone(process.poll(), 'the server ended')
