@@ -1,4 +1,5 @@
-"""Kernel TLS, which few kernels have loaded: a QEMU guest that has it runs the server's tests of TLS, and nbdcopy.
+"""Kernel TLS, which few kernels have loaded: a QEMU guest that has it runs the server's tests of TLS, nbdcopy and
+nbd-client.
 
 What the guest is made of is told in test_kernel_client.py."""
 import os
@@ -14,10 +15,10 @@ sys.path.insert(0, os.path.join(guest.HERE, '../integration'))
 import test_tls  # noqa: E402
 
 SERVER_TESTS = os.environ.get('GPUNBD_SERVER_TESTS', os.path.join(server.ROOT, 'build/release/server_tests'))
-EXPECTED = ['server_tests ok', 'nbdcopy, 1.3 ok', 'nbdcopy, 1.2 ok', 'server ended with 0',
+EXPECTED = ['server_tests ok', 'nbdcopy, 1.3 ok', 'nbd-client ok', 'nbdcopy, 1.2 ok', 'server ended with 0',
             'TLS 1.3.*, kernel sending ok', 'TLS 1.2.*, kernel both ways ok']
 
-server.need('nbdcopy', 'openssl')
+server.need('nbdcopy', 'nbd-client', 'openssl')
 if 'tls' not in guest.MODULES:
     server.skip('the guest\'s kernel has no tls module')
 
@@ -26,10 +27,11 @@ class KernelTls(server.Test):
     def test_kernel_tls(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_tls')
-        initramfs.program(shutil.which('nbdcopy'))
+        for program in ('nbdcopy', 'nbd-client'):
+            initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
         initramfs.program(SERVER_TESTS, 'server_tests')
-        for module in ('gcm', 'ghash_generic', 'ctr', 'tls'):
+        for module in ('gcm', 'ghash_generic', 'ctr', 'tls', 'nbd'):
             initramfs.module(module)
         pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
         with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
