@@ -24,6 +24,12 @@ bool is_printable(std::string_view text) {
                         [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
+// What a certificate or a file of keys may call somebody.
+bool is_name(std::string_view text) {
+    return !text.empty() && is_printable(text) && text.size() <= max_text &&
+           find_invalid_utf8(text) == std::string_view::npos;
+}
+
 template <typename Find>
 Checked<Account> account(std::string_view text, const char* what, const char* database, Find find) {
     if (is_number(text)) {
@@ -70,12 +76,11 @@ Checked<Network> network(std::string_view text) {
         }
         prefix = static_cast<std::uint32_t>(std::get<std::uint64_t>(number));
     }
-    constexpr std::uint32_t before_mapped = 96;  // bits
-    if (address->mapped() && prefix >= before_mapped) {
+    if (address->mapped() && prefix >= mapped_prefix) {
         return Wrong{
             fmt::format("{} is IPv4 in the form of IPv6, and clients match as IPv4; "
                         "write {}",
-                        quoted, network_of(address->unmapped(), prefix - before_mapped).text())};
+                        quoted, network_of(address->unmapped(), prefix - mapped_prefix).text())};
     }
     const Network out = network_of(*address, prefix);
     if (out.address != *address) {
@@ -106,10 +111,7 @@ Checked<Account> group(std::string_view text) {
 }
 
 Checked<std::string> tls_name(std::string_view text) {
-    if (!text.empty() && is_printable(text) && text.size() <= max_text &&
-        find_invalid_utf8(text) == std::string_view::npos) {
-        return std::string(text);
-    }
+    if (is_name(text)) return std::string(text);
     return Wrong{
         fmt::format("{} is not a name that a certificate can have; write for example "
                     "client.example.com",
@@ -117,11 +119,7 @@ Checked<std::string> tls_name(std::string_view text) {
 }
 
 Checked<std::string> psk_user(std::string_view text) {
-    if (!text.empty() && is_printable(text) && text.size() <= max_text &&
-        find_invalid_utf8(text) == std::string_view::npos &&
-        text.find(':') == std::string_view::npos) {
-        return std::string(text);
-    }
+    if (is_name(text) && text.find(':') == std::string_view::npos) return std::string(text);
     return Wrong{
         fmt::format("{} is not a user of a file of shared keys; write what stands before "
                     "the ':' of a line there, for example alice",

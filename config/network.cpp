@@ -10,8 +10,6 @@ namespace gpunbd::config {
 
 namespace {
 
-constexpr std::uint32_t mapped_prefix = 96;  // bits, of ::ffff:0:0/96
-
 // The bits of the byte at `index` that are within the prefix.
 std::uint8_t mask(std::uint32_t prefix, std::size_t index) {
     const auto before = static_cast<std::uint32_t>(index * 8);

@@ -9,6 +9,8 @@
 
 namespace gpunbd::config {
 
+inline constexpr std::uint32_t mapped_prefix = 96;  // bits, of ::ffff:0:0/96
+
 struct IpAddress {
     bool v6 = false;
     std::array<std::uint8_t, 16> bytes{};  // in network order; of IPv4 the first 4

@@ -1,14 +1,13 @@
 #include "config/rules.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <bit>
 #include <charconv>
 #include <vector>
 
+#include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
 
@@ -49,17 +48,6 @@ std::string device_meant(std::string_view text) {
     return {};
 }
 
-// Bytes of the address in network order, or nothing.
-std::optional<std::string> address_bytes(const std::string& text) {
-    if (in_addr v4{}; inet_pton(AF_INET, text.c_str(), &v4) == 1) {
-        return std::string(reinterpret_cast<const char*>(&v4), sizeof v4);
-    }
-    if (in6_addr v6{}; inet_pton(AF_INET6, text.c_str(), &v6) == 1) {
-        return std::string(reinterpret_cast<const char*>(&v6), sizeof v6);
-    }
-    return std::nullopt;
-}
-
 // What is an address to other programs: a name, brackets, a port behind it. Empty: none is near.
 std::string address_meant(std::string_view text) {
     if (text == "localhost") return "127.0.0.1 or ::1";
@@ -71,7 +59,7 @@ std::string address_meant(std::string_view text) {
         bare = bare.substr(1, bare.size() - 2);
     }
     if (bare == "localhost") bare = "127.0.0.1";
-    if (!address_bytes(std::string(bare))) return {};
+    if (!parse_ip(std::string(bare))) return {};
     return fmt::format("{}{}", bare, has_port ? ", and the port apart" : "");
 }
 
@@ -210,8 +198,7 @@ Checked<std::uint32_t> vsock_cid(std::string_view text) {
 
 Checked<std::string> address(std::string_view text) {
     std::string out(text);
-    // inet_pton() would stop at a NUL byte.
-    if (text.find('\0') == std::string_view::npos && address_bytes(out)) return out;
+    if (parse_ip(out)) return out;
     if (const std::string meant = address_meant(text); !meant.empty()) {
         return Wrong{fmt::format("{} is not a numeric IPv4 or IPv6 address; write {}",
                                  in_quotes(text), meant)};
@@ -224,7 +211,7 @@ Checked<std::string> address(std::string_view text) {
 
 Checked<std::string> host_name(std::string_view text) {
     std::string out(text);
-    if (text.find('\0') == std::string_view::npos && address_bytes(out)) return out;
+    if (parse_ip(out)) return out;
     const Wrong wrong{
         fmt::format("{} is not the name of a host; write for example storage.example.org, or a "
                     "numeric address, without a port",
@@ -358,8 +345,8 @@ Wrong none_of(std::string_view text, const Words& words) {
 }
 
 std::string tcp_identity(const TcpListener& listener) {
-    return address_bytes(listener.address).value_or(listener.address) + ':' +
-           std::to_string(listener.port);
+    const auto address = parse_ip(listener.address);
+    return fmt::format("{}:{}", address ? address->text() : listener.address, listener.port);
 }
 
 std::optional<std::string> stripe_misfit(const ExportOptions& exported,

@@ -1,11 +1,11 @@
 #include "server/connection/connection_slots.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "config/network.hpp"
 
 namespace gpunbd::server {
 
@@ -14,15 +14,10 @@ std::string peer_key(const Peer& peer) {
         case Peer::Kind::unix_socket:
             return fmt::format("uid {}", peer.uid);
         case Peer::Kind::tcp: {
-            in6_addr v6{};
-            if (::inet_pton(AF_INET6, peer.address.c_str(), &v6) != 1) return peer.address;
-            // IPv4 that a socket for both has accepted.
-            if (IN6_IS_ADDR_V4MAPPED(&v6)) return peer.address.substr(peer.address.rfind(':') + 1);
-            std::fill(std::begin(v6.s6_addr) + sizeof v6 / 2, std::end(v6.s6_addr),
-                      std::uint8_t{0});
-            std::string text(INET6_ADDRSTRLEN, '\0');
-            ::inet_ntop(AF_INET6, &v6, text.data(), INET6_ADDRSTRLEN);
-            return text.substr(0, text.find('\0')) + "/64";
+            const auto parsed = config::parse_ip(peer.address);
+            if (!parsed) return peer.address;
+            const config::IpAddress address = parsed->unmapped();
+            return address.v6 ? config::network_of(address, 64).text() : address.text();
         }
         case Peer::Kind::vsock:
             return fmt::format("cid {}", peer.cid);

@@ -22,17 +22,4 @@ std::shared_ptr<const Export> ExportRegistry::open(std::string_view name) const 
     return name.empty() && !exports->empty() ? exports->front() : nullptr;
 }
 
-std::vector<protocol::ExportInfo> ExportRegistry::list() const {
-    std::vector<protocol::ExportInfo> infos;
-    const auto exports = snapshot();
-    for (const auto& candidate : *exports) infos.push_back(candidate->info);
-    return infos;
-}
-
-std::optional<protocol::ExportInfo> ExportRegistry::find(std::string_view name) const {
-    const auto found = open(name);
-    if (!found) return std::nullopt;
-    return found->info;
-}
-
 }  // namespace gpunbd::server

@@ -2,16 +2,16 @@
 // is loaded again, and that any thread may read.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <string_view>
+#include <vector>
 
 #include "server/exports/export.hpp"
 
 namespace gpunbd::server {
 
-class ExportRegistry final : public protocol::ExportDirectory {
+class ExportRegistry {
  public:
     // In the order in which they are listed; the first is also the default ("" asks for it).
     using Exports = std::vector<std::shared_ptr<const Export>>;
@@ -19,9 +19,6 @@ class ExportRegistry final : public protocol::ExportDirectory {
     void replace(Exports exports);
     std::shared_ptr<const Exports> snapshot() const;
     std::shared_ptr<const Export> open(std::string_view name) const;
-
-    std::vector<protocol::ExportInfo> list() const override;
-    std::optional<protocol::ExportInfo> find(std::string_view name) const override;
 
  private:
     mutable std::mutex mutex_;

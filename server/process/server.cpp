@@ -326,26 +326,33 @@ void Server::reload() {
                 .done = [this, reload](MadeExports made) { finish(*reload, std::move(made)); }});
 }
 
+namespace {
+
+void refuse_reload(const std::vector<std::string>& problems) {
+    for (const std::string& problem : problems) spdlog::error("{}", problem);
+    spdlog::error("SIGHUP: the configuration stays as it was");
+}
+
+}  // namespace
+
 ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
     if (draining_) return nullptr;
     config::Loaded loaded = config::load_file(*command_.config_file);
     if (!loaded.problems.empty()) {
-        for (const auto& problem : loaded.problems) spdlog::error("{}", problem.text());
-        spdlog::error("SIGHUP: the configuration stays as it was");
+        std::vector<std::string> problems;
+        for (const auto& problem : loaded.problems) problems.push_back(problem.text());
+        refuse_reload(problems);
         return nullptr;
     }
     command_.overrides.apply_to(loaded.options);
     try {
         reload->tls = TlsContext::load(loaded.options);
     } catch (const std::exception& error) {
-        spdlog::error("{}", error.what());
-        spdlog::error("SIGHUP: the configuration stays as it was");
+        refuse_reload({error.what()});
         return nullptr;
     }
-    const std::vector<std::string> exposed = exposures(loaded.options);
-    if (!exposed.empty()) {
-        for (const std::string& line : exposed) spdlog::error("{}", line);
-        spdlog::error("SIGHUP: the configuration stays as it was");
+    if (const auto exposed = exposures(loaded.options); !exposed.empty()) {
+        refuse_reload(exposed);
         return nullptr;
     }
     reload->options = std::move(loaded.options);
@@ -360,8 +367,7 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
 void Server::finish(const Reload& reload, MadeExports made) {
     if (draining_) return;
     if (!made.problems.empty()) {
-        for (const std::string& problem : made.problems) spdlog::error("{}", problem);
-        spdlog::error("SIGHUP: the configuration stays as it was");
+        refuse_reload(made.problems);
         devices_.set_options(options_.devices);
         return;
     }

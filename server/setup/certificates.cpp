@@ -1,10 +1,8 @@
 #include "server/setup/certificates.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
-#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
@@ -15,6 +13,9 @@
 #include <cstdint>
 #include <ctime>
 #include <stdexcept>
+
+#include "config/network.hpp"
+#include "server/tls/openssl_error.hpp"
 
 namespace gpunbd::server {
 
@@ -33,10 +34,8 @@ struct FreeBio {
 using Bio = std::unique_ptr<BIO, FreeBio>;
 
 [[noreturn]] void fail(const std::string& what) {
-    const unsigned long error = ERR_get_error();
-    ERR_clear_error();
-    const char* const reason = error == 0 ? nullptr : ERR_reason_error_string(error);
-    throw std::runtime_error(reason == nullptr ? what : fmt::format("{}: {}", what, reason));
+    const std::string reason = take_openssl_error("");
+    throw std::runtime_error(reason.empty() ? what : fmt::format("{}: {}", what, reason));
 }
 
 template <class T>
@@ -101,12 +100,6 @@ Certificate blank(EVP_PKEY& key, const std::string& name, Days valid) {
 
 void sign(X509& certificate, EVP_PKEY& key) {
     must(X509_sign(&certificate, &key, EVP_sha256()) > 0, "a certificate cannot be signed");
-}
-
-bool is_address(const std::string& host) {
-    in6_addr bytes{};
-    return ::inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
-           ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
 Identity make_leaf(const Identity& authority, const std::string& name, Days valid,
@@ -174,8 +167,8 @@ Identity read_authority(const std::string& certificate_pem, const std::string& k
 Identity make_server(const Identity& authority, const std::vector<std::string>& hosts, Days valid) {
     std::string names;
     for (const std::string& host : hosts) {
-        names +=
-            fmt::format("{}{}:{}", names.empty() ? "" : ",", is_address(host) ? "IP" : "DNS", host);
+        names += fmt::format("{}{}:{}", names.empty() ? "" : ",",
+                             config::parse_ip(host) ? "IP" : "DNS", host);
     }
     // A common name has 64 characters at most; it is for people, programs look at the others.
     return make_leaf(authority, hosts.front().substr(0, 64), valid, serving, names);

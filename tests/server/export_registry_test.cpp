@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "happy_script.hpp"
+#include "server/access/offered_exports.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_factory.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 
 std::vector<std::string> names(const ExportRegistry& registry) {
     std::vector<std::string> all;
-    for (const auto& info : registry.list()) all.push_back(info.name);
+    for (const auto& each : *registry.snapshot()) all.push_back(each->info.name);
     return all;
 }
 
@@ -26,13 +27,15 @@ std::shared_ptr<const Export> named(const std::string& name) {
 
 TEST_CASE("registry: names, order, and the default") {
     ExportRegistry registry;
-    CHECK(registry.list().empty());
+    const Peer anybody;
+    const OfferedExports offered(registry, anybody);
+    CHECK(offered.list().empty());
     CHECK(registry.open("") == nullptr);
-    CHECK_FALSE(registry.find("").has_value());
+    CHECK_FALSE(offered.find("").has_value());
     registry.replace({named("b"), named("a")});
     CHECK(names(registry) == std::vector<std::string>{"b", "a"});
     CHECK(registry.open("")->info.name == "b");
-    CHECK(registry.find("")->name == "b");
+    CHECK(offered.find("")->name == "b");
     CHECK(registry.open("a")->info.name == "a");
     CHECK(registry.open("A") == nullptr);
     CHECK(registry.open("a ") == nullptr);
@@ -50,7 +53,8 @@ TEST_CASE("registry: replaced while others look") {
     std::thread looks([&] {
         while (!stop) {
             const auto found = registry.open("");
-            if (!found || found->info.name.size() != 1 || registry.list().size() != 1) std::abort();
+            if (!found || found->info.name.size() != 1 || registry.snapshot()->size() != 1)
+                std::abort();
         }
     });
     for (int i = 0; i != 2000; ++i) registry.replace({named(i % 2 == 0 ? "y" : "x")});
