@@ -22,10 +22,12 @@ struct WorkerContext {
     // kept.
     WorkerContext(storage::ChannelOptions options, std::uint64_t max_memory, bool keep_trace)
         : trace(keep_trace ? std::make_unique<Trace>() : nullptr),
-          channels([&] {
-              options.trace = keep_trace ? &trace->channels : nullptr;
-              return options;
-          }()),
+          channels(
+              [&] {
+                  options.trace = keep_trace ? &trace->channels : nullptr;
+                  return options;
+              }(),
+              [this] { wake(); }),
           budget(max_memory) {}
 
     boost::asio::io_context io{1};
@@ -35,6 +37,10 @@ struct WorkerContext {
     OperationPools operations;
     Pool<ReceiveBuffer> receive_buffers{max_free_buffers};
     Budget budget;
+
+ private:
+    // Any thread. It has to succeed, as somebody waits for what comes then.
+    void wake() noexcept;
 };
 
 }  // namespace gpunbd::server

@@ -1,11 +1,15 @@
-// One worker's channels, one to each device it has met.
+// One worker's channels, one to each device it has met, and where its requests for pages come
+// back.
 #pragma once
 
 #include <boost/intrusive/list.hpp>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "storage/devices/device.hpp"
+#include "storage/pages/page_returns.hpp"
 
 namespace gpunbd::storage {
 
@@ -42,14 +46,20 @@ class DeferredOfClient {
 
 class Channels {
  public:
-    explicit Channels(const ChannelOptions& options) : options_(options) {}
+    // `wake`: has its worker poll soon, from any thread, and does not throw. Empty: it polls all
+    // the time.
+    explicit Channels(const ChannelOptions& options, std::function<void()> wake = {})
+        : options_(options), page_returns_(std::move(wake)) {}
 
     // Opens the channel if need be; throws as Device::open_channel() does. Once for each device
     // before a transfer touches it.
     void open(Device& device);
     Channel& to(const Device& device) { return *by_number_[device.number()]; }
 
+    PageReturns& page_returns() { return page_returns_; }
+
     void poll() {
+        if (page_returns_.any()) page_returns_.deliver();
         for (Channel* channel : open_) channel->poll();
         if (!deferred_.empty()) resume_one();
     }
@@ -59,7 +69,7 @@ class Channels {
         if (!client.place_.is_linked()) deferred_.push_back(client);
     }
     bool busy() const {
-        if (!deferred_.empty()) return true;
+        if (!deferred_.empty() || page_returns_.any()) return true;
         for (const Channel* channel : open_) {
             if (channel->busy()) return true;
         }
@@ -79,6 +89,7 @@ class Channels {
     void resume_one();
 
     ChannelOptions options_;
+    PageReturns page_returns_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
     boost::intrusive::list<DeferredOfClient,

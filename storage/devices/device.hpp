@@ -8,6 +8,7 @@
 #include <string>
 
 #include "storage/devices/channel.hpp"
+#include "storage/devices/pending_releases.hpp"
 #include "storage/status.hpp"
 
 namespace gpunbd::storage {
@@ -54,6 +55,7 @@ class Device {
     virtual bool failed() const { return false; }
     // Do allocating and clearing take so long that a thread should do them ahead of need?
     virtual bool slow_to_allocate() const { return false; }
+    PendingReleases& releases() { return releases_; }
 
     // All of these may be called from any thread.
     // A slab that reads as zeroes. no_space: nothing was allocated.
@@ -72,6 +74,7 @@ class Device {
 
  private:
     std::uint32_t number_;
+    PendingReleases releases_;
 };
 
 }  // namespace gpunbd::storage

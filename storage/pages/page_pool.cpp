@@ -11,6 +11,10 @@ namespace {
 
 constexpr std::uint32_t word_bits = 64;
 constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of an export, for what counts its pins
+constexpr std::uint64_t preferred_slab = 64 << 20;   // bytes: fits fragmented memory
+// A kept slab costs a descriptor.
+constexpr std::uint64_t kept_slabs = 128;
+constexpr std::uint64_t largest_kept_slab = 1 << 30;  // bytes
 
 void set(std::vector<std::uint64_t>& map, std::uint32_t bit) {
     map[bit / word_bits] |= std::uint64_t{1} << (bit % word_bits);
@@ -38,19 +42,36 @@ std::uint32_t first_set(const std::vector<std::uint64_t>& map, std::uint32_t fro
 
 }  // namespace
 
-PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
-                   Provision provision)
-    : device_(device), page_size_(page_size), pages_(pages), provision_(provision) {
+PagePool::Slabs PagePool::slabs_for(std::uint64_t pages, std::uint64_t page_size, bool kept) {
     const std::uint64_t wanted = std::max<std::uint64_t>(pages, 1);
-    const std::uint64_t pages_per_slab =
-        std::min(std::max<std::uint64_t>(preferred_slab / page_size, 1), std::bit_ceil(wanted));
-    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(pages_per_slab));
-    slab_mask_ = static_cast<PageIndex>(pages_per_slab - 1);
-    const std::uint64_t slabs = (wanted + pages_per_slab - 1) / pages_per_slab;
-    slab_count_ = static_cast<std::uint32_t>(slabs);
-    const auto total = static_cast<std::size_t>(slabs * pages_per_slab);
+    std::uint64_t bytes = preferred_slab;
+    if (kept) {
+        bytes = std::clamp(std::bit_ceil(wanted * page_size / kept_slabs), preferred_slab,
+                           largest_kept_slab);
+    }
+    const std::uint64_t in_slab =
+        std::min(std::max<std::uint64_t>(bytes / page_size, 1), std::bit_ceil(wanted));
+    return {.pages = static_cast<std::uint32_t>(in_slab),
+            .slabs = static_cast<std::uint32_t>((wanted + in_slab - 1) / in_slab)};
+}
+
+PagePool::PagePool(Device& device, const Place& place)
+    : device_(device),
+      number_(place.device),
+      page_size_(place.page_size),
+      pages_(place.pages),
+      provision_(place.provision),
+      directory_(place.slabs),
+      keeper_(place.keeper),
+      ahead_(device.slow_to_allocate() || place.keeper != nullptr),
+      slab_count_(place.slabs.slabs()),
+      provisioner_([this] { provision(); }) {
+    const Slabs slabs = slabs_for(pages_, page_size_, keeper_ != nullptr);
+    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(slabs.pages));
+    slab_mask_ = slabs.pages - 1;
+    const std::size_t total = std::size_t{slab_count_} << slab_shift_;
     slabs_ = std::make_unique<Slab[]>(slab_count_);
-    pins_ = PinCounts(total, pages * page_size / bytes_per_pin_byte);
+    pins_ = PinCounts(total, pages_ * page_size_ / bytes_per_pin_byte);
     retired_ = std::make_unique<std::atomic<bool>[]>(total);
     retired_from_.assign(total, 0);
     pages_in_slab_.assign(slab_count_, 0);
@@ -60,16 +81,14 @@ PagePool::PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages,
     clear_.assign(total / word_bits + 1, 0);
     has_free_.assign(slab_count_ / word_bits + 1, 0);
     has_clear_.assign(slab_count_ / word_bits + 1, 0);
-    if (device.slow_to_allocate()) {
-        provisioner_ = std::make_unique<Provisioner>([this] { prepare(); });
-    }
 }
 
 PagePool::~PagePool() {
-    provisioner_.reset();
+    provisioner_.end();
     for (std::uint32_t i = 0; i < slab_count_; ++i) {
         if (slabs_[i].bytes != 0) device_.release(slabs_[i]);
     }
+    for (; empty_slabs_ > 1 && releases_later(); --empty_slabs_) device_.releases().end();
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
@@ -81,37 +100,119 @@ Status PagePool::fill(const std::stop_token& stop) {
     return Status::ok;
 }
 
-Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
-    // No more than the export needs: it may have all that the device has.
-    const auto pages = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(pages_ - allocated_pages_, std::uint64_t{slab_mask_} + 1));
-    if (pages == 0) return Status::no_space;
-    allocated_pages_ += pages;
-    ++coming_;
-    lock.unlock();
-    Slab slab;
-    const Status status = allocate(pages * page_size_, slab);
-    lock.lock();
-    came();
-    if (status != Status::ok) {
-        allocated_pages_ -= pages;
-        return status;
+// --- mapping ---------------------------------------------------------------------------------
+
+bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
+    bool wake = false;
+    {
+        const std::lock_guard lock(mutex_);
+        const PageEntry entry = slot.load();
+        PageIndex page = entry.page();
+        if (entry.is_mapped()) {
+            pin(page);
+            out = PageRef(*this, page);
+            return true;
+        }
+        // What others hold still has to be cleared first; else it would have two.
+        if (is_its_own(entry, number) || clear_pages_ == 0) return false;
+        bool is_clear = true;
+        take_free_page(page, is_clear);
+        publish(slot, page, out);
+        wake = ahead_ && has_work();
     }
-    std::uint32_t number = 0;
-    while (slabs_[number].bytes != 0) ++number;
-    slabs_[number] = slab;
-    pages_in_slab_[number] = free_in_slab_[number] = clear_in_slab_[number] = pages;
-    for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
-        set(free_, page);
-        set(clear_, page);
+    if (wake) provisioner_.wake();
+    return true;
+}
+
+void PagePool::ask(PageRequest& request) {
+    {
+        const std::lock_guard lock(mutex_);
+        requests_.push(request);
     }
-    set(has_free_, number);
-    set(has_clear_, number);
-    free_pages_ += pages;
-    clear_pages_ += pages;
-    ++empty_slabs_;
+    if (provisioner_.wake()) return;
+    // Without a thread nobody comes for them.
+    PageRequests refused;
+    {
+        const std::lock_guard lock(mutex_);
+        refused = std::exchange(requests_, PageRequests{});
+    }
+    while (PageRequest* const each = refused.pop()) {
+        each->status = Status::no_space;
+        each->returns->put(*each);
+    }
+}
+
+Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
+    const std::lock_guard asking(asking_);
+    if (map_at_once(number, slot, out)) return Status::ok;
+    PageIndex page = 0;
+    bool its_own = false;
+    {
+        const std::lock_guard lock(mutex_);
+        const PageEntry entry = slot.load();
+        page = entry.page();
+        its_own = !entry.is_mapped() && is_its_own(entry, number);
+        if (its_own) pin(page);  // so that it stays retired from this number
+    }
+    if (its_own) {
+        // Those who hold it see that number's contents change, as by any write.
+        const Status status = clear(page);
+        if (status != Status::ok) {
+            unpin(page);
+            return status;
+        }
+        const std::lock_guard lock(mutex_);
+        retired_[page].store(false);
+        --retired_pages_;
+        publish(slot, page, out);
+        pins_.remove(page);  // not the last
+        return Status::ok;
+    }
+    if (const Status status = take(page); status != Status::ok) return status;
+    std::unique_lock lock(mutex_);
+    if (const PageEntry entry = slot.load(); entry.is_mapped()) {
+        // Somebody was quicker, with a page that has become ready meanwhile.
+        pin(entry.page());
+        out = PageRef(*this, entry.page());
+        ++coming_;
+        put_back(page, true, lock);
+        return Status::ok;
+    }
+    publish(slot, page, out);
     return Status::ok;
 }
+
+void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
+    pin(page);
+    out = PageRef(*this, page);
+    mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+    slot.store(PageEntry::mapped(number_, page));
+}
+
+// Is the page that this hole had held still, and to go nowhere else?
+bool PagePool::is_its_own(PageEntry entry, std::uint64_t number) const {
+    return entry.state() == PageEntry::State::left && retired_[entry.page()].load() &&
+           retired_from_[entry.page()] == number;
+}
+
+void PagePool::unmap(std::uint64_t number, EntrySlot slot) {
+    PageIndex page = 0;
+    {
+        // So that no page is ever neither mapped nor retired nor free: take() counts on it.
+        const std::lock_guard lock(mutex_);
+        const PageEntry entry = slot.load();
+        if (!entry.is_mapped()) return;
+        page = entry.page();
+        slot.store(PageEntry::left(number_, page));
+        mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
+        retired_from_[page] = number;
+        retired_[page].store(true);
+        ++retired_pages_;
+    }
+    free_if_unpinned(page);
+}
+
+// --- pages -----------------------------------------------------------------------------------
 
 Status PagePool::take(PageIndex& page) {
     std::unique_lock lock(mutex_);
@@ -123,52 +224,22 @@ Status PagePool::take(PageIndex& page) {
             return status;
         }
     }
-    const bool wake = provisioner_ != nullptr && can_prepare();
+    const bool wake = ahead_ && has_work();
     lock.unlock();
-    if (wake) provisioner_->wake();
-    if (!is_clear) {
-        const Status status = clear(page);
-        if (status != Status::ok) {
-            lock.lock();
-            ++coming_;
-            lock.unlock();
-            free(page);
-            return status;
-        }
-    }
-    return Status::ok;
-}
-
-std::optional<Status> PagePool::take_back(PageIndex page, std::uint64_t number) {
-    const auto is_its_own = [&] { return retired_[page].load() && retired_from_[page] == number; };
-    {
-        const std::lock_guard lock(mutex_);
-        if (!is_its_own()) return std::nullopt;
-        retired_[page].store(false);
-        --retired_pages_;
-    }
+    if (wake) provisioner_.wake();
+    if (is_clear) return Status::ok;
     const Status status = clear(page);
-    if (status != Status::ok) retire(number, [page] { return std::optional(page); });
+    if (status != Status::ok) {
+        lock.lock();
+        ++coming_;
+        lock.unlock();
+        free(page);
+    }
     return status;
 }
 
 Status PagePool::clear(PageIndex page) {
     return device_.clear(slab(page), offset_in_slab(page), page_size_);
-}
-
-Status PagePool::allocate(std::uint64_t bytes, Slab& slab) {
-    try {
-        return device_.allocate(bytes, provision_, slab);
-    } catch (const std::bad_alloc&) {  // not even for what describes a slab
-        return Status::no_space;
-    }
-}
-
-// One of those who were about to make something free has done so, or has failed. With the lock
-// held.
-void PagePool::came() {
-    --coming_;
-    came_.notify_all();
 }
 
 bool PagePool::take_free_page(PageIndex& page, bool& is_clear) {
@@ -186,7 +257,10 @@ void PagePool::take_out(PageIndex page, bool is_clear) {
     const std::uint32_t number = page >> slab_shift_;
     reset(free_, page);
     --free_pages_;
-    if (free_in_slab_[number] == pages_in_slab_[number]) --empty_slabs_;
+    if (free_in_slab_[number] == pages_in_slab_[number]) {
+        // One that was to be released is needed after all.
+        if (--empty_slabs_ != 0 && releases_later()) device_.releases().end();
+    }
     if (--free_in_slab_[number] == 0) reset(has_free_, number);
     if (!is_clear) return;
     reset(clear_, page);
@@ -210,9 +284,9 @@ void PagePool::free(PageIndex page) {
     const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
     std::unique_lock lock(mutex_);
     put_back(page, is_clear, lock);
-    const bool wake = provisioner_ != nullptr && can_prepare();
+    const bool wake = ahead_ && has_work();
     lock.unlock();
-    if (wake) provisioner_->wake();
+    if (wake) provisioner_.wake();
 }
 
 void PagePool::put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock) {
@@ -227,31 +301,153 @@ void PagePool::put_back(PageIndex page, bool is_clear, std::unique_lock<std::mut
         ++clear_in_slab_[number];
     }
     if (++free_in_slab_[number] == pages_in_slab_[number]) {
-        ++empty_slabs_;
         // One is kept, so that a page that comes and goes does not allocate each time.
-        if (provision_ == Provision::thin && empty_slabs_ > 1) {
-            Slab dropped = take_out_slab(number);
-            lock.unlock();
-            device_.release(dropped);
-            lock.lock();
+        if (++empty_slabs_ > 1 && provision_ == Provision::thin) {
+            if (releases_later()) {
+                device_.releases().begin();
+            } else {
+                release_slab(number, lock);
+            }
         }
     }
     came();  // only now: until then the device may have had no memory for a slab
 }
 
-// Is there too little for take() to find, and can that be helped?
+// One of those who were about to make something free has done so, or has failed. With the lock
+// held.
+void PagePool::came() {
+    --coming_;
+    came_.notify_all();
+}
+
+// --- slabs -----------------------------------------------------------------------------------
+
+Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
+    // No more than the export needs: it may have all that the device has.
+    const auto pages = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(pages_ - allocated_pages_, std::uint64_t{slab_mask_} + 1));
+    if (pages == 0) return Status::no_space;
+    std::uint32_t number = 0;
+    while (pages_in_slab_[number] != 0) ++number;
+    pages_in_slab_[number] = pages;
+    allocated_pages_ += pages;
+    ++coming_;
+    lock.unlock();
+    Slab slab;
+    const Status status = allocate(number, pages * page_size_, slab);
+    lock.lock();
+    came();
+    if (status != Status::ok) {
+        allocated_pages_ -= pages;
+        pages_in_slab_[number] = 0;
+        return status;
+    }
+    slabs_[number] = slab;
+    directory_.store(number, {.pages = pages});
+    free_in_slab_[number] = clear_in_slab_[number] = pages;
+    for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
+        set(free_, page);
+        set(clear_, page);
+    }
+    set(has_free_, number);
+    set(has_clear_, number);
+    free_pages_ += pages;
+    clear_pages_ += pages;
+    if (++empty_slabs_ > 1 && releases_later()) device_.releases().begin();
+    return Status::ok;
+}
+
+Status PagePool::allocate(std::uint32_t, std::uint64_t bytes, Slab& slab) {
+    Status status = Status::no_space;
+    try {
+        do status = device_.allocate(bytes, provision_, slab);
+        while (status == Status::no_space && may_wait_for_others() &&
+               device_.releases().wait_for_one());
+    } catch (const std::bad_alloc&) {  // not even for what describes a slab
+        return Status::no_space;
+    }
+    return status;
+}
+
+// Not where pages have come meanwhile: others may be waiting for a slab of ours.
+bool PagePool::may_wait_for_others() const {
+    const std::lock_guard lock(mutex_);
+    return provision_ == Provision::full || free_pages_ == 0;
+}
+
+bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
+
+// An empty one, which nobody can have until it is done.
+void PagePool::release_slab(std::uint32_t slab_number, std::unique_lock<std::mutex>& lock) {
+    Slab slab = std::exchange(slabs_[slab_number], Slab{});
+    directory_.store(slab_number, {});
+    free_pages_ -= free_in_slab_[slab_number];
+    clear_pages_ -= clear_in_slab_[slab_number];
+    free_in_slab_[slab_number] = clear_in_slab_[slab_number] = 0;
+    for (PageIndex page = slab_number << slab_shift_, end = page + slab_mask_ + 1; page != end;
+         ++page) {
+        reset(free_, page);
+        reset(clear_, page);
+    }
+    reset(has_free_, slab_number);
+    reset(has_clear_, slab_number);
+    --empty_slabs_;
+    ++coming_;
+    lock.unlock();
+    if (keeper_ != nullptr) keeper_->forget(number_, slab_number);
+    device_.release(slab);
+    lock.lock();
+    allocated_pages_ -= pages_in_slab_[slab_number];
+    pages_in_slab_[slab_number] = 0;
+    came();
+}
+
+// --- the provisioner -------------------------------------------------------------------------
+
+bool PagePool::has_slab_to_release() const { return releases_later() && empty_slabs_ > 1; }
+
+// Is there too little for others to find, and can that be helped?
 bool PagePool::can_prepare() const {
     const std::uint64_t ahead = (std::uint64_t{slab_mask_} + 2) / 2;  // half a slab
     return clear_pages_ < ahead && (clear_pages_ != free_pages_ ||
                                     (provision_ == Provision::thin && allocated_pages_ < pages_));
 }
 
-void PagePool::prepare() {
+bool PagePool::has_work() const { return has_slab_to_release() || can_prepare(); }
+
+void PagePool::provision() {
     std::unique_lock lock(mutex_);
-    while (can_prepare()) {
-        const Status status = clear_pages_ != free_pages_ ? clear_a_page(lock) : add_slab(lock);
-        if (status != Status::ok) return;  // who needs a page meets the same, and tells
+    while (true) {
+        answer_requests(lock);
+        if (has_slab_to_release()) {
+            release_empty_slab(lock);
+        } else if (!ahead_ || !can_prepare() || prepare(lock) != Status::ok) {
+            return;  // who needs a page meets the same, and tells
+        }
     }
+}
+
+void PagePool::answer_requests(std::unique_lock<std::mutex>& lock) {
+    while (PageRequest* const request = requests_.pop()) {
+        lock.unlock();
+        {
+            PageRef page;
+            request->status = map(request->number, request->slot, page);
+        }
+        request->returns->put(*request);
+        lock.lock();
+    }
+}
+
+Status PagePool::prepare(std::unique_lock<std::mutex>& lock) {
+    return clear_pages_ != free_pages_ ? clear_a_page(lock) : add_slab(lock);
+}
+
+void PagePool::release_empty_slab(std::unique_lock<std::mutex>& lock) {
+    std::uint32_t number = slab_count_ - 1;
+    while (pages_in_slab_[number] == 0 || free_in_slab_[number] != pages_in_slab_[number]) --number;
+    release_slab(number, lock);
+    device_.releases().end();
 }
 
 Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
@@ -264,25 +460,6 @@ Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     put_back(page, status == Status::ok, lock);
     return status;
-}
-
-// An empty one: it is the caller's to release.
-Slab PagePool::take_out_slab(std::uint32_t slab_number) {
-    const Slab slab = std::exchange(slabs_[slab_number], Slab{});
-    free_pages_ -= free_in_slab_[slab_number];
-    clear_pages_ -= clear_in_slab_[slab_number];
-    free_in_slab_[slab_number] = clear_in_slab_[slab_number] = 0;
-    for (PageIndex page = slab_number << slab_shift_, end = page + slab_mask_ + 1; page != end;
-         ++page) {
-        reset(free_, page);
-        reset(clear_, page);
-    }
-    reset(has_free_, slab_number);
-    reset(has_clear_, slab_number);
-    allocated_pages_ -= pages_in_slab_[slab_number];
-    pages_in_slab_[slab_number] = 0;
-    --empty_slabs_;
-    return slab;
 }
 
 std::uint64_t PagePool::allocated_bytes() const {

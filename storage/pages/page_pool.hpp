@@ -13,15 +13,37 @@
 #include <vector>
 
 #include "storage/devices/device.hpp"
+#include "storage/pages/page_request.hpp"
+#include "storage/pages/page_table.hpp"
 #include "storage/pages/pin_counts.hpp"
 #include "storage/pages/provisioner.hpp"
+#include "storage/pages/slab_keeper.hpp"
 
 namespace gpunbd::storage {
 
+class PageRef;
+
 class PagePool {
  public:
-    // `pages`: how many the export can map here at once. There are never more, held or not.
-    PagePool(Device& device, std::uint64_t page_size, std::uint64_t pages, Provision provision);
+    // What it is of a volume, and on which of its devices.
+    struct Place {
+        std::uint32_t device = 0;    // its number in the volume
+        std::uint64_t page_size = 0;  // bytes, a power of two
+        std::uint64_t pages = 0;      // that the volume can map here at once; there are never more
+        Provision provision = Provision::thin;
+        SlabDirectory slabs;           // where it writes down what it has
+        SlabKeeper* keeper = nullptr;  // null: its slabs end with it
+    };
+    // How many pages a slab has, and how many slabs there can be, where so many pages are needed.
+    // `kept`: somebody has a descriptor for each slab, so that large volumes have larger ones.
+    struct Slabs {
+        std::uint32_t pages = 1;  // a power of two; the last slab may be shorter
+        std::uint32_t slabs = 1;
+    };
+    static Slabs slabs_for(std::uint64_t pages, std::uint64_t page_size, bool kept);
+
+    // `place.slabs` are what slabs_for() says, with as many pages in each.
+    PagePool(Device& device, const Place& place);
     ~PagePool();
     PagePool(const PagePool&) = delete;
     PagePool& operator=(const PagePool&) = delete;
@@ -30,31 +52,19 @@ class PagePool {
     // `stop`: ends between two slabs.
     Status fill(const std::stop_token& stop = {});
 
-    // A page that reads as zeroes, the caller's to map. Allocates or clears only where the
-    // provisioner has not done so ahead, or there is none.
+    // The volume's page `number`, whose entry is at `slot`, gets a page that reads as zeroes if it
+    // has none; `out` holds it then. At once, or not at all: false, where the device would have to
+    // be asked.
+    bool map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out);
+    // The same, and asks the device. Blocks.
+    Status map(std::uint64_t number, EntrySlot slot, PageRef& out);
+    // Has the provisioner do it, and answers the request then.
+    void ask(PageRequest& request);
+    // It becomes a hole. Its page is free for reuse once nobody holds it.
+    void unmap(std::uint64_t number, EntrySlot slot);
+
+    // A page that reads as zeroes, the caller's. Blocks.
     Status take(PageIndex& page);
-    // `unmap` takes the volume's page `number` out of the table and returns which of ours it was,
-    // or none. It is free for reuse once nobody holds it.
-    template <typename Unmap>
-    void retire(std::uint64_t number, Unmap unmap) {
-        PageIndex page = 0;
-        {
-            // So that no page is ever neither mapped nor retired nor free: take() counts on it.
-            const std::lock_guard lock(mutex_);
-            const std::optional<PageIndex> unmapped = unmap();
-            if (!unmapped) return;
-            page = *unmapped;
-            retired_from_[page] = number;
-            retired_[page].store(true);
-            ++retired_pages_;
-        }
-        free_if_unpinned(page);
-    }
-    // The page that was retired last from this number, if it is held still: cleared, and the
-    // caller's to map there again. Those who hold it see that number's contents change, as by any
-    // write. To be asked before take(): so a number never has more than one page, and who does not
-    // let go of pages takes none from others. none: it is free by now.
-    std::optional<Status> take_back(PageIndex page, std::uint64_t number);
 
     // Holds a page that the caller sees to be mapped still, after this returns. If it is not, it
     // may be anybody's by now: then the pin holds nothing and is to be taken back. Either the
@@ -72,13 +82,14 @@ class PagePool {
     std::uint64_t offset_in_slab(PageIndex page) const { return (page & slab_mask_) * page_size_; }
 
     Device& device() const { return device_; }
+    std::uint64_t mapped_bytes() const {
+        return mapped_pages_.load(std::memory_order_relaxed) * page_size_;
+    }
     std::uint64_t allocated_bytes() const;
     // Not mapped any more, and still held.
     std::uint64_t retired_bytes() const;
 
  private:
-    static constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
-
     // One bit per page or slab.
     using Bitmap = std::vector<std::uint64_t>;
 
@@ -86,33 +97,52 @@ class PagePool {
     // After ++coming_.
     void free(PageIndex page);
     Status clear(PageIndex page);
-    Status allocate(std::uint64_t bytes, Slab& slab);
+    Status allocate(std::uint32_t slab_number, std::uint64_t bytes, Slab& slab);
+    bool may_wait_for_others() const;
     void came();
-    // With the lock held; `lock` is let go while the device is asked.
+    // With the lock held.
+    void publish(EntrySlot slot, PageIndex page, PageRef& out);
+    bool is_its_own(PageEntry entry, std::uint64_t number) const;
+    // These let `lock` go while the device is asked.
     Status add_slab(std::unique_lock<std::mutex>& lock);
     Status clear_a_page(std::unique_lock<std::mutex>& lock);
     // After ++coming_.
     void put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock);
+    void release_slab(std::uint32_t slab_number, std::unique_lock<std::mutex>& lock);
+    void release_empty_slab(std::unique_lock<std::mutex>& lock);
+    Status prepare(std::unique_lock<std::mutex>& lock);
+    void answer_requests(std::unique_lock<std::mutex>& lock);
+    // With the lock held, and kept.
     bool take_free_page(PageIndex& page, bool& is_clear);
     void take_out(PageIndex page, bool is_clear);
-    Slab take_out_slab(std::uint32_t slab_number);
-    // The provisioner's: makes take() find clear pages.
-    void prepare();
+    bool releases_later() const;
+    bool has_slab_to_release() const;
     bool can_prepare() const;
+    bool has_work() const;
+    // The provisioner's.
+    void provision();
 
     Device& device_;
+    const std::uint32_t number_;  // of the device in the volume
     const std::uint64_t page_size_;
     const std::uint64_t pages_;  // how many the export can map
     const Provision provision_;
+    const SlabDirectory directory_;
+    SlabKeeper* const keeper_;
+    // Are allocating, clearing and releasing done ahead, and behind, of those who need it?
+    const bool ahead_;
     std::uint32_t slab_shift_ = 0;  // log2 of the pages in a slab
     PageIndex slab_mask_ = 0;
     std::unique_ptr<Slab[]> slabs_;
     std::uint32_t slab_count_ = 0;  // the length of slabs_, not of what is allocated
     PinCounts pins_;
     std::unique_ptr<std::atomic<bool>[]> retired_;  // nobody's, but perhaps held
+    std::atomic<std::uint64_t> mapped_pages_{0};
+    std::mutex asking_;  // one after the other maps what the device has to be asked for
 
-    mutable std::mutex mutex_;  // guards what follows and changes of slabs_
-    std::vector<std::uint32_t> pages_in_slab_;
+    mutable std::mutex mutex_;  // guards what follows and changes of slabs_; no device is asked
+                                // while it is held
+    std::vector<std::uint32_t> pages_in_slab_;  // 0: this number is free
     std::vector<std::uint32_t> free_in_slab_;
     std::vector<std::uint32_t> clear_in_slab_;
     Bitmap free_;                              // by page
@@ -127,7 +157,8 @@ class PagePool {
     std::uint32_t empty_slabs_ = 0;
     std::uint32_t coming_ = 0;  // pages and slabs that somebody is about to make free
     std::condition_variable came_;
-    std::unique_ptr<Provisioner> provisioner_;  // null: the device is quick enough without
+    PageRequests requests_;
+    Provisioner provisioner_;
 };
 
 // A pinned page, or a hole. Move-only; unpins when it goes.

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-namespace gpunbd::storage {
+#include "storage/pages/page_entry.hpp"
 
-using PageIndex = std::uint32_t;  // within one pool
+namespace gpunbd::storage {
 
 class PinCounts {
  public:

@@ -2,27 +2,38 @@
 
 #include <pthread.h>
 
-#include <utility>
+#include <system_error>
 
 #include "storage/signals_blocked.hpp"
 
 namespace gpunbd::storage {
 
-Provisioner::Provisioner(std::function<void()> work) : work_(std::move(work)) {
-    const SignalsBlocked blocked;
-    thread_ = std::thread([this] { run(); });
-    ::pthread_setname_np(thread_.native_handle(), "provisioner");
-}
-
-Provisioner::~Provisioner() {
+void Provisioner::end() {
+    if (!begun_.exchange(false)) return;
     order_.store(Order::stop);
     order_.notify_one();
     thread_.join();
 }
 
-void Provisioner::wake() {
+bool Provisioner::wake() noexcept {
+    if (!begun_.load() && !begin()) return false;
     Order none = Order::none;
     if (order_.compare_exchange_strong(none, Order::work)) order_.notify_one();
+    return true;
+}
+
+bool Provisioner::begin() noexcept {
+    const std::lock_guard lock(beginning_);
+    if (begun_.load()) return true;
+    try {
+        const SignalsBlocked blocked;
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::exception&) {
+        return false;
+    }
+    ::pthread_setname_np(thread_.native_handle(), "provisioner");
+    begun_.store(true);
+    return true;
 }
 
 void Provisioner::run() {

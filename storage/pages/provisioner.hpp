@@ -1,9 +1,10 @@
-// A thread that allocates and clears memory before anybody waits for it, so that a worker which
-// makes the first write to a page does not have to.
+// The thread of a page pool that asks the device: it maps what has to be allocated or cleared
+// first, and where that takes long it does so before anybody waits for it.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 namespace gpunbd::storage {
@@ -11,22 +12,26 @@ namespace gpunbd::storage {
 class Provisioner {
  public:
     // `work` is called on the provisioner's own thread after each wake(); several that come while
-    // it runs make one more call.
-    explicit Provisioner(std::function<void()> work);
-    // Waits for a call that is under way.
-    ~Provisioner();
+    // it runs make one more call. The thread begins with the first.
+    explicit Provisioner(std::function<void()> work) : work_(std::move(work)) {}
+    ~Provisioner() { end(); }
     Provisioner(const Provisioner&) = delete;
     Provisioner& operator=(const Provisioner&) = delete;
 
-    // Any thread; does not block.
-    void wake();
+    // Any thread; does not block. False: the system refuses a thread.
+    bool wake() noexcept;
+    // Waits for a call that is under way. Nobody wakes it any more.
+    void end();
 
  private:
     enum class Order { none, work, stop };
+    bool begin() noexcept;
     void run();
 
     const std::function<void()> work_;
     std::atomic<Order> order_{Order::none};
+    std::atomic<bool> begun_{false};
+    std::mutex beginning_;
     std::thread thread_;
 };
 

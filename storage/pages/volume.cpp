@@ -6,6 +6,28 @@
 
 namespace gpunbd::storage {
 
+namespace {
+
+TableShape shape_of(const VolumeOptions& options, const Layout& layout,
+                    const std::vector<Device*>& devices) {
+    TableShape shape;
+    shape.size = options.size;
+    shape.page_size = options.page_size;
+    shape.stripe_size = options.stripe_size;
+    shape.provision = options.provision;
+    for (std::uint32_t i = 0; i != devices.size(); ++i) {
+        const PagePool::Slabs slabs =
+            PagePool::slabs_for(layout.pages_on(i), options.page_size, false);
+        shape.devices.push_back({.identity = devices[i]->info().id,
+                                 .pages = layout.pages_on(i),
+                                 .slab_pages = slabs.pages,
+                                 .slabs = slabs.slabs});
+    }
+    return shape;
+}
+
+}  // namespace
+
 std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
                                                              const std::vector<Device*>& devices,
                                                              const std::stop_token& stop) {
@@ -31,11 +53,14 @@ Volume::Volume(const VolumeOptions& options, Layout layout, const std::vector<De
     : options_(options),
       layout_(std::move(layout)),
       page_shift_(static_cast<std::uint32_t>(std::countr_zero(options.page_size))),
-      pages_((options.size + options.page_size - 1) >> page_shift_),
-      entries_(std::make_unique<std::atomic<Entry>[]>(pages_)) {
+      table_(shape_of(options, layout_, devices), false) {
     for (std::uint32_t i = 0; i < devices.size(); ++i) {
-        pools_.push_back(std::make_unique<PagePool>(*devices[i], options.page_size,
-                                                    layout_.pages_on(i), options.provision));
+        pools_.push_back(
+            std::make_unique<PagePool>(*devices[i], PagePool::Place{.device = i,
+                                                                    .page_size = options.page_size,
+                                                                    .pages = layout_.pages_on(i),
+                                                                    .provision = options.provision,
+                                                                    .slabs = table_.slabs(i)}));
     }
 }
 
@@ -47,57 +72,40 @@ std::vector<Device*> Volume::devices() const {
 }
 
 PageRef Volume::find(std::uint64_t page) const {
-    const std::atomic<Entry>& slot = entries_[page];
-    Entry entry = slot.load(std::memory_order_acquire);
-    while (!is_hole(entry)) {
-        PagePool& pool = *pools_[pool_of(entry)];
-        const PageIndex index = page_index_of(entry);
-        pool.pin(index);
-        PageRef ref(pool, index);
+    const EntrySlot slot = table_.slot(page);
+    PageEntry entry = slot.load(std::memory_order_acquire);
+    while (entry.is_mapped()) {
+        PagePool& pool = *pools_[entry.device()];
+        pool.pin(entry.page());
+        PageRef ref(pool, entry.page());
         // It may have been unmapped, and even reused, before the pin: then it is not ours.
-        const Entry again = slot.load();
+        const PageEntry again = slot.load();
         if (again == entry) return ref;
         entry = again;
     }
     return {};
 }
 
-Status Volume::map(std::uint64_t page, PageRef& out) {
+std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
+                                      PageReturns& returns) {
     out = find(page);
     if (!out.hole()) return Status::ok;
-    const std::lock_guard lock(mapping_);
-    out = find(page);
-    if (!out.hole()) return Status::ok;
-    const std::uint32_t number = layout_.device_of(page);
-    PagePool& pool = *pools_[number];
-    PageIndex index = 0;
-    if (const Status status = give_page(page, pool, index); status != Status::ok) return status;
-    pool.pin(index);
-    out = PageRef(pool, index);
-    mapped_pages_.fetch_add(1, std::memory_order_relaxed);
-    entries_[page].store(entry_of(number, index), std::memory_order_release);
-    return Status::ok;
+    PagePool& pool = pool_for(page);
+    if (pool.map_at_once(page, table_.slot(page), out)) return Status::ok;
+    request.number = page;
+    request.slot = table_.slot(page);
+    returns.leaves(request);
+    pool.ask(request);
+    return std::nullopt;
 }
 
-Status Volume::give_page(std::uint64_t page, PagePool& pool, PageIndex& index) {
-    if (const Entry left = -entries_[page].load(); left > 0) {
-        index = page_index_of(left);
-        if (const auto status = pool.take_back(index, page)) return *status;
-    }
-    return pool.take(index);
+Status Volume::map(std::uint64_t page, PageRef& out) {
+    out = find(page);
+    return out.hole() ? pool_for(page).map(page, table_.slot(page), out) : Status::ok;
 }
 
 void Volume::unmap(std::uint64_t page) {
-    if (!mapped(page)) return;
-    std::atomic<Entry>& slot = entries_[page];
-    pools_[layout_.device_of(page)]->retire(page, [&]() -> std::optional<PageIndex> {
-        // Changed only here, under the pool's lock, and from a hole.
-        const Entry entry = slot.load();
-        if (is_hole(entry)) return std::nullopt;
-        slot.store(-entry);
-        mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-        return page_index_of(entry);
-    });
+    if (mapped(page)) pool_for(page).unmap(page, table_.slot(page));
 }
 
 Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
@@ -110,6 +118,12 @@ Volume::Run Volume::run_at(std::uint64_t offset, std::uint64_t length) const {
         at = (page + 1) << page_shift_;
     }
     return {.device = device, .length = std::min(at, end) - offset};
+}
+
+std::uint64_t Volume::mapped_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& pool : pools_) bytes += pool->mapped_bytes();
+    return bytes;
 }
 
 std::uint64_t Volume::retired_bytes() const {

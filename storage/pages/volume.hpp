@@ -1,12 +1,11 @@
 // A volume: the address space of one export. Its page table maps page numbers to pages of its
-// devices; a page that is not mapped is a hole and reads as zeroes. Entries are indices, never
-// pointers, and are looked up on every access.
+// devices; a page that is not mapped is a hole and reads as zeroes. It is looked up on every
+// access.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <variant>
 #include <vector>
@@ -14,6 +13,8 @@
 #include "storage/pages/fit.hpp"
 #include "storage/pages/layout.hpp"
 #include "storage/pages/page_pool.hpp"
+#include "storage/pages/page_returns.hpp"
+#include "storage/pages/page_table.hpp"
 
 namespace gpunbd::storage {
 
@@ -46,12 +47,17 @@ class Volume {
 
     // Lock-free. The page behind page number `page`, pinned, or a hole.
     PageRef find(std::uint64_t page) const;
-    // The same, but a hole is first given a page that reads as zeroes.
+    // The same, but a hole is first given a page that reads as zeroes. Does not block: nothing,
+    // where the device has to be asked. Then the request is under way, and its asker is told when
+    // it may ask again, or that status() is an error.
+    std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
+                                  PageReturns& returns);
+    // The same, and blocks.
     Status map(std::uint64_t page, PageRef& out);
     // Makes it a hole; the page is reused once nobody holds it, but here at once.
     void unmap(std::uint64_t page);
     bool mapped(std::uint64_t page) const {
-        return !is_hole(entries_[page].load(std::memory_order_acquire));
+        return table_.slot(page).load(std::memory_order_acquire).is_mapped();
     }
 
     // The run of pages on one device, or of holes, that starts at `offset`; at most `length` bytes
@@ -62,42 +68,26 @@ class Volume {
     };
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
 
-    std::uint64_t mapped_bytes() const {
-        return mapped_pages_.load(std::memory_order_relaxed) * options_.page_size;
-    }
+    std::uint64_t mapped_bytes() const;
     std::uint64_t allocated_bytes() const;
     // Of pages that were unmapped, and are held still.
     std::uint64_t retired_bytes() const;
 
  private:
-    // An entry: the pool's number in the upper 32 bits and page index + 1 below. Negative: a hole,
-    // which had that page, and others may hold it still. 0: a hole that never had one.
-    using Entry = std::int64_t;
-    static Entry entry_of(std::uint32_t pool, PageIndex page) {
-        return (Entry{pool} << 32) | (Entry{page} + 1);
-    }
-    static bool is_hole(Entry entry) { return entry <= 0; }
     // As Run tells it.
     std::uint32_t device_of(std::uint64_t page) const {
-        const Entry entry = entries_[page].load(std::memory_order_acquire);
-        return is_hole(entry) ? 0 : pool_of(entry) + 1;
+        const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
+        return entry.is_mapped() ? entry.device() + 1 : 0;
     }
-    static std::uint32_t pool_of(Entry entry) { return static_cast<std::uint32_t>(entry >> 32); }
-    static PageIndex page_index_of(Entry entry) { return static_cast<PageIndex>(entry) - 1; }
+    PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
 
     Volume(const VolumeOptions& options, Layout layout, const std::vector<Device*>& devices);
-
-    // A page of `pool` that reads as zeroes, for the hole `page`.
-    Status give_page(std::uint64_t page, PagePool& pool, PageIndex& index);
 
     const VolumeOptions options_;
     const Layout layout_;
     std::uint32_t page_shift_;
-    std::uint64_t pages_;
+    PageTable table_;
     std::vector<std::unique_ptr<PagePool>> pools_;  // one per device, in the layout's order
-    std::unique_ptr<std::atomic<Entry>[]> entries_;
-    std::atomic<std::uint64_t> mapped_pages_{0};
-    std::mutex mapping_;  // one page is not mapped twice; finding and unmapping do not take it
 };
 
 }  // namespace gpunbd::storage

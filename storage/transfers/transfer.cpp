@@ -14,11 +14,20 @@ void Transfer::start(const TransferContext& context, TransferOwner& owner, Range
     issued_ = returned_ = staged_ = recycled_ = 0;
     status_ = Status::ok;
     waiting_at_ = nullptr;
+    request_.status = Status::ok;
+    request_.asker = this;
 }
 
 std::uint32_t Transfer::next_length() const {
     const std::uint64_t page_left = volume_->page_size() - volume_->offset_in_page(position_);
     return static_cast<std::uint32_t>(std::min(page_left, end_ - position_));
+}
+
+std::optional<Status> Transfer::acquire(PageRef& page) {
+    if (request_.under_way) return std::nullopt;
+    if (request_.status != Status::ok) return request_.status;
+    return volume_->acquire(volume_->page_of(position_), page, request_,
+                            channels_->page_returns());
 }
 
 void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
@@ -92,6 +101,11 @@ void Transfer::copy_done(Copy& copy) {
 void Transfer::stop_waiting() {
     if (waiting_at_ != nullptr) waiting_at_->stop_waiting(*this);
     waiting_at_ = nullptr;
+}
+
+void Transfer::page_answered() {
+    advance();
+    owner_->transfer_moved(*this);
 }
 
 void Transfer::staging_available() {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "storage/devices/channels.hpp"
 #include "storage/pages/volume.hpp"
@@ -47,7 +48,7 @@ struct Range {
     std::uint64_t length = 0;
 };
 
-class Transfer : private CopyOwner, private StagingWaiter {
+class Transfer : private CopyOwner, private StagingWaiter, private PageAsker {
  public:
     Transfer(const Transfer&) = delete;
     Transfer& operator=(const Transfer&) = delete;
@@ -78,6 +79,11 @@ class Transfer : private CopyOwner, private StagingWaiter {
     const Chunk& chunk(std::uint32_t number) const { return chunks_[number % window]; }
     // The next chunk starts at position_ and ends with its page or with the range.
     std::uint32_t next_length() const;
+    // The page at position_, to write to. Nothing: it is being made, and advance() is called when
+    // it has been.
+    std::optional<Status> acquire(PageRef& page);
+    // Until then the transfer cannot end.
+    bool asking() const { return request_.under_way; }
     // Describes the chunk's copy; its page, offset and length are set.
     void prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging);
     // Lends staging memory to a chunk and prepares its copy; false: none can be had now, and
@@ -111,8 +117,10 @@ class Transfer : private CopyOwner, private StagingWaiter {
  private:
     void copy_done(Copy& copy) final;
     void staging_available() final;
+    void page_answered() final;
 
     std::array<Chunk, window> chunks_;
+    PageRequest request_;
     StagingArena* waiting_at_ = nullptr;  // where it waits for staging memory
 };
 

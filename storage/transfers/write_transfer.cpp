@@ -23,10 +23,11 @@ void WriteTransfer::advance() {
         next.memory = nullptr;
         next.staged = false;
         next.state = Chunk::State::moving;  // until its bytes are in device memory
-        const Status mapped = volume_->map(volume_->page_of(position_), next.page);
-        if (mapped != Status::ok || next.page.device().failed()) {
+        const std::optional<Status> mapped = acquire(next.page);
+        if (!mapped) return;
+        if (*mapped != Status::ok || next.page.device().failed()) {
             next.page.reset();
-            status_ = mapped != Status::ok ? mapped : Status::io_error;
+            status_ = *mapped != Status::ok ? *mapped : Status::io_error;
             return;
         }
         Channel& channel = channels_->to(next.page.device());

@@ -26,12 +26,12 @@ class WriteTransfer final : public Transfer {
     std::size_t fill(std::span<const std::byte> payload);
 
     bool all_filled() const { return position_ == end_ && filled_ == issued_; }
-    // No copy is in flight and nothing is lent: status() is final. After store_fence() the
+    // Nothing is in flight and nothing is lent: status() is final. After store_fence() the
     // write may be acknowledged.
-    bool done() const { return position_ == end_ && returned_ == issued_; }
+    bool done() const { return position_ == end_ && returned_ == issued_ && !asking(); }
 
-    // No more payload comes, and what is lent is not used any more. done() tells when the copies in
-    // flight have ended.
+    // No more payload comes, and what is lent is not used any more. done() tells when what is
+    // in flight has ended.
     void abandon();
 
  private:

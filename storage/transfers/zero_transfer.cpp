@@ -31,8 +31,10 @@ void ZeroTransfer::advance() {
         if (whole && !keep_pages_) {
             volume_->unmap(page);
         } else if (keep_pages_ && !was_mapped) {
-            status_ = volume_->map(page, next.page);  // comes as zeroes
+            const std::optional<Status> mapped = acquire(next.page);
             next.page.reset();
+            if (!mapped) return;
+            status_ = *mapped;  // it comes as zeroes
         } else if (was_mapped) {
             next.page = volume_->find(page);
         }

@@ -10,10 +10,10 @@ class ZeroTransfer final : public Transfer, private Deferred {
  public:
     // `keep_pages` (NO_HOLE): every page of the range is mapped afterwards.
     void begin(const TransferContext& context, TransferOwner& owner, Range range, bool keep_pages);
-    // What has not begun never will. done() tells when the copies in flight have ended.
+    // What has not begun never will. done() tells when what is in flight has ended.
     void abandon();
     // status() is final.
-    bool done() const { return position_ == end_ && returned_ == issued_ && !deferred_; }
+    bool done() const { return position_ == end_ && returned_ == issued_ && !deferred_ && !asking(); }
 
  private:
     // To unmap a page may give memory back to the system: so many of them are a step, and the rest

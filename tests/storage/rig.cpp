@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <variant>
 
 namespace gpunbd::storage::test {
@@ -12,6 +13,13 @@ namespace gpunbd::storage::test {
 namespace {
 
 constexpr int max_polls = 100000;
+
+// True: one that a provisioner was asked for has come.
+bool wait_for_pages(Channels& channels) {
+    const PageReturns& returns = channels.page_returns();
+    while (returns.under_way() != 0 && !returns.any()) std::this_thread::yield();
+    return returns.any();
+}
 
 }  // namespace
 
@@ -58,6 +66,13 @@ void Rig::check_idle(Channels& of) {
         CHECK(channel.write_staging().free_bytes() == channel.write_staging().largest());
     }
     CHECK_FALSE(of.busy());
+}
+
+void Rig::map_all() {
+    for (std::uint64_t page = 0; page != pages(); ++page) {
+        PageRef ref;
+        REQUIRE(volume->map(page, ref) == Status::ok);
+    }
 }
 
 void Rig::check_pages() {
@@ -278,13 +293,14 @@ bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random) {
         if (moved || busy) continue;
         for (Job* const job : jobs) moved = job->step(random) || moved;
         if (moved || channels.busy()) continue;
+        if (wait_for_pages(channels)) continue;
         return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->ended(); });
     }
     return false;
 }
 
 void settle(Channels& channels) {
-    for (int polls = 0; channels.busy(); ++polls) {
+    for (int polls = 0; channels.busy() || wait_for_pages(channels); ++polls) {
         REQUIRE(polls != max_polls);
         channels.poll();
     }

@@ -41,6 +41,8 @@ class Rig {
     void set_known(std::uint64_t offset, std::uint64_t length, bool is_known);
     // No staging memory is lent and nothing is under way on these channels.
     void check_idle(Channels& of);
+    // No page is a hole.
+    void map_all();
     // Every page can be had again, and none is lost. Needs devices that live.
     void check_pages();
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/storage/retire.hpp"
+#include "tests/storage/test_pool.hpp"
 #include "tests/storage/rig.hpp"
 
 namespace gpunbd::storage::test {
@@ -256,7 +256,7 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
         0, {.capacity = 2 * 1024 * page_size + 100 * page_size, .discards = false, .slow = true});
     std::atomic<std::uint32_t> wrong{0};
     {
-        PagePool pool(device, page_size, pages, Provision::thin);
+        TestPool pool(device, page_size, pages, Provision::thin);
         on_threads([&](std::uint32_t thread) {
             Random random(thread);
             std::vector<PageIndex> mine;

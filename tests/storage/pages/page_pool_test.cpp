@@ -12,7 +12,7 @@
 
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
-#include "tests/storage/retire.hpp"
+#include "tests/storage/test_pool.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
@@ -82,7 +82,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                 const std::uint64_t page_size = geometry.page_size;
                 MemoryDevice device(0, {.discards = discards});
                 {
-                    PagePool pool(device, page_size, geometry.pages, provision);
+                    TestPool pool(device, page_size, geometry.pages, provision);
                     const bool full = provision == Provision::full;
                     if (full) REQUIRE(pool.fill() == Status::ok);
                     CHECK(pool.allocated_bytes() == (full ? geometry.pages * page_size : 0));
@@ -150,7 +150,7 @@ TEST_CASE("page pool: every page of what the device has can be had, whatever the
             CAPTURE(geometry.name);
             const std::uint64_t page_size = geometry.page_size;
             MemoryDevice device(0, {.capacity = geometry.pages * page_size});
-            PagePool pool(device, page_size, geometry.pages, provision);
+            TestPool pool(device, page_size, geometry.pages, provision);
             if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
             for (int round = 0; round != 3; ++round) {
                 std::set<PageIndex> pages;
@@ -177,7 +177,7 @@ TEST_CASE("page pool: every page of what the device has can be had, whatever the
 TEST_CASE("page pool: fill says so when the device has too little") {
     MemoryDevice device(0, {.capacity = 99 * 2 * mib});
     {
-        PagePool pool(device, 2 * mib, 100, Provision::full);
+        TestPool pool(device, 2 * mib, 100, Provision::full);
         CHECK(pool.fill() == Status::no_space);
     }
     CHECK(device.used() == 0);
@@ -185,7 +185,7 @@ TEST_CASE("page pool: fill says so when the device has too little") {
 
 TEST_CASE("page pool: an export with no share of a device takes none of it") {
     MemoryDevice device(0, {.capacity = 0});
-    PagePool pool(device, 2 * mib, 0, Provision::full);
+    TestPool pool(device, 2 * mib, 0, Provision::full);
     CHECK(pool.fill() == Status::ok);
     CHECK(pool.allocated_bytes() == 0);
 }
@@ -194,7 +194,7 @@ TEST_CASE("page pool: there is an end at its own size, whatever the device has")
     for (const Geometry& geometry : geometries) {
         CAPTURE(geometry.name);
         MemoryDevice device(0, {});
-        PagePool pool(device, geometry.page_size, geometry.pages, Provision::thin);
+        TestPool pool(device, geometry.page_size, geometry.pages, Provision::thin);
         std::set<PageIndex> pages;
         PageIndex page = 0;
         while (pool.take(page) == Status::ok) REQUIRE(pages.insert(page).second);
@@ -209,49 +209,61 @@ TEST_CASE("page pool: a page that is held still can be had back by the number th
     constexpr std::uint64_t page_size = 64 * kib;
     for (const bool discards : {true, false}) {
         MemoryDevice device(0, {.capacity = 2 * page_size, .discards = discards});
-        PagePool pool(device, page_size, 2, Provision::thin);
-        PageIndex first = 0;
-        PageIndex second = 0;
-        REQUIRE(pool.take(first) == Status::ok);
-        REQUIRE(pool.take(second) == Status::ok);
-        stamp(pool, first, page_size, 1);
-        pool.pin(first);
-        CHECK_FALSE(pool.take_back(first, 7).has_value());  // it has not been retired
-        retire(pool, first, 7);
+        TestPool pool(device, page_size, 2, Provision::thin);
+        std::uint64_t words[3] = {};
+        const EntrySlot seven(words[0]);
+        const EntrySlot eight(words[1]);
+        const EntrySlot nine(words[2]);
+        PageRef held;
+        PageRef other;
+        REQUIRE(pool.map(8, eight, other) == Status::ok);
+        REQUIRE(pool.map(7, seven, held) == Status::ok);
+        const PageIndex page = seven.load().page();
+        CHECK(seven.load() == PageEntry::mapped(0, page));
+        CHECK(pool.mapped_bytes() == 2 * page_size);
+        stamp(pool, page, page_size, 1);
+        pool.unmap(7, seven);
+        CHECK(seven.load() == PageEntry::left(0, page));
         CHECK(pool.retired_bytes() == page_size);
-        CHECK(holds(pool, first, page_size, 1));
-        CHECK_FALSE(pool.take_back(first, 8).has_value());
-        CHECK(pool.take_back(first, 7) == Status::ok);
+        CHECK(pool.mapped_bytes() == page_size);
+        CHECK(holds(pool, page, page_size, 1));
+        // It has to be cleared first, and is nobody else's.
+        CHECK_FALSE(pool.map_at_once(7, seven, other));
+        CHECK_FALSE(pool.map_at_once(9, nine, other));
+        CHECK(pool.map(9, nine, other) == Status::no_space);
+        CHECK(pool.map(7, seven, other) == Status::ok);
+        CHECK(seven.load() == PageEntry::mapped(0, page));
         CHECK(pool.retired_bytes() == 0);
-        CHECK(holds(pool, first, page_size, 0));
-        CHECK_FALSE(pool.take_back(first, 7).has_value());
-        // It is not freed by who let go of it, and is by who retires it again.
-        pool.unpin(first);
-        PageIndex other = 0;
-        CHECK(pool.take(other) == Status::no_space);
-        stamp(pool, first, page_size, 2);
-        retire(pool, first, 7);
+        CHECK(holds(pool, page, page_size, 0));
+        // It is not freed by who lets go of it, and is by who retires it again.
+        held.reset();
+        other.reset();
+        CHECK(pool.map(9, nine, other) == Status::no_space);
+        stamp(pool, page, page_size, 2);
+        pool.unmap(7, seven);
         CHECK(pool.retired_bytes() == 0);
-        CHECK_FALSE(pool.take_back(first, 7).has_value());
-        REQUIRE(pool.take(other) == Status::ok);
-        CHECK(other == first);
-        CHECK(holds(pool, first, page_size, 0));
+        REQUIRE(pool.map(9, nine, held) == Status::ok);
+        CHECK(nine.load() == PageEntry::mapped(0, page));
+        CHECK(holds(pool, page, page_size, 0));
+        // What it had is another's by now.
+        CHECK(pool.map(7, seven, other) == Status::no_space);
         // What cannot be cleared stays as it was: held, and nobody's.
-        pool.pin(first);
-        retire(pool, first, 9);
+        pool.unmap(9, nine);
         device.clears_fail = true;
-        CHECK(pool.take_back(first, 9) == Status::io_error);
+        CHECK(pool.map(9, nine, other) == Status::io_error);
+        CHECK(nine.load() == PageEntry::left(0, page));
         CHECK(pool.retired_bytes() == page_size);
-        pool.unpin(first);
+        held.reset();
         CHECK(pool.retired_bytes() == 0);
-        retire(pool, second);
+        device.clears_fail = false;
+        pool.unmap(8, eight);
     }
 }
 
 TEST_CASE("page pool: a page is cleared at most once, and only if it was written") {
     for (const bool discards : {true, false}) {
         MemoryDevice device(0, {.discards = discards});
-        PagePool pool(device, 64 * kib, 8, Provision::thin);
+        TestPool pool(device, 64 * kib, 8, Provision::thin);
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
         CHECK(device.clears == 0);
@@ -267,7 +279,7 @@ TEST_CASE("page pool: a page is cleared at most once, and only if it was written
 
 TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not lost") {
     MemoryDevice device(0, {.discards = false});
-    PagePool pool(device, 64 * kib, 1, Provision::thin);
+    TestPool pool(device, 64 * kib, 1, Provision::thin);
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     stamp(pool, page, 64 * kib, 1);
@@ -283,7 +295,7 @@ TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not
 
 TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
     MemoryDevice device(0, {});
-    PagePool pool(device, 64 * mib, 4, Provision::thin);
+    TestPool pool(device, 64 * mib, 4, Provision::thin);
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     const std::byte* const first = memory_of(pool, page);
@@ -307,7 +319,7 @@ bool comes_true(const auto& condition) {
 TEST_CASE("page pool: a provisioner allocates before the last page is gone, but no more than all") {
     MemoryDevice device(0, {.slow = true});
     {
-        PagePool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32, and one of 8
+        TestPool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32, and one of 8
         std::vector<PageIndex> pages(40);
         for (int i = 0; i != 17; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
         CHECK(comes_true([&] { return pool.allocated_bytes() == 40 * 2 * mib; }));
@@ -322,7 +334,7 @@ TEST_CASE("page pool: a provisioner allocates before the last page is gone, but 
 TEST_CASE("page pool: a provisioner clears what was given back") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         MemoryDevice device(0, {.discards = false, .slow = true});
-        PagePool pool(device, 2 * mib, 32, provision);
+        TestPool pool(device, 2 * mib, 32, provision);
         if (provision == Provision::full) REQUIRE(pool.fill() == Status::ok);
         std::vector<PageIndex> pages(32);
         for (PageIndex& page : pages) REQUIRE(pool.take(page) == Status::ok);
@@ -342,7 +354,7 @@ TEST_CASE("page pool: a provisioner clears what was given back") {
 
 TEST_CASE("page pool: a provisioner that fails leaves it to those who need a page") {
     MemoryDevice device(0, {.capacity = 2 * mib, .discards = false, .slow = true});
-    PagePool pool(device, 2 * mib, 1, Provision::thin);
+    TestPool pool(device, 2 * mib, 1, Provision::thin);
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     device.clears_fail = true;
@@ -358,7 +370,7 @@ TEST_CASE("page pool: a provisioner that fails leaves it to those who need a pag
 TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it") {
     constexpr std::uint64_t page_size = 64 * kib;
     MemoryDevice device(0, {.capacity = page_size, .discards = false});
-    PagePool pool(device, page_size, 1, Provision::thin);
+    TestPool pool(device, page_size, 1, Provision::thin);
     PageIndex page = 0;
     REQUIRE(pool.take(page) == Status::ok);
     stamp(pool, page, page_size, 1);
@@ -391,8 +403,8 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
 TEST_CASE("page reference: moves, resets, and lets go once") {
     constexpr std::uint64_t page_size = 64 * kib;
     MemoryDevice devices[2] = {{0, {.capacity = page_size}}, {1, {.capacity = page_size}}};
-    PagePool first(devices[0], page_size, 1, Provision::thin);
-    PagePool second(devices[1], page_size, 1, Provision::thin);
+    TestPool first(devices[0], page_size, 1, Provision::thin);
+    TestPool second(devices[1], page_size, 1, Provision::thin);
     // A page that only a reference holds.
     const auto held = [](PagePool& pool) {
         PageIndex page = 0;

@@ -199,6 +199,7 @@ TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
 TEST_CASE("transfers: on a device in place, payload goes to the page and comes from it") {
     RigOptions options;
     Rig rig(options);
+    rig.map_all();
     ClientAccount account;
     CountingOwner owner;
     WriteTransfer write;
@@ -248,6 +249,7 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
         options.size = 16 * page;
         options.channels = {.chunk_size = chunk, .slots = slots, .pinned = 2048 * kib};
         Rig rig(options);
+        rig.map_all();
         rig.script.hold = true;
         ClientAccount account;
         CountingOwner owner;
@@ -307,6 +309,7 @@ TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
     options.stripe_size = page;
     options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2048 * kib};
     Rig rig(options);
+    rig.map_all();
     ClientAccount account;
     CountingOwner owner;
     WriteTransfer write;

@@ -1,0 +1,264 @@
+#include "storage/pages/page_table.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/crc.hpp>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
+constexpr std::uint32_t table_version = 1;
+constexpr std::size_t memory_page = 4096;             // bytes
+constexpr std::uint32_t max_text = 64 << 10;          // bytes
+constexpr std::uint32_t max_devices = 1 << 16;        // PageEntry has 16 bits for their numbers
+constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
+constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+struct Header {
+    std::uint64_t magic;
+    std::uint32_t version;
+    std::uint32_t checksum;  // CRC-32 of all up to the entries, with 0 here
+    std::uint64_t bytes;     // of the whole table
+    std::uint64_t entries;   // where they begin
+    std::uint64_t size;
+    std::uint64_t page_size;
+    std::uint64_t stripe_size;
+    std::int64_t made;
+    std::uint8_t instance[16];
+    std::uint32_t provision;
+    std::uint32_t devices;
+    std::uint32_t name;    // bytes, behind the records of the devices
+    std::uint32_t wanted;  // bytes, behind that
+};
+static_assert(sizeof(Header) == 96);
+
+struct DeviceRecord {
+    std::uint64_t pages;
+    std::uint32_t slab_pages;
+    std::uint32_t slabs;
+    char identity[64];  // ends with a 0
+};
+static_assert(sizeof(DeviceRecord) == 80);
+
+std::uint64_t in_memory_pages(std::uint64_t bytes) {
+    return (bytes + memory_page - 1) / memory_page * memory_page;
+}
+
+std::uint64_t head_bytes(std::uint64_t devices, std::uint64_t texts) {
+    return in_memory_pages(sizeof(Header) + devices * sizeof(DeviceRecord) + texts);
+}
+
+std::uint64_t table_bytes(const TableShape& shape, std::uint64_t head) {
+    std::uint64_t words = shape.pages();
+    for (const TableShape::OnDevice& device : shape.devices) words += device.slabs;
+    return in_memory_pages(head + words * sizeof(std::uint64_t));
+}
+
+std::uint32_t checksum(const std::byte* base, std::size_t head) {
+    boost::crc_32_type crc;
+    constexpr std::size_t at = offsetof(Header, checksum);
+    constexpr std::uint32_t none = 0;
+    crc.process_bytes(base, at);
+    crc.process_bytes(&none, sizeof none);
+    crc.process_bytes(base + at + sizeof none, head - at - sizeof none);
+    return crc.checksum();
+}
+
+void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, std::uint64_t bytes) {
+    Header header{.magic = table_magic,
+                  .version = table_version,
+                  .checksum = 0,
+                  .bytes = bytes,
+                  .entries = head,
+                  .size = shape.size,
+                  .page_size = shape.page_size,
+                  .stripe_size = shape.stripe_size,
+                  .made = shape.made,
+                  .instance = {},
+                  .provision = static_cast<std::uint32_t>(shape.provision),
+                  .devices = static_cast<std::uint32_t>(shape.devices.size()),
+                  .name = static_cast<std::uint32_t>(shape.name.size()),
+                  .wanted = static_cast<std::uint32_t>(shape.wanted.size())};
+    std::copy(shape.instance.begin(), shape.instance.end(), header.instance);
+    std::memcpy(base, &header, sizeof header);
+    std::byte* at = base + sizeof header;
+    for (const TableShape::OnDevice& device : shape.devices) {
+        DeviceRecord record{.pages = device.pages,
+                            .slab_pages = device.slab_pages,
+                            .slabs = device.slabs,
+                            .identity = {}};
+        device.identity.copy(record.identity, sizeof record.identity - 1);
+        std::memcpy(at, &record, sizeof record);
+        at += sizeof record;
+    }
+    std::memcpy(at, shape.name.data(), shape.name.size());
+    std::memcpy(at + shape.name.size(), shape.wanted.data(), shape.wanted.size());
+    header.checksum = checksum(base, head);
+    std::memcpy(base, &header, sizeof header);
+}
+
+// A descriptor, closed unless it is taken.
+struct Owned {
+    int descriptor;
+    ~Owned() {
+        if (descriptor >= 0) ::close(descriptor);
+    }
+    int take() { return std::exchange(descriptor, -1); }
+};
+
+[[noreturn]] void fail(const char* what) {
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
+int make_descriptor(std::uint64_t bytes) {
+    Owned made{::memfd_create("gpunbd page table", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    if (made.descriptor < 0) fail("no shared memory for a page table");
+    if (::ftruncate(made.descriptor, static_cast<off_t>(bytes)) != 0 ||
+        ::fcntl(made.descriptor, F_ADD_SEALS, seals) != 0) {
+        fail("no shared memory for a page table");
+    }
+    return made.take();
+}
+
+// Empty: what the header says can be so.
+std::string impossible(const Header& header, std::uint64_t bytes) {
+    if (header.magic != table_magic) return "it is not a page table of gpunbd";
+    if (header.version != table_version) {
+        return fmt::format("its format is {}, and this gpunbd knows {}", header.version,
+                           table_version);
+    }
+    if (header.bytes != bytes) {
+        return fmt::format("it has {} bytes and says {}", bytes, header.bytes);
+    }
+    if (header.devices == 0 || header.devices > max_devices || header.name > max_text ||
+        header.wanted > max_text || header.size == 0 || !std::has_single_bit(header.page_size) ||
+        header.provision > static_cast<std::uint32_t>(Provision::full) ||
+        header.size / header.page_size >= max_pages ||
+        header.entries !=
+            head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
+        header.entries > bytes) {
+        return "its header contradicts itself";
+    }
+    return {};
+}
+
+std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uint64_t bytes) {
+    Header header{};
+    std::memcpy(&header, base, sizeof header);
+    if (std::string why = impossible(header, bytes); !why.empty()) return why;
+    if (checksum(base, header.entries) != header.checksum) return "its checksum is wrong";
+    TableShape shape{.name = {},
+                     .wanted = {},
+                     .made = header.made,
+                     .size = header.size,
+                     .page_size = header.page_size,
+                     .stripe_size = header.stripe_size,
+                     .provision = static_cast<Provision>(header.provision),
+                     .devices = {}};
+    std::copy(std::begin(header.instance), std::end(header.instance), shape.instance.begin());
+    const std::byte* at = base + sizeof header;
+    for (std::uint32_t i = 0; i != header.devices; ++i, at += sizeof(DeviceRecord)) {
+        DeviceRecord record{};
+        std::memcpy(&record, at, sizeof record);
+        record.identity[sizeof record.identity - 1] = '\0';
+        const std::uint64_t room = std::uint64_t{record.slab_pages} * record.slabs;
+        if (!std::has_single_bit(record.slab_pages) || record.pages > room) {
+            return "its header contradicts itself";
+        }
+        shape.devices.push_back({.identity = record.identity,
+                                 .pages = record.pages,
+                                 .slab_pages = record.slab_pages,
+                                 .slabs = record.slabs});
+    }
+    const auto* const texts = reinterpret_cast<const char*>(at);
+    shape.name.assign(texts, header.name);
+    shape.wanted.assign(texts + header.name, header.wanted);
+    if (table_bytes(shape, header.entries) != bytes) return "its header contradicts itself";
+    return shape;
+}
+
+}  // namespace
+
+std::string instance_text(const InstanceId& id) {
+    return fmt::format("{:02x}", fmt::join(id, ""));
+}
+
+PageTable::PageTable(TableShape shape, bool kept) : shape_(std::move(shape)) {
+    const std::uint64_t head =
+        head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
+    bytes_ = table_bytes(shape_, head);
+    if (kept) descriptor_ = make_descriptor(bytes_);
+    void* const mapped =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+               kept ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_, 0);
+    if (mapped == MAP_FAILED) {
+        const Owned unused{descriptor_};
+        fail("no memory for a page table");
+    }
+    base_ = static_cast<std::byte*>(mapped);
+    entries_ = reinterpret_cast<std::uint64_t*>(base_ + head);
+    write_head(base_, shape_, head, bytes_);
+}
+
+std::variant<PageTable, std::string> PageTable::open(int descriptor) {
+    Owned owned{descriptor};
+    struct stat file {};
+    if (::fstat(descriptor, &file) != 0) return std::string("it is no descriptor");
+    // What cannot shrink cannot fail us later.
+    const int has = ::fcntl(descriptor, F_GET_SEALS);
+    if (has < 0 || (has & seals) != seals) return std::string("it is not sealed shared memory");
+    const auto bytes = static_cast<std::uint64_t>(file.st_size);
+    if (bytes < memory_page) return std::string("it is too short");
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (mapped == MAP_FAILED) {
+        return fmt::format("it cannot be mapped: {}", std::generic_category().message(errno));
+    }
+    auto* const base = static_cast<std::byte*>(mapped);
+    auto shape = read_shape(base, bytes);
+    if (auto* const why = std::get_if<std::string>(&shape)) {
+        ::munmap(mapped, bytes);
+        return std::move(*why);
+    }
+    return PageTable(std::move(std::get<TableShape>(shape)), owned.take(), base, bytes);
+}
+
+PageTable::PageTable(TableShape shape, int descriptor, std::byte* base, std::size_t bytes)
+    : shape_(std::move(shape)), descriptor_(descriptor), base_(base), bytes_(bytes) {
+    const std::uint64_t head =
+        head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
+    entries_ = reinterpret_cast<std::uint64_t*>(base_ + head);
+}
+
+PageTable::PageTable(PageTable&& other) noexcept
+    : shape_(std::move(other.shape_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      base_(std::exchange(other.base_, nullptr)),
+      bytes_(other.bytes_),
+      entries_(other.entries_) {}
+
+PageTable::~PageTable() {
+    if (base_ != nullptr) ::munmap(base_, bytes_);
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+SlabDirectory PageTable::slabs(std::uint32_t device) const {
+    std::uint64_t* words = entries_ + shape_.pages();
+    for (std::uint32_t i = 0; i != device; ++i) words += shape_.devices[i].slabs;
+    return {words, shape_.devices[device].slabs};
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,32 @@
+// A page pool without a volume: its slab directory is its own, and pages are retired as a volume
+// does it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "storage/pages/page_pool.hpp"
+
+namespace gpunbd::storage::test {
+
+struct DirectoryWords {
+    std::vector<std::uint64_t> words;
+};
+
+class TestPool : private DirectoryWords, public PagePool {
+ public:
+    TestPool(Device& device, std::uint64_t page_size, std::uint64_t pages, Provision provision)
+        : DirectoryWords{std::vector<std::uint64_t>(slabs_for(pages, page_size, false).slabs)},
+          PagePool(device,
+                   {.page_size = page_size,
+                    .pages = pages,
+                    .provision = provision,
+                    .slabs = {words.data(), static_cast<std::uint32_t>(words.size())}}) {}
+};
+
+inline void retire(PagePool& pool, PageIndex page, std::uint64_t number = 0) {
+    std::uint64_t word = PageEntry::mapped(0, page).word();
+    pool.unmap(number, EntrySlot(word));
+}
+
+}  // namespace gpunbd::storage::test
