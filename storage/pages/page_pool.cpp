@@ -343,7 +343,7 @@ Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
         return status;
     }
     slabs_[number] = slab;
-    directory_.store(number, {.pages = pages});
+    directory_.store(number, {.pages = pages, .kind = slab.kind});
     free_in_slab_[number] = clear_in_slab_[number] = pages;
     for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
         set(free_, page);
@@ -357,16 +357,22 @@ Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
     return Status::ok;
 }
 
-Status PagePool::allocate(std::uint32_t, std::uint64_t bytes, Slab& slab) {
+Status PagePool::allocate(std::uint32_t slab_number, std::uint64_t bytes, Slab& slab) {
+    const SlabRequest request{
+        .bytes = bytes, .provision = provision_, .kept = keeper_ != nullptr};
     Status status = Status::no_space;
     try {
-        do status = device_.allocate(bytes, provision_, slab);
+        do status = device_.allocate(request, slab);
         while (status == Status::no_space && may_wait_for_others() &&
                device_.releases().wait_for_one());
     } catch (const std::bad_alloc&) {  // not even for what describes a slab
         return Status::no_space;
     }
-    return status;
+    if (status != Status::ok || keeper_ == nullptr) return status;
+    if (keeper_->keep(number_, slab_number, slab.descriptor)) return Status::ok;
+    keeper_->forget(number_, slab_number);  // it may have been too slow
+    device_.release(slab);
+    return Status::no_space;
 }
 
 // Not where pages have come meanwhile: others may be waiting for a slab of ours.

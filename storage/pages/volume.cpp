@@ -18,7 +18,7 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
     for (std::uint32_t i = 0; i != devices.size(); ++i) {
         const PagePool::Slabs slabs =
             PagePool::slabs_for(layout.pages_on(i), options.page_size, false);
-        shape.devices.push_back({.identity = devices[i]->info().id,
+        shape.devices.push_back({.identity = devices[i]->info().identity,
                                  .pages = layout.pages_on(i),
                                  .slab_pages = slabs.pages,
                                  .slabs = slabs.slabs});

@@ -111,7 +111,9 @@ Client Rig::enter(const Handshake& handshake, Transport transport) {
 }
 
 void Rig::let_run() {
-    for (int i = 0; i != rounds_to_settle; ++i) on_worker([] {});
+    for (int i = 0; i != rounds_to_settle; ++i) {
+        if (asks_for_pages()) i = 0;
+    }
 }
 
 void Rig::settle() {

@@ -80,6 +80,11 @@ class Rig {
         worker.cut_sessions();
         on_worker([] {});
     }
+    // Is a provisioner at work for it?
+    bool asks_for_pages() {
+        return on_worker_with(
+            [](WorkerContext& its) { return its.channels.page_returns().under_way() != 0; });
+    }
     bool busy() {
         return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });
     }
