@@ -31,8 +31,7 @@ class PendingReleases {
         std::unique_lock lock(mutex_);
         if (pending_ == 0) return false;
         const std::uint64_t before = ended_;
-        changed_.wait_for(lock, std::chrono::milliseconds(10),
-                          [&] { return ended_ != before; });
+        changed_.wait_for(lock, std::chrono::milliseconds(10), [&] { return ended_ != before; });
         return true;
     }
 

@@ -1,5 +1,7 @@
 #include "storage/pages/page_pool.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -11,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t word_bits = 64;
 constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of an export, for what counts its pins
-constexpr std::uint64_t preferred_slab = 64 << 20;   // bytes: fits fragmented memory
+constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
 // A kept slab costs a descriptor.
 constexpr std::uint64_t kept_slabs = 128;
 constexpr std::uint64_t largest_kept_slab = 1 << 30;  // bytes
@@ -42,17 +44,15 @@ std::uint32_t first_set(const std::vector<std::uint64_t>& map, std::uint32_t fro
 
 }  // namespace
 
-PagePool::Slabs PagePool::slabs_for(std::uint64_t pages, std::uint64_t page_size, bool kept) {
+std::uint32_t PagePool::slab_pages_for(std::uint64_t pages, std::uint64_t page_size, bool kept) {
     const std::uint64_t wanted = std::max<std::uint64_t>(pages, 1);
     std::uint64_t bytes = preferred_slab;
     if (kept) {
         bytes = std::clamp(std::bit_ceil(wanted * page_size / kept_slabs), preferred_slab,
                            largest_kept_slab);
     }
-    const std::uint64_t in_slab =
-        std::min(std::max<std::uint64_t>(bytes / page_size, 1), std::bit_ceil(wanted));
-    return {.pages = static_cast<std::uint32_t>(in_slab),
-            .slabs = static_cast<std::uint32_t>((wanted + in_slab - 1) / in_slab)};
+    return static_cast<std::uint32_t>(
+        std::min(std::max<std::uint64_t>(bytes / page_size, 1), std::bit_ceil(wanted)));
 }
 
 PagePool::PagePool(Device& device, const Place& place)
@@ -66,10 +66,9 @@ PagePool::PagePool(Device& device, const Place& place)
       ahead_(device.slow_to_allocate() || place.keeper != nullptr),
       slab_count_(place.slabs.slabs()),
       provisioner_([this] { provision(); }) {
-    const Slabs slabs = slabs_for(pages_, page_size_, keeper_ != nullptr);
-    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(slabs.pages));
-    slab_mask_ = slabs.pages - 1;
-    const std::size_t total = std::size_t{slab_count_} << slab_shift_;
+    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(place.slab_pages));
+    slab_mask_ = place.slab_pages - 1;
+    const std::size_t total = pages_with_numbers();
     slabs_ = std::make_unique<Slab[]>(slab_count_);
     pins_ = PinCounts(total, pages_ * page_size_ / bytes_per_pin_byte);
     retired_ = std::make_unique<std::atomic<bool>[]>(total);
@@ -103,24 +102,20 @@ Status PagePool::fill(const std::stop_token& stop) {
 // --- mapping ---------------------------------------------------------------------------------
 
 bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    bool wake = false;
-    {
-        const std::lock_guard lock(mutex_);
-        const PageEntry entry = slot.load();
-        PageIndex page = entry.page();
-        if (entry.is_mapped()) {
-            pin(page);
-            out = PageRef(*this, page);
-            return true;
-        }
-        // What others hold still has to be cleared first; else it would have two.
-        if (is_its_own(entry, number) || clear_pages_ == 0) return false;
-        bool is_clear = true;
-        take_free_page(page, is_clear);
-        publish(slot, page, out);
-        wake = ahead_ && has_work();
+    std::unique_lock lock(mutex_);
+    const PageEntry entry = slot.load();
+    PageIndex page = entry.page();
+    if (entry.is_mapped()) {
+        pin(page);
+        out = PageRef(*this, page);
+        return true;
     }
-    if (wake) provisioner_.wake();
+    // What others hold still has to be cleared first; else it would have two.
+    if (is_its_own(entry, number) || clear_pages_ == 0) return false;
+    bool is_clear = true;
+    take_free_page(page, is_clear);
+    publish(slot, page, out);
+    wake_for_work(lock);
     return true;
 }
 
@@ -176,6 +171,7 @@ Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
         out = PageRef(*this, entry.page());
         ++coming_;
         put_back(page, true, lock);
+        wake_for_work(lock);
         return Status::ok;
     }
     publish(slot, page, out);
@@ -224,9 +220,7 @@ Status PagePool::take(PageIndex& page) {
             return status;
         }
     }
-    const bool wake = ahead_ && has_work();
-    lock.unlock();
-    if (wake) provisioner_.wake();
+    wake_for_work(lock);
     if (is_clear) return Status::ok;
     const Status status = clear(page);
     if (status != Status::ok) {
@@ -284,9 +278,7 @@ void PagePool::free(PageIndex page) {
     const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
     std::unique_lock lock(mutex_);
     put_back(page, is_clear, lock);
-    const bool wake = ahead_ && has_work();
-    lock.unlock();
-    if (wake) provisioner_.wake();
+    wake_for_work(lock);
 }
 
 void PagePool::put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock) {
@@ -358,8 +350,7 @@ Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
 }
 
 Status PagePool::allocate(std::uint32_t slab_number, std::uint64_t bytes, Slab& slab) {
-    const SlabRequest request{
-        .bytes = bytes, .provision = provision_, .kept = keeper_ != nullptr};
+    const SlabRequest request{.bytes = bytes, .provision = provision_, .kept = keeper_ != nullptr};
     Status status = Status::no_space;
     try {
         do status = device_.allocate(request, slab);
@@ -379,6 +370,60 @@ Status PagePool::allocate(std::uint32_t slab_number, std::uint64_t bytes, Slab& 
 bool PagePool::may_wait_for_others() const {
     const std::lock_guard lock(mutex_);
     return provision_ == Provision::full || free_pages_ == 0;
+}
+
+std::string PagePool::adopt(std::vector<int>& descriptors, const std::vector<bool>& is_mapped) {
+    descriptors.resize(slab_count_, -1);
+    for (std::uint32_t number = 0; number != slab_count_; ++number) {
+        const SlabEntry entry = directory_.load(number);
+        if (entry.pages == 0) continue;
+        if (std::string why = adopt_slab(number, entry, descriptors[number]); !why.empty()) {
+            return why;
+        }
+    }
+    for (PageIndex page = 0; page != is_mapped.size(); ++page) {
+        if (is_mapped[page] && (page & slab_mask_) >= pages_in_slab_[page >> slab_shift_]) {
+            return fmt::format("page {} is used, and its slab is not there", page);
+        }
+    }
+    free_adopted(is_mapped);
+    return {};
+}
+
+std::string PagePool::adopt_slab(std::uint32_t slab_number, SlabEntry entry, int& descriptor) {
+    if (entry.pages > slab_mask_ + 1 || allocated_pages_ + entry.pages > pages_) {
+        return fmt::format("slab {} has {} pages, which are too many", slab_number, entry.pages);
+    }
+    if (descriptor < 0) return fmt::format("slab {} is missing", slab_number);
+    Slab slab;
+    const SlabRecord record{
+        .bytes = entry.pages * page_size_, .provision = provision_, .kind = entry.kind};
+    if (device_.adopt(descriptor, record, slab) != Status::ok) {
+        return fmt::format("slab {} cannot be taken over", slab_number);
+    }
+    descriptor = -1;
+    slabs_[slab_number] = slab;
+    pages_in_slab_[slab_number] = entry.pages;
+    allocated_pages_ += entry.pages;
+    return {};
+}
+
+// What they hold is nobody's, and may be half of what somebody has written.
+void PagePool::free_adopted(const std::vector<bool>& is_mapped) {
+    std::unique_lock lock(mutex_);
+    for (PageIndex page = 0; page != is_mapped.size(); ++page) {
+        if ((page & slab_mask_) >= pages_in_slab_[page >> slab_shift_]) continue;
+        if (is_mapped[page]) {
+            mapped_pages_.fetch_add(1, std::memory_order_relaxed);
+            continue;
+        }
+        ++coming_;
+        lock.unlock();
+        const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
+        lock.lock();
+        put_back(page, is_clear, lock);
+    }
+    wake_for_work(lock);
 }
 
 bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
@@ -419,7 +464,12 @@ bool PagePool::can_prepare() const {
                                     (provision_ == Provision::thin && allocated_pages_ < pages_));
 }
 
-bool PagePool::has_work() const { return has_slab_to_release() || can_prepare(); }
+// Lets `lock` go.
+void PagePool::wake_for_work(std::unique_lock<std::mutex>& lock) {
+    const bool wake = ahead_ && (has_slab_to_release() || can_prepare());
+    lock.unlock();
+    if (wake) provisioner_.wake();
+}
 
 void PagePool::provision() {
     std::unique_lock lock(mutex_);

@@ -2,6 +2,7 @@
 // free. A page is never handed to anyone while somebody still holds it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "storage/devices/device.hpp"
@@ -27,22 +29,23 @@ class PagePool {
  public:
     // What it is of a volume, and on which of its devices.
     struct Place {
-        std::uint32_t device = 0;    // its number in the volume
+        std::uint32_t device = 0;     // its number in the volume
         std::uint64_t page_size = 0;  // bytes, a power of two
         std::uint64_t pages = 0;      // that the volume can map here at once; there are never more
         Provision provision = Provision::thin;
-        SlabDirectory slabs;           // where it writes down what it has
+        std::uint32_t slab_pages = 1;  // a power of two; the last slab may be shorter
+        SlabDirectory slabs;           // where it writes down what it has: all of `pages` fit
         SlabKeeper* keeper = nullptr;  // null: its slabs end with it
     };
-    // How many pages a slab has, and how many slabs there can be, where so many pages are needed.
-    // `kept`: somebody has a descriptor for each slab, so that large volumes have larger ones.
-    struct Slabs {
-        std::uint32_t pages = 1;  // a power of two; the last slab may be shorter
-        std::uint32_t slabs = 1;
-    };
-    static Slabs slabs_for(std::uint64_t pages, std::uint64_t page_size, bool kept);
+    // What is best for so many pages. `kept`: somebody has a descriptor for each slab, so that
+    // large volumes have larger ones.
+    static std::uint32_t slab_pages_for(std::uint64_t pages, std::uint64_t page_size, bool kept);
+    // How many slabs hold so many pages; at least one.
+    static std::uint32_t slabs_for(std::uint64_t pages, std::uint32_t slab_pages) {
+        return static_cast<std::uint32_t>(
+            std::max<std::uint64_t>((pages + slab_pages - 1) / slab_pages, 1));
+    }
 
-    // `place.slabs` are what slabs_for() says, with as many pages in each.
     PagePool(Device& device, const Place& place);
     ~PagePool();
     PagePool(const PagePool&) = delete;
@@ -51,6 +54,12 @@ class PagePool {
     // Provision::full: allocates every slab now.
     // `stop`: ends between two slabs.
     Status fill(const std::stop_token& stop = {});
+    // The slabs that the directory knows, made by another process: `descriptors` by their numbers,
+    // -1 where there is none. Takes those that it uses. `is_mapped` tells for each page whether an
+    // entry has it; the others are free. Empty: all are there; else why not, in one phrase. Then
+    // the pool is of no use, and nothing has been changed.
+    std::string adopt(std::vector<int>& descriptors, const std::vector<bool>& is_mapped);
+    std::size_t pages_with_numbers() const { return std::size_t{slab_count_} << slab_shift_; }
 
     // The volume's page `number`, whose entry is at `slot`, gets a page that reads as zeroes if it
     // has none; `out` holds it then. At once, or not at all: false, where the device would have to
@@ -108,6 +117,8 @@ class PagePool {
     Status clear_a_page(std::unique_lock<std::mutex>& lock);
     // After ++coming_.
     void put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock);
+    std::string adopt_slab(std::uint32_t slab_number, SlabEntry entry, int& descriptor);
+    void free_adopted(const std::vector<bool>& is_mapped);
     void release_slab(std::uint32_t slab_number, std::unique_lock<std::mutex>& lock);
     void release_empty_slab(std::unique_lock<std::mutex>& lock);
     Status prepare(std::unique_lock<std::mutex>& lock);
@@ -118,7 +129,7 @@ class PagePool {
     bool releases_later() const;
     bool has_slab_to_release() const;
     bool can_prepare() const;
-    bool has_work() const;
+    void wake_for_work(std::unique_lock<std::mutex>& lock);
     // The provisioner's.
     void provision();
 

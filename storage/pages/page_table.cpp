@@ -1,8 +1,8 @@
 #include "storage/pages/page_table.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,10 +11,10 @@
 #include <boost/crc.hpp>
 #include <cerrno>
 #include <cstring>
-#include <limits>
-#include <optional>
 #include <system_error>
 #include <utility>
+
+#include "storage/devices/host/memory_file.hpp"
 
 namespace gpunbd::storage {
 
@@ -22,11 +22,10 @@ namespace {
 
 constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
 constexpr std::uint32_t table_version = 1;
-constexpr std::size_t memory_page = 4096;             // bytes
-constexpr std::uint32_t max_text = 64 << 10;          // bytes
-constexpr std::uint32_t max_devices = 1 << 16;        // PageEntry has 16 bits for their numbers
+constexpr std::size_t memory_page = 4096;       // bytes
+constexpr std::uint32_t max_text = 64 << 10;    // bytes
+constexpr std::uint32_t max_devices = 1 << 16;  // PageEntry has 16 bits for their numbers
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
-constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 struct Header {
     std::uint64_t magic;
@@ -124,16 +123,6 @@ struct Owned {
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-int make_descriptor(std::uint64_t bytes) {
-    Owned made{::memfd_create("gpunbd page table", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    if (made.descriptor < 0) fail("no shared memory for a page table");
-    if (::ftruncate(made.descriptor, static_cast<off_t>(bytes)) != 0 ||
-        ::fcntl(made.descriptor, F_ADD_SEALS, seals) != 0) {
-        fail("no shared memory for a page table");
-    }
-    return made.take();
-}
-
 // Empty: what the header says can be so.
 std::string impossible(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
@@ -148,8 +137,7 @@ std::string impossible(const Header& header, std::uint64_t bytes) {
         header.wanted > max_text || header.size == 0 || !std::has_single_bit(header.page_size) ||
         header.provision > static_cast<std::uint32_t>(Provision::full) ||
         header.size / header.page_size >= max_pages ||
-        header.entries !=
-            head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
+        header.entries != head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
         header.entries > bytes) {
         return "its header contradicts itself";
     }
@@ -193,18 +181,21 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
 
 }  // namespace
 
-std::string instance_text(const InstanceId& id) {
-    return fmt::format("{:02x}", fmt::join(id, ""));
+InstanceId new_instance() {
+    InstanceId id{};
+    if (::getentropy(id.data(), id.size()) != 0) fail("no random numbers");
+    return id;
 }
+
+std::string instance_text(const InstanceId& id) { return fmt::format("{:02x}", fmt::join(id, "")); }
 
 PageTable::PageTable(TableShape shape, bool kept) : shape_(std::move(shape)) {
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
     bytes_ = table_bytes(shape_, head);
-    if (kept) descriptor_ = make_descriptor(bytes_);
-    void* const mapped =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-               kept ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_, 0);
+    if (kept && (descriptor_ = make_memory_file(bytes_)) < 0) fail("no memory for a page table");
+    void* const mapped = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                kept ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_, 0);
     if (mapped == MAP_FAILED) {
         const Owned unused{descriptor_};
         fail("no memory for a page table");
@@ -218,10 +209,8 @@ std::variant<PageTable, std::string> PageTable::open(int descriptor) {
     Owned owned{descriptor};
     struct stat file {};
     if (::fstat(descriptor, &file) != 0) return std::string("it is no descriptor");
-    // What cannot shrink cannot fail us later.
-    const int has = ::fcntl(descriptor, F_GET_SEALS);
-    if (has < 0 || (has & seals) != seals) return std::string("it is not sealed shared memory");
     const auto bytes = static_cast<std::uint64_t>(file.st_size);
+    if (std::string why = why_no_memory_file(descriptor, bytes); !why.empty()) return why;
     if (bytes < memory_page) return std::string("it is too short");
     void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (mapped == MAP_FAILED) {

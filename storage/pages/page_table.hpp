@@ -53,15 +53,16 @@ class SlabDirectory {
 
 // Of contents: another one whenever they are new.
 using InstanceId = std::array<std::uint8_t, 16>;
+InstanceId new_instance();                        // that nobody has had
 std::string instance_text(const InstanceId& id);  // 32 hexadecimal digits
 
 // What a table is about. Once it is made, none of it changes.
 struct TableShape {
     struct OnDevice {
-        std::string identity;           // DeviceInfo::identity
-        std::uint64_t pages = 0;        // that the volume can have there
-        std::uint32_t slab_pages = 0;   // a power of two; the last slab may be shorter
-        std::uint32_t slabs = 0;        // at most
+        std::string identity;          // DeviceInfo::identity
+        std::uint64_t pages = 0;       // that the volume can have there
+        std::uint32_t slab_pages = 0;  // a power of two; the last slab may be shorter
+        std::uint32_t slabs = 0;       // at most
         bool operator==(const OnDevice&) const = default;
     };
     std::string name;    // of the export

@@ -1,46 +1,75 @@
 #include "storage/pages/volume.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
-#include <optional>
+#include <ctime>
+#include <utility>
 
 namespace gpunbd::storage {
 
 namespace {
 
 TableShape shape_of(const VolumeOptions& options, const Layout& layout,
-                    const std::vector<Device*>& devices) {
-    TableShape shape;
-    shape.size = options.size;
-    shape.page_size = options.page_size;
-    shape.stripe_size = options.stripe_size;
-    shape.provision = options.provision;
+                    const std::vector<Device*>& devices, const Keeping& keeping) {
+    TableShape shape{.name = keeping.name,
+                     .wanted = keeping.wanted,
+                     .instance = new_instance(),
+                     .made = std::time(nullptr),
+                     .size = options.size,
+                     .page_size = options.page_size,
+                     .stripe_size = options.stripe_size,
+                     .provision = options.provision,
+                     .devices = {}};
     for (std::uint32_t i = 0; i != devices.size(); ++i) {
-        const PagePool::Slabs slabs =
-            PagePool::slabs_for(layout.pages_on(i), options.page_size, false);
+        const std::uint64_t pages = layout.pages_on(i);
+        const std::uint32_t slab_pages =
+            PagePool::slab_pages_for(pages, options.page_size, keeping.keeper != nullptr);
         shape.devices.push_back({.identity = devices[i]->info().identity,
-                                 .pages = layout.pages_on(i),
-                                 .slab_pages = slabs.pages,
-                                 .slabs = slabs.slabs});
+                                 .pages = pages,
+                                 .slab_pages = slab_pages,
+                                 .slabs = PagePool::slabs_for(pages, slab_pages)});
     }
     return shape;
+}
+
+// As it was made, whatever the devices have available now. Nothing: it cannot have been.
+std::optional<Layout> layout_of(const TableShape& shape) {
+    const auto devices = static_cast<std::uint32_t>(shape.devices.size());
+    std::vector<std::uint64_t> shares;
+    std::uint64_t all = 0;
+    for (const TableShape::OnDevice& device : shape.devices) {
+        shares.push_back(device.pages);
+        all += device.pages;
+    }
+    if (all != shape.pages() || shape.stripe_size % shape.page_size != 0) return std::nullopt;
+    if (shape.stripe_size == 0) return Layout::linear(std::move(shares));
+    Layout layout = Layout::stripe(all, shape.stripe_size / shape.page_size, devices);
+    for (std::uint32_t i = 0; i != devices; ++i) {
+        if (layout.pages_on(i) != shares[i]) return std::nullopt;
+    }
+    return layout;
 }
 
 }  // namespace
 
 std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
                                                              const std::vector<Device*>& devices,
-                                                             const std::stop_token& stop) {
+                                                             const std::stop_token& stop,
+                                                             const Keeping& keeping) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
     for (const Device* device : devices) available.push_back(device->available());
-    auto layout = lay_out(options, available);
-    if (const auto* misfit = std::get_if<Misfit>(&layout)) return *misfit;
+    auto fitted = lay_out(options, available);
+    if (const auto* misfit = std::get_if<Misfit>(&fitted)) return *misfit;
+    auto& layout = std::get<Layout>(fitted);
+    PageTable table(shape_of(options, layout, devices, keeping), keeping.keeper != nullptr);
     std::unique_ptr<Volume> volume(
-        new Volume(options, std::move(std::get<Layout>(layout)), devices));
+        new Volume(std::move(table), std::move(layout), devices, keeping.keeper));
     if (options.provision == Provision::full) {
         for (std::uint32_t i = 0; i != devices.size(); ++i) {
-            if (volume->pools_[i]->fill(stop) == Status::ok) continue;
+            if (volume->fill(i, stop) == Status::ok) continue;
             return Misfit{.device = i,
                           .asked = volume->layout_.pages_on(i) * options.page_size,
                           .ran_out = true};
@@ -49,18 +78,77 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     return volume;
 }
 
-Volume::Volume(const VolumeOptions& options, Layout layout, const std::vector<Device*>& devices)
-    : options_(options),
+std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
+    PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
+    SlabKeeper& keeper) {
+    auto layout = layout_of(table.shape());
+    if (!layout) return std::string("its layout contradicts itself");
+    std::unique_ptr<Volume> volume(
+        new Volume(std::move(table), std::move(*layout), devices, &keeper));
+    const auto mapped = volume->look_at_entries();
+    if (const auto* const why = std::get_if<std::string>(&mapped)) return *why;
+    slabs.resize(devices.size());
+    for (std::uint32_t i = 0; i != devices.size(); ++i) {
+        const auto& used = std::get<std::vector<std::vector<bool>>>(mapped)[i];
+        std::string why = volume->pools_[i]->adopt(slabs[i], used);
+        if (!why.empty()) return fmt::format("on {}: {}", devices[i]->info().id, why);
+    }
+    volume->forget_left_pages();
+    if (volume->shape().provision == Provision::full) {
+        // Its maker may not have come to the end of it.
+        for (std::uint32_t i = 0; i != devices.size(); ++i) {
+            if (volume->fill(i, {}) == Status::ok) continue;
+            return fmt::format("on {}: there is no memory for the rest of it",
+                               devices[i]->info().id);
+        }
+    }
+    return volume;
+}
+
+Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
+               SlabKeeper* keeper)
+    : table_(std::move(table)),
       layout_(std::move(layout)),
-      page_shift_(static_cast<std::uint32_t>(std::countr_zero(options.page_size))),
-      table_(shape_of(options, layout_, devices), false) {
+      size_(table_.shape().size),
+      page_size_(table_.shape().page_size),
+      page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))) {
     for (std::uint32_t i = 0; i < devices.size(); ++i) {
-        pools_.push_back(
-            std::make_unique<PagePool>(*devices[i], PagePool::Place{.device = i,
-                                                                    .page_size = options.page_size,
-                                                                    .pages = layout_.pages_on(i),
-                                                                    .provision = options.provision,
-                                                                    .slabs = table_.slabs(i)}));
+        const TableShape::OnDevice& share = shape().devices[i];
+        const PagePool::Place place{.device = i,
+                                    .page_size = page_size_,
+                                    .pages = share.pages,
+                                    .provision = shape().provision,
+                                    .slab_pages = share.slab_pages,
+                                    .slabs = table_.slabs(i),
+                                    .keeper = keeper};
+        pools_.push_back(std::make_unique<PagePool>(*devices[i], place));
+    }
+}
+
+std::variant<std::vector<std::vector<bool>>, std::string> Volume::look_at_entries() const {
+    std::vector<std::vector<bool>> used;
+    for (const auto& pool : pools_) used.emplace_back(pool->pages_with_numbers());
+    for (std::uint64_t page = 0; page != shape().pages(); ++page) {
+        const PageEntry entry = table_.slot(page).load();
+        if (entry.state() > PageEntry::State::left) {
+            return fmt::format("page {} is in a state that this gpunbd does not know", page);
+        }
+        if (!entry.is_mapped()) continue;
+        if (entry.device() != layout_.device_of(page) ||
+            entry.page() >= used[entry.device()].size()) {
+            return fmt::format("page {} is where it cannot be", page);
+        }
+        auto taken = used[entry.device()][entry.page()];
+        if (taken) return fmt::format("page {} is where another one is", page);
+        taken = true;
+    }
+    return used;
+}
+
+void Volume::forget_left_pages() {
+    for (std::uint64_t page = 0; page != shape().pages(); ++page) {
+        const EntrySlot slot = table_.slot(page);
+        if (slot.load().state() == PageEntry::State::left) slot.store(PageEntry());
     }
 }
 

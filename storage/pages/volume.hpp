@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -25,24 +26,40 @@ struct VolumeOptions {
     Provision provision = Provision::thin;
 };
 
+// What is written down of a volume that outlives the process, and who keeps it.
+struct Keeping {
+    std::string name;              // of the export
+    std::string wanted;            // TableShape::wanted
+    SlabKeeper* keeper = nullptr;  // outlives the volume
+};
+
 class Volume {
  public:
     // The devices outlive the volume. Linear: each device takes as much as it has available before
-    // the next is used. With `stop` it ends between two slabs, as if memory had run out.
+    // the next is used. With `stop` it ends between two slabs, as if memory had run out. Throws
+    // std::system_error where there is no memory for its table.
     static std::variant<std::unique_ptr<Volume>, Misfit> create(const VolumeOptions& options,
                                                                 const std::vector<Device*>& devices,
-                                                                const std::stop_token& stop = {});
+                                                                const std::stop_token& stop = {},
+                                                                const Keeping& keeping = {});
+    // What another process has left: `slabs` are descriptors, by device and number, -1 where there
+    // is none. Takes those that it uses. `devices` are those of table.shape(), in their order. A
+    // text: why that is not whole, in one phrase; then nothing has been changed.
+    static std::variant<std::unique_ptr<Volume>, std::string> take_over(
+        PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
+        SlabKeeper& keeper);
 
-    std::uint64_t size() const { return options_.size; }
-    std::uint64_t page_size() const { return options_.page_size; }
+    std::uint64_t size() const { return size_; }
+    std::uint64_t page_size() const { return page_size_; }
     std::uint64_t page_of(std::uint64_t offset) const { return offset >> page_shift_; }
-    std::uint64_t offset_in_page(std::uint64_t offset) const {
-        return offset & (options_.page_size - 1);
-    }
+    std::uint64_t offset_in_page(std::uint64_t offset) const { return offset & (page_size_ - 1); }
+    // What it is, also to another process; and the descriptor of that, or -1.
+    const TableShape& shape() const { return table_.shape(); }
+    int table_descriptor() const { return table_.descriptor(); }
     std::vector<Device*> devices() const;
     // How many devices a long request is spread over at a time.
     std::uint32_t width() const {
-        return options_.stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
+        return table_.shape().stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
     }
 
     // Lock-free. The page behind page number `page`, pinned, or a hole.
@@ -81,12 +98,21 @@ class Volume {
     }
     PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
 
-    Volume(const VolumeOptions& options, Layout layout, const std::vector<Device*>& devices);
+    Volume(PageTable table, Layout layout, const std::vector<Device*>& devices, SlabKeeper* keeper);
 
-    const VolumeOptions options_;
-    const Layout layout_;
-    std::uint32_t page_shift_;
+    Status fill(std::uint32_t device, const std::stop_token& stop) {
+        return pools_[device]->fill(stop);
+    }
+    // Which pages of each device an entry has. A text: what cannot be.
+    std::variant<std::vector<std::vector<bool>>, std::string> look_at_entries() const;
+    // Nobody holds a page of another process any more.
+    void forget_left_pages();
+
     PageTable table_;
+    const Layout layout_;
+    const std::uint64_t size_;       // bytes
+    const std::uint64_t page_size_;  // bytes
+    const std::uint32_t page_shift_;
     std::vector<std::unique_ptr<PagePool>> pools_;  // one per device, in the layout's order
 };
 

@@ -26,8 +26,7 @@ std::uint32_t Transfer::next_length() const {
 std::optional<Status> Transfer::acquire(PageRef& page) {
     if (request_.under_way) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
-    return volume_->acquire(volume_->page_of(position_), page, request_,
-                            channels_->page_returns());
+    return volume_->acquire(volume_->page_of(position_), page, request_, channels_->page_returns());
 }
 
 void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {

@@ -13,7 +13,9 @@ class ZeroTransfer final : public Transfer, private Deferred {
     // What has not begun never will. done() tells when what is in flight has ended.
     void abandon();
     // status() is final.
-    bool done() const { return position_ == end_ && returned_ == issued_ && !deferred_ && !asking(); }
+    bool done() const {
+        return position_ == end_ && returned_ == issued_ && !deferred_ && !asking();
+    }
 
  private:
     // To unmap a page may give memory back to the system: so many of them are a step, and the rest

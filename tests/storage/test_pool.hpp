@@ -16,12 +16,13 @@ struct DirectoryWords {
 class TestPool : private DirectoryWords, public PagePool {
  public:
     TestPool(Device& device, std::uint64_t page_size, std::uint64_t pages, Provision provision)
-        : DirectoryWords{std::vector<std::uint64_t>(slabs_for(pages, page_size, false).slabs)},
-          PagePool(device,
-                   {.page_size = page_size,
-                    .pages = pages,
-                    .provision = provision,
-                    .slabs = {words.data(), static_cast<std::uint32_t>(words.size())}}) {}
+        : DirectoryWords{std::vector<std::uint64_t>(
+              slabs_for(pages, slab_pages_for(pages, page_size, false)))},
+          PagePool(device, {.page_size = page_size,
+                            .pages = pages,
+                            .provision = provision,
+                            .slab_pages = slab_pages_for(pages, page_size, false),
+                            .slabs = {words.data(), static_cast<std::uint32_t>(words.size())}}) {}
 };
 
 inline void retire(PagePool& pool, PageIndex page, std::uint64_t number = 0) {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/storage/test_pool.hpp"
 #include "tests/storage/rig.hpp"
+#include "tests/storage/test_pool.hpp"
 
 namespace gpunbd::storage::test {
 namespace {

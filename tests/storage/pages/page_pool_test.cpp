@@ -12,8 +12,8 @@
 
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
-#include "tests/storage/test_pool.hpp"
 #include "tests/storage/sizes.hpp"
+#include "tests/storage/test_pool.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
