@@ -3,21 +3,21 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <stdexcept>
 
+#include "config/quote.hpp"
 #include "config/yaml_file.hpp"
 #include "server/access/exposure.hpp"
 #include "server/connection/line_limit.hpp"
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
+#include "server/keeping/open_files.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/nbd_uri.hpp"
-#include "server/listening/socket_activation.hpp"
 #include "server/process/numa.hpp"
 #include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
@@ -29,6 +29,7 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr std::size_t max_inherited = 64;  // listening sockets
 constexpr auto drain_poll = std::chrono::milliseconds(20);
 constexpr auto telling_interval = std::chrono::seconds(1);  // of lines about lines left out
 
@@ -51,19 +52,28 @@ bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
     });
 }
 
-// Every connection is a descriptor; the usual soft limit of 1024 is there for programs that use
-// select().
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+// Every connection is a descriptor, and the rest of the server has some, too.
+std::uint64_t descriptors_of(const config::Options& options) {
+    constexpr std::uint64_t rest = 64;
+    return options.limits.connections + rest;
+}
+
+// In one line, however many there are.
+std::string in_short(const std::vector<std::string>& names) {
+    constexpr std::size_t shown = 4;
+    std::string out;
+    for (std::size_t i = 0; i != std::min(shown, names.size()); ++i) {
+        out += (i == 0 ? "" : ", ") + config::in_quotes(names[i]);
+    }
+    return names.size() > shown ? fmt::format("{} and {} more", out, names.size() - shown) : out;
 }
 
 }  // namespace
 
 Server::Server(const config::ServeCommand& command, config::Options options)
-    : command_(command),
+    : handed_over_(HandedOver::from_environment()),
+      supervisor_(NotifySocket::from_environment()),
+      command_(command),
       options_(std::move(options)),
       devices_(options_.devices, true),
       limits_{.handshake = options_.limits.handshake,
@@ -88,7 +98,9 @@ Server::~Server() {
 
 int Server::run() {
     ::signal(SIGPIPE, SIG_IGN);
-    raise_descriptor_limit();
+    if (const auto short_of = raise_open_files(descriptors_of(options_))) {
+        spdlog::warn("{}", *short_of);
+    }
     signals_.add(SIGTERM);
     signals_.add(SIGINT);
     struct sigaction hangup {};
@@ -121,6 +133,11 @@ int Server::run() {
     if (captive_ && captive_->running()) exit_code_ = captive_->kill();
     print_trace();
     return exit_code_;
+}
+
+void Server::tell_supervisor(std::string_view message) const {
+    if (!supervisor_) return;
+    if (const auto wrong = supervisor_->send(message)) spdlog::warn("{}", *wrong);
 }
 
 // What has no memory in the midst of an event loses that event and nothing else; what others wait
@@ -170,21 +187,33 @@ void Server::start_serving(MadeExports made) {
         listener->start([this](int fd, Peer peer) { accepted(fd, std::move(peer)); });
     }
     if (pidfile_) pidfile_->publish();
+    if (const auto unknown = handed_over_.names(); !unknown.empty()) {
+        spdlog::warn("nothing here knows what the supervisor keeps as {}; it stays there",
+                     in_short(unknown));
+    }
     if (captive_) {
         captive_->start(*command_.run, options_.exports.front().name, first_export_needs_tls());
     } else {
         announce();
     }
+    tell_supervisor("READY=1");
 }
 
 void Server::open_listeners() {
-    const std::vector<int> inherited = take_inherited_sockets();
+    std::vector<OwnedFd> inherited = handed_over_.take_sockets();
+    if (inherited.size() > max_inherited) {
+        throw std::runtime_error(
+            fmt::format("LISTEN_FDS: {} sockets are handed over; at most {} can be used",
+                        inherited.size(), max_inherited));
+    }
     if (captive_) {
         config::UnixListener own;
         own.path = captive_->socket_path();
         listeners_.push_back(Listener::unix_socket(io_, own));
     } else if (!inherited.empty()) {
-        for (const int fd : inherited) listeners_.push_back(Listener::inherited(io_, fd));
+        for (OwnedFd& fd : inherited) {
+            listeners_.push_back(Listener::inherited(io_, fd.release()));
+        }
     } else {
         for (const auto& tcp : options_.tcp) open_tcp(tcp);
         for (const auto& path : options_.unix_sockets) {
@@ -318,6 +347,7 @@ void Server::end() {
 }
 
 void Server::reload() {
+    tell_supervisor(reloading_message());
     if (maker_.busy()) {
         spdlog::info("SIGHUP: the file is read once the exports that are being made are there");
     }
@@ -326,14 +356,11 @@ void Server::reload() {
                 .done = [this, reload](MadeExports made) { finish(*reload, std::move(made)); }});
 }
 
-namespace {
-
-void refuse_reload(const std::vector<std::string>& problems) {
+void Server::refuse_reload(const std::vector<std::string>& problems) const {
     for (const std::string& problem : problems) spdlog::error("{}", problem);
     spdlog::error("SIGHUP: the configuration stays as it was");
+    tell_supervisor("READY=1");
 }
-
-}  // namespace
 
 ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
     if (draining_) return nullptr;
@@ -391,6 +418,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
                      fmt::join(waiting, ", "));
     }
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
+    tell_supervisor("READY=1");
 }
 
 void Server::tell_left_out_later() {
@@ -413,6 +441,7 @@ void Server::begin_drain() {
     draining_ = true;
     drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     spdlog::info("stopping: answering what is in flight");
+    tell_supervisor("STOPPING=1");
     maker_.give_up();
     for (const auto& listener : listeners_) listener->stop();
     for (const auto& worker : workers_) worker->drain_sessions();

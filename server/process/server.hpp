@@ -18,6 +18,8 @@
 #include "server/exports/export_maker.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
+#include "server/keeping/handed_over.hpp"
+#include "server/keeping/notify_socket.hpp"
 #include "server/listening/listener.hpp"
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
@@ -38,6 +40,7 @@ class Server {
     int run();
 
  private:
+    void tell_supervisor(std::string_view message) const;
     void run_events();
     void make_first_exports();
     void start_serving(MadeExports made);
@@ -55,6 +58,7 @@ class Server {
     void on_hangup();
     void end();
     void reload();
+    void refuse_reload(const std::vector<std::string>& problems) const;
     struct Reload {
         config::Options options;
         std::shared_ptr<const TlsContext> tls;
@@ -67,6 +71,8 @@ class Server {
     void drained_or_wait();
     void tell_left_out_later();
 
+    HandedOver handed_over_;  // first: what else is opened is not taken for handed over
+    const std::optional<NotifySocket> supervisor_;  // unset: nobody wants to know
     const config::ServeCommand command_;
     config::Options options_;
     DeviceRegistry devices_;   // once there are listeners: for the thread of maker_ alone

@@ -8,6 +8,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 import server
@@ -299,13 +300,45 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         """Whoever hands sockets over does not want others opened instead."""
         start = ('import os, sys; os.environ.update(LISTEN_FDS=sys.argv[1], LISTEN_PID=str(os.getpid())); '
                  'os.execv(sys.argv[2], sys.argv[2:])')
-        for count, told in (('65', 'LISTEN_FDS: 65 sockets are handed over; at most 64 can be used'),
-                            ('2x', "LISTEN_FDS: '2x' is not a number of sockets; give 1 to 64")):
+        for count, told in (('65', 'LISTEN_FDS: 65 descriptors are said to be handed over, from 3 on, but 3 is not open'),
+                            ('2x', "LISTEN_FDS: '2x' is not a number of descriptors; give 1 or more")):
             with self.subTest(count=count):
                 self.command(sys.executable, '-c', start, count, server.PROGRAM, 'serve', '--device', 'host', '--size',
                              '64M', '-p', server.free_port(), status=1)
                 self.assertIn(told, self.errors)
                 self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+
+    def test_too_many_sockets_are_handed_over(self):
+        listeners = [socket.create_server(('127.0.0.1', 0)) for _ in range(65)]
+        child = self.activated(listeners)
+        try:
+            out = child.communicate(timeout=30)[0].decode()
+            self.assertEqual(child.returncode, 1, out)
+            self.assertIn('LISTEN_FDS: 65 sockets are handed over; at most 64 can be used', out)
+        finally:
+            child.kill()
+            child.wait()
+            for listener in listeners:
+                listener.close()
+
+    def test_what_is_no_socket_is_left_alone(self):
+        """What somebody keeps for a server that knows it is not a listener, and no reason not to serve."""
+        path = os.path.join(self.directory(), 'socket')
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen()
+        with tempfile.TemporaryFile() as kept:
+            child = self.activated([kept, listener])
+        try:
+            self.works(path)
+            child.terminate()
+            out = child.communicate(timeout=30)[0].decode()
+            self.assertEqual(child.returncode, 0, out)
+            self.assertIn("nothing here knows what the supervisor keeps as 'unknown'; it stays there", out)
+        finally:
+            child.kill()
+            child.wait()
+            listener.close()
 
     def test_listen_fds_of_another_process(self):
         """LISTEN_PID names somebody else: the variables are not for us."""

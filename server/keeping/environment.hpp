@@ -1,0 +1,29 @@
+// What a supervisor says to a process in variables of its environment. They are taken out of it, so
+// that no child takes them for its own.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace gpunbd::server {
+
+inline std::optional<std::string> take_variable(const char* name) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr) return std::nullopt;
+    std::string value(text);
+    ::unsetenv(name);
+    return value;
+}
+
+inline std::optional<std::uint64_t> decimal(const std::string& digits) {
+    std::uint64_t value = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, value);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return value;
+}
+
+}  // namespace gpunbd::server
