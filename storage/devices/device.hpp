@@ -14,8 +14,10 @@ namespace gpunbd::storage {
 
 // What `gpunbd devices` prints. Empty texts are not printed.
 struct DeviceInfo {
-    std::string id;       // "host", "cuda:0"
-    std::string name;     // "NVIDIA H200"
+    std::string id;    // "host", "cuda:0"
+    std::string name;  // "NVIDIA H200"
+    // What names the hardware, whatever number it has after a restart: "host", "GPU-" and a UUID.
+    std::string identity;
     std::string address;  // PCI address
     std::string link;     // "PCIe gen 5 x16"
     std::string access;   // which access paths work, and why others do not
@@ -30,6 +32,22 @@ enum class Provision {
     full,  // all slabs are there from the start, resident, and stay
 };
 
+// How a slab is wanted.
+struct SlabRequest {
+    std::uint64_t bytes = 0;
+    Provision provision = Provision::thin;
+    // Another process is to take it over when this one has ended: it has a descriptor.
+    bool kept = false;
+};
+
+// What has to be written down of a kept slab, beside its descriptor and the identity of its device,
+// so that another process can take it over.
+struct SlabRecord {
+    std::uint64_t bytes = 0;
+    Provision provision = Provision::thin;
+    std::uint8_t kind = 0;  // Slab::kind
+};
+
 // One device allocation, many pages long.
 struct Slab {
     std::byte* cpu = nullptr;   // where the CPU addresses it; null: only through a channel
@@ -37,6 +55,10 @@ struct Slab {
     std::uint64_t bytes = 0;    // 0: no slab
     std::uint64_t handle = 0;   // the device's own name for it
     bool resident = false;      // allocated with Provision::full
+    std::uint8_t kind = 0;      // how it was made; only its device knows what that means
+    // Of a kept slab: the memory lives as long as this, or a copy of it, is open anywhere. It is
+    // the slab's; -1: the memory ends with the process.
+    int descriptor = -1;
 };
 
 class Device {
@@ -55,9 +77,21 @@ class Device {
     // Do allocating and clearing take so long that a thread should do them ahead of need?
     virtual bool slow_to_allocate() const { return false; }
 
+    // Why no slab of this device can be kept, in a few words; empty: they can.
+    virtual std::string why_not_kept() const { return "its memory ends with the process"; }
+
     // All of these may be called from any thread.
-    // A slab that reads as zeroes. no_space: nothing was allocated.
-    virtual Status allocate(std::uint64_t bytes, Provision provision, Slab& out) = 0;
+    // A slab that reads as zeroes. no_space: nothing was allocated. io_error: among others, it is
+    // to be kept and cannot be.
+    virtual Status allocate(const SlabRequest& request, Slab& out) = 0;
+    // Takes over a slab that a device of the same identity has made in another process, with its
+    // contents, and whatever the capacity: the memory is taken already. What can be proven of it
+    // is. ok: the descriptor is the slab's from now on. Else it is the caller's still, and the log
+    // says why.
+    virtual Status adopt(int /*descriptor*/, const SlabRecord&, Slab& /*out*/) {
+        return Status::io_error;
+    }
+    // A kept slab's memory lives on where its descriptor has been copied.
     virtual void release(Slab& slab) noexcept = 0;
     // Returns once the range reads as zeroes to every channel and to the CPU.
     virtual Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) = 0;

@@ -158,7 +158,7 @@ Status PagePool::clear(PageIndex page) {
 
 Status PagePool::allocate(std::uint64_t bytes, Slab& slab) {
     try {
-        return device_.allocate(bytes, provision_, slab);
+        return device_.allocate({.bytes = bytes, .provision = provision_}, slab);
     } catch (const std::bad_alloc&) {  // not even for what describes a slab
         return Status::no_space;
     }

@@ -42,7 +42,7 @@ std::unique_ptr<Device> open(const CudaDeviceOptions& options = {}) {
 
 struct OwnedSlab {
     OwnedSlab(Device& of, std::uint64_t bytes) : device(of) {
-        if (device.allocate(bytes, Provision::thin, slab) != Status::ok) {
+        if (device.allocate({.bytes = bytes}, slab) != Status::ok) {
             throw std::runtime_error("no memory for a slab");
         }
     }
@@ -355,7 +355,7 @@ TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity the
     CHECK(device->available() == 256 * mib);
     std::vector<Slab> slabs(4);
     for (Slab& slab : slabs) {
-        REQUIRE(device->allocate(64 * mib, Provision::thin, slab) == Status::ok);
+        REQUIRE(device->allocate({.bytes = 64 * mib}, slab) == Status::ok);
     }
     const bool mapped = slabs[0].cpu != nullptr;
     CHECK((slabs[1].cpu != nullptr) == mapped);
@@ -363,7 +363,7 @@ TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity the
     CHECK(slabs[3].cpu == nullptr);
     CHECK(device->available() == 0);
     Slab beyond;
-    CHECK(device->allocate(2 * mib, Provision::thin, beyond) == Status::no_space);
+    CHECK(device->allocate({.bytes = 2 * mib}, beyond) == Status::no_space);
     CHECK(beyond.bytes == 0);
     {
         const auto channel = device->open_channel(usual);
@@ -373,7 +373,7 @@ TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity the
         }
     }
     device->release(slabs[0]);
-    CHECK(device->allocate(64 * mib, Provision::thin, slabs[0]) == Status::ok);
+    CHECK(device->allocate({.bytes = 64 * mib}, slabs[0]) == Status::ok);
     CHECK((slabs[0].cpu != nullptr) == mapped);
     for (Slab& slab : slabs) device->release(slab);
     CHECK(device->available() == 256 * mib);
@@ -385,7 +385,8 @@ TEST_CASE("slabs are had until the GPU is full") {
     std::vector<Slab> slabs;
     std::size_t mapped = 0;
     Status status = Status::ok;
-    for (Slab slab; (status = device->allocate(1024 * mib, Provision::full, slab)) == Status::ok;) {
+    for (Slab slab; (status = device->allocate({.bytes = 1024 * mib, .provision = Provision::full},
+                                               slab)) == Status::ok;) {
         slabs.push_back(slab);
         if (slab.cpu != nullptr) ++mapped;
     }
@@ -534,7 +535,7 @@ namespace {
 int fail_for_good() {
     auto device = open();
     Slab slab;
-    if (device->allocate(64 * mib, Provision::thin, slab) != Status::ok) return 10;
+    if (device->allocate({.bytes = 64 * mib}, slab) != Status::ok) return 10;
     std::atomic<bool> stop{false};
     std::atomic<int> troubles{0};
     std::atomic<int> ready{0};
@@ -581,7 +582,7 @@ int fail_for_good() {
     copies.add(Copy::Kind::read, slab, 0, 4096, staging);
     if (copies.await() != 1) return 15;
     Slab more;
-    if (device->allocate(2 * mib, Provision::thin, more) != Status::io_error) return 16;
+    if (device->allocate({.bytes = 2 * mib}, more) != Status::io_error) return 16;
     if (device->clear(slab, 0, 4096) != Status::io_error) return 17;
     channel.reset();
     device->release(slab);

@@ -136,10 +136,9 @@ class SlowDevice final : public storage::Device {
     explicit SlowDevice() : Device(0), inner_(0, {}) {}
     const storage::DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return inner_.available(); }
-    storage::Status allocate(std::uint64_t bytes, storage::Provision provision,
-                             storage::Slab& out) override {
+    storage::Status allocate(const storage::SlabRequest& request, storage::Slab& out) override {
         if (on_allocate) on_allocate();
-        return inner_.allocate(bytes, provision, out);
+        return inner_.allocate(request, out);
     }
     void release(storage::Slab& slab) noexcept override {
         if (gate != nullptr) gate->wait();

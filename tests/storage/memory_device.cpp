@@ -1,6 +1,7 @@
 #include "tests/storage/memory_device.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "storage/devices/host/host_device.hpp"
+#include "storage/devices/host/memory_file.hpp"
 
 namespace gpunbd::storage::test {
 
@@ -16,12 +18,15 @@ namespace {
 constexpr std::uint64_t stored = 256 << 10;  // bytes; longer ranges are zeroed by remapping
 
 // Others may look on: who holds a page while it is taken back.
-void zero(std::byte* at, std::uint64_t bytes) {
+void zero(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
+    std::byte* const at = slab.cpu + offset;
     if (bytes <= stored) {
         for (std::uint64_t i = 0; i != bytes; i += 8) {
             std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at + i))
                 .store(0, std::memory_order_relaxed);
         }
+    } else if (slab.descriptor >= 0) {
+        REQUIRE(punch_memory_file(slab.descriptor, offset, bytes));
     } else {
         REQUIRE(::madvise(at, bytes, MADV_DONTNEED) == 0);
     }
@@ -35,6 +40,7 @@ MemoryDevice::MemoryDevice(std::uint32_t number, const Options& options)
       slow_(options.slow),
       capacity_(options.capacity) {
     info_.id = "memory:" + std::to_string(number);
+    info_.identity = info_.id;
 }
 
 MemoryDevice::~MemoryDevice() { CHECK(slabs_.empty()); }
@@ -44,23 +50,39 @@ std::uint64_t MemoryDevice::available() const {
     return capacity_ > used_ ? capacity_ - used_ : 0;
 }
 
-Status MemoryDevice::allocate(std::uint64_t bytes, Provision provision, Slab& out) {
+Status MemoryDevice::allocate(const SlabRequest& request, Slab& out) {
     const std::lock_guard lock(mutex_);
-    CHECK(bytes != 0);
-    if (used_ + bytes > capacity_) return Status::no_space;
-    std::map<std::byte*, std::uint64_t> one{{nullptr, bytes}};  // what can fail comes first
-    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(request.bytes != 0);
+    if (used_ + request.bytes > capacity_) return Status::no_space;
+    const int descriptor = request.kept ? make_memory_file(request.bytes) : -1;
+    if (request.kept) REQUIRE(descriptor >= 0);
+    return add(descriptor, {.bytes = request.bytes, .provision = request.provision}, out);
+}
+
+Status MemoryDevice::adopt(int descriptor, const SlabRecord& record, Slab& out) {
+    const std::lock_guard lock(mutex_);
+    if (record.kind != 0 || !why_no_memory_file(descriptor, record.bytes).empty()) {
+        return Status::io_error;
+    }
+    return add(descriptor, record, out);
+}
+
+Status MemoryDevice::add(int descriptor, const SlabRecord& record, Slab& out) {
+    std::map<std::byte*, std::uint64_t> one{{nullptr, record.bytes}};  // what can fail comes first
+    const int flags = descriptor >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const mapped =
+        ::mmap(nullptr, record.bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
     REQUIRE(mapped != MAP_FAILED);
     auto* const base = static_cast<std::byte*>(mapped);
-    used_ += bytes;
+    used_ += record.bytes;
     auto node = one.extract(one.begin());
     node.key() = base;
     slabs_.insert(std::move(node));
     out = {.cpu = base,
            .address = reinterpret_cast<std::uintptr_t>(base),
-           .bytes = bytes,
-           .resident = provision == Provision::full};
+           .bytes = record.bytes,
+           .resident = record.provision == Provision::full,
+           .descriptor = descriptor};
     return Status::ok;
 }
 
@@ -71,6 +93,7 @@ void MemoryDevice::release(Slab& slab) noexcept {
     CHECK(known);
     if (!known) return;
     ::munmap(slab.cpu, slab.bytes);
+    if (slab.descriptor >= 0) ::close(slab.descriptor);
     used_ -= slab.bytes;
     slabs_.erase(found);
     slab = Slab{};
@@ -79,13 +102,13 @@ void MemoryDevice::release(Slab& slab) noexcept {
 Status MemoryDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     ++clears;
     if (clears_fail) return Status::io_error;
-    zero(slab.cpu + offset, bytes);
+    zero(slab, offset, bytes);
     return Status::ok;
 }
 
 bool MemoryDevice::discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     if (!discards_ || slab.resident) return false;
-    zero(slab.cpu + offset, bytes);
+    zero(slab, offset, bytes);
     return true;
 }
 

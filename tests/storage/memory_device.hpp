@@ -26,7 +26,9 @@ class MemoryDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
     bool slow_to_allocate() const override { return slow_; }
-    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
+    std::string why_not_kept() const override { return {}; }
+    Status allocate(const SlabRequest& request, Slab& out) override;
+    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
@@ -41,6 +43,9 @@ class MemoryDevice final : public Device {
     std::atomic<std::uint64_t> clears{0};
 
  private:
+    // With the lock held. -1: private memory.
+    Status add(int descriptor, const SlabRecord& record, Slab& out);
+
     DeviceInfo info_;
     const bool discards_;
     const bool slow_;

@@ -29,7 +29,7 @@ constexpr std::chrono::microseconds per_chunk_size(12'000);
 class Bench {
  public:
     explicit Bench(CudaDevice& device) : device_(device) {
-        if (device.allocate(slab_bytes, Provision::thin, slab_) != Status::ok) {
+        if (device.allocate({.bytes = slab_bytes}, slab_) != Status::ok) {
             throw std::runtime_error(
                 fmt::format("{}: no memory is left to calibrate with", device.info().id));
         }

@@ -215,8 +215,9 @@ std::uint64_t CudaDevice::available() const {
     return std::min(own, free > info_.reserve ? free - info_.reserve : 0);
 }
 
-Status CudaDevice::allocate(std::uint64_t bytes, Provision provision, Slab& out) {
-    if (failed()) return Status::io_error;
+Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
+    if (failed() || request.kept) return Status::io_error;
+    const std::uint64_t bytes = request.bytes;
     Slab slab;
     {
         const std::lock_guard lock(mutex_);
@@ -231,7 +232,7 @@ Status CudaDevice::allocate(std::uint64_t bytes, Provision provision, Slab& out)
             }
         }
         slab.bytes = bytes;
-        slab.resident = provision == Provision::full;
+        slab.resident = request.provision == Provision::full;
         allocated_bytes_ += bytes;
         free_seen_ -= std::min(free_seen_, bytes);
     }

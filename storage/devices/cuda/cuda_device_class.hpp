@@ -32,7 +32,7 @@ class CudaDevice final : public Device {
     bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
     bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
-    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override;
+    Status allocate(const SlabRequest& request, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;

@@ -27,14 +27,21 @@ class FaultyDevice final : public Device {
     void fail() { failed_ = true; }
     FaultScript& script() { return script_; }
 
-    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override {
+    std::string why_not_kept() const override { return inner_->why_not_kept(); }
+
+    Status allocate(const SlabRequest& request, Slab& out) override {
         if (expires(script_.allocations_until_failure)) {
             script_.allocations_until_failure = 0;
             return Status::no_space;
         }
-        const Status status = inner_->allocate(bytes, provision, out);
-        out.address = reinterpret_cast<std::uintptr_t>(out.cpu);
-        if (script_.in_place_up_to == 0) out.cpu = nullptr;
+        const Status status = inner_->allocate(request, out);
+        if (status == Status::ok) hide(out);
+        return status;
+    }
+    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override {
+        if (expires(script_.adoptions_until_failure)) return Status::io_error;
+        const Status status = inner_->adopt(descriptor, record, out);
+        if (status == Status::ok) hide(out);
         return status;
     }
     void release(Slab& slab) noexcept override {
@@ -50,6 +57,10 @@ class FaultyDevice final : public Device {
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
 
  private:
+    void hide(Slab& slab) const {
+        slab.address = reinterpret_cast<std::uintptr_t>(slab.cpu);
+        if (script_.in_place_up_to == 0) slab.cpu = nullptr;
+    }
     static Slab visible(Slab slab) {
         slab.cpu = reinterpret_cast<std::byte*>(slab.address);
         return slab;

@@ -15,12 +15,13 @@ namespace gpunbd::storage {
 struct FaultScript {
     static constexpr std::int64_t never = -1;
     std::atomic<std::int64_t> allocations_until_failure{
-        never};                                             // 0: the next one fails, and all after
-    std::atomic<std::int64_t> copies_until_failure{never};  // 0: the next one fails; then never
-    std::atomic<std::int64_t> copies_until_dead{never};     // the device fails for good there
-    std::atomic<std::uint32_t> polls_per_copy{1};           // a copy ends after so many polls
-    std::atomic<bool> hold{false};                          // no copy ends while this is set
-    std::atomic<std::int64_t> copies_until_held{never};     // it is set when so many have ended
+        never};  // 0: the next one fails, and all after
+    std::atomic<std::int64_t> adoptions_until_failure{never};  // 0: the next one fails; then never
+    std::atomic<std::int64_t> copies_until_failure{never};     // 0: the next one fails; then never
+    std::atomic<std::int64_t> copies_until_dead{never};        // the device fails for good there
+    std::atomic<std::uint32_t> polls_per_copy{1};              // a copy ends after so many polls
+    std::atomic<bool> hold{false};                             // no copy ends while this is set
+    std::atomic<std::int64_t> copies_until_held{never};        // it is set when so many have ended
     // Bytes. Writes no longer than this are received in place; set before slabs are allocated.
     std::atomic<std::uint32_t> in_place_up_to{0};
     std::atomic<std::uint64_t> copies_seen{0};

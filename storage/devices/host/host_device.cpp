@@ -1,5 +1,6 @@
 #include "storage/devices/host/host_device.hpp"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,9 +9,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
 
+#include "storage/devices/host/memory_file.hpp"
 #include "storage/devices/host/promised_memory.hpp"
 #include "storage/devices/host/system_memory.hpp"
+#include "storage/log_line.hpp"
 
 namespace gpunbd::storage {
 
@@ -48,6 +52,7 @@ class HostDevice final : public Device {
         : Device(number), system_(options.root) {
         info_.id = "host";
         info_.name = "host memory";
+        info_.identity = "host";
         info_.access = "received into and sent from in place";
         info_.total = system_.total();
         info_.reserve = options.reserve.value_or(default_reserve);
@@ -65,36 +70,57 @@ class HostDevice final : public Device {
         return std::min(own, free - std::min(free, promised_.owed()));
     }
 
-    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override {
+    std::string why_not_kept() const override { return {}; }
+
+    Status allocate(const SlabRequest& request, Slab& out) override {
         auto promise = std::make_unique<PromisedMemory::Promise>();
-        if (!charge(*promise, bytes)) return Status::no_space;
-        std::byte* const base = map(bytes);
-        if (base == nullptr) {
+        int descriptor = -1;
+        if (request.kept && (descriptor = make_memory_file(request.bytes)) < 0) {
+            report_unkept(errno);
+            return Status::no_space;
+        }
+        if (!charge(*promise, request.bytes)) {
+            if (request.kept) close_refused(descriptor);
+            return Status::no_space;
+        }
+        std::byte* const base = map(request.bytes, descriptor);
+        const bool full = request.provision == Provision::full;
+        if (base == nullptr || (full && !populate(base, request.bytes, *promise))) {
+            unmap(base, request.bytes, descriptor);
             discharge(*promise);
             return Status::no_space;
         }
-        if (provision == Provision::full) {
-            if (::madvise(base, bytes, MADV_POPULATE_WRITE) == 0) {
-                promised_.kept(*promise);
-            } else if (errno != EINVAL) {  // EINVAL: a kernel before 5.14
-                ::munmap(base, bytes);
-                discharge(*promise);
-                return Status::no_space;
-            }
+        promised_.mapped(*promise, base, descriptor);
+        out = describe(base, {.bytes = request.bytes, .provision = request.provision}, descriptor);
+        out.handle = reinterpret_cast<std::uintptr_t>(promise.release());
+        return Status::ok;
+    }
+
+    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override {
+        std::string why_not = why_no_memory_file(descriptor, record.bytes);
+        if (record.kind != 0) why_not = fmt::format("its kind, {}, is unknown", record.kind);
+        if (!why_not.empty()) return refuse(why_not);
+        auto promise = std::make_unique<PromisedMemory::Promise>();
+        std::byte* const base = map(record.bytes, descriptor);
+        if (base == nullptr) return refuse("it cannot be mapped");
+        allocated_.fetch_add(record.bytes);
+        promised_.take_over(*promise, record.bytes, base, descriptor);
+        const bool full = record.provision == Provision::full;
+        if (full && bytes_in_memory_file(descriptor) < record.bytes &&
+            !populate(base, record.bytes, *promise)) {
+            ::munmap(base, record.bytes);
+            discharge(*promise);
+            return refuse("not all of it is there, and the system has no memory for the rest");
         }
-        promised_.mapped(*promise, base);
-        out = {.cpu = base,
-               .address = reinterpret_cast<std::uintptr_t>(base),
-               .bytes = bytes,
-               .handle = reinterpret_cast<std::uintptr_t>(promise.release()),
-               .resident = provision == Provision::full};
+        out = describe(base, record, descriptor);
+        out.handle = reinterpret_cast<std::uintptr_t>(promise.release());
         return Status::ok;
     }
 
     void release(Slab& slab) noexcept override {
         const std::unique_ptr<PromisedMemory::Promise> promise(&promise_of(slab));
-        ::munmap(slab.cpu, slab.bytes);
-        discharge(*promise);
+        discharge(*promise);  // which looks at the descriptor no more
+        unmap(slab.cpu, slab.bytes, slab.descriptor);
         slab = Slab{};
     }
 
@@ -104,7 +130,12 @@ class HostDevice final : public Device {
     }
 
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        if (slab.resident || ::madvise(slab.cpu + offset, bytes, MADV_DONTNEED) != 0) return false;
+        if (slab.resident) return false;
+        // Shared memory would keep what it has behind MADV_DONTNEED.
+        const bool gone = slab.descriptor >= 0
+                              ? punch_memory_file(slab.descriptor, offset, bytes)
+                              : ::madvise(slab.cpu + offset, bytes, MADV_DONTNEED) == 0;
+        if (!gone) return false;
         promised_.discarded(promise_of(slab), bytes);
         return true;
     }
@@ -118,11 +149,22 @@ class HostDevice final : public Device {
         return *reinterpret_cast<PromisedMemory::Promise*>(slab.handle);
     }
 
-    // Aligned to huge pages: maps more, and gives the edges back. Null: the system refuses.
-    static std::byte* map(std::uint64_t bytes) {
+    static Slab describe(std::byte* base, const SlabRecord& record, int descriptor) {
+        return {.cpu = base,
+                .address = reinterpret_cast<std::uintptr_t>(base),
+                .bytes = record.bytes,
+                .resident = record.provision == Provision::full,
+                .descriptor = descriptor};
+    }
+
+    // Aligned to huge pages: maps more, and gives the edges back. Null: the system refuses. The
+    // memory file with that descriptor; -1: private memory.
+    static std::byte* map(std::uint64_t bytes, int descriptor) {
+        const bool is_file = descriptor >= 0;
         const std::size_t extra = bytes >= huge_page ? huge_page : 0;
-        void* const mapped = ::mmap(nullptr, bytes + extra, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* const mapped =
+            ::mmap(nullptr, bytes + extra, is_file ? PROT_NONE : PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mapped == MAP_FAILED) return nullptr;
         auto* base = static_cast<std::byte*>(mapped);
         if (extra != 0) {
@@ -130,9 +172,50 @@ class HostDevice final : public Device {
             if (head != 0) ::munmap(base, head);
             if (head != extra) ::munmap(base + head + bytes, extra - head);
             base += head;
-            ::madvise(base, bytes, MADV_HUGEPAGE);
         }
+        if (is_file && ::mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                              descriptor, 0) == MAP_FAILED) {
+            ::munmap(base, bytes);
+            return nullptr;
+        }
+        if (extra != 0) ::madvise(base, bytes, MADV_HUGEPAGE);
         return base;
+    }
+    static void unmap(std::byte* base, std::uint64_t bytes, int descriptor) noexcept {
+        if (base != nullptr) ::munmap(base, bytes);
+        if (descriptor >= 0) ::close(descriptor);
+    }
+
+    // False: the system has not so much.
+    bool populate(std::byte* base, std::uint64_t bytes, PromisedMemory::Promise& promise) {
+        if (::madvise(base, bytes, MADV_POPULATE_WRITE) == 0) {
+            promised_.given(promise);
+            return true;
+        }
+        return errno == EINVAL;  // a kernel before 5.14
+    }
+
+    Status refuse(const std::string& why) const {
+        LogLine(spdlog::level::err)
+            .with("device", info_.id)
+            .say("{}: a kept slab is not taken over: {}", info_.id, why);
+        return Status::io_error;
+    }
+    // Without a descriptor left the system cannot be asked what memory it has, and seems to have
+    // none.
+    void close_refused(int descriptor) {
+        const int another = ::dup(descriptor);
+        if (another < 0) report_unkept(errno);
+        if (another >= 0) ::close(another);
+        ::close(descriptor);
+    }
+    // Whoever wants one asks again and again.
+    void report_unkept(int error) {
+        if (unkept_reported_.exchange(true)) return;
+        LogLine(spdlog::level::err)
+            .with("device", info_.id)
+            .say("{}: no slab can be made that outlives the process: {}", info_.id,
+                 std::strerror(error));
     }
 
     std::uint64_t beyond_reserve() const {
@@ -165,6 +248,7 @@ class HostDevice final : public Device {
     DeviceInfo info_;
     std::uint64_t capacity_ = 0;
     std::atomic<std::uint64_t> allocated_{0};
+    std::atomic<bool> unkept_reported_{false};
     const SystemMemory system_;
     mutable PromisedMemory promised_;  // looking is no change
 };

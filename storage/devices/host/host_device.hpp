@@ -1,5 +1,5 @@
-// The `host` device: anonymous memory, in huge pages where the kernel gives them. Payload is
-// received straight into its pages and sent straight from them.
+// The `host` device: private memory, and memory files for slabs that are kept, in huge pages where
+// the kernel gives them. Payload is received straight into its pages and sent straight from them.
 #pragma once
 
 #include <filesystem>

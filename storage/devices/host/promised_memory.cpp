@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "storage/devices/host/memory_file.hpp"
+
 namespace gpunbd::storage {
 
 namespace {
@@ -45,18 +47,32 @@ PromisedMemory::~PromisedMemory() {
 bool PromisedMemory::make(Promise& promise, std::uint64_t bytes, std::uint64_t available) {
     const std::lock_guard lock(mutex_);
     if (available < owed_ || available - owed_ < bytes) return false;
-    promise.bytes = bytes;
-    given_.push_back(promise);
-    set_owed(promise, bytes);
+    add(promise, bytes);
     return true;
 }
 
-void PromisedMemory::mapped(Promise& promise, std::byte* at) {
+void PromisedMemory::take_over(Promise& promise, std::uint64_t bytes, std::byte* at,
+                               int descriptor) {
     const std::lock_guard lock(mutex_);
+    add(promise, bytes);
     promise.at = at;
+    promise.descriptor = descriptor;
+    look_at(promise);
 }
 
-void PromisedMemory::kept(Promise& promise) {
+void PromisedMemory::add(Promise& promise, std::uint64_t bytes) {
+    promise.bytes = bytes;
+    given_.push_back(promise);
+    set_owed(promise, bytes);
+}
+
+void PromisedMemory::mapped(Promise& promise, std::byte* at, int descriptor) {
+    const std::lock_guard lock(mutex_);
+    promise.at = at;
+    promise.descriptor = descriptor;
+}
+
+void PromisedMemory::given(Promise& promise) {
     const std::lock_guard lock(mutex_);
     set_owed(promise, 0);
 }
@@ -95,11 +111,18 @@ std::size_t PromisedMemory::promises() const {
 
 void PromisedMemory::look() {
     const std::lock_guard lock(mutex_);
-    if (pagemap_ < 0 || promises_.empty()) return;
+    if (promises_.empty()) return;
     Promise& next = promises_.front();
     promises_.splice(promises_.end(), promises_, promises_.begin());
-    if (next.at == nullptr) return;
-    set_owed(next, next.bytes - std::min(next.bytes, bytes_given(pagemap_, next.at, next.bytes)));
+    look_at(next);
+}
+
+void PromisedMemory::look_at(Promise& promise) {
+    const bool is_file = promise.descriptor >= 0;
+    if (promise.at == nullptr || (!is_file && pagemap_ < 0)) return;
+    const std::uint64_t given = is_file ? bytes_in_memory_file(promise.descriptor)
+                                        : bytes_given(pagemap_, promise.at, promise.bytes);
+    set_owed(promise, promise.bytes - std::min(promise.bytes, given));
 }
 
 }  // namespace gpunbd::storage

@@ -15,6 +15,7 @@ class PromisedMemory {
     struct Promise : boost::intrusive::list_base_hook<> {
         std::uint64_t bytes = 0;
         std::byte* at = nullptr;  // null: not mapped yet
+        int descriptor = -1;      // of the memory file that is mapped there; -1: private memory
         std::uint64_t owed = 0;   // bytes at most, as of the last look
     };
 
@@ -25,9 +26,12 @@ class PromisedMemory {
 
     // Any thread may call these. false: of the bytes available others have been promised too many.
     bool make(Promise& promise, std::uint64_t bytes, std::uint64_t available);
-    void mapped(Promise& promise, std::byte* at);
+    void mapped(Promise& promise, std::byte* at, int descriptor);
+    // Made and mapped by another process, which has been given some of it; more than that is owed
+    // however little is available.
+    void take_over(Promise& promise, std::uint64_t bytes, std::byte* at, int descriptor);
     // All of it has been given, and stays.
-    void kept(Promise& promise);
+    void given(Promise& promise);
     void drop(Promise& promise);
     // A part of it has gone back to the system, and is owed again.
     void discarded(Promise& promise, std::uint64_t bytes);
@@ -39,9 +43,12 @@ class PromisedMemory {
     std::size_t promises() const;
 
  private:
+    void add(Promise& promise, std::uint64_t bytes);
+    void look_at(Promise& promise);
     void set_owed(Promise& promise, std::uint64_t bytes);
 
-    const int pagemap_;  // -1: what has been given cannot be seen, and counts as owed
+    const int
+        pagemap_;  // -1: what private memory has been given cannot be seen, and counts as owed
     mutable std::mutex mutex_;
     boost::intrusive::list<Promise> promises_;  // that are owed anything; the next to look at first
     boost::intrusive::list<Promise> given_;

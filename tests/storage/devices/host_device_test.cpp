@@ -52,18 +52,18 @@ TEST_CASE("host device: capacity is exact and comes back") {
     Slab first;
     Slab second;
     Slab refused;
-    REQUIRE(device->allocate(6 * mib, Provision::thin, first) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 6 * mib}, first) == Status::ok);
     CHECK(device->available() == 4 * mib);
-    CHECK(device->allocate(5 * mib, Provision::thin, refused) == Status::no_space);
+    CHECK(device->allocate({.bytes = 5 * mib}, refused) == Status::no_space);
     CHECK(refused.bytes == 0);
     CHECK(device->available() == 4 * mib);
-    REQUIRE(device->allocate(4 * mib, Provision::thin, second) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 4 * mib}, second) == Status::ok);
     CHECK(device->available() == 0);
     device->release(first);
     CHECK(first.bytes == 0);
     CHECK(first.cpu == nullptr);
     CHECK(device->available() == 6 * mib);
-    REQUIRE(device->allocate(6 * mib, Provision::thin, first) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 6 * mib}, first) == Status::ok);
     device->release(first);
     device->release(second);
     CHECK(device->available() == 10 * mib);
@@ -73,7 +73,7 @@ TEST_CASE("host device: capacity counts to the byte") {
     const auto device = host(mib - 1);
     Slab slab;
     CHECK(device->available() == mib - 1);
-    CHECK(device->allocate(mib, Provision::thin, slab) == Status::no_space);
+    CHECK(device->allocate({.bytes = mib}, slab) == Status::no_space);
     CHECK(device->available() == mib - 1);
 }
 
@@ -109,17 +109,18 @@ TEST_CASE("host device: what has been promised is not there for others, touched 
     Slab second;
     Slab refused;
     CHECK(device->available() == 80 * mib);
-    REQUIRE(device->allocate(64 * mib, Provision::thin, first) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 64 * mib}, first) == Status::ok);
     CHECK(device->available() == 16 * mib);
-    CHECK(device->allocate(16 * mib + 4096, Provision::thin, refused) == Status::no_space);
-    CHECK(device->allocate(32 * mib, Provision::full, refused) == Status::no_space);
+    CHECK(device->allocate({.bytes = 16 * mib + 4096}, refused) == Status::no_space);
+    CHECK(device->allocate({.bytes = 32 * mib, .provision = Provision::full}, refused) ==
+          Status::no_space);
     // Once it is touched it is gone from what the machine has available, and not owed any more.
     std::memset(first.cpu, 1, 40 * mib);
     CHECK(device->available() == 56 * mib);
     machine.set_available(60 * mib);
     CHECK(device->available() == 16 * mib);
-    CHECK(device->allocate(16 * mib + 4096, Provision::thin, refused) == Status::no_space);
-    REQUIRE(device->allocate(16 * mib, Provision::thin, second) == Status::ok);
+    CHECK(device->allocate({.bytes = 16 * mib + 4096}, refused) == Status::no_space);
+    REQUIRE(device->allocate({.bytes = 16 * mib}, second) == Status::ok);
     CHECK(device->available() == 0);
     // What was given back is owed again.
     REQUIRE(device->discard(first, 0, 10 * mib));
@@ -141,7 +142,8 @@ TEST_CASE("host device: what is resident from the start is owed to nobody") {
     machine.set_available(100 * mib);
     const auto device = machine.host();
     Slab slab;
-    REQUIRE(device->allocate(32 * mib, Provision::full, slab) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 32 * mib, .provision = Provision::full}, slab) ==
+            Status::ok);
     machine.set_available(68 * mib);
     CHECK(device->available() == 68 * mib);
     device->release(slab);
@@ -155,13 +157,13 @@ TEST_CASE("host device: promises are looked at in turn, so that none is refused 
     const auto device = machine.host();
     std::vector<Slab> slabs(count);
     for (Slab& slab : slabs) {
-        REQUIRE(device->allocate(mib, Provision::thin, slab) == Status::ok);
+        REQUIRE(device->allocate({.bytes = mib}, slab) == Status::ok);
     }
     for (const Slab& slab : slabs) std::memset(slab.cpu, 1, mib);
     machine.set_available(10 * mib);
     Slab one;
     int refused = 0;
-    while (device->allocate(mib, Provision::thin, one) != Status::ok) ++refused;
+    while (device->allocate({.bytes = mib}, one) != Status::ok) ++refused;
     CHECK(refused <= 3);
     device->release(one);
     for (Slab& slab : slabs) device->release(slab);
@@ -172,15 +174,16 @@ TEST_CASE("host device: the reserve is left alone") {
         0, {.reserve = std::numeric_limits<std::uint64_t>::max() / 2, .capacity = 10 * mib});
     CHECK(device->available() == 0);
     Slab slab;
-    CHECK(device->allocate(mib, Provision::thin, slab) == Status::no_space);
-    CHECK(device->allocate(mib, Provision::full, slab) == Status::no_space);
+    CHECK(device->allocate({.bytes = mib}, slab) == Status::no_space);
+    CHECK(device->allocate({.bytes = mib, .provision = Provision::full}, slab) == Status::no_space);
 }
 
 TEST_CASE("host device: more than the machine has is refused, not promised") {
     const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
     Slab slab;
-    CHECK(device->allocate(std::uint64_t{1} << 46, Provision::thin, slab) == Status::no_space);
-    CHECK(device->allocate(std::uint64_t{1} << 46, Provision::full, slab) == Status::no_space);
+    CHECK(device->allocate({.bytes = std::uint64_t{1} << 46}, slab) == Status::no_space);
+    CHECK(device->allocate({.bytes = std::uint64_t{1} << 46, .provision = Provision::full}, slab) ==
+          Status::no_space);
     CHECK(slab.bytes == 0);
 }
 
@@ -190,7 +193,7 @@ TEST_CASE("host device: a slab is zeroes, all of it the CPU's, and starts on a h
             CAPTURE(bytes);
             const auto device = host(16 * mib);
             Slab slab;
-            REQUIRE(device->allocate(bytes, provision, slab) == Status::ok);
+            REQUIRE(device->allocate({.bytes = bytes, .provision = provision}, slab) == Status::ok);
             CHECK(slab.bytes == bytes);
             CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu));
             CHECK(slab.resident == (provision == Provision::full));
@@ -206,8 +209,8 @@ TEST_CASE("host device: full is resident from the start, thin is not") {
     const auto device = host(16 * mib);
     Slab thin;
     Slab full;
-    REQUIRE(device->allocate(4 * mib, Provision::thin, thin) == Status::ok);
-    REQUIRE(device->allocate(4 * mib, Provision::full, full) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 4 * mib}, thin) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 4 * mib, .provision = Provision::full}, full) == Status::ok);
     CHECK(resident(thin, 0, 4 * mib) == 0);
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     CHECK(resident(full, 0, 4 * mib) == 4 * mib / page);
@@ -218,7 +221,7 @@ TEST_CASE("host device: full is resident from the start, thin is not") {
 TEST_CASE("host device: discard gives memory back, and it reads as zeroes") {
     const auto device = host(16 * mib);
     Slab slab;
-    REQUIRE(device->allocate(8 * mib, Provision::thin, slab) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
     std::memset(slab.cpu, 0x5A, 8 * mib);
     REQUIRE(device->discard(slab, 2 * mib, 2 * mib));
     CHECK(resident(slab, 2 * mib, 2 * mib) == 0);
@@ -228,7 +231,7 @@ TEST_CASE("host device: discard gives memory back, and it reads as zeroes") {
     device->release(slab);
 
     // What was promised to be there stays there.
-    REQUIRE(device->allocate(2 * mib, Provision::full, slab) == Status::ok);
+    REQUIRE(device->allocate({.bytes = 2 * mib, .provision = Provision::full}, slab) == Status::ok);
     std::memset(slab.cpu, 0x5A, 2 * mib);
     CHECK_FALSE(device->discard(slab, 0, 2 * mib));
     device->release(slab);
@@ -237,7 +240,7 @@ TEST_CASE("host device: discard gives memory back, and it reads as zeroes") {
 TEST_CASE("host device: clear zeroes its range and nothing else") {
     const auto device = host(4 * mib);
     Slab slab;
-    REQUIRE(device->allocate(mib, Provision::full, slab) == Status::ok);
+    REQUIRE(device->allocate({.bytes = mib, .provision = Provision::full}, slab) == Status::ok);
     std::memset(slab.cpu, 0x5A, mib);
     REQUIRE(device->clear(slab, 65536, 65536) == Status::ok);
     CHECK(slab.cpu[65535] == std::byte{0x5A});

@@ -297,8 +297,8 @@ class Boaster final : public Device {
     explicit Boaster(Device& inner) : Device(inner.number()), inner_(inner) {}
     const DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return 1024 * mib; }
-    Status allocate(std::uint64_t bytes, Provision provision, Slab& out) override {
-        return inner_.allocate(bytes, provision, out);
+    Status allocate(const SlabRequest& request, Slab& out) override {
+        return inner_.allocate(request, out);
     }
     void release(Slab& slab) noexcept override { inner_.release(slab); }
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {

@@ -1,0 +1,450 @@
+// Slabs of `host` that outlive the process which made them.
+#include "storage/devices/faulty/faulty_device.hpp"
+#include "storage/devices/host/host_device.hpp"
+#include "storage/log_line.hpp"
+#include "tests/storage/sizes.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace gpunbd::storage::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t slab_bytes = 4 * mib;
+
+std::unique_ptr<Device> a_host(std::uint64_t capacity = 64 * mib) {
+    return open_host_device(0, {.reserve = 0, .capacity = capacity});
+}
+
+Slab kept_slab(Device& device, std::uint64_t bytes = slab_bytes,
+               Provision provision = Provision::thin) {
+    Slab slab;
+    REQUIRE(device.allocate({.bytes = bytes, .provision = provision, .kept = true}, slab) ==
+            Status::ok);
+    REQUIRE(slab.descriptor >= 0);
+    return slab;
+}
+
+SlabRecord record_of(const Slab& slab) {
+    return {.bytes = slab.bytes,
+            .provision = slab.resident ? Provision::full : Provision::thin,
+            .kind = slab.kind};
+}
+
+std::uint64_t given(int descriptor) {
+    struct stat facts {};
+    REQUIRE(::fstat(descriptor, &facts) == 0);
+    return static_cast<std::uint64_t>(facts.st_blocks) * 512;
+}
+
+bool all_are(const std::byte* at, std::uint64_t bytes, unsigned char value) {
+    return std::all_of(at, at + bytes, [&](std::byte b) { return b == std::byte{value}; });
+}
+
+bool is_open(int descriptor) { return ::fcntl(descriptor, F_GETFD) >= 0; }
+
+class TextSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+    std::string text;
+
+ protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        text += std::string(parts_of(message).text) + "\n";
+    }
+    void flush_() override {}
+};
+
+// What is logged meanwhile, for people.
+class Captured {
+ public:
+    Captured() : before_(spdlog::default_logger()) {
+        spdlog::set_default_logger(std::make_shared<spdlog::logger>("captured", sink_));
+    }
+    ~Captured() { spdlog::set_default_logger(before_); }
+    Captured(const Captured&) = delete;
+    Captured& operator=(const Captured&) = delete;
+    const std::string& text() const { return sink_->text; }
+
+ private:
+    std::shared_ptr<TextSink> sink_ = std::make_shared<TextSink>();
+    std::shared_ptr<spdlog::logger> before_;
+};
+
+TEST_CASE("kept slab: zeroes, on a huge page, and its descriptor goes to no child") {
+    const auto device = a_host();
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        Slab slab = kept_slab(*device, slab_bytes, provision);
+        CHECK(slab.address % (2 * mib) == 0);
+        CHECK(slab.resident == (provision == Provision::full));
+        CHECK(given(slab.descriptor) == (provision == Provision::full ? slab_bytes : 0));
+        CHECK((::fcntl(slab.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+        CHECK(all_are(slab.cpu, slab_bytes, 0));
+        const int descriptor = slab.descriptor;
+        device->release(slab);
+        CHECK_FALSE(is_open(descriptor));
+        CHECK(slab.descriptor == -1);
+    }
+    CHECK(device->available() == 64 * mib);
+}
+
+TEST_CASE("kept slab: what is not to be kept has no descriptor") {
+    const auto device = a_host();
+    Slab slab;
+    REQUIRE(device->allocate({.bytes = slab_bytes}, slab) == Status::ok);
+    CHECK(slab.descriptor == -1);
+    device->release(slab);
+}
+
+TEST_CASE("kept slab: another device takes it over with its contents") {
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        int copy = -1;
+        SlabRecord record;
+        {
+            const auto device = a_host();
+            Slab slab = kept_slab(*device, slab_bytes, provision);
+            std::memset(slab.cpu + mib, 0x5A, mib);
+            record = record_of(slab);
+            copy = ::dup(slab.descriptor);
+            device->release(slab);
+        }
+        const auto device = a_host();
+        Slab slab;
+        REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+        CHECK(slab.descriptor == copy);
+        CHECK(slab.bytes == slab_bytes);
+        CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu));
+        CHECK(slab.address % (2 * mib) == 0);
+        CHECK(slab.resident == (provision == Provision::full));
+        CHECK(all_are(slab.cpu, mib, 0));
+        CHECK(all_are(slab.cpu + mib, mib, 0x5A));
+        CHECK(all_are(slab.cpu + 2 * mib, 2 * mib, 0));
+        CHECK(device->available() == 60 * mib);
+        device->release(slab);
+        CHECK_FALSE(is_open(copy));
+        CHECK(device->available() == 64 * mib);
+    }
+}
+
+// A process that makes a slab, sends its descriptor, and is killed while it writes.
+void child(int socket) {
+    const auto device = a_host();
+    Slab slab;
+    if (device->allocate({.bytes = slab_bytes, .kept = true}, slab) != Status::ok) ::_exit(1);
+    std::memset(slab.cpu, 0x77, slab_bytes);
+    char byte = 0;
+    iovec piece{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &slab.descriptor, sizeof(int));
+    if (::sendmsg(socket, &message, 0) != 1) ::_exit(2);
+    for (;;) std::memset(slab.cpu + mib, 0x77, mib);
+}
+
+int received_descriptor(int socket) {
+    char byte = 0;
+    iovec piece{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    REQUIRE(::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1);
+    const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    REQUIRE(header != nullptr);
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
+    return descriptor;
+}
+
+TEST_CASE("kept slab: outlives a process that is killed") {
+    int sockets[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) child(sockets[1]);
+    ::close(sockets[1]);
+    const int descriptor = received_descriptor(sockets[0]);
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    REQUIRE(WIFSIGNALED(status));
+    const auto device = a_host();
+    Slab slab;
+    REQUIRE(device->adopt(descriptor, {.bytes = slab_bytes}, slab) == Status::ok);
+    CHECK(all_are(slab.cpu, slab_bytes, 0x77));
+    device->release(slab);
+    ::close(sockets[0]);
+}
+
+struct Refused {
+    const char* name;
+    int descriptor;
+    SlabRecord record;
+    const char* why;
+};
+
+TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays its owner's") {
+    const auto device = a_host();
+    Slab good = kept_slab(*device);
+    const std::string path = "/proc/self/fd/" + std::to_string(good.descriptor);
+    const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    REQUIRE(read_only >= 0);
+    const int unsealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(::ftruncate(unsealed, slab_bytes) == 0);
+    const int half_sealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(::ftruncate(half_sealed, slab_bytes) == 0);
+    REQUIRE(::fcntl(half_sealed, F_ADD_SEALS, F_SEAL_GROW) == 0);
+    const int write_sealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(::ftruncate(write_sealed, slab_bytes) == 0);
+    REQUIRE(::fcntl(write_sealed, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE) == 0);
+    char name[] = "/tmp/gpunbd-no-memory-file-XXXXXX";
+    const int file = ::mkostemp(name, O_CLOEXEC);
+    ::unlink(name);
+    REQUIRE(::ftruncate(file, slab_bytes) == 0);
+    int pipe[2];
+    REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
+
+    const std::array rows{
+        Refused{"none", -1, {.bytes = slab_bytes}, "Bad file descriptor"},
+        Refused{"shorter than recorded",
+                good.descriptor,
+                {.bytes = slab_bytes + 4096},
+                "it has 4194304 bytes, not 4198400"},
+        Refused{"longer than recorded",
+                good.descriptor,
+                {.bytes = slab_bytes - 1},
+                "it has 4194304 bytes, not 4194303"},
+        Refused{"recorded as nothing", good.descriptor, {}, "it has 4194304 bytes, not 0"},
+        Refused{"of no known kind",
+                good.descriptor,
+                {.bytes = slab_bytes, .kind = 1},
+                "its kind, 1, is unknown"},
+        Refused{
+            "read-only", read_only, {.bytes = slab_bytes}, "it cannot be both read and written"},
+        Refused{"unsealed", unsealed, {.bytes = slab_bytes}, "its size is not sealed"},
+        Refused{"may shrink", half_sealed, {.bytes = slab_bytes}, "its size is not sealed"},
+        Refused{"may not be written", write_sealed, {.bytes = slab_bytes}, "it cannot be mapped"},
+        Refused{"a file", file, {.bytes = slab_bytes}, "it is no memory file"},
+        Refused{"a pipe", pipe[0], {.bytes = slab_bytes}, "it is no memory file"},
+    };
+    for (const Refused& row : rows) {
+        CAPTURE(row.name);
+        Slab out;
+        const Captured log;
+        CHECK(device->adopt(row.descriptor, row.record, out) == Status::io_error);
+        CHECK(log.text() == "host: a kept slab is not taken over: " + std::string(row.why) + "\n");
+        CHECK(out.bytes == 0);
+        CHECK(device->available() == 60 * mib);
+        if (row.descriptor >= 0) CHECK(is_open(row.descriptor));
+    }
+    for (const int each :
+         {read_only, unsealed, half_sealed, write_sealed, file, pipe[0], pipe[1]}) {
+        ::close(each);
+    }
+    device->release(good);
+}
+
+TEST_CASE("kept slab: discard gives memory back, and it reads as zeroes") {
+    const auto device = a_host();
+    Slab slab = kept_slab(*device, 8 * mib);
+    std::memset(slab.cpu, 0x5A, 8 * mib);
+    REQUIRE(given(slab.descriptor) == 8 * mib);
+    REQUIRE(device->discard(slab, 2 * mib, 2 * mib));
+    CHECK(given(slab.descriptor) == 6 * mib);
+    CHECK(all_are(slab.cpu, 2 * mib, 0x5A));
+    CHECK(all_are(slab.cpu + 2 * mib, 2 * mib, 0));
+    CHECK(all_are(slab.cpu + 4 * mib, 4 * mib, 0x5A));
+    device->release(slab);
+
+    slab = kept_slab(*device, 2 * mib, Provision::full);
+    CHECK_FALSE(device->discard(slab, 0, 2 * mib));
+    CHECK(given(slab.descriptor) == 2 * mib);
+    device->release(slab);
+}
+
+TEST_CASE("kept slab: clear zeroes its range and nothing else, for whoever takes it over, too") {
+    const auto device = a_host();
+    Slab slab = kept_slab(*device);
+    std::memset(slab.cpu, 0x5A, slab_bytes);
+    REQUIRE(device->clear(slab, 65536, 65536) == Status::ok);
+    const int copy = ::dup(slab.descriptor);
+    const SlabRecord record = record_of(slab);
+    device->release(slab);
+    REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+    CHECK(all_are(slab.cpu, 65536, 0x5A));
+    CHECK(all_are(slab.cpu + 65536, 65536, 0));
+    CHECK(all_are(slab.cpu + 131072, slab_bytes - 131072, 0x5A));
+    device->release(slab);
+}
+
+// A machine that has as much available as is said.
+class OneWith {
+ public:
+    explicit OneWith(std::uint64_t bytes) {
+        REQUIRE(::mkdtemp(path_) != nullptr);
+        fs::create_directories(fs::path(path_) / "proc/self");
+        set_available(bytes);
+    }
+    ~OneWith() { fs::remove_all(path_); }
+    OneWith(const OneWith&) = delete;
+    OneWith& operator=(const OneWith&) = delete;
+
+    void set_available(std::uint64_t bytes) {
+        std::ofstream(fs::path(path_) / "proc/meminfo")
+            << "MemTotal: " << gib / 1024 << " kB\nMemAvailable: " << bytes / 1024 << " kB\n";
+    }
+    std::unique_ptr<Device> host() const {
+        return open_host_device(0, {.reserve = 0, .capacity = {}, .root = path_});
+    }
+
+ private:
+    char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
+};
+
+TEST_CASE("kept slab: what the system owes is told to the page") {
+    OneWith machine(100 * mib);
+    const auto device = machine.host();
+    Slab slab = kept_slab(*device, 64 * mib);
+    CHECK(device->available() == 36 * mib);
+    std::memset(slab.cpu, 1, 40 * mib);
+    machine.set_available(60 * mib);
+    CHECK(device->available() == 36 * mib);
+    REQUIRE(device->discard(slab, 0, 10 * mib));
+    machine.set_available(70 * mib);
+    CHECK(device->available() == 36 * mib);
+    // Who takes it over is owed what is not there yet, and no more.
+    const int copy = ::dup(slab.descriptor);
+    const SlabRecord record = record_of(slab);
+    device->release(slab);
+    CHECK(device->available() == 70 * mib);
+    const auto next = machine.host();
+    REQUIRE(next->adopt(copy, record, slab) == Status::ok);
+    CHECK(next->available() == 36 * mib);
+    std::memset(slab.cpu, 1, 64 * mib);
+    machine.set_available(36 * mib);
+    CHECK(next->available() == 36 * mib);
+    next->release(slab);
+}
+
+TEST_CASE("kept slab: is taken over whatever the capacity is now, and counts") {
+    const auto device = a_host(4 * mib);
+    Slab slab = kept_slab(*device);
+    const int copy = ::dup(slab.descriptor);
+    const auto next = a_host(2 * mib);
+    Slab taken;
+    REQUIRE(next->adopt(copy, record_of(slab), taken) == Status::ok);
+    CHECK(next->available() == 0);
+    Slab refused;
+    CHECK(next->allocate({.bytes = mib}, refused) == Status::no_space);
+    next->release(taken);
+    CHECK(next->available() == 2 * mib);
+    device->release(slab);
+}
+
+TEST_CASE("kept slab: of a full one that its maker did not finish, the rest is made") {
+    const auto device = a_host();
+    Slab slab = kept_slab(*device);
+    std::memset(slab.cpu, 0x5A, mib);
+    const int copy = ::dup(slab.descriptor);
+    Slab taken;
+    REQUIRE(device->adopt(copy, {.bytes = slab_bytes, .provision = Provision::full}, taken) ==
+            Status::ok);
+    CHECK(given(copy) == slab_bytes);
+    CHECK(all_are(taken.cpu, mib, 0x5A));
+    CHECK(all_are(taken.cpu + mib, 3 * mib, 0));
+    device->release(taken);
+    device->release(slab);
+}
+
+TEST_CASE("kept slab: more than the machine has is refused, not promised") {
+    const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
+    Slab slab;
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        CHECK(device->allocate(
+                  {.bytes = std::uint64_t{1} << 46, .provision = provision, .kept = true}, slab) ==
+              Status::no_space);
+        CHECK(slab.descriptor == -1);
+    }
+}
+
+TEST_CASE("kept slab: without a descriptor to be had there is none, and the log says so once") {
+    for (const int left : {0, 1}) {
+        CAPTURE(left);
+        const auto device = a_host();
+        std::vector<int> taken;
+        for (int next = ::dup(0); next >= 0; next = ::dup(0)) taken.push_back(next);
+        for (int i = 0; i != left; ++i) {
+            ::close(taken.back());
+            taken.pop_back();
+        }
+        Status status = Status::ok;
+        Slab slab;
+        std::string text;
+        {
+            const Captured log;
+            for (int i = 0; i != 3; ++i) {
+                status = device->allocate({.bytes = mib, .kept = true}, slab);
+            }
+            text = log.text();
+        }
+        for (const int each : taken) ::close(each);
+        CHECK(status == Status::no_space);
+        CHECK(text == "host: no slab can be made that outlives the process: Too many open files\n");
+        CHECK(device->available() == 64 * mib);
+        slab = kept_slab(*device);
+        device->release(slab);
+    }
+}
+
+TEST_CASE("kept slab: a faulty device forwards, and fails to take one over when it is told to") {
+    FaultScript script;
+    const auto device = make_faulty_device(a_host(), script);
+    CHECK(device->why_not_kept().empty());
+    Slab slab = kept_slab(*device);
+    CHECK(slab.cpu == nullptr);
+    const SlabRecord record = record_of(slab);
+    const int copy = ::dup(slab.descriptor);
+    device->release(slab);
+    script.adoptions_until_failure = 0;
+    CHECK(device->adopt(copy, record, slab) == Status::io_error);
+    CHECK(slab.bytes == 0);
+    REQUIRE(device->adopt(copy, record, slab) == Status::ok);
+    CHECK(slab.cpu == nullptr);
+    CHECK(slab.address != 0);
+    CHECK(device->available() == 60 * mib);
+    device->release(slab);
+    CHECK_FALSE(is_open(copy));
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
