@@ -41,7 +41,7 @@ int list_devices(bool calibrate) {
     DeviceRegistry devices({}, calibrate);
     print_device(devices.open("host"));
     std::string why_none;
-    const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
+    const std::vector<std::string> gpus = devices.gpus(why_none);
     if (gpus.empty()) {
         fmt::print(stderr, "{}", config::wrapped("no GPU can be used:", why_none, 2));
     }

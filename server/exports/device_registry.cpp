@@ -4,65 +4,29 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
-
-#include "server/exports/nvidia_card.hpp"
-#include "storage/devices/host/host_device.hpp"
-#ifdef GPUNBD_CUDA
-#include "storage/devices/cuda/cuda_device.hpp"
-#endif
 
 namespace gpunbd::server {
 
 namespace {
 
-#ifdef GPUNBD_CUDA
-std::unique_ptr<storage::Device> open_gpu(std::uint32_t number,
-                                          const config::DeviceOptions& options) {
-    int ordinal = 0;
-    const std::string digits = options.id.substr(options.id.find(':') + 1);
-    std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
-    storage::cuda::CudaDeviceOptions cuda;
-    cuda.reserve = options.reserve;
-    cuda.capacity = options.capacity;
-    cuda.mapped = options.mapped;
-    switch (options.gpu_use) {
+storage::GpuUse gpu_use(config::GpuUse wanted) {
+    switch (wanted) {
         case config::GpuUse::automatic:
-            cuda.gpu_use = storage::GpuUse::automatic;
             break;
         case config::GpuUse::copy_engines:
-            cuda.gpu_use = storage::GpuUse::copy_engines;
-            break;
+            return storage::GpuUse::copy_engines;
         case config::GpuUse::all:
-            cuda.gpu_use = storage::GpuUse::all;
-            break;
+            return storage::GpuUse::all;
     }
-    return storage::cuda::open_cuda_device(number, ordinal, cuda);
-}
-#else
-std::unique_ptr<storage::Device> open_gpu(std::uint32_t, const config::DeviceOptions&) {
-    return nullptr;  // refuse_absent() lets none come here
-}
-#endif
-
-// A device that is not there is told beside those that are.
-void refuse_absent(const std::string& id) {
-    std::string why_none;
-    const std::vector<std::string> gpus = DeviceRegistry::gpus(why_none);
-    if (id == "host" || std::find(gpus.begin(), gpus.end(), id) != gpus.end()) return;
-    if (gpus.empty()) {
-        throw std::runtime_error(
-            fmt::format("{}: no GPU can be used: {}; without one, choose host", id, why_none));
-    }
-    throw std::runtime_error(
-        fmt::format("{}: there is no such GPU; choose one of host, {}", id, fmt::join(gpus, ", ")));
+    return storage::GpuUse::automatic;
 }
 
 }  // namespace
 
-DeviceRegistry::DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate)
-    : options_(std::move(options)), calibrate_(calibrate) {}
+DeviceRegistry::DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate,
+                               Drivers drivers)
+    : drivers_(drivers), options_(std::move(options)), calibrate_(calibrate) {}
 
 config::DeviceOptions DeviceRegistry::options_of(const std::string& id) const {
     for (const config::DeviceOptions& options : options_) {
@@ -77,16 +41,42 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
     for (const auto& device : devices_) {
         if (device->info().id == id) return *device;
     }
-    refuse_absent(id);
     const config::DeviceOptions options = options_of(id);
-    const auto number = static_cast<std::uint32_t>(devices_.size());
-    devices_.push_back(id == "host"
-                           ? storage::open_host_device(
-                                 number, {.reserve = options.reserve, .capacity = options.capacity})
-                           : open_gpu(number, options));
+    devices_.push_back(open_anew(id, options));
     opened_with_.push_back(options);
     if (calibrate_) calibrate(*devices_.back());
     return *devices_.back();
+}
+
+// Throws where it is not there.
+std::unique_ptr<storage::Device> DeviceRegistry::open_anew(const std::string& id,
+                                                           const config::DeviceOptions& options) {
+    for (const storage::DeviceDriver* driver : drivers_) {
+        if (!driver->has_scheme_of(id)) continue;
+        std::string why_none;
+        const std::vector<std::string> ids = driver->enumerate(why_none);
+        const auto found = std::find(ids.begin(), ids.end(), id);
+        if (found == ids.end()) break;
+        return driver->open(static_cast<std::size_t>(found - ids.begin()),
+                            static_cast<std::uint32_t>(devices_.size()),
+                            {.reserve = options.reserve,
+                             .capacity = options.capacity,
+                             .mapped = options.mapped,
+                             .gpu_use = gpu_use(options.gpu_use)});
+    }
+    refuse_absent(id);
+}
+
+// It is told beside those that are there.
+void DeviceRegistry::refuse_absent(const std::string& id) const {
+    std::string why_none;
+    const std::vector<std::string> there = gpus(why_none);
+    if (there.empty()) {
+        throw std::runtime_error(
+            fmt::format("{}: no GPU can be used: {}; without one, choose host", id, why_none));
+    }
+    throw std::runtime_error(fmt::format("{}: there is no such GPU; choose one of host, {}", id,
+                                         fmt::join(there, ", ")));
 }
 
 std::vector<std::string> DeviceRegistry::opened_otherwise() const {
@@ -98,15 +88,24 @@ std::vector<std::string> DeviceRegistry::opened_otherwise() const {
 }
 
 void DeviceRegistry::calibrate(storage::Device& device) {
-    if (device.info().id == "host") return;
-#ifdef GPUNBD_CUDA
+    const storage::DeviceInfo& info = device.info();
+    const auto saved = saved_calibrations_.find(info.identity);
+    if (saved != saved_calibrations_.end() && device.restore_calibration(saved->second)) return;
     try {
-        calibrations_[device.info().id] = storage::cuda::calibrate_cuda_device(device).table;
+        calibrations_[info.id] = device.calibrate();
     } catch (const std::exception& error) {
-        spdlog::warn("{}: not calibrated, the built-in choice of paths stands: {}",
-                     device.info().id, error.what());
+        spdlog::warn("{}: not calibrated, the built-in choice of paths stands: {}", info.id,
+                     error.what());
     }
-#endif
+}
+
+std::map<std::string, std::string> DeviceRegistry::calibration_states() const {
+    std::map<std::string, std::string> states = saved_calibrations_;
+    for (const auto& device : devices_) {
+        const std::string state = device->calibration_state();
+        if (!state.empty()) states[device->info().identity] = state;
+    }
+    return states;
 }
 
 std::string DeviceRegistry::calibration(const std::string& id) const {
@@ -125,22 +124,18 @@ std::vector<int> DeviceRegistry::numa_nodes() const {
     return nodes;
 }
 
-std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) {
-    std::vector<std::string> ids;
-#ifdef GPUNBD_CUDA
-    const int count = storage::cuda::cuda_device_count(why_none);
-    ids.reserve(static_cast<std::size_t>(count));
-    for (int ordinal = 0; ordinal < count; ++ordinal)
-        ids.push_back(fmt::format("cuda:{}", ordinal));
-    constexpr bool built_with_cuda = true;
-#else
-    why_none = "this gpunbd was built without CUDA";
-    constexpr bool built_with_cuda = false;
-#endif
-    if (!ids.empty()) return ids;
-    const std::string remedy = gpu_remedy(nvidia_cards(), built_with_cuda);
-    if (!remedy.empty()) why_none += ", but " + remedy;
-    return ids;
+std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) const {
+    std::vector<std::string> all;
+    std::string reasons;
+    for (const storage::DeviceDriver* driver : drivers_) {
+        if (!driver->drives_gpus()) continue;
+        std::string reason;
+        for (std::string& id : driver->enumerate(reason)) all.push_back(std::move(id));
+        if (!reasons.empty() && !reason.empty()) reasons += "; ";
+        reasons += reason;
+    }
+    if (all.empty()) why_none = std::move(reasons);
+    return all;
 }
 
 }  // namespace gpunbd::server

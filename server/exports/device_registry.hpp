@@ -3,20 +3,24 @@
 
 #include <map>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "config/options.hpp"
 #include "storage/devices/device.hpp"
+#include "storage/devices/drivers/device_drivers.hpp"
 
 namespace gpunbd::server {
 
 class DeviceRegistry {
  public:
+    using Drivers = std::span<const storage::DeviceDriver* const>;
+
     // `calibrate`: measure each GPU when it is opened, in under a second, and choose its copy paths
     // and chunk size by that; else the built-in choice stands.
-    DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate);
+    DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate,
+                   Drivers drivers = storage::device_drivers());
 
     // Opens it on first use. Throws std::runtime_error with one clear line where there is no such
     // device or it cannot be used.
@@ -27,7 +31,14 @@ class DeviceRegistry {
     std::vector<int> numa_nodes() const;
     // The ids of the GPUs of this machine; empty: `why_none` says why,
     // and what to do about it.
-    static std::vector<std::string> gpus(std::string& why_none);
+    std::vector<std::string> gpus(std::string& why_none) const;
+
+    // What calibrating has found, for a later process, by DeviceInfo::identity.
+    std::map<std::string, std::string> calibration_states() const;
+    // What an earlier process had: a device of which it holds is not measured when it is opened.
+    void set_calibration_states(std::map<std::string, std::string> states) {
+        saved_calibrations_ = std::move(states);
+    }
 
     // What a configuration loaded later says of devices that are not open yet.
     void set_options(std::vector<config::DeviceOptions> options) { options_ = std::move(options); }
@@ -36,13 +47,18 @@ class DeviceRegistry {
 
  private:
     config::DeviceOptions options_of(const std::string& id) const;
+    std::unique_ptr<storage::Device> open_anew(const std::string& id,
+                                               const config::DeviceOptions& options);
+    [[noreturn]] void refuse_absent(const std::string& id) const;
     void calibrate(storage::Device& device);
 
+    const Drivers drivers_;
     std::vector<config::DeviceOptions> options_;
     const bool calibrate_;
     std::vector<std::unique_ptr<storage::Device>> devices_;
-    std::vector<config::DeviceOptions> opened_with_;  // one for each of devices_
-    std::map<std::string, std::string> calibrations_;
+    std::vector<config::DeviceOptions> opened_with_;   // one for each of devices_
+    std::map<std::string, std::string> calibrations_;  // for people, by id
+    std::map<std::string, std::string> saved_calibrations_;
 };
 
 }  // namespace gpunbd::server

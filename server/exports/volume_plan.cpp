@@ -104,7 +104,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     config::Size size = wanted.size.value_or(config::Size{.percent = 100});
     if (ids.empty()) {
         // No device was named: the first GPU, or the host, and of that little unless more is asked.
-        ids = DeviceRegistry::gpus(plan.instead_of_gpu);
+        ids = registry.gpus(plan.instead_of_gpu);
         ids.resize(ids.empty() ? 0 : 1);
         if (ids.empty()) {
             ids = {"host"};

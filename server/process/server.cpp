@@ -124,7 +124,7 @@ int Server::run() {
     if (uses_gpus(options_.exports)) {
         // To make what is missing in /dev, NVIDIA's driver runs a set-user-ID program.
         std::string why_none;
-        DeviceRegistry::gpus(why_none);
+        devices_.gpus(why_none);
     }
     give_up_new_privileges();
     make_first_exports();

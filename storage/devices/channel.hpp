@@ -13,6 +13,7 @@ namespace gpunbd::storage {
 
 struct Slab;
 struct Copy;
+struct Policy;
 
 class CopyOwner {
  public:
@@ -72,6 +73,8 @@ struct ChannelOptions {
     std::uint32_t slots = 2;        // chunks of one transfer in flight on each of its devices
     std::size_t pinned = 16 << 20;  // bytes of staging memory per direction, a power of two
     ChannelTrace* trace = nullptr;  // not owned; null: none is kept
+    // Which ways copies to a GPU take; read while the channel is opened. Null: the device decides.
+    const Policy* policy = nullptr;
 };
 
 class Channel {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "storage/devices/channel.hpp"
 #include "storage/devices/pending_releases.hpp"
@@ -82,6 +83,9 @@ class Device {
     // Why no slab of this device can be kept, in a few words; empty: they can.
     virtual std::string why_not_kept() const { return "its memory ends with the process"; }
 
+    // Why no slab of this device can be kept, in a few words; empty: they can.
+    virtual std::string why_not_kept() const { return "its memory ends with the process"; }
+
     // All of these may be called from any thread.
     // A slab that reads as zeroes. no_space: nothing was allocated. io_error: among others, it is
     // to be kept and cannot be.
@@ -105,6 +109,16 @@ class Device {
     // For the calling worker's thread alone, which also destroys it. Throws where pinned memory or
     // streams cannot be had.
     virtual std::unique_ptr<Channel> open_channel(const ChannelOptions& options) = 0;
+
+    // Measures what each way of copying costs, in under a second, and has channels that are opened
+    // from now on follow what it finds, which it also tells for people. Empty: there is nothing to
+    // measure. No channel may be in use meanwhile. Throws std::runtime_error.
+    virtual std::string calibrate() { return {}; }
+    // What was found, for restore_calibration() of a later process; empty: nothing that lasts.
+    virtual std::string calibration_state() const { return {}; }
+    // Instead of measuring. False: that was not found on this device as it is now, or is no such
+    // text; nothing has changed.
+    virtual bool restore_calibration(std::string_view /*state*/) { return false; }
 
  private:
     std::uint32_t number_;

@@ -22,6 +22,7 @@
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/meter.hpp"
+#include "storage/devices/gpu/policy.hpp"
 #include "storage/store.hpp"
 #include "tests/gpu/kernel_calls.hpp"
 
@@ -36,8 +37,14 @@ constexpr std::uint64_t mib = 1 << 20;
 constexpr ChannelOptions roomy{.chunk_size = 1 << 20, .slots = 2, .pinned = 64 << 20};
 constexpr ChannelOptions usual{};
 
-std::unique_ptr<Device> open(const CudaDeviceOptions& options = {}) {
+std::unique_ptr<Device> open(const DeviceOptions& options = {}) {
     return open_cuda_device(0, 0, options);
+}
+
+std::unique_ptr<Channel> open_cuda_channel(Device& device, ChannelOptions options,
+                                           const Policy& policy) {
+    options.policy = &policy;
+    return device.open_channel(options);
 }
 
 struct OwnedSlab {
@@ -220,7 +227,7 @@ std::uint64_t bytes_other_than(Channel& channel, const Slab& slab, std::byte val
 
 TEST_CASE("every path copies any range at any alignment") {
     for (const bool mapping : {true, false}) {
-        CudaDeviceOptions options;
+        DeviceOptions options;
         if (!mapping) options.mapped = 0;
         const auto device = open(options);
         const OwnedSlab owned(*device, 64 * mib);
@@ -236,7 +243,7 @@ TEST_CASE("every path copies any range at any alignment") {
 
 TEST_CASE("with gpu_use copy-engines no kernel is needed for anything") {
     for (const bool mapping : {true, false}) {
-        CudaDeviceOptions options;
+        DeviceOptions options;
         options.gpu_use = GpuUse::copy_engines;
         if (!mapping) options.mapped = 0;
         const auto device = open(options);
@@ -348,7 +355,7 @@ TEST_CASE("a fenced store is seen by reads of another worker") {
 }
 
 TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity there are none") {
-    CudaDeviceOptions options;
+    DeviceOptions options;
     options.capacity = 256 * mib;
     options.mapped = 128 * mib;
     const auto device = open(options);
@@ -407,7 +414,7 @@ TEST_CASE("slabs are had until the GPU is full") {
 
 TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
     for (const bool mapping : {true, false}) {
-        CudaDeviceOptions options;
+        DeviceOptions options;
         if (!mapping) options.mapped = 0;
         const auto device = open(options);
         const auto channel = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
@@ -515,12 +522,16 @@ TEST_CASE("of a batch that cannot be started all copies fail, and no others") {
 TEST_CASE("calibration takes about a second and finds a policy") {
     const auto device = open();
     const Clock::time_point begin = Clock::now();
-    const CalibrationResult result = calibrate_cuda_device(*device);
+    CHECK(device->calibration_state().empty());
+    const std::string table = device->calibrate();
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    MESSAGE("calibrated in " << seconds << " s\n" << result.table);
+    MESSAGE("calibrated in " << seconds << " s\n" << table);
     CHECK(seconds < 1.5);
-    CHECK(result.chunk_size >= 256 << 10);
-    CHECK_FALSE(result.policy.rows.empty());
+    const std::string state = device->calibration_state();
+    const auto again = open();
+    CHECK(again->restore_calibration(state));
+    CHECK(again->calibration_state() == state);
+    CHECK_FALSE(open({.gpu_use = GpuUse::all})->restore_calibration(state));
     const OwnedSlab owned(*device, 16 * mib);
     const auto channel = device->open_channel(usual);
     exercise(*channel, owned.slab, 0, 16 * mib, 300, mib, 6);

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "storage/devices/cuda/cuda_channel.hpp"
-#include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
+#include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/cuda/meter.hpp"
 #include "storage/devices/gpu/calibrated_policy.hpp"
 
@@ -45,8 +45,9 @@ class Bench {
     bool has_engine_batch() const { return device_.has_engine_batch(); }
     double us(CopyPath path, const Round& round, std::chrono::microseconds budget) {
         if (channel_ == nullptr) {
-            const ChannelOptions options{.chunk_size = chunk_sizes.back(), .pinned = in_flight};
-            channel_ = device_.open_cuda_channel(options, only(path));
+            const Policy policy = only(path);
+            channel_ = device_.open_cuda_channel(
+                {.chunk_size = chunk_sizes.back(), .pinned = in_flight, .policy = &policy});
         }
         channel_->set_policy(only(path));
         const double us = Meter(slab_, *channel_).median_us(round, budget);
@@ -101,31 +102,50 @@ std::vector<ChunkRates> measure_rates(Bench& bench) {
 
 }  // namespace
 
-CalibrationResult calibrate_cuda_device(Device& device) {
-    auto& cuda_device = dynamic_cast<CudaDevice&>(device);
-    Bench bench(cuda_device);
-    CalibrationResult result;
+std::string CudaDevice::calibrate() {
+    Bench bench(*this);
+    Calibration found;
+    std::string text;
+    found.policy.rows.clear();
     const auto add = [&](Direction direction, Copy::Kind kind, const char* title) {
         const std::vector<CopyCosts> table = measure_costs(bench, kind);
-        add_rows(result.policy, direction, table);
-        result.table += to_text(title, table);
+        add_rows(found.policy, direction, table);
+        text += to_text(title, table);
     };
     add(Direction::read, Copy::Kind::read, "read");
     add(Direction::write, Copy::Kind::write, "write");
     add(Direction::zero, Copy::Kind::zero, "zero");
     if (bench.disturbed()) {
-        result.policy = default_policy();
-        result.table +=
+        found.policy = default_policy();
+        text +=
             "kernels could not be timed (gpu_use, or another program that computes on the\n"
             "GPU): the policy is the one that suits one H200\n";
     }
     const std::vector<ChunkRates> rates = measure_rates(bench);
-    result.chunk_size = choose_chunk_size(rates);
-    result.table += to_text(rates);
-    result.table += "policy\n" + to_text(result.policy);
-    result.table += fmt::format("chunk size: {} KiB\n", result.chunk_size / kib);
-    cuda_device.tune(result.policy, result.chunk_size);
-    return result;
+    found.chunk_size = choose_chunk_size(rates);
+    text += to_text(rates);
+    text += "policy\n" + to_text(found.policy);
+    text += fmt::format("chunk size: {} KiB\n", found.chunk_size / kib);
+    calibration_ = found;
+    // What somebody else's computing has spoiled is measured again next time.
+    const bool lasts = !bench.disturbed() || options_.gpu_use == GpuUse::copy_engines;
+    calibration_state_ = lasts ? saved(calibration_, circumstances()) : std::string();
+    return text;
+}
+
+bool CudaDevice::restore_calibration(std::string_view state) {
+    const std::optional<Calibration> found = read_calibration(state, circumstances());
+    if (!found) return false;
+    calibration_ = *found;
+    calibration_state_ = state;
+    return true;
+}
+
+std::string CudaDevice::circumstances() const {
+    int driver = 0;
+    check(cudaDriverGetVersion(&driver), "the driver has no version");
+    return fmt::format("{}, {}, driver {}, {}, gpu_use {}", info_.name, info_.link, driver,
+                       state_.mapped ? "mapped" : "not mapped", to_text(options_.gpu_use));
 }
 
 }  // namespace gpunbd::storage::cuda

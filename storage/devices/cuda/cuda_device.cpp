@@ -68,7 +68,7 @@ int cuda_device_count(std::string& why_none) noexcept {
     return 0;
 }
 
-CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOptions& options)
+CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options)
     : Device(number), options_(options), state_(ordinal, options.gpu_use) {
     describe();
     service_ = Stream(ordinal, Stream::Priority::normal);
@@ -331,17 +331,19 @@ Status CudaDevice::failure(cudaError_t error, const std::string& what) {
 // --- channels ------------------------------------------------------------------------------------
 
 std::unique_ptr<Channel> CudaDevice::open_channel(const ChannelOptions& options) {
-    return open_cuda_channel(options, policy_);
+    return open_cuda_channel(options);
 }
 
-std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions& options,
-                                                           const Policy& policy) {
+std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions& options) {
     ChannelOptions tuned = options;
     if (tuned.chunk_size == 0) {
         // One client may hold half of the staging memory, and should keep its slots busy with that.
         const std::uint64_t max = tuned.pinned / 2 / tuned.slots;
-        tuned.chunk_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_size_, max));
+        tuned.chunk_size =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(calibration_.chunk_size, max));
     }
+    const Policy& policy = options.policy == nullptr ? calibration_.policy : *options.policy;
+    tuned.policy = nullptr;  // it need not live any longer
     return std::make_unique<CudaChannel>(tuned, state_, competition_watch_, policy, make_mailbox());
 }
 
@@ -370,17 +372,12 @@ MailboxMemory CudaDevice::make_mailbox() {
 }
 
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
-                                         const CudaDeviceOptions& options) {
+                                         const DeviceOptions& options) {
     try {
         return std::make_unique<CudaDevice>(number, ordinal, options);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(fmt::format("cuda:{}: {}", ordinal, error.what()));
     }
-}
-
-std::unique_ptr<Channel> open_cuda_channel(Device& device, const ChannelOptions& options,
-                                           const Policy& policy) {
-    return dynamic_cast<CudaDevice&>(device).open_cuda_channel(options, policy);
 }
 
 }  // namespace gpunbd::storage::cuda

@@ -15,6 +15,7 @@
 #include "storage/devices/cuda/device_watch.hpp"
 #include "storage/devices/cuda/persistent_copier.hpp"
 #include "storage/devices/cuda/vulkan_memory.hpp"
+#include "storage/devices/gpu/saved_calibration.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -22,7 +23,7 @@ class CudaChannel;
 
 class CudaDevice final : public Device {
  public:
-    CudaDevice(std::uint32_t number, int ordinal, const CudaDeviceOptions& options);
+    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options);
     ~CudaDevice() override;
 
     const DeviceInfo& info() const override { return info_; }
@@ -37,13 +38,11 @@ class CudaDevice final : public Device {
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
 
-    std::unique_ptr<CudaChannel> open_cuda_channel(const ChannelOptions& options,
-                                                   const Policy& policy);
-    // Not while a channel is being opened.
-    void tune(const Policy& policy, std::uint32_t chunk_size) {
-        policy_ = policy;
-        chunk_size_ = chunk_size;
-    }
+    std::unique_ptr<CudaChannel> open_cuda_channel(const ChannelOptions& options);
+
+    std::string calibrate() override;
+    std::string calibration_state() const override { return calibration_state_; }
+    bool restore_calibration(std::string_view state) override;
 
  private:
     void describe();
@@ -58,12 +57,14 @@ class CudaDevice final : public Device {
     bool allocate_mapped(std::uint64_t bytes, Slab& out);
     Status allocate_plain(std::uint64_t bytes, Slab& out);
     Status failure(cudaError_t error, const std::string& what);
+    // What a calibration holds for.
+    std::string circumstances() const;
 
-    const CudaDeviceOptions options_;
+    const DeviceOptions options_;
     DeviceState state_;
     DeviceInfo info_;
-    Policy policy_ = default_policy();
-    std::uint32_t chunk_size_ = 1 << 20;  // bytes
+    Calibration calibration_;
+    std::string calibration_state_;
     VulkanMemory::Uuid uuid_{};
 
     std::mutex service_mutex_;  // guards the stream

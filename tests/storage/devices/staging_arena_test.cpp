@@ -14,7 +14,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-constexpr std::size_t unit = StagingArena::smallest;
+constexpr std::size_t arena_unit = StagingArena::smallest;
 
 struct Piece {
     std::byte* at;
@@ -22,7 +22,7 @@ struct Piece {
     std::size_t borrower;
 };
 
-std::size_t rounded(std::size_t length) { return std::bit_ceil(std::max(length, unit)); }
+std::size_t rounded(std::size_t length) { return std::bit_ceil(std::max(length, arena_unit)); }
 
 class Waiter final : public StagingWaiter {
  public:
@@ -34,13 +34,13 @@ class Waiter final : public StagingWaiter {
 class ArenaModel {
  public:
     ArenaModel(std::byte* memory, std::size_t bytes)
-        : memory_(memory), lent_(bytes / unit), free_(bytes) {}
+        : memory_(memory), lent_(bytes / arena_unit), free_(bytes) {}
     void take(std::byte* at, std::size_t length) { mark(at, length, true); }
     void give_back(std::byte* at, std::size_t length) { mark(at, length, false); }
     std::size_t free_bytes() const { return free_; }
     // Is there a free piece of that size at a multiple of it? (That is what buddies can merge to.)
     bool fits(std::size_t length) const {
-        const std::size_t units = rounded(length) / unit;
+        const std::size_t units = rounded(length) / arena_unit;
         for (std::size_t i = 0; i + units <= lent_.size(); i += units) {
             const auto first = lent_.begin() + static_cast<std::ptrdiff_t>(i);
             if (std::find(first, first + static_cast<std::ptrdiff_t>(units), true) ==
@@ -56,10 +56,10 @@ class ArenaModel {
         const std::size_t size = rounded(length);
         const auto offset = static_cast<std::size_t>(at - memory_);
         REQUIRE(offset % size == 0);
-        REQUIRE(offset / unit + size / unit <= lent_.size());
-        for (std::size_t i = 0; i != size / unit; ++i) {
-            REQUIRE(lent_[offset / unit + i] != lent);
-            lent_[offset / unit + i] = lent;
+        REQUIRE(offset / arena_unit + size / arena_unit <= lent_.size());
+        for (std::size_t i = 0; i != size / arena_unit; ++i) {
+            REQUIRE(lent_[offset / arena_unit + i] != lent);
+            lent_[offset / arena_unit + i] = lent;
         }
         free_ = lent ? free_ - size : free_ + size;
     }
@@ -69,7 +69,8 @@ class ArenaModel {
 };
 
 TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule") {
-    for (const std::size_t bytes : {unit, 2 * unit, 16 * unit, 256 * unit}) {
+    for (const std::size_t bytes :
+         {arena_unit, 2 * arena_unit, 16 * arena_unit, 256 * arena_unit}) {
         CAPTURE(bytes);
         std::vector<std::byte> memory(bytes);
         StagingArena arena;
@@ -121,18 +122,18 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
 }
 
 TEST_CASE("staging arena: what is asked for is rounded up to a power of two of units") {
-    constexpr std::size_t bytes = 16 * unit;
+    constexpr std::size_t bytes = 16 * arena_unit;
     constexpr struct {
         std::size_t length, size;
-    } rows[] = {{1, unit},
-                {unit - 1, unit},
-                {unit, unit},
-                {unit + 1, 2 * unit},
-                {2 * unit, 2 * unit},
-                {2 * unit + 1, 4 * unit},
-                {8 * unit, 8 * unit},
-                {8 * unit + 1, 16 * unit},
-                {16 * unit, 16 * unit}};
+    } rows[] = {{1, arena_unit},
+                {arena_unit - 1, arena_unit},
+                {arena_unit, arena_unit},
+                {arena_unit + 1, 2 * arena_unit},
+                {2 * arena_unit, 2 * arena_unit},
+                {2 * arena_unit + 1, 4 * arena_unit},
+                {8 * arena_unit, 8 * arena_unit},
+                {8 * arena_unit + 1, 16 * arena_unit},
+                {16 * arena_unit, 16 * arena_unit}};
     std::vector<std::byte> memory(bytes);
     StagingArena arena;
     arena.adopt(memory.data(), bytes);
@@ -152,20 +153,20 @@ TEST_CASE("staging arena: what is asked for is rounded up to a power of two of u
 }
 
 TEST_CASE("staging arena: the first piece of all is had whatever its borrower holds elsewhere") {
-    std::vector<std::byte> memory(2 * unit);
+    std::vector<std::byte> memory(2 * arena_unit);
     StagingArena arena;
     arena.adopt(memory.data(), memory.size());
-    std::size_t held = 100 * unit;
-    std::byte* const first = arena.take(2 * unit, held);
+    std::size_t held = 100 * arena_unit;
+    std::byte* const first = arena.take(2 * arena_unit, held);
     REQUIRE(first != nullptr);
     CHECK(arena.take(1, held) == nullptr);
-    arena.give_back(first, 2 * unit, held);
-    CHECK(held == 100 * unit);
+    arena.give_back(first, 2 * arena_unit, held);
+    CHECK(held == 100 * arena_unit);
 }
 
 // Waiters that write down who was woken.
 struct Queue {
-    std::vector<std::byte> memory = std::vector<std::byte>(4 * unit);
+    std::vector<std::byte> memory = std::vector<std::byte>(4 * arena_unit);
     StagingArena arena;
     std::vector<Waiter> waiters;
     std::vector<int> woken;
@@ -320,21 +321,22 @@ TEST_CASE("staging arena: what comes back while waiters are woken wakes them the
 }
 
 TEST_CASE("staging arena: memory is usable to its last byte") {
-    std::vector<std::byte> memory(8 * unit);
+    std::vector<std::byte> memory(8 * arena_unit);
     StagingArena arena;
     arena.adopt(memory.data(), memory.size());
     std::vector<std::size_t> held(8);
     std::vector<std::byte*> pieces;
     for (std::size_t i = 0; i != 8; ++i) {
-        pieces.push_back(arena.take(unit, held[i]));
+        pieces.push_back(arena.take(arena_unit, held[i]));
         REQUIRE(pieces.back() != nullptr);
-        std::memset(pieces.back(), static_cast<int>(i + 1), unit);
+        std::memset(pieces.back(), static_cast<int>(i + 1), arena_unit);
     }
     std::size_t none = 0;
     CHECK(arena.take(1, none) == nullptr);
     for (std::size_t i = 0; i != 8; ++i) {
         const auto mine = static_cast<std::byte>(i + 1);
-        CHECK(std::all_of(pieces[i], pieces[i] + unit, [&](std::byte b) { return b == mine; }));
+        CHECK(
+            std::all_of(pieces[i], pieces[i] + arena_unit, [&](std::byte b) { return b == mine; }));
     }
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace gpunbd::server {
+namespace gpunbd::storage {
 
 // PCI addresses of NVIDIA's display and 3D controllers, sorted. `sysfs` is /sys but in tests.
 std::vector<std::string> nvidia_cards(const std::string& sysfs = "/sys");
@@ -14,4 +14,4 @@ std::vector<std::string> nvidia_cards(const std::string& sysfs = "/sys");
 // `built_with_cuda`: then only the driver can be missing.
 std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cuda);
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::storage

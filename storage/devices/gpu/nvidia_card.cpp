@@ -1,4 +1,4 @@
-#include "server/exports/nvidia_card.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace gpunbd::server {
+namespace gpunbd::storage {
 
 namespace {
 
@@ -49,4 +49,4 @@ std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cu
            "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/, and build gpunbd again";
 }
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::storage

@@ -1,5 +1,5 @@
 // Cards found in a sysfs of our own.
-#include "server/exports/nvidia_card.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -7,21 +7,21 @@
 #include <filesystem>
 #include <fstream>
 
-namespace gpunbd::server::test {
+namespace gpunbd::storage::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Sysfs {
+class CardBus {
  public:
-    Sysfs() {
+    CardBus() {
         char pattern[] = "/tmp/gpunbd-sysfsXXXXXX";
         REQUIRE(::mkdtemp(pattern) != nullptr);
         path = pattern;
     }
-    ~Sysfs() { fs::remove_all(path); }
-    Sysfs(const Sysfs&) = delete;
-    Sysfs& operator=(const Sysfs&) = delete;
+    ~CardBus() { fs::remove_all(path); }
+    CardBus(const CardBus&) = delete;
+    CardBus& operator=(const CardBus&) = delete;
 
     void add(const std::string& address, const std::string& vendor, const std::string& kind) const {
         const fs::path device = fs::path(path) / "bus/pci/devices" / address;
@@ -33,7 +33,7 @@ class Sysfs {
 };
 
 TEST_CASE("nvidia card: found among what is on the bus") {
-    const Sysfs sysfs;
+    const CardBus sysfs;
     CHECK(nvidia_cards(sysfs.path).empty());
     sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // another vendor's
     sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // its sound
@@ -57,4 +57,4 @@ TEST_CASE("nvidia card: what to install") {
 }
 
 }  // namespace
-}  // namespace gpunbd::server::test
+}  // namespace gpunbd::storage::test

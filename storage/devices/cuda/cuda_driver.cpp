@@ -1,0 +1,40 @@
+#include "storage/devices/cuda/cuda_driver.hpp"
+
+#include <fmt/format.h>
+
+#include "storage/devices/cuda/cuda_device.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+class CudaDriver final : public DeviceDriver {
+ public:
+    std::string_view scheme() const override { return "cuda"; }
+    bool drives_gpus() const override { return true; }
+    std::vector<std::string> enumerate(std::string& why_none) const override {
+        std::vector<std::string> ids;
+        const int count = cuda_device_count(why_none);
+        for (int ordinal = 0; ordinal < count; ++ordinal) {
+            ids.push_back(fmt::format("{}:{}", scheme(), ordinal));
+        }
+        if (!ids.empty()) return ids;
+        const std::string remedy = gpu_remedy(nvidia_cards(), true);
+        if (!remedy.empty()) why_none += ", but " + remedy;
+        return ids;
+    }
+    std::unique_ptr<Device> open(std::size_t place, std::uint32_t number,
+                                 const DeviceOptions& options) const override {
+        return open_cuda_device(number, static_cast<int>(place), options);
+    }
+};
+
+}  // namespace
+
+const DeviceDriver& cuda_driver() {
+    static const CudaDriver driver;
+    return driver;
+}
+
+}  // namespace gpunbd::storage::cuda

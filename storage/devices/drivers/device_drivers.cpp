@@ -1,0 +1,15 @@
+#include "storage/devices/drivers/device_drivers.hpp"
+
+#include <array>
+
+#include "storage/devices/cuda/cuda_driver.hpp"
+#include "storage/devices/drivers/host_driver.hpp"
+
+namespace gpunbd::storage {
+
+std::span<const DeviceDriver* const> device_drivers() {
+    static const std::array drivers{&host_driver(), &cuda::cuda_driver()};
+    return drivers;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,36 @@
+// Stands in for devices/cuda/ where this program is built without CUDA: it knows of no device, and
+// says why.
+#include <stdexcept>
+
+#include "storage/devices/cuda/cuda_driver.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+class NoCudaDriver final : public DeviceDriver {
+ public:
+    std::string_view scheme() const override { return "cuda"; }
+    bool drives_gpus() const override { return true; }
+    std::vector<std::string> enumerate(std::string& why_none) const override {
+        why_none = "this gpunbd was built without CUDA";
+        const std::string remedy = gpu_remedy(nvidia_cards(), false);
+        if (!remedy.empty()) why_none += ", but " + remedy;
+        return {};
+    }
+    std::unique_ptr<Device> open(std::size_t, std::uint32_t, const DeviceOptions&) const override {
+        std::string why_none;
+        enumerate(why_none);
+        throw std::runtime_error(why_none);
+    }
+};
+
+}  // namespace
+
+const DeviceDriver& cuda_driver() {
+    static const NoCudaDriver driver;
+    return driver;
+}
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,94 @@
+#include "storage/devices/gpu/saved_calibration.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::string_view heading = "gpunbd calibration 1";
+constexpr std::uint32_t min_chunk = 64 << 10;   // bytes
+constexpr std::uint32_t max_chunk = 64U << 20;  // bytes
+constexpr std::size_t max_rows = 256;
+
+// A text, line by line.
+class Lines {
+ public:
+    explicit Lines(std::string_view text) : rest_(text) {}
+
+    // Without its end; not whole: empty, and so is all that follows.
+    std::string_view line() {
+        const std::size_t end = rest_.find('\n');
+        const std::string_view found = rest_.substr(0, end);
+        rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
+        return end == std::string_view::npos ? std::string_view() : found;
+    }
+    bool at_end() const { return rest_.empty(); }
+
+ private:
+    std::string_view rest_;
+};
+
+// Takes one number, and the blank behind it, off the beginning of a line.
+std::optional<std::uint32_t> take_number(std::string_view& line) {
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+    if (error != std::errc{}) return std::nullopt;
+    line.remove_prefix(static_cast<std::size_t>(end - line.data()));
+    if (!line.empty()) {
+        if (line[0] != ' ' || line.size() == 1) return std::nullopt;
+        line.remove_prefix(1);
+    }
+    return value;
+}
+
+std::optional<Policy::Row> row_of(std::string_view line) {
+    const auto direction = take_number(line);
+    const auto loads = take_number(line);
+    const auto up_to = take_number(line);
+    const auto path = take_number(line);
+    const bool sound = direction && *direction <= static_cast<unsigned>(Direction::zero) && loads &&
+                       *loads != 0 && *loads <= Policy::any_load && up_to && *up_to != 0 && path &&
+                       *path <= static_cast<unsigned>(CopyPath::kernel) && line.empty();
+    if (!sound) return std::nullopt;
+    const bool reads = static_cast<Direction>(*direction) == Direction::read;
+    const CopyPath others = reads ? CopyPath::mapping : CopyPath::streaming_load;
+    if (static_cast<CopyPath>(*path) == others) return std::nullopt;
+    return Policy::Row{static_cast<Direction>(*direction), static_cast<std::uint8_t>(*loads),
+                       *up_to, static_cast<CopyPath>(*path)};
+}
+
+}  // namespace
+
+std::string saved(const Calibration& calibration, std::string_view circumstances) {
+    std::string text = fmt::format("{}\n{}\n{}\n", heading, circumstances, calibration.chunk_size);
+    for (const Policy::Row& row : calibration.policy.rows) {
+        text += fmt::format("{} {} {} {}\n", static_cast<unsigned>(row.direction), row.loads,
+                            row.up_to, static_cast<unsigned>(row.path));
+    }
+    return text;
+}
+
+std::optional<Calibration> read_calibration(std::string_view text, std::string_view circumstances) {
+    Lines lines(text);
+    if (lines.line() != heading || lines.line() != circumstances) return std::nullopt;
+    std::string_view line = lines.line();
+    const auto chunk = take_number(line);
+    const bool power_of_two = chunk && (*chunk & (*chunk - 1)) == 0;
+    if (!power_of_two || !line.empty() || *chunk < min_chunk || *chunk > max_chunk) {
+        return std::nullopt;
+    }
+    Calibration found{.policy = {}, .chunk_size = *chunk};
+    while (!lines.at_end()) {
+        const auto row = row_of(lines.line());
+        if (!row || found.policy.rows.size() == max_rows) return std::nullopt;
+        found.policy.rows.push_back(*row);
+    }
+    // One spelling only: what else reads like this was not written by saved().
+    if (found.policy.rows.empty() || saved(found, circumstances) != text) return std::nullopt;
+    return found;
+}
+
+}  // namespace gpunbd::storage
