@@ -146,6 +146,7 @@ struct ExportOptions {
     Provision provision = Provision::thin;
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
     bool read_only = false;
+    bool keep = false;  // its contents outlive the server, where a supervisor keeps them
     BlockSizes block_size;
     bool tls_required = false;       // to be had in TLS only, also where TLS is optional
     std::vector<AccessRule> access;  // the first that matches decides; empty: everybody may
@@ -187,6 +188,12 @@ struct Limits {
     bool operator==(const Limits&) const = default;
 };
 
+// Contents that the configuration has no export for any more.
+struct KeepingOptions {
+    std::chrono::seconds grace{300};  // until their memory is given back
+    bool operator==(const KeepingOptions&) const = default;
+};
+
 enum class LogFormat { text, json };
 struct LogOptions {
     std::string level = "info";  // trace, debug, info, warn, error
@@ -205,6 +212,7 @@ struct Options {
     PipelineOptions pipeline;
     std::uint32_t threads = 0;  // workers; 0: one per core
     Limits limits;
+    KeepingOptions keeping;
     LogOptions log;
     bool trace = false;  // keep latency histograms; SIGUSR1 prints them
     bool operator==(const Options&) const = default;

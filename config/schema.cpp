@@ -209,6 +209,7 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
             one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}));
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}));
     v.value("read_only", exported.read_only, boolean());
+    v.value("keep", exported.keep, boolean());
     v.section("block_size", exported.block_size);
     v.value("tls", exported.tls_required, one_of<bool>({{"optional", false}, {"required", true}}));
     v.list("access", exported.access,
@@ -303,6 +304,11 @@ void visit(V& v, Of<Limits> auto& limits) {
 }
 
 template <class V>
+void visit(V& v, Of<KeepingOptions> auto& keeping) {
+    v.value("grace", keeping.grace, seconds(0, 604'800));
+}
+
+template <class V>
 void visit(V& v, Of<LogOptions> auto& log) {
     v.value("level", log.level,
             one_of<std::string>({{"trace", "trace"},
@@ -341,6 +347,7 @@ void visit(V& v, Of<Options> auto& options) {
     v.value("threads", options.threads, with_text(integer(0, 1024), 0, "0  # one per core"),
             {.words = "0, one per core"});
     v.section("limits", options.limits);
+    v.section("keeping", options.keeping);
     v.section("log", options.log);
     v.value("trace", options.trace, boolean());
 }

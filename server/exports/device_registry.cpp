@@ -48,6 +48,25 @@ storage::Device& DeviceRegistry::open(const std::string& id) {
     return *devices_.back();
 }
 
+storage::Device& DeviceRegistry::open_hardware(const std::string& identity,
+                                               const std::string& likely) {
+    std::vector<std::string> ids;
+    if (!likely.empty()) ids.push_back(likely);
+    for (const storage::DeviceDriver* driver : drivers_) {
+        std::string why_none;
+        for (std::string& id : driver->enumerate(why_none)) ids.push_back(std::move(id));
+    }
+    for (const std::string& id : ids) {
+        try {
+            storage::Device& device = open(id);
+            if (device.info().identity == identity) return device;
+        } catch (const std::runtime_error&) {
+            // Then it is not that one.
+        }
+    }
+    throw std::runtime_error(fmt::format("they are on {}, which cannot be used here", identity));
+}
+
 // Throws where it is not there.
 std::unique_ptr<storage::Device> DeviceRegistry::open_anew(const std::string& id,
                                                            const config::DeviceOptions& options) {

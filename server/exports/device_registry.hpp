@@ -25,6 +25,9 @@ class DeviceRegistry {
     // Opens it on first use. Throws std::runtime_error with one clear line where there is no such
     // device or it cannot be used.
     storage::Device& open(const std::string& id);
+    // The one of that DeviceInfo::identity, whatever its id is now; the one with the id `likely`,
+    // if it is that. Throws likewise.
+    storage::Device& open_hardware(const std::string& identity, const std::string& likely);
     // What its calibration found, for people; empty where there was none.
     std::string calibration(const std::string& id) const;
     // Of the open devices, each once; empty where none is known.

@@ -22,13 +22,40 @@ bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b)
            a.page_size == b.page_size;
 }
 
-std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
-                                             DeviceRegistry& registry, const VolumeLife& life) {
-    const VolumePlan plan = plan_volume(options, registry);
-    auto made = storage::Volume::create(plan.options, plan.devices, life.stop);
+std::shared_ptr<storage::Volume> create_volume(const config::ExportOptions& options,
+                                               const VolumePlan& plan, const VolumeLife& life,
+                                               const storage::Keeping& keeping) {
+    auto made = storage::Volume::create(plan.options, plan.devices, life.stop, keeping);
     if (life.stop.stop_requested()) throw std::runtime_error("given up: the server is stopping");
     if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
+    }
+    auto volume = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
+    if (life.disposal == nullptr) return volume;
+    return life.disposal->shared(std::move(volume));
+}
+
+void check_devices_keep(const VolumePlan& plan) {
+    for (const storage::Device* device : plan.devices) {
+        if (const std::string why = device->why_not_kept(); !why.empty()) {
+            throw std::runtime_error(
+                fmt::format("{} cannot keep contents: {}; leave keep out", device->info().id, why));
+        }
+    }
+}
+
+std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& options,
+                                             DeviceRegistry& registry, const VolumeLife& life) {
+    const VolumePlan plan = plan_volume(options, registry);
+    std::shared_ptr<storage::Volume> volume;
+    const bool kept = options.keep && life.contents != nullptr;
+    if (kept) {
+        check_devices_keep(plan);
+        volume = life.contents->make(options, [&](const storage::Keeping& keeping) {
+            return create_volume(options, plan, life, keeping);
+        });
+    } else {
+        volume = create_volume(options, plan, life, {});
     }
     const std::string size = config::human_size(plan.options.size);
     const std::string name = config::in_quotes(options.name);
@@ -50,12 +77,18 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         .with("export", options.name)
         .with("bytes", plan.options.size)
         .with("device", names)
-        .say("export {}: {} on {}, {}, {}", name, size, names,
+        .say("export {}: {} on {}, {}, {}{}", name, size, names,
              options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
-             options.provision == config::Provision::full ? "full" : "thin");
-    auto volume = std::move(std::get<std::unique_ptr<storage::Volume>>(made));
-    if (life.disposal == nullptr) return volume;
-    return life.disposal->shared(std::move(volume));
+             options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "");
+    if (options.keep && !kept) {
+        storage::LogLine(spdlog::level::warn)
+            .with("export", options.name)
+            .say(
+                "export {}: no supervisor keeps its contents, so they end with this server; "
+                "start it by gpunbd keep, or by systemd with FileDescriptorStoreMax=",
+                name);
+    }
+    return volume;
 }
 
 // An export that has been replaced, and those before it, as far as anybody still holds them.
@@ -81,9 +114,19 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         }
         auto next = std::make_shared<Export>();
         next->options = wanted;
+        if (kept != current.end()) {
+            next->volume = (*kept)->volume;
+        } else if (life.contents != nullptr) {
+            try {
+                next->volume = life.contents->take_over(wanted, devices, *life.disposal);
+            } catch (const std::exception& error) {
+                made.refused.push_back(
+                    {wanted.name, fmt::format("export '{}': {}", wanted.name, error.what())});
+                continue;
+            }
+        }
         try {
-            next->volume =
-                kept != current.end() ? (*kept)->volume : make_volume(wanted, devices, life);
+            if (!next->volume) next->volume = make_volume(wanted, devices, life);
         } catch (const std::exception& error) {
             made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
             continue;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/contents/kept_contents.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
@@ -16,6 +17,7 @@ namespace gpunbd::server {
 struct VolumeLife {
     std::stop_token stop = {};           // making them is given up, which is a problem like others
     VolumeDisposal* disposal = nullptr;  // null: they end with who lets go of them
+    KeptContents* contents = nullptr;    // null: nobody keeps any; then `disposal` is needed, too
 };
 
 // Either every export, or every reason why not; then nothing has changed. `current` is what is
@@ -23,6 +25,12 @@ struct VolumeLife {
 struct MadeExports {
     ExportRegistry::Exports exports;
     std::vector<std::string> problems;
+    // Exports that are not offered, since their kept contents cannot be taken over, and why.
+    struct Refused {
+        std::string name;
+        std::string why;
+    };
+    std::vector<Refused> refused = {};
 };
 MadeExports make_exports(const std::vector<config::ExportOptions>& options, DeviceRegistry& devices,
                          const ExportRegistry::Exports& current, const VolumeLife& life = {});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <ctime>
+#include <stdexcept>
 #include <utility>
 
 namespace gpunbd::storage {
@@ -15,7 +16,7 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
                     const std::vector<Device*>& devices, const Keeping& keeping) {
     TableShape shape{.name = keeping.name,
                      .wanted = keeping.wanted,
-                     .instance = new_instance(),
+                     .instance = keeping.keeper != nullptr ? keeping.instance : new_instance(),
                      .made = std::time(nullptr),
                      .size = options.size,
                      .page_size = options.page_size,
@@ -65,6 +66,9 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     if (const auto* misfit = std::get_if<Misfit>(&fitted)) return *misfit;
     auto& layout = std::get<Layout>(fitted);
     PageTable table(shape_of(options, layout, devices, keeping), keeping.keeper != nullptr);
+    if (keeping.keeper != nullptr && !keeping.keeper->keep_table(table.descriptor())) {
+        throw std::runtime_error("the supervisor does not keep its page table");
+    }
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(layout), devices, keeping.keeper));
     if (options.provision == Provision::full) {

@@ -30,7 +30,8 @@ struct VolumeOptions {
 struct Keeping {
     std::string name;              // of the export
     std::string wanted;            // TableShape::wanted
-    SlabKeeper* keeper = nullptr;  // outlives the volume
+    InstanceId instance{};         // new_instance()
+    SlabKeeper* keeper = nullptr;  // outlives the volume; null: it ends with the process
 };
 
 class Volume {

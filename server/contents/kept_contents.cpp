@@ -1,0 +1,392 @@
+#include "server/contents/kept_contents.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <stdexcept>
+
+#include "config/quote.hpp"
+#include "config/size.hpp"
+#include "storage/log_line.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+OwnedFd copy_of(int descriptor) {
+    const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        throw std::runtime_error(
+            fmt::format("a descriptor cannot be copied: {}", std::strerror(errno)));
+    }
+    return OwnedFd(copy);
+}
+
+std::string identities(const storage::TableShape& shape) {
+    std::string text;
+    for (const auto& device : shape.devices) {
+        text += (text.empty() ? "" : ", ") + device.identity;
+    }
+    return text;
+}
+
+std::string time_text(std::int64_t seconds) {
+    const std::time_t time = seconds;
+    std::tm local{};
+    ::localtime_r(&time, &local);
+    std::array<char, 32> text{};
+    std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
+    return text.data();
+}
+
+void tell_end(const std::string& name, std::uint64_t size, KeptContents::Clock::time_point end) {
+    const auto left = std::chrono::ceil<std::chrono::seconds>(end - KeptContents::Clock::now());
+    storage::LogLine(spdlog::level::warn)
+        .with("export", name)
+        .with("bytes", size)
+        .say(
+            "export {} is not offered any more: its kept contents are given back in {} s, unless "
+            "it is again before (keeping.grace)",
+            config::in_quotes(name), std::max<std::int64_t>(left.count(), 0));
+}
+
+}  // namespace
+
+std::string wanted_of(const config::ExportOptions& options) {
+    return fmt::format(
+        "size {}, devices {}, layout {}, stripe_size {}, provision {}, page_size {}",
+        options.size ? config::format_size(*options.size) : "unset",
+        options.devices.empty() ? "auto" : fmt::format("{}", fmt::join(options.devices, " ")),
+        options.layout == config::LayoutKind::stripe ? "stripe" : "linear", options.stripe_size,
+        options.provision == config::Provision::full ? "full" : "thin", options.page_size);
+}
+
+// --- what an earlier server has left ---------------------------------------------------------
+
+KeptContents::KeptContents(DescriptorStore& store, HandedOver& handed_over) : store_(store) {
+    for (const std::string& name : handed_over.names()) {
+        const auto parsed = parse_contents_name(name);
+        if (!parsed) continue;
+        Left& left = left_[parsed->id];
+        left.names.push_back(name);
+        for (OwnedFd& descriptor : handed_over.take(name)) {
+            if (parsed->place) {
+                left.slabs[parsed->place->device].emplace(parsed->place->slab,
+                                                          std::move(descriptor));
+                continue;
+            }
+            auto table = storage::PageTable::open(descriptor.release());
+            if (auto* const why = std::get_if<std::string>(&table)) {
+                left.refused = "its page table cannot be used: " + *why;
+            } else {
+                left.table = std::make_unique<storage::PageTable>(
+                    std::move(std::get<storage::PageTable>(table)));
+            }
+        }
+    }
+    for (auto at = left_.begin(); at != left_.end();) {
+        Left& left = at->second;
+        if (!left.table && left.refused.empty()) {
+            // A server died before it had told of them, or when they were given up.
+            forget(left);
+            at = left_.erase(at);
+            continue;
+        }
+        if (!left.refused.empty()) {
+            spdlog::error(
+                "kept contents {}: {}; they stay until they are given up: gpunbd kept --drop {}",
+                at->first, left.refused, at->first);
+        }
+        ++at;
+    }
+}
+
+std::map<std::string, KeptContents::Left>::iterator KeptContents::find_left(
+    const config::ExportOptions& options) {
+    const std::string wanted = wanted_of(options);
+    auto found = left_.end();
+    for (auto at = left_.begin(); at != left_.end(); ++at) {
+        const Left& left = at->second;
+        if (!left.table || left.table->shape().name != options.name) continue;
+        if (left.table->shape().wanted == wanted) return at;
+        found = at;
+    }
+    return found;
+}
+
+std::shared_ptr<storage::Volume> KeptContents::held_for(const config::ExportOptions& options) {
+    const std::string wanted = wanted_of(options);
+    for (auto& [unused, own] : own_) {
+        if (!own.held || own.name != options.name || own.held->shape().wanted != wanted) continue;
+        own.ends.reset();
+        return std::exchange(own.held, nullptr);
+    }
+    return nullptr;
+}
+
+std::shared_ptr<storage::Volume> KeptContents::take_over(const config::ExportOptions& options,
+                                                         DeviceRegistry& devices,
+                                                         VolumeDisposal& disposal) {
+    const std::lock_guard lock(mutex_);
+    if (auto held = held_for(options)) return held;
+    const auto found = find_left(options);
+    if (found == left_.end()) return nullptr;
+    Left& left = found->second;
+    try {
+        const std::string wanted = wanted_of(options);
+        if (left.table->shape().wanted != wanted) {
+            throw std::runtime_error(fmt::format("they were made for {}, and it asks for {}",
+                                                 left.table->shape().wanted, wanted));
+        }
+        auto volume = adopt(found->first, left, options, devices, disposal);
+        left_.erase(found);
+        return volume;
+    } catch (const std::exception& error) {
+        left.refused = error.what();
+        throw std::runtime_error(
+            fmt::format("its kept contents cannot be taken over: {}; they stay until they are "
+                        "given up: gpunbd kept --drop {}",
+                        error.what(), config::in_quotes(options.name)));
+    }
+}
+
+std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left& left,
+                                                     const config::ExportOptions& options,
+                                                     DeviceRegistry& devices,
+                                                     VolumeDisposal& disposal) {
+    const storage::TableShape& shape = left.table->shape();
+    std::vector<storage::Device*> found;
+    for (std::size_t i = 0; i != shape.devices.size(); ++i) {
+        const std::string preferred = i < options.devices.size() ? options.devices[i] : "";
+        found.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
+    }
+    // Copies: if it cannot be done now, it may be tried again.
+    std::vector<std::vector<OwnedFd>> copies(found.size());
+    std::vector<std::vector<int>> slabs(found.size());
+    for (const auto& [device, its] : left.slabs) {
+        if (device >= found.size()) continue;
+        for (const auto& [number, descriptor] : its) {
+            if (number >= shape.devices[device].slabs) continue;
+            slabs[device].resize(std::max<std::size_t>(slabs[device].size(), number + 1), -1);
+            slabs[device][number] = descriptor.get();
+        }
+    }
+    for (auto& its : slabs) {
+        for (int& descriptor : its) {
+            if (descriptor >= 0) descriptor = copy_of(descriptor).release();
+        }
+    }
+    auto table = storage::PageTable::open(copy_of(left.table->descriptor()).release());
+    if (const auto* const why = std::get_if<std::string>(&table)) throw std::runtime_error(*why);
+    auto keeper = std::make_unique<ContentsKeeper>(store_, id);
+    for (const std::string& name : left.names) keeper->knows(name);
+    auto taken = storage::Volume::take_over(std::move(std::get<storage::PageTable>(table)), found,
+                                            slabs, *keeper);
+    const auto* const why = std::get_if<std::string>(&taken);
+    for (std::uint32_t device = 0; device != slabs.size(); ++device) {
+        for (std::uint32_t number = 0; number != slabs[device].size(); ++number) {
+            const OwnedFd rest(slabs[device][number]);
+            // The table does not know it: its maker died before that, or while it gave it back.
+            if (why == nullptr && rest.get() >= 0) keeper->forget(device, number);
+        }
+    }
+    if (why != nullptr) throw std::runtime_error(*why);
+    Own& own = own_[id];
+    own.keeper = std::move(keeper);
+    own.name = options.name;
+    own.making = false;
+    auto volume = disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
+    own.volume = volume;
+    storage::LogLine(spdlog::level::info)
+        .with("export", options.name)
+        .with("bytes", shape.size)
+        .say(
+            "export {}: its contents of {} are taken over from an earlier server: {} in use, on {}",
+            config::in_quotes(options.name), time_text(shape.made),
+            config::human_size(volume->mapped_bytes()), identities(shape));
+    return volume;
+}
+
+void KeptContents::forget(const Left& left) {
+    for (const std::string& name : left.names) {
+        if (const auto wrong = store_.remove(name)) spdlog::warn("{}", *wrong);
+    }
+}
+
+// --- what this server makes --------------------------------------------------------------------
+
+std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions& options,
+                                                    const Create& create) {
+    const storage::InstanceId instance = storage::new_instance();
+    const std::string id = contents_id(instance);
+    ContentsKeeper* keeper = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        Own& own = own_[id];
+        own.name = options.name;
+        own.keeper = std::make_unique<ContentsKeeper>(store_, id);
+        keeper = own.keeper.get();
+    }
+    std::shared_ptr<storage::Volume> volume;
+    try {
+        volume = create({.name = options.name,
+                         .wanted = wanted_of(options),
+                         .instance = instance,
+                         .keeper = keeper});
+    } catch (...) {
+        keeper->forget_all();
+        const std::lock_guard lock(mutex_);
+        own_.erase(id);
+        throw;
+    }
+    const std::lock_guard lock(mutex_);
+    Own& own = own_[id];
+    own.volume = volume;
+    own.making = false;
+    return volume;
+}
+
+void KeptContents::let_go() {
+    std::vector<std::shared_ptr<storage::Volume>> held;  // they end without the lock
+    const std::lock_guard lock(mutex_);
+    for (auto& [unused, own] : own_) held.push_back(std::exchange(own.held, nullptr));
+}
+
+// --- what is offered ---------------------------------------------------------------------------
+
+std::optional<KeptContents::Clock::time_point> KeptContents::settle(
+    const std::vector<Offered>& offered, std::chrono::seconds grace, Clock::time_point now) {
+    const std::lock_guard lock(mutex_);
+    std::optional<Clock::time_point> next;
+    const auto look_again = [&next](const std::optional<Clock::time_point>& at) {
+        if (at && (!next || *at < *next)) next = at;
+    };
+    for (auto at = left_.begin(); at != left_.end();) {
+        Left& left = at->second;
+        settle(left, offered, now + grace);
+        if (left.ends && *left.ends <= now) {
+            forget(left);
+            spdlog::info("kept contents of export {}: their memory is given back",
+                         config::in_quotes(left.table->shape().name));
+            at = left_.erase(at);
+            continue;
+        }
+        look_again(left.ends);
+        ++at;
+    }
+    for (auto at = own_.begin(); at != own_.end();) {
+        Own& own = at->second;
+        if (!own.making) settle(own, offered, now + grace);
+        const bool over = own.ends && *own.ends <= now;
+        if (over) {
+            own.keeper->forget_all();
+            own.held.reset();
+            own.ends.reset();
+            spdlog::info("kept contents of export {}: their memory is given back",
+                         config::in_quotes(own.name));
+        }
+        look_again(own.ends);
+        // Who has it open still may have to ask its keeper.
+        const bool gone = !own.making && !own.held && own.volume.expired();
+        at = gone ? own_.erase(at) : std::next(at);
+    }
+    return next;
+}
+
+void KeptContents::settle(Left& left, const std::vector<Offered>& offered, Clock::time_point end) {
+    if (!left.table) return;
+    const std::string& name = left.table->shape().name;
+    const bool wanted = std::any_of(offered.begin(), offered.end(), [&](const Offered& each) {
+        return each.name == name && each.volume == nullptr;
+    });
+    if (wanted) {
+        left.ends.reset();
+    } else if (!left.ends) {
+        left.ends = end;
+        tell_end(name, left.table->shape().size, end);
+    }
+}
+
+void KeptContents::settle(Own& own, const std::vector<Offered>& offered, Clock::time_point end) {
+    const auto volume = own.volume.lock();
+    if (!volume) {
+        // Of a configuration that was refused after all.
+        own.keeper->forget_all();
+        return;
+    }
+    const auto user = std::find_if(offered.begin(), offered.end(),
+                                   [&](const Offered& each) { return each.volume == volume; });
+    if (user != offered.end()) {
+        own.ends.reset();
+        own.held.reset();
+        if (!user->keep) own.keeper->forget_all();
+    } else if (!own.ends && own.keeper->keeps()) {
+        own.ends = end;
+        own.held = volume;
+        tell_end(own.name, volume->size(), end);
+    }
+}
+
+// --- for people ----------------------------------------------------------------------------------
+
+std::vector<KeptContents::Summary> KeptContents::summaries() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Summary> all;
+    const auto add = [&all](const storage::TableShape& shape) -> Summary& {
+        all.push_back({.name = shape.name,
+                       .size = shape.size,
+                       .allocated = {},
+                       .devices = identities(shape),
+                       .made = shape.made,
+                       .instance = storage::instance_text(shape.instance),
+                       .state = {}});
+        return all.back();
+    };
+    for (const auto& [id, left] : left_) {
+        if (!left.table) {
+            all.push_back({.name = id, .state = left.refused});
+            continue;
+        }
+        add(left.table->shape()).state =
+            !left.refused.empty() ? left.refused : "no export has them";
+    }
+    for (const auto& [unused, own] : own_) {
+        const auto volume = own.volume.lock();
+        if (!volume || !own.keeper->keeps()) continue;
+        Summary& summary = add(volume->shape());
+        summary.allocated = volume->allocated_bytes();
+        summary.state = own.held ? "no export has them" : "in use";
+    }
+    return all;
+}
+
+std::size_t KeptContents::drop(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    std::size_t dropped = 0;
+    for (auto at = left_.begin(); at != left_.end();) {
+        const Left& left = at->second;
+        if (name != (left.table ? left.table->shape().name : at->first)) {
+            ++at;
+            continue;
+        }
+        forget(left);
+        at = left_.erase(at);
+        ++dropped;
+    }
+    for (auto& [unused, own] : own_) {
+        if (own.name != name || !own.held) continue;
+        own.keeper->forget_all();
+        own.held.reset();
+        own.ends.reset();
+        ++dropped;
+    }
+    return dropped;
+}
+
+}  // namespace gpunbd::server
