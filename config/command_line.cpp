@@ -295,6 +295,17 @@ const Command& command_of(const Arguments& line) {
     return program();
 }
 
+// Takes the command line of a server, which is not this program's to read, off the end of keep's.
+Arguments cut_off_server(Arguments& line) {
+    const auto begin = std::find_if(line.begin(), line.end(), [](const std::string& argument) {
+        return argument == "--" || argument == "serve";
+    });
+    const bool marked = begin != line.end() && *begin == "--";
+    Arguments server(begin + (marked ? 1 : 0), line.end());
+    line.erase(begin, line.end());
+    return server;
+}
+
 // Refuses what `app` did not expect.
 void refuse_extras(const CLI::App& app, const Command& command, const Arguments& line) {
     auto extras = app.remaining();
@@ -351,6 +362,15 @@ std::vector<std::string> checked_all(const GivenFlags& flags, std::string_view n
     return out;
 }
 
+std::uint64_t checked_integer(std::string_view flag, const std::string& text,
+                              rules::IntegerRange range) {
+    const auto checked = rules::integer(text, range);
+    if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+        throw Usage{fmt::format("{}: {}", flag, wrong->what)};
+    }
+    return std::get<std::uint64_t>(checked);
+}
+
 TlsSetupCommand read_tls_setup(const GivenFlags& flags, const std::string& folder) {
     TlsSetupCommand out{.folder = folder,
                         .hosts = checked_all(flags, "--host", rules::host_name),
@@ -362,12 +382,34 @@ TlsSetupCommand read_tls_setup(const GivenFlags& flags, const std::string& folde
             "storage.example.org, or a user of a shared key: --psk alice"};
     }
     if (const auto* days = flags.text("--days")) {
-        const auto checked = rules::integer(*days, {1, 3650});
-        if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
-            throw Usage{fmt::format("--days: {}", wrong->what)};
-        }
-        out.days = static_cast<int>(std::get<std::uint64_t>(checked));
+        out.days = static_cast<int>(checked_integer("--days", *days, {1, 3650}));
     }
+    return out;
+}
+
+KeepCommand read_keep(const GivenFlags& flags, Arguments server) {
+    KeepCommand out;
+    const auto read = [&](std::string_view name, rules::IntegerRange range, std::uint64_t& value) {
+        if (const auto* text = flags.text(name)) value = checked_integer(name, *text, range);
+    };
+    read("--max-restarts", {1, 10'000}, out.max_restarts);
+    read("--within", {1, 86'400}, out.within);
+    read("--max-descriptors", {1, 100'000}, out.max_descriptors);
+    if (server.empty()) {
+        throw Usage{"what to run is missing; write for example gpunbd keep -- serve --size 1G"};
+    }
+    if (server.front() != "serve") {
+        throw Usage{
+            fmt::format("{} cannot be kept, only a server; write for example gpunbd keep -- "
+                        "serve --size 1G",
+                        in_quotes(server.front()))};
+    }
+    for (const std::string& each : server) {
+        if (each != "--run" && !each.starts_with("--run=")) continue;
+        throw Usage{
+            "--run ends the server with its command, and nothing is left to keep; leave keep out"};
+    }
+    out.server = std::move(server);
     return out;
 }
 
@@ -395,8 +437,10 @@ void Overrides::apply_to(Options& options) const {
 }
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
-    const Arguments line(argv + std::min(argc, 1), argv + argc);
+    Arguments line(argv + std::min(argc, 1), argv + argc);
     const Command& command = command_of(line);
+    Arguments server;
+    if (command.name == "keep") server = cut_off_server(line);
 
     CLI::App app("", "gpunbd");
     app.set_help_flag("-h,--help", "");
@@ -449,6 +493,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         CommandLine out;
         if (command.name == "serve") {
             out.serve = read_serve(flags.at(command.name));
+        } else if (command.name == "keep") {
+            out.keep = read_keep(flags.at(command.name), std::move(server));
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {

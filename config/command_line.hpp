@@ -1,6 +1,7 @@
-// The command line: `gpunbd serve|devices|check|tls-setup|completion`.
+// The command line: `gpunbd serve|keep|devices|check|tls-setup|completion`.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,12 @@ struct ServeCommand {
     bool exit_with_parent = false;           // --exit-with-parent
     bool core_dumps = false;                 // --core-dumps
     std::optional<std::string> pidfile;      // --pidfile FILE
+};
+struct KeepCommand {
+    std::uint64_t max_restarts = 10;        // --max-restarts
+    std::uint64_t within = 60;              // --within, in seconds
+    std::uint64_t max_descriptors = 16384;  // --max-descriptors
+    std::vector<std::string> server = {};   // "serve" and what stands behind it, as it was given
 };
 struct DevicesCommand {
     bool calibrate = false;
@@ -54,6 +61,7 @@ struct TlsSetupCommand {
 // usage).
 struct CommandLine {
     std::optional<ServeCommand> serve;
+    std::optional<KeepCommand> keep;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
     std::optional<TlsSetupCommand> tls_setup;

@@ -322,6 +322,44 @@ time; 2 wrong usage or configuration. With --run: the status of COMMAND, or
 128+n where signal n ended it.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"},
+        {.name = "keep",
+         .called = "supervise watch respawn",
+         .brief = "Start a server again when it dies, and keep what it holds",
+         .usage = R"(Usage: gpunbd keep [FLAGS] [--] serve [FLAGS OF SERVE]
+)",
+         .about =
+             R"(Runs that server, and runs it again when it dies, with the file descriptors that
+it has left to be kept. Signals are passed on. Under systemd it is not needed:
+gpunbd(8) says what to write into the unit.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--max-restarts",
+                       .takes = "N",
+                       .example = "10",
+                       .brief = "Restarts within the time of --within",
+                       .more = ", 1 to 10000; one more ends it all; default 10.",
+                       .called = "--restarts --retries --limit"},
+                      {.name = "--within",
+                       .takes = "SECONDS",
+                       .example = "60",
+                       .brief = "That time",
+                       .more = ", 1 to 86400; default 60.",
+                       .called = "--interval --period --time --window"},
+                      {.name = "--max-descriptors",
+                       .takes = "N",
+                       .example = "16384",
+                       .brief = "File descriptors that are kept at most",
+                       .more = ", 1 to 100000; default 16384.",
+                       .called = "--descriptors --fds --max-fds --store"},
+                      help}}},
+         .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
+  gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G
+)",
+         .ending =
+             R"(Exit codes: 0 or others, as the last server's, or 128+n where signal n ended it;
+1 failed itself; 2 wrong usage or configuration.
+See also: gpunbd(8)
+)"},
         {.name = "devices",
          .called = "list ls info gpus status show",
          .brief = "List the host's memory and the GPUs that exports can use",

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -14,6 +15,8 @@
 #include "config/yaml_file.hpp"
 #include "server/access/question.hpp"
 #include "server/exports/device_list.hpp"
+#include "server/keeping/exit_code.hpp"
+#include "server/keeping/keeper.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
 #include "server/process/preflight.hpp"
@@ -26,9 +29,8 @@ namespace {
 
 using namespace gpunbd;
 
-// Exit codes, as in gpunbd(8).
-constexpr int exit_failure = 1;
-constexpr int exit_usage = 2;
+using server::exit_failure;
+using server::exit_usage;
 
 // The options of a file; every problem of it goes to standard error.
 std::optional<config::Options> load(const std::string& path) {
@@ -100,6 +102,13 @@ int tls_setup(const config::TlsSetupCommand& command) {
     return 0;
 }
 
+int keep(const config::KeepCommand& command) {
+    return server::keep({.restarts = command.max_restarts,
+                         .within = std::chrono::seconds(command.within),
+                         .descriptors = command.max_descriptors},
+                        command.server);
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -107,6 +116,7 @@ int run(int argc, char** argv, pid_t parent) {
         return *line.exit_code;
     }
     if (line.serve) return serve(*line.serve, parent);
+    if (line.keep) return keep(*line.keep);
     if (line.check) return check(*line.check);
     if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);

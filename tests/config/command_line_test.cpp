@@ -352,7 +352,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, devices, check, tls-setup or completion"},
+         "gpunbd: unknown command 'bogus'; use serve, keep, devices, check, tls-setup or "
+         "completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
         {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
@@ -478,7 +479,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "for example cuda:0 ('gpunbd devices' lists them)"},
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
-        {{""}, "gpunbd: unknown command ''; use serve, devices, check, tls-setup or completion"},
+        {{""},
+         "gpunbd: unknown command ''; use serve, keep, devices, check, tls-setup or completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
         {{"--run",
@@ -547,6 +549,53 @@ TEST_CASE("tls-setup") {
     CHECK(parse({"tls-setup", "--host", "a"}).message ==
           "gpunbd tls-setup: DIR is missing; write for example gpunbd tls-setup /etc/gpunbd/tls "
           "--host storage.example.org (see 'gpunbd tls-setup --help')\n");
+}
+
+TEST_CASE("keep: its own flags, and behind them a server's, which it does not read") {
+    using Words = std::vector<std::string>;
+    const auto kept = parse({"keep", "--max-restarts", "3", "--within", "9", "--max-descriptors",
+                             "7", "--", "serve", "--no-such-flag", "--within", "x", "--", "y"})
+                          .keep;
+    REQUIRE(kept);
+    CHECK(kept->max_restarts == 3);
+    CHECK(kept->within == 9);
+    CHECK(kept->max_descriptors == 7);
+    CHECK(kept->server == Words{"serve", "--no-such-flag", "--within", "x", "--", "y"});
+    const auto plain = parse({"keep", "serve", "--help"}).keep;
+    REQUIRE(plain);
+    CHECK(plain->max_restarts == 10);
+    CHECK(plain->within == 60);
+    CHECK(plain->max_descriptors == 16384);
+    CHECK(plain->server == Words{"serve", "--help"});
+    const struct {
+        std::vector<const char*> arguments;
+        const char* message;
+    } rows[] = {
+        {{"keep"}, "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep", "--"},
+         "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep", "--", "check", "f"},
+         "'check' cannot be kept, only a server; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep", "--within", "serve"},
+         "--within needs its SECONDS; write for example --within 60"},
+        {{"keep", "--", "serve", "--run=true"},
+         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+        {{"keep", "serve", "--run", "true"},
+         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message ==
+              std::string("gpunbd keep: ") + row.message + " (see 'gpunbd keep --help')\n");
+    }
+    for (const char* flag : {"--max-restarts", "--within", "--max-descriptors"}) {
+        for (const char* value : {"0", "-1", "x", "1000000", ""}) {
+            CAPTURE(flag);
+            CAPTURE(value);
+            CHECK(parse({"keep", flag, value, "serve"}).exit_code == 2);
+        }
+    }
 }
 
 TEST_CASE("--vsock") {

@@ -13,7 +13,7 @@ SHELL = ''
 
 # Words typed so far, the last one not to its end, and what the shell offers for it.
 ROWS = (
-    (('',), {'serve', 'devices', 'check', 'tls-setup', 'completion'}),
+    (('',), {'serve', 'keep', 'devices', 'check', 'tls-setup', 'completion'}),
     (('s',), {'serve'}),
     (('serve', '--layout', ''), {'linear', 'stripe'}),
     (('serve', '--layout', 's'), {'stripe'}),
@@ -32,6 +32,7 @@ ROWS = (
     (('check', ''), {'a file.yaml', 'b.yaml'}),
     (('tls-setup', 'b'), {'b.yaml'}),
     (('tls-setup', '--ho'), {'--host'}),
+    (('keep', '--max-r'), {'--max-restarts'}),
     (('completion', ''), {'bash', 'zsh', 'fish'}),
     (('serve', '--size', ''), set()),
     (('devices', '--cal'), {'--calibrate'}),

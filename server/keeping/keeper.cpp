@@ -1,0 +1,389 @@
+#include "server/keeping/keeper.hpp"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include "server/keeping/environment.hpp"
+#include "server/keeping/exit_code.hpp"
+#include "server/keeping/handed_over.hpp"
+#include "server/keeping/line.hpp"
+#include "server/keeping/locked_memory.hpp"
+#include "server/keeping/notice.hpp"
+#include "server/keeping/notice_socket.hpp"
+#include "server/keeping/open_files.hpp"
+#include "server/keeping/own_program.hpp"
+#include "server/keeping/restart_policy.hpp"
+#include "server/keeping/server_process.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+using Clock = RestartPolicy::Clock;
+
+constexpr rlim_t own_descriptors = 64;   // of the keeper, and of a message that has come
+constexpr int signal_base = 128;         // what a shell adds to the number of a fatal signal
+constexpr int notices_at_a_time = 4096;  // more than a socket holds
+constexpr std::array passed_on{SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+
+bool ends_it(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT; }
+
+int as_a_shell_has_it(int status) {
+    return WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
+}
+
+std::string how_it_ended(int status) {
+    if (WIFEXITED(status)) return fmt::format("ended with status {}", WEXITSTATUS(status));
+    const char* const name = ::sigabbrev_np(WTERMSIG(status));
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status),
+                       name != nullptr ? name : "?");
+}
+
+bool is_own_child(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos || name_end + 4 > text.size()) return false;
+    const std::size_t begin = name_end + 4;  // ") S "
+    return decimal(text.substr(begin, text.find(' ', begin) - begin)) ==
+           static_cast<std::uint64_t>(::getpid());
+}
+
+// A server can say nonsense as often as it likes; of that, a line a second.
+class Refusals {
+ public:
+    void add(pid_t sender, std::string_view why) {
+        ++unsaid_;
+        const auto now = Clock::now();
+        if (said_at_ && now - *said_at_ < std::chrono::seconds(1)) return;
+        if (unsaid_ == 1) {
+            say("a message of process {} is refused: {}", sender, why);
+        } else {
+            say("{} messages are refused, the last one, of process {}: {}", unsaid_, sender, why);
+        }
+        said_at_ = now;
+        unsaid_ = 0;
+    }
+
+ private:
+    std::optional<Clock::time_point> said_at_;
+    std::uint64_t unsaid_ = 0;
+};
+
+class Keeper {
+ public:
+    Keeper(const KeeperLimits& limits, std::vector<std::string> arguments);
+    int run();
+
+ private:
+    void take_what_was_handed_over();
+    void meet_own_supervisor();
+    void block_signals();
+    void start();
+    void wait() const;
+    void read_signals();
+    void on_signal(int signal);
+    void read_notices();
+    void on_datagram(NoticeSocket::Datagram& datagram);
+    void store(NoticeSocket::Datagram& datagram, std::string_view name);
+    void follow(pid_t sender, pid_t successor);
+    void reap();
+    void on_death(int status);
+    void start_later();
+    void pass_on(std::string_view message);
+    bool holds_contents() const { return kept_.size() > from_outside_; }
+
+    const KeeperLimits limits_;
+    ServerStart start_;
+    std::optional<NotifySocket> own_supervisor_;
+    KeptDescriptors kept_;
+    std::size_t from_outside_ = 0;  // of those, what the keeper was started with
+    std::optional<OwnedFd> signals_;
+    std::optional<NoticeSocket> notices_;
+    RestartPolicy policy_;
+    Refusals refusals_;
+    pid_t server_ = 0;  // 0: there is none
+    bool ready_ = false;
+    bool ever_ready_ = false;
+    bool ending_ = false;
+    bool waits_for_hangup_ = false;
+    int last_status_ = 0;  // as wait() has it
+    std::optional<Clock::time_point> next_start_;
+    std::optional<int> exit_code_;
+};
+
+std::size_t capacity_of(const KeeperLimits& limits, rlim_t open_files) {
+    const rlim_t room = open_files > own_descriptors ? open_files - own_descriptors : 1;
+    if (limits.descriptors <= room) return limits.descriptors;
+    say("keeps up to {} descriptors, not {}: the limit of open files is {}; raise it by "
+        "LimitNOFILE= "
+        "(systemd), --ulimit nofile= (Docker) or ulimit -Hn (a shell), or lower --max-descriptors",
+        room, limits.descriptors, open_files);
+    return room;
+}
+
+rlimit open_files() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return limit;
+}
+
+// Of the time before, since it is the server's.
+rlimit raised_open_files() {
+    const rlimit before = open_files();
+    raise_open_files(0);
+    return before;
+}
+
+Keeper::Keeper(const KeeperLimits& limits, std::vector<std::string> arguments)
+    : limits_(limits),
+      start_{.program = own_program(),
+             .arguments = std::move(arguments),
+             .notify_address = {},
+             .open_files = raised_open_files()},
+      kept_(capacity_of(limits, open_files().rlim_cur)),
+      policy_(limits.restarts, limits.within) {
+    take_what_was_handed_over();
+    meet_own_supervisor();
+    block_signals();
+    notices_.emplace();
+    start_.notify_address = notices_->address();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    lock_memory();
+}
+
+// Sockets, as a rule. All else that was inherited is closed: it would be kept for ever.
+void Keeper::take_what_was_handed_over() {
+    HandedOver handed_over = HandedOver::from_environment();
+    const std::vector<std::string> names = handed_over.names();
+    ::close_range(static_cast<unsigned>(STDERR_FILENO + 1 + names.size()), ~0U, 0);
+    for (const std::string& name : std::set(names.begin(), names.end())) {
+        for (OwnedFd& each : handed_over.take(name)) {
+            kept_.keep(is_descriptor_name(name) ? name : "unknown", std::move(each));
+        }
+    }
+    from_outside_ = kept_.size();
+}
+
+void Keeper::meet_own_supervisor() {
+    if (auto socket = NotifySocket::from_environment()) {
+        own_supervisor_.emplace(std::move(*socket));
+    }
+    const auto store = take_variable("FDSTORE");
+    if (own_supervisor_ && store && *store != "0") {
+        say("the supervisor of this process keeps descriptors itself: gpunbd serve needs no gpunbd "
+            "keep there");
+    }
+}
+
+// Also SIGPIPE: that nobody reads the lines is no reason to end.
+void Keeper::block_signals() {
+    ::signal(SIGCHLD, SIG_DFL);  // where it was ignored, no death would be told
+    sigset_t read{};
+    ::sigemptyset(&read);
+    ::sigaddset(&read, SIGCHLD);
+    for (const int each : passed_on) ::sigaddset(&read, each);
+    signals_.emplace(::signalfd(-1, &read, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (signals_->get() < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
+    sigset_t blocked = read;
+    ::sigaddset(&blocked, SIGPIPE);
+    ::sigprocmask(SIG_BLOCK, &blocked, &start_.signals);
+}
+
+int Keeper::run() {
+    start();
+    while (!exit_code_) {
+        wait();
+        read_signals();
+        read_notices();
+        reap();
+        if (next_start_ && Clock::now() >= *next_start_) start();
+    }
+    return *exit_code_;
+}
+
+void Keeper::start() {
+    next_start_.reset();
+    ready_ = false;
+    const pid_t pid = start_server(start_, kept_);
+    if (pid > 0) {
+        server_ = pid;
+        return;
+    }
+    say("cannot start the server: {}", std::strerror(errno));
+    last_status_ = W_EXITCODE(exit_failure, 0);
+    start_later();
+}
+
+void Keeper::wait() const {
+    if (exit_code_) return;
+    int timeout = -1;
+    if (next_start_) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next_start_ - Clock::now());
+        timeout = static_cast<int>(std::max<std::int64_t>(0, left.count()));
+    }
+    std::array<pollfd, 2> ready{
+        pollfd{.fd = signals_->get(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = notices_->descriptor(), .events = POLLIN, .revents = 0}};
+    ::poll(ready.data(), ready.size(), timeout);
+}
+
+void Keeper::read_signals() {
+    signalfd_siginfo info{};
+    while (::read(signals_->get(), &info, sizeof info) == sizeof info) {
+        on_signal(static_cast<int>(info.ssi_signo));
+    }
+}
+
+void Keeper::on_signal(int signal) {
+    if (signal == SIGCHLD) return;  // reap() looks each time
+    if (ends_it(signal) && !ending_) {
+        ending_ = true;
+        pass_on("STOPPING=1");
+    }
+    if (server_ != 0) {
+        ::kill(server_, signal);
+    } else if (ending_) {
+        exit_code_ = as_a_shell_has_it(last_status_);
+    } else if (waits_for_hangup_ && signal == SIGHUP) {
+        waits_for_hangup_ = false;
+        policy_.forget();
+        start();
+    }
+}
+
+void Keeper::read_notices() {
+    for (int i = 0; i != notices_at_a_time; ++i) {
+        NoticeSocket::Datagram datagram;
+        if (!notices_->receive(datagram)) return;
+        on_datagram(datagram);
+    }
+}
+
+void Keeper::on_datagram(NoticeSocket::Datagram& datagram) {
+    if (server_ == 0 || datagram.sender != server_) {
+        return refusals_.add(datagram.sender, "it is not the server");
+    }
+    if (!datagram.whole) {
+        return refusals_.add(datagram.sender,
+                             "it is too long, or there is no room for its descriptors");
+    }
+    const Notice notice = read_notice(datagram.text);
+    if (notice.store) store(datagram, notice.name.empty() ? "stored" : notice.name);
+    if (notice.remove) kept_.remove(notice.name);
+    if (notice.ready) ready_ = ever_ready_ = true;
+    if (notice.main_pid != 0) follow(datagram.sender, notice.main_pid);
+    pass_on(to_pass_on(datagram.text));
+    // A barrier is done when its descriptor is closed, which is the datagram's end.
+}
+
+void Keeper::store(NoticeSocket::Datagram& datagram, std::string_view name) {
+    if (!is_descriptor_name(name)) {
+        return refusals_.add(datagram.sender, "it gives no good name to a descriptor");
+    }
+    while (datagram.count != 0) {
+        switch (kept_.keep(name, datagram.take())) {
+            case KeptDescriptors::Answer::kept:
+            case KeptDescriptors::Answer::there_already:
+                break;
+            case KeptDescriptors::Answer::full:
+                refusals_.add(datagram.sender,
+                              "as many descriptors are kept as --max-descriptors says");
+                break;
+            case KeptDescriptors::Answer::names_full:
+                refusals_.add(datagram.sender,
+                              "the names of what is kept fill one variable already");
+                break;
+        }
+    }
+}
+
+// A server that is followed by another has it made a child of the keeper first: whose death would
+// not be told otherwise.
+void Keeper::follow(pid_t sender, pid_t successor) {
+    if (successor == server_) return;
+    if (successor < 0 || !is_own_child(successor)) {
+        return refusals_.add(sender, "MAINPID= is no child of the keeper");
+    }
+    say("process {} is the server now, after process {}", successor, server_);
+    server_ = successor;
+}
+
+void Keeper::pass_on(std::string_view message) {
+    if (!own_supervisor_ || message.empty()) return;
+    if (const auto wrong = own_supervisor_->send(message)) say("{}", *wrong);
+}
+
+// Also of those whose parent has ended, as process 1 of a container has to.
+void Keeper::reap() {
+    for (;;) {
+        siginfo_t dead{};
+        if (::waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 || dead.si_pid == 0) return;
+        // What it has sent while it lived counts.
+        if (dead.si_pid == server_) read_notices();
+        int status = 0;
+        if (::waitpid(dead.si_pid, &status, WNOHANG) != dead.si_pid) return;
+        if (dead.si_pid == server_) on_death(status);
+    }
+}
+
+void Keeper::on_death(int status) {
+    const pid_t pid = server_;
+    const int code = as_a_shell_has_it(status);
+    server_ = 0;
+    last_status_ = status;
+    // A server that ends with 0 was told to; one that nobody has seen at work will not do better.
+    const bool hopeless = WIFEXITED(status) && (code == exit_usage || !ever_ready_);
+    if (ending_ || status == 0 || (hopeless && !holds_contents())) {
+        exit_code_ = code;
+    } else if (WIFEXITED(status) && code == exit_usage) {
+        waits_for_hangup_ = true;
+        say("the server does not take its configuration, and is not started again; {} descriptors "
+            "are "
+            "kept: correct it and send SIGHUP to process {}, or SIGTERM to end this",
+            kept_.size(), ::getpid());
+    } else {
+        say("the server, process {}, {}; {} descriptors are kept", pid, how_it_ended(status),
+            kept_.size());
+        start_later();
+    }
+}
+
+void Keeper::start_later() {
+    const auto delay = policy_.after_death(Clock::now(), ready_);
+    if (delay) {
+        next_start_ = Clock::now() + *delay;
+        return;
+    }
+    say("the server was started again {} times within {} s: this is the end, and of what is kept",
+        limits_.restarts, limits_.within.count());
+    exit_code_ = as_a_shell_has_it(last_status_);
+}
+
+}  // namespace
+
+int keep(const KeeperLimits& limits, std::vector<std::string> arguments) {
+    try {
+        return Keeper(limits, std::move(arguments)).run();
+    } catch (const std::exception& error) {
+        say("{}", error.what());
+        return exit_failure;
+    }
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,36 @@
+#include "server/keeping/own_program.hpp"
+
+#include <sys/auxv.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <system_error>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr const char* running_file = "/proc/self/exe";
+
+bool is_running_file(const std::string& path) {
+    struct stat one {};
+    struct stat other {};
+    return ::stat(path.c_str(), &one) == 0 && ::stat(running_file, &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+}  // namespace
+
+std::string own_program() {
+    std::error_code error;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): what the kernel gives is an address
+    const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+    if (given != nullptr) {
+        const std::string path = std::filesystem::absolute(given, error).string();
+        if (!error && is_running_file(path)) return path;
+    }
+    const auto path = std::filesystem::read_symlink(running_file, error);
+    return error ? running_file : path.string();
+}
+
+}  // namespace gpunbd::server
