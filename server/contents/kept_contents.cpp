@@ -350,7 +350,10 @@ std::vector<KeptContents::Summary> KeptContents::summaries() const {
     };
     for (const auto& [id, left] : left_) {
         if (!left.table) {
-            all.push_back({.name = id, .state = left.refused});
+            Summary unreadable;
+            unreadable.name = id;
+            unreadable.state = left.refused;
+            all.push_back(std::move(unreadable));
             continue;
         }
         add(left.table->shape()).state =

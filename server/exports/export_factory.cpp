@@ -22,8 +22,7 @@ bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b)
            a.page_size == b.page_size;
 }
 
-std::shared_ptr<storage::Volume> create_volume(const config::ExportOptions& options,
-                                               const VolumePlan& plan, const VolumeLife& life,
+std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const VolumeLife& life,
                                                const storage::Keeping& keeping) {
     auto made = storage::Volume::create(plan.options, plan.devices, life.stop, keeping);
     if (life.stop.stop_requested()) throw std::runtime_error("given up: the server is stopping");
@@ -52,10 +51,10 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     if (kept) {
         check_devices_keep(plan);
         volume = life.contents->make(options, [&](const storage::Keeping& keeping) {
-            return create_volume(options, plan, life, keeping);
+            return create_volume(plan, life, keeping);
         });
     } else {
-        volume = create_volume(options, plan, life, {});
+        volume = create_volume(plan, life, {});
     }
     const std::string size = config::human_size(plan.options.size);
     const std::string name = config::in_quotes(options.name);

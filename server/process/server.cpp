@@ -85,7 +85,12 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       signals_(io_),
       drain_timer_(io_),
       left_out_timer_(io_),
-      maker_(io_) {}
+      contents_timer_(io_),
+      maker_(io_) {
+    if (!supervisor_) return;
+    store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
+    if (store_) contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
+}
 
 Server::~Server() {
     for (const auto& worker : workers_) worker->stop();
@@ -94,6 +99,7 @@ Server::~Server() {
     }
     client_lines().when_left_out(nullptr);
     tell_left_out();
+    if (contents_) contents_->let_go();
 }
 
 int Server::run() {
@@ -158,8 +164,7 @@ void Server::run_events() {
 void Server::make_first_exports() {
     maker_.ask({.prepare = [this]() -> ExportMaker::Make {
                     return [this](const std::stop_token& stop) {
-                        return make_exports(options_.exports, devices_, {},
-                                            {.stop = stop, .disposal = &disposal_});
+                        return make_exports(options_.exports, devices_, {}, volume_life(stop));
                     };
                 },
                 .done =
@@ -173,6 +178,10 @@ void Server::make_first_exports() {
                     }});
 }
 
+VolumeLife Server::volume_life(const std::stop_token& stop) {
+    return {.stop = stop, .disposal = &disposal_, .contents = contents_.get()};
+}
+
 void Server::start_serving(MadeExports made) {
     if (!made.problems.empty()) {
         for (std::size_t i = 0; i + 1 < made.problems.size(); ++i) {
@@ -181,6 +190,8 @@ void Server::start_serving(MadeExports made) {
         throw std::runtime_error(made.problems.back());
     }
     exports_.replace(std::move(made.exports));
+    refused_ = std::move(made.refused);
+    settle_contents();
     start_workers();
     client_lines().when_left_out([this] { asio::post(io_, [this] { tell_left_out_later(); }); });
     for (const auto& listener : listeners_) {
@@ -386,8 +397,7 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
     reload->before = exports_.snapshot();
     return [this, reload](const std::stop_token& stop) {
         devices_.set_options(reload->options.devices);
-        return make_exports(reload->options.exports, devices_, *reload->before,
-                            {.stop = stop, .disposal = &disposal_});
+        return make_exports(reload->options.exports, devices_, *reload->before, volume_life(stop));
     };
 }
 
@@ -396,14 +406,19 @@ void Server::finish(const Reload& reload, MadeExports made) {
     if (!made.problems.empty()) {
         refuse_reload(made.problems);
         devices_.set_options(options_.devices);
+        made.exports.clear();
+        settle_contents();
         return;
     }
     exports_.replace(std::move(made.exports));
+    refused_ = std::move(made.refused);
     for (const auto& worker : workers_) worker->look_at_access();
     options_.exports = reload.options.exports;
     options_.devices = reload.options.devices;
     options_.tls = reload.options.tls;
+    options_.keeping = reload.options.keeping;
     tls_ = reload.tls;
+    settle_contents();
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
@@ -419,6 +434,29 @@ void Server::finish(const Reload& reload, MadeExports made) {
     }
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
     tell_supervisor("READY=1");
+}
+
+void Server::settle_contents() {
+    for (const MadeExports::Refused& each : refused_) spdlog::error("{}", each.why);
+    look_at_contents();
+}
+
+void Server::look_at_contents() {
+    if (!contents_) return;
+    if (maker_.busy()) return;  // its end brings it back here
+    std::vector<KeptContents::Offered> offered;
+    const auto exports = exports_.snapshot();
+    for (const auto& each : *exports) {
+        offered.push_back({each->info.name, each->options.keep, each->volume});
+    }
+    for (const MadeExports::Refused& each : refused_) offered.push_back({each.name, true, nullptr});
+    const auto now = KeptContents::Clock::now();
+    const auto next = contents_->settle(offered, options_.keeping.grace, now);
+    if (!next) return;
+    contents_timer_.expires_at(*next);
+    contents_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error && !draining_) look_at_contents();
+    });
 }
 
 void Server::tell_left_out_later() {

@@ -14,10 +14,12 @@
 
 #include "config/command_line.hpp"
 #include "server/connection/connection_slots.hpp"
+#include "server/contents/kept_contents.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_maker.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/exports/volume_disposal.hpp"
+#include "server/keeping/descriptor_store.hpp"
 #include "server/keeping/handed_over.hpp"
 #include "server/keeping/notify_socket.hpp"
 #include "server/listening/listener.hpp"
@@ -66,6 +68,11 @@ class Server {
     };
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
     void finish(const Reload& reload, MadeExports made);
+    VolumeLife volume_life(const std::stop_token& stop);
+    // What is offered has changed.
+    void settle_contents();
+    // That, or time has passed.
+    void look_at_contents();
     void print_trace();
     void begin_drain();
     void drained_or_wait();
@@ -75,7 +82,10 @@ class Server {
     const std::optional<NotifySocket> supervisor_;  // unset: nobody wants to know
     const config::ServeCommand command_;
     config::Options options_;
-    DeviceRegistry devices_;   // once there are listeners: for the thread of maker_ alone
+    // Null: nobody keeps anything.
+    std::unique_ptr<DescriptorStore> store_;
+    DeviceRegistry devices_;  // once there are listeners: for the thread of maker_ alone
+    std::unique_ptr<KeptContents> contents_;
     VolumeDisposal disposal_;  // gives volumes back while there are devices
     ExportRegistry exports_;
     std::shared_ptr<const TlsContext> tls_;  // of who connects from now on; null: off
@@ -85,6 +95,7 @@ class Server {
     boost::asio::signal_set signals_;
     boost::asio::steady_timer drain_timer_;
     boost::asio::steady_timer left_out_timer_;
+    boost::asio::steady_timer contents_timer_;
     std::optional<CaptiveCommand> captive_;
     std::optional<Pidfile> pidfile_;
     std::vector<std::unique_ptr<Listener>> listeners_;
@@ -97,6 +108,7 @@ class Server {
     bool draining_ = false;
     bool waits_for_drain_ = false;
     std::exception_ptr failure_;  // of the start
+    std::vector<MadeExports::Refused> refused_;
     std::chrono::steady_clock::time_point drain_until_;
     int exit_code_ = 0;
 };

@@ -83,9 +83,6 @@ class Device {
     // Why no slab of this device can be kept, in a few words; empty: they can.
     virtual std::string why_not_kept() const { return "its memory ends with the process"; }
 
-    // Why no slab of this device can be kept, in a few words; empty: they can.
-    virtual std::string why_not_kept() const { return "its memory ends with the process"; }
-
     // All of these may be called from any thread.
     // A slab that reads as zeroes. no_space: nothing was allocated. io_error: among others, it is
     // to be kept and cannot be.
