@@ -232,7 +232,7 @@ void CudaChannel::warm_up() {
 // find them there.
 bool CudaChannel::receives_into(const Slab& slab, std::uint32_t length) const {
     return slab.cpu != nullptr && policy_.choose(Direction::write, Load::alone, length,
-                                                 {.mapping = true}) == CopyPath::mapping;
+                                                 {.mapping = true}) == PathKind::mapping;
 }
 
 void CudaChannel::progress(CopyQueue& queued) {
@@ -269,7 +269,7 @@ bool CudaChannel::kernels_idle() const {
                        [](const StreamCounter& stream) { return stream.idle(); });
 }
 
-CopyPath CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
+PathKind CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
     const Direction direction = direction_of(copy.kind);
     Policy::Means means{
         .mapping = copy.cpu != nullptr,
@@ -279,11 +279,11 @@ CopyPath CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting
     // What the CPU copies itself costs time by the sum of the bytes.
     const auto sum =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
-    CopyPath path = policy_.choose(direction, load, sum, means);
-    if (path == CopyPath::streaming_load || path == CopyPath::mapping) return path;
+    PathKind path = policy_.choose(direction, load, sum, means);
+    if (path == PathKind::streaming_load || path == PathKind::mapping) return path;
     means.mapping = false;
     path = policy_.choose(direction, load, copy.length, means);
-    if (path == CopyPath::persistent_kernel && load == Load::alone && !persistent_.running()) {
+    if (path == PathKind::persistent_kernel && load == Load::alone && !persistent_.running()) {
         // To launch it takes longer than this copy takes otherwise. It is launched for the next, at
         // the end of this one, if the client is quick enough to come while it lingers.
         wakes_persistent_kernel_ =
@@ -292,21 +292,21 @@ CopyPath CudaChannel::path_of(const Copy& copy, Load load, std::uint64_t waiting
         means.persistent_kernel = false;
         path = policy_.choose(direction, load, copy.length, means);
     }
-    return path == CopyPath::kernel && units_of(copy) > max_copy_units ? CopyPath::copy_engine
+    return path == PathKind::kernel && units_of(copy) > max_copy_units ? PathKind::copy_engine
                                                                        : path;
 }
 
-bool CudaChannel::has_place(const Copy& copy, CopyPath path) {
+bool CudaChannel::has_place(const Copy& copy, PathKind path) {
     switch (path) {
-        case CopyPath::mapping:
-        case CopyPath::streaming_load:
+        case PathKind::mapping:
+        case PathKind::streaming_load:
             return true;
-        case CopyPath::persistent_kernel:
+        case PathKind::persistent_kernel:
             return persistent_.has_room(copy);
-        case CopyPath::kernel:
+        case PathKind::kernel:
             return make_place_in_batch(copy);
-        case CopyPath::copy_engine:
-        case CopyPath::engine_batch:
+        case PathKind::copy_engine:
+        case PathKind::engine_batch:
             return !engines_[engine_of(copy.kind)].full();
     }
     return false;
@@ -317,28 +317,28 @@ void CudaChannel::submit(Waiting& waiting) {
     const Load load = load_of(waiting);
     std::optional<bool> hands_over;  // asked once, if at all
     while (Copy* copy = waiting.copies.front()) {
-        const CopyPath path = path_of(*copy, load, waiting.bytes);
+        const PathKind path = path_of(*copy, load, waiting.bytes);
         if (!has_place(*copy, path)) break;
         waiting.pop();
-        if (copy->kind == Copy::Kind::write && path != CopyPath::mapping) {
+        if (copy->kind == Copy::Kind::write && path != PathKind::mapping) {
             if (!hands_over) hands_over = many_write();
             if (*hands_over) demote(copy->staging, copy->length);
         }
         switch (path) {
-            case CopyPath::mapping:
-            case CopyPath::streaming_load:
+            case PathKind::mapping:
+            case PathKind::streaming_load:
                 copy_by_cpu(*copy);
                 break;
-            case CopyPath::copy_engine:
+            case PathKind::copy_engine:
                 add_to_engine(*copy);
                 break;
-            case CopyPath::engine_batch:
+            case PathKind::engine_batch:
                 add_to_engine_batch(*copy);
                 break;
-            case CopyPath::persistent_kernel:
+            case PathKind::persistent_kernel:
                 persistent_.add(*copy);
                 break;
-            case CopyPath::kernel:
+            case PathKind::kernel:
                 add_to_batch(*copy);
                 break;
         }

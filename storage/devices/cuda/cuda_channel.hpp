@@ -76,8 +76,8 @@ class CudaChannel final : public Channel {
     bool kernels_idle() const;
     void submit(Waiting& waiting);
     // `waiting_bytes`: of all copies that wait with this one.
-    CopyPath path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes);
-    bool has_place(const Copy& copy, CopyPath path);
+    PathKind path_of(const Copy& copy, Load load, std::uint64_t waiting_bytes);
+    bool has_place(const Copy& copy, PathKind path);
     void copy_by_cpu(Copy& copy);
     void add_to_engine(Copy& copy);
     cudaError_t start_on_engine(const Copy& copy, cudaStream_t stream) const;
