@@ -182,6 +182,20 @@ TEST_CASE("gpu channel: a lone copy passes a sleeping kernel by, and wakes it at
     CHECK(rig.paths.persistent.woken == 1);
 }
 
+TEST_CASE("gpu channel: what the kernel itself has served does not wake it") {
+    ChannelRig rig;
+    rig.paths.persistent.is_awake = false;
+    rig.read(4096);
+    CHECK(rig.poll() == Steps{"engine 4096", "engine starts"});
+    rig.read(1);
+    rig.read(2);
+    CHECK(rig.poll() == Steps{"persistent 1", "persistent 2", "persistent starts"});
+    rig.paths.persistent.end_all();
+    CHECK(rig.poll() == Steps{"done 1", "done 2"});
+    rig.paths.engine.end_all();
+    CHECK(rig.poll() == Steps{"done 4096", "persistent wakes"});
+}
+
 TEST_CASE("gpu channel: several copies wake a kernel by themselves") {
     ChannelRig rig;
     rig.paths.persistent.is_awake = false;
