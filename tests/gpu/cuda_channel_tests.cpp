@@ -130,12 +130,12 @@ struct NamedPolicy {
 };
 
 std::vector<NamedPolicy> policies() {
-    return {{"copy engine", only(CopyPath::copy_engine)},
-            {"engine batch", only(CopyPath::engine_batch)},
-            {"kernel", only(CopyPath::kernel)},
-            {"persistent kernel", only(CopyPath::persistent_kernel)},
-            {"streaming loads", only(CopyPath::streaming_load)},
-            {"stores into the mapping", only(CopyPath::mapping)},
+    return {{"copy engine", only(PathKind::copy_engine)},
+            {"engine batch", only(PathKind::engine_batch)},
+            {"kernel", only(PathKind::kernel)},
+            {"persistent kernel", only(PathKind::persistent_kernel)},
+            {"streaming loads", only(PathKind::streaming_load)},
+            {"stores into the mapping", only(PathKind::mapping)},
             {"default", default_policy()}};
 }
 
@@ -260,12 +260,12 @@ TEST_CASE("a write that has ended, or a store that was fenced, is seen by every 
     const auto device = open();
     const OwnedSlab owned(*device, 64 * mib);
     const Slab& slab = owned.slab;
-    const auto engine = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
-    const auto kernel = open_cuda_channel(*device, usual, only(CopyPath::kernel));
-    const auto persistent = open_cuda_channel(*device, usual, only(CopyPath::persistent_kernel));
+    const auto engine = open_cuda_channel(*device, usual, only(PathKind::copy_engine));
+    const auto kernel = open_cuda_channel(*device, usual, only(PathKind::kernel));
+    const auto persistent = open_cuda_channel(*device, usual, only(PathKind::persistent_kernel));
     const auto by_cpu = open_cuda_channel(
         *device, usual,
-        slab.cpu != nullptr ? only(CopyPath::streaming_load) : only(CopyPath::kernel));
+        slab.cpu != nullptr ? only(PathKind::streaming_load) : only(PathKind::kernel));
     std::size_t held = 0;
     Random random(3);
     Bytes payload(65536);
@@ -330,8 +330,8 @@ TEST_CASE("a fenced store is seen by reads of another worker") {
     });
     {
         std::vector<std::unique_ptr<Channel>> channels;
-        for (const CopyPath path : {CopyPath::copy_engine, CopyPath::engine_batch, CopyPath::kernel,
-                                    CopyPath::persistent_kernel, CopyPath::streaming_load}) {
+        for (const PathKind path : {PathKind::copy_engine, PathKind::engine_batch, PathKind::kernel,
+                                    PathKind::persistent_kernel, PathKind::streaming_load}) {
             channels.push_back(open_cuda_channel(*device, usual, only(path)));
         }
         std::size_t stale = 0;
@@ -417,7 +417,7 @@ TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
         DeviceOptions options;
         if (!mapping) options.mapped = 0;
         const auto device = open(options);
-        const auto channel = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
+        const auto channel = open_cuda_channel(*device, usual, only(PathKind::copy_engine));
         std::size_t held = 0;
         std::byte* const ones = channel->write_staging().take(mib, held);
         std::memset(ones, 0xff, mib);
@@ -490,7 +490,7 @@ TEST_CASE("nothing is asked of the kernel on the way of a request") {
 TEST_CASE("a copy that cannot be started fails alone") {
     const auto device = open();
     const OwnedSlab owned(*device, 2 * mib);
-    const auto channel = open_cuda_channel(*device, usual, only(CopyPath::copy_engine));
+    const auto channel = open_cuda_channel(*device, usual, only(PathKind::copy_engine));
     std::size_t held = 0;
     std::byte* const staging = channel->read_staging().take(4096, held);
     Copies copies(*channel);
@@ -506,7 +506,7 @@ TEST_CASE("a copy that cannot be started fails alone") {
 TEST_CASE("of a batch that cannot be started all copies fail, and no others") {
     const auto device = open();
     const OwnedSlab owned(*device, 2 * mib);
-    const auto channel = open_cuda_channel(*device, usual, only(CopyPath::engine_batch));
+    const auto channel = open_cuda_channel(*device, usual, only(PathKind::engine_batch));
     std::size_t held = 0;
     std::byte* const staging = channel->read_staging().take(4096, held);
     Copies copies(*channel);
@@ -550,7 +550,7 @@ int fail_for_good() {
     std::atomic<bool> stop{false};
     std::atomic<int> troubles{0};
     std::atomic<int> ready{0};
-    const auto work = [&](CopyPath path, std::uint32_t length) {
+    const auto work = [&](PathKind path, std::uint32_t length) {
         const auto channel = open_cuda_channel(*device, usual, only(path));
         std::size_t held = 0;
         std::byte* const staging = channel->read_staging().take(8 * std::size_t{length}, held);
@@ -566,12 +566,12 @@ int fail_for_good() {
         }
         if (failed == 0) ++troubles;
     };
-    std::thread engine(work, CopyPath::copy_engine, 1 << 20);
-    std::thread kernel(work, CopyPath::kernel, 4096);
+    std::thread engine(work, PathKind::copy_engine, 1 << 20);
+    std::thread kernel(work, PathKind::kernel, 4096);
     while (ready != 2) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
 
-    auto channel = open_cuda_channel(*device, usual, only(CopyPath::kernel));
+    auto channel = open_cuda_channel(*device, usual, only(PathKind::kernel));
     std::size_t held = 0;
     std::byte* const staging = channel->read_staging().take(4096, held);
     Slab nowhere;
@@ -627,15 +627,15 @@ const char* name_of(Copy::Kind kind) {
     return kind == Copy::Kind::read ? "read" : kind == Copy::Kind::write ? "write" : "zero";
 }
 
-bool possible(CopyPath path, Copy::Kind kind, std::uint32_t bytes, std::uint32_t copies) {
+bool possible(PathKind path, Copy::Kind kind, std::uint32_t bytes, std::uint32_t copies) {
     const std::uint64_t sum = std::uint64_t{bytes} * copies;
     if (sum > roomy.pinned) return false;
-    if (path == CopyPath::streaming_load) return kind == Copy::Kind::read && sum <= mib;
-    if (path == CopyPath::mapping) return kind != Copy::Kind::read;
+    if (path == PathKind::streaming_load) return kind == Copy::Kind::read && sum <= mib;
+    if (path == PathKind::mapping) return kind != Copy::Kind::read;
     return true;
 }
 
-void print_row(const char* what, CopyPath path, const Round& round, std::size_t threads,
+void print_row(const char* what, PathKind path, const Round& round, std::size_t threads,
                double us) {
     const double per_second = 1e6 / us * round.copies * static_cast<double>(threads);
     std::printf("%s,%s,%s,%u,%u,%zu,%.2f,%.0f,%.3f\n", what, to_text(path), name_of(round.kind),
@@ -643,7 +643,7 @@ void print_row(const char* what, CopyPath path, const Round& round, std::size_t 
 }
 
 // Every thread with its own channel does the same; the mean of their medians.
-void bench_threads(Device& device, const Slab& slab, CopyPath path, std::size_t count) {
+void bench_threads(Device& device, const Slab& slab, PathKind path, std::size_t count) {
     std::vector<std::unique_ptr<Channel>> channels(count);
     std::vector<double> us(count);
     const auto everywhere = [&](auto work) {
@@ -670,13 +670,13 @@ void bench_threads(Device& device, const Slab& slab, CopyPath path, std::size_t 
 
 // What a lone small read costs while another channel keeps the copy engines busy with long ones.
 void bench_busy(Device& device, const Slab& slab) {
-    for (const CopyPath path : {CopyPath::copy_engine, CopyPath::kernel,
-                                CopyPath::persistent_kernel, CopyPath::streaming_load}) {
-        if (path == CopyPath::streaming_load && slab.cpu == nullptr) continue;
+    for (const PathKind path : {PathKind::copy_engine, PathKind::kernel,
+                                PathKind::persistent_kernel, PathKind::streaming_load}) {
+        if (path == PathKind::streaming_load && slab.cpu == nullptr) continue;
         const auto channel = open_cuda_channel(device, roomy, only(path));
         std::atomic<bool> stop{false};
         std::thread busy([&] {
-            const auto other = open_cuda_channel(device, roomy, only(CopyPath::copy_engine));
+            const auto other = open_cuda_channel(device, roomy, only(PathKind::copy_engine));
             Meter meter(slab, *other);
             const Round round{.kind = Copy::Kind::read, .bytes = 1 << 20, .copies = 16};
             while (!stop) meter.median_us(round, per_row);
@@ -699,14 +699,14 @@ void bench_both_ways(Device& device, const Slab& slab) {
         std::vector<std::thread> threads;
         for (std::size_t i = 0; i < 2; ++i) {
             threads.emplace_back([&, i] {
-                const auto channel = open_cuda_channel(device, roomy, only(CopyPath::copy_engine));
+                const auto channel = open_cuda_channel(device, roomy, only(PathKind::copy_engine));
                 const Round round{.kind = kinds[i], .bytes = bytes, .copies = 8};
                 us[i] = Meter(slab, *channel).median_us(round, 20 * per_row);
             });
         }
         for (std::thread& thread : threads) thread.join();
         for (std::size_t i = 0; i < 2; ++i) {
-            print_row("both ways", CopyPath::copy_engine, {kinds[i], bytes, 8}, 1, us[i]);
+            print_row("both ways", PathKind::copy_engine, {kinds[i], bytes, 8}, 1, us[i]);
         }
     }
 }
@@ -754,7 +754,7 @@ void bench_pauses(Device& device, const Slab& slab) {
     std::fprintf(stderr, "%llu slabs came and went\n", static_cast<unsigned long long>(count));
 }
 
-void bench_alone(Device& device, const Slab& slab, CopyPath path) {
+void bench_alone(Device& device, const Slab& slab, PathKind path) {
     const auto channel = open_cuda_channel(device, roomy, only(path));
     for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
         for (std::uint32_t bytes = 512; bytes <= 4 * mib; bytes *= 2) {
@@ -776,10 +776,10 @@ int bench(std::string_view what, std::string_view path_name) {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     std::puts("what,path,kind,bytes,copies,threads,median_us,copies_per_second,GB_per_second");
     const auto wanted = [&](std::string_view name) { return what.empty() || what == name; };
-    for (const CopyPath path :
-         {CopyPath::copy_engine, CopyPath::engine_batch, CopyPath::kernel,
-          CopyPath::persistent_kernel, CopyPath::streaming_load, CopyPath::mapping}) {
-        const bool needs_mapping = path == CopyPath::streaming_load || path == CopyPath::mapping;
+    for (const PathKind path :
+         {PathKind::copy_engine, PathKind::engine_batch, PathKind::kernel,
+          PathKind::persistent_kernel, PathKind::streaming_load, PathKind::mapping}) {
+        const bool needs_mapping = path == PathKind::streaming_load || path == PathKind::mapping;
         if (needs_mapping && !mapped) continue;
         if (!path_name.empty() && path_name != to_text(path)) continue;
         if (wanted("alone")) bench_alone(*device, owned.slab, path);

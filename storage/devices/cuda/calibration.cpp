@@ -43,7 +43,7 @@ class Bench {
 
     bool mapped() const { return slab_.cpu != nullptr; }
     bool has_engine_batch() const { return device_.has_engine_batch(); }
-    double us(CopyPath path, const Round& round, std::chrono::microseconds budget) {
+    double us(PathKind path, const Round& round, std::chrono::microseconds budget) {
         if (channel_ == nullptr) {
             const Policy policy = only(path);
             channel_ = device_.open_cuda_channel(
@@ -66,22 +66,22 @@ class Bench {
 
 std::vector<CopyCosts> measure_costs(Bench& bench, Copy::Kind kind) {
     std::vector<CopyCosts> table;
-    const CopyPath by_cpu = kind == Copy::Kind::read ? CopyPath::streaming_load : CopyPath::mapping;
+    const PathKind by_cpu = kind == Copy::Kind::read ? PathKind::streaming_load : PathKind::mapping;
     for (const std::uint32_t bytes : sizes) {
         const Round one{.kind = kind, .bytes = bytes, .copies = 1};
         const Round many{.kind = kind, .bytes = bytes, .copies = crowd};
         CopyCosts costs;
         costs.bytes = bytes;
         if (bench.mapped()) costs.by_cpu = bench.us(by_cpu, one, per_latency);
-        costs.engine = bench.us(CopyPath::copy_engine, one, per_latency);
-        costs.kernel = bench.us(CopyPath::kernel, one, per_latency);
-        costs.persistent = bench.us(CopyPath::persistent_kernel, one, per_latency);
-        costs.engine_crowd = bench.us(CopyPath::copy_engine, many, per_latency);
+        costs.engine = bench.us(PathKind::copy_engine, one, per_latency);
+        costs.kernel = bench.us(PathKind::kernel, one, per_latency);
+        costs.persistent = bench.us(PathKind::persistent_kernel, one, per_latency);
+        costs.engine_crowd = bench.us(PathKind::copy_engine, many, per_latency);
         if (bench.has_engine_batch()) {
-            costs.batch_crowd = bench.us(CopyPath::engine_batch, many, per_latency);
+            costs.batch_crowd = bench.us(PathKind::engine_batch, many, per_latency);
         }
-        costs.kernel_crowd = bench.us(CopyPath::kernel, many, per_latency);
-        costs.persistent_crowd = bench.us(CopyPath::persistent_kernel, many, per_latency);
+        costs.kernel_crowd = bench.us(PathKind::kernel, many, per_latency);
+        costs.persistent_crowd = bench.us(PathKind::persistent_kernel, many, per_latency);
         table.push_back(costs);
     }
     return table;
@@ -92,7 +92,7 @@ std::vector<ChunkRates> measure_rates(Bench& bench) {
     for (const std::uint32_t bytes : chunk_sizes) {
         const auto rate = [&](Copy::Kind kind) {
             const Round round{.kind = kind, .bytes = bytes, .copies = in_flight / bytes};
-            return in_flight / bench.us(CopyPath::copy_engine, round, per_chunk_size) / 1e3;
+            return in_flight / bench.us(PathKind::copy_engine, round, per_chunk_size) / 1e3;
         };
         const double read = rate(Copy::Kind::read);
         table.push_back({.bytes = bytes, .read = read, .write = rate(Copy::Kind::write)});

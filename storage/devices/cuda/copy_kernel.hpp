@@ -4,20 +4,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <cstdint>
+
+#include "storage/devices/gpu/copy_unit.hpp"
 
 namespace gpunbd::storage::cuda {
 
-// What one block of threads copies. Any alignment.
-struct CopyUnit {
-    const std::byte* from;  // null: zeroes
-    std::byte* to;
-    std::uint32_t length;  // bytes
-};
-
-constexpr std::uint32_t copy_unit_bytes = 8 << 10;  // pieces are cut into units of at most this
-constexpr std::uint32_t max_copy_units = 160;       // per launch: they travel as its parameters
+constexpr std::uint32_t max_copy_units = 160;  // per launch: they travel as its parameters
 
 // `units` points to an array of max_copy_units, of which `count` > 0 are set and read before this
 // returns. When all bytes have reached their place, `*counter` (pinned) becomes `number`.

@@ -1,7 +1,7 @@
 // How one block of threads copies one unit: any alignment, 16 bytes a thread where both ends agree.
 #pragma once
 
-#include "storage/devices/cuda/copy_kernel.hpp"
+#include "storage/devices/gpu/copy_unit.hpp"
 
 namespace gpunbd::storage::cuda {
 

@@ -13,7 +13,7 @@
 #include "storage/devices/cuda/cuda_memory.hpp"
 #include "storage/devices/cuda/device_state.hpp"
 #include "storage/devices/cuda/device_watch.hpp"
-#include "storage/devices/cuda/persistent_copier.hpp"
+#include "storage/devices/cuda/mailbox_memory.hpp"
 #include "storage/devices/cuda/vulkan_memory.hpp"
 #include "storage/devices/gpu/saved_calibration.hpp"
 

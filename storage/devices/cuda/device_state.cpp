@@ -1,11 +1,12 @@
 #include "storage/devices/cuda/device_state.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/log_line.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -33,7 +34,7 @@ void* driver_entry(const char* name, [[maybe_unused]] unsigned version) {
 }  // namespace
 
 DeviceState::DeviceState(int device_ordinal, GpuUse use)
-    : ordinal(device_ordinal), id(fmt::format("cuda:{}", device_ordinal)), competition(use) {
+    : GpuState(fmt::format("cuda:{}", device_ordinal), use), ordinal(device_ordinal) {
     check(use_device(ordinal), "the device cannot be used");
     constexpr const char* needed = "cuStreamWriteValue32";
     write_value = reinterpret_cast<WriteValue32>(driver_entry(needed, write_value_version));
@@ -57,17 +58,6 @@ cudaError_t DeviceState::zero(std::byte* device, std::uint64_t bytes,
         error = cudaMemcpyAsync(device + at, zeroes.get(), part, cudaMemcpyHostToDevice, stream);
     }
     return error;
-}
-
-void DeviceState::fail(std::string_view error, std::string_view what) noexcept {
-    if (failed_.exchange(true, std::memory_order_acq_rel)) return;
-    try {
-        LogLine(spdlog::level::critical)
-            .with("device", id)
-            .with("error", error)
-            .say("{}: the device has failed for good, during {}: {}", id, what, error);
-    } catch (...) {  // the flag is what counts
-    }
 }
 
 }  // namespace gpunbd::storage::cuda

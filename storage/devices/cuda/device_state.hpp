@@ -6,15 +6,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "storage/devices/cuda/cuda_memory.hpp"
-#include "storage/devices/gpu/competition.hpp"
+#include "storage/devices/gpu/gpu_state.hpp"
 
 namespace gpunbd::storage::cuda {
 
-struct DeviceState {
+struct DeviceState : GpuState {
     // The driver's cuStreamWriteValue32, found at run time.
     using WriteValue32 = CUresult (*)(CUstream, CUdeviceptr, std::uint32_t, unsigned);
 
@@ -28,16 +26,12 @@ struct DeviceState {
     DeviceState(int device_ordinal, GpuUse use);  // throws std::runtime_error
 
     int ordinal;
-    std::string id;  // "cuda:0"
     int numa_node = -1;
     bool mapped = false;  // some slabs may be addressable by the CPU
     WriteValue32 write_value = nullptr;
     MemcpyBatch memcpy_batch = nullptr;  // null: the driver is too old for it
-    Competition competition;
     // Pinned, zeroes_bytes of them: what is copied where a memset may not run.
     PinnedMemory zeroes;
-    // Groups of copies that occupy the copy engines, over all channels.
-    std::atomic<std::int32_t> engine_copies{0};
     // How many more channels may have a persistent kernel, each of so many blocks.
     std::atomic<std::int32_t> persistent_kernel_places{0};
     std::uint32_t persistent_kernel_blocks = 1;
@@ -45,14 +39,6 @@ struct DeviceState {
     // Device memory, in the order of the stream. A memset runs as a kernel: while those are not
     // allowed, zeroes are copied.
     cudaError_t zero(std::byte* device, std::uint64_t bytes, cudaStream_t stream) const noexcept;
-
-    bool failed() const { return failed_.load(std::memory_order_acquire); }
-    // The context is lost: from now on everything on this device ends with io_error. The first call
-    // logs `what` was being done.
-    void fail(std::string_view error, std::string_view what) noexcept;
-
- private:
-    std::atomic<bool> failed_{false};
 };
 
 }  // namespace gpunbd::storage::cuda

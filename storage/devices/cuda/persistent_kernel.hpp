@@ -7,8 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "storage/devices/cuda/copy_kernel.hpp"
-
 namespace gpunbd::storage::cuda {
 
 // Blocks serve units side by side. More of them serve one channel faster (measured on one H200, 32

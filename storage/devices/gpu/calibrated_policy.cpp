@@ -32,7 +32,7 @@ double best_rate(const std::vector<ChunkRates>& table, double ChunkRates::*rate)
 void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>& table) {
     constexpr std::uint8_t alone = Policy::on(Load::alone);
     constexpr std::uint8_t crowded = Policy::on(Load::busy) | Policy::on(Load::several);
-    const auto add = [&](std::uint8_t loads, std::uint32_t limit, CopyPath path) {
+    const auto add = [&](std::uint8_t loads, std::uint32_t limit, PathKind path) {
         if (limit != 0) policy.rows.push_back({direction, loads, limit, path});
     };
     const auto cpu_limit = [&](auto other) {
@@ -42,10 +42,10 @@ void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>&
     };
     if (direction == Direction::write) {
         // Received there by the socket call itself: no other path can save that copy.
-        add(Policy::any_load, max_for_mapping, CopyPath::mapping);
+        add(Policy::any_load, max_for_mapping, PathKind::mapping);
     } else {
-        const CopyPath path =
-            direction == Direction::read ? CopyPath::streaming_load : CopyPath::mapping;
+        const PathKind path =
+            direction == Direction::read ? PathKind::streaming_load : PathKind::mapping;
         add(alone, cpu_limit([](const CopyCosts& c) {
                 return std::min({c.engine, c.kernel, c.persistent});
             }),
@@ -56,17 +56,17 @@ void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>&
     add(alone,
         up_to(table,
               [](const CopyCosts& c) { return c.persistent <= std::min(c.engine, c.kernel); }),
-        CopyPath::persistent_kernel);
+        PathKind::persistent_kernel);
     add(crowded,
         up_to(table,
               [](const CopyCosts& c) {
                   return c.persistent_crowd <= std::min(c.engine_crowd, c.kernel_crowd);
               }),
-        CopyPath::persistent_kernel);
+        PathKind::persistent_kernel);
     add(alone, up_to(table, [](const CopyCosts& c) { return c.kernel <= c.engine; }),
-        CopyPath::kernel);
+        PathKind::kernel);
     add(crowded, up_to(table, [](const CopyCosts& c) { return c.kernel_crowd <= c.engine_crowd; }),
-        CopyPath::kernel);
+        PathKind::kernel);
     // Kernels of many channels run side by side, batches of the engines do not: these come after
     // them, for longer copies, and where kernels have been stopped.
     add(Policy::on(Load::several),
@@ -74,8 +74,8 @@ void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>&
               [](const CopyCosts& c) {
                   return c.batch_crowd.has_value() && *c.batch_crowd <= c.engine_crowd;
               }),
-        CopyPath::engine_batch);
-    add(Policy::any_load, Policy::any_size, CopyPath::copy_engine);
+        PathKind::engine_batch);
+    add(Policy::any_load, Policy::any_size, PathKind::copy_engine);
 }
 
 std::uint32_t choose_chunk_size(const std::vector<ChunkRates>& table) {

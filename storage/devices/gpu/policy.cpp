@@ -8,18 +8,18 @@ namespace gpunbd::storage {
 
 namespace {
 
-bool possible(CopyPath path, Policy::Means means) {
+bool possible(PathKind path, Policy::Means means) {
     switch (path) {
-        case CopyPath::mapping:
-        case CopyPath::streaming_load:
+        case PathKind::mapping:
+        case PathKind::streaming_load:
             return means.mapping;
-        case CopyPath::persistent_kernel:
+        case PathKind::persistent_kernel:
             return means.kernels && means.persistent_kernel;
-        case CopyPath::kernel:
+        case PathKind::kernel:
             return means.kernels;
-        case CopyPath::engine_batch:
+        case PathKind::engine_batch:
             return means.engine_batch;
-        case CopyPath::copy_engine:
+        case PathKind::copy_engine:
             return true;
     }
     return false;
@@ -59,20 +59,20 @@ std::string size_text(std::uint32_t bytes) {
 
 }  // namespace
 
-CopyPath Policy::choose(Direction direction, Load load, std::uint32_t bytes, Means means) const {
+PathKind Policy::choose(Direction direction, Load load, std::uint32_t bytes, Means means) const {
     for (const Row& row : rows) {
         if (row.direction == direction && (row.loads & on(load)) != 0 && bytes <= row.up_to &&
             possible(row.path, means)) {
             return row.path;
         }
     }
-    return CopyPath::copy_engine;
+    return PathKind::copy_engine;
 }
 
 std::uint32_t Policy::max_for_kernel() const {
     std::uint32_t longest = 0;
     for (const Row& row : rows) {
-        if (row.path == CopyPath::kernel || row.path == CopyPath::persistent_kernel) {
+        if (row.path == PathKind::kernel || row.path == PathKind::persistent_kernel) {
             longest = std::max(longest, row.up_to);
         }
     }
@@ -85,54 +85,54 @@ Policy default_policy() {
     constexpr std::uint8_t several = Policy::on(Load::several);
     constexpr std::uint8_t crowded = Policy::on(Load::busy) | several;
     return {{
-        {Direction::read, Policy::any_load, kib, CopyPath::streaming_load},
-        {Direction::read, alone, 256 * kib, CopyPath::persistent_kernel},
-        {Direction::read, crowded, 32 * kib, CopyPath::persistent_kernel},
-        {Direction::read, crowded, 256 * kib, CopyPath::kernel},
-        {Direction::read, several, 256 * kib, CopyPath::engine_batch},
-        {Direction::read, Policy::any_load, Policy::any_size, CopyPath::copy_engine},
-        {Direction::write, Policy::any_load, max_for_mapping, CopyPath::mapping},
-        {Direction::write, alone, 256 * kib, CopyPath::persistent_kernel},
-        {Direction::write, crowded, 32 * kib, CopyPath::persistent_kernel},
-        {Direction::write, crowded, 256 * kib, CopyPath::kernel},
-        {Direction::write, several, 256 * kib, CopyPath::engine_batch},
-        {Direction::write, Policy::any_load, Policy::any_size, CopyPath::copy_engine},
-        {Direction::zero, Policy::any_load, 64 * kib, CopyPath::mapping},
-        {Direction::zero, alone, 128 * kib, CopyPath::persistent_kernel},
-        {Direction::zero, crowded, 32 * kib, CopyPath::persistent_kernel},
-        {Direction::zero, crowded, 256 * kib, CopyPath::kernel},
-        {Direction::zero, several, 256 * kib, CopyPath::engine_batch},
-        {Direction::zero, Policy::any_load, Policy::any_size, CopyPath::copy_engine},
+        {Direction::read, Policy::any_load, kib, PathKind::streaming_load},
+        {Direction::read, alone, 256 * kib, PathKind::persistent_kernel},
+        {Direction::read, crowded, 32 * kib, PathKind::persistent_kernel},
+        {Direction::read, crowded, 256 * kib, PathKind::kernel},
+        {Direction::read, several, 256 * kib, PathKind::engine_batch},
+        {Direction::read, Policy::any_load, Policy::any_size, PathKind::copy_engine},
+        {Direction::write, Policy::any_load, max_for_mapping, PathKind::mapping},
+        {Direction::write, alone, 256 * kib, PathKind::persistent_kernel},
+        {Direction::write, crowded, 32 * kib, PathKind::persistent_kernel},
+        {Direction::write, crowded, 256 * kib, PathKind::kernel},
+        {Direction::write, several, 256 * kib, PathKind::engine_batch},
+        {Direction::write, Policy::any_load, Policy::any_size, PathKind::copy_engine},
+        {Direction::zero, Policy::any_load, 64 * kib, PathKind::mapping},
+        {Direction::zero, alone, 128 * kib, PathKind::persistent_kernel},
+        {Direction::zero, crowded, 32 * kib, PathKind::persistent_kernel},
+        {Direction::zero, crowded, 256 * kib, PathKind::kernel},
+        {Direction::zero, several, 256 * kib, PathKind::engine_batch},
+        {Direction::zero, Policy::any_load, Policy::any_size, PathKind::copy_engine},
     }};
 }
 
-Policy only(CopyPath path) {
+Policy only(PathKind path) {
     Policy policy;
     for (const Direction direction : {Direction::read, Direction::write, Direction::zero}) {
         const bool reads = direction == Direction::read;
-        if (path == (reads ? CopyPath::mapping : CopyPath::streaming_load)) continue;
+        if (path == (reads ? PathKind::mapping : PathKind::streaming_load)) continue;
         policy.rows.push_back({direction, Policy::any_load, Policy::any_size, path});
-        if (path == CopyPath::persistent_kernel) {  // where there is none, the nearest to it
+        if (path == PathKind::persistent_kernel) {  // where there is none, the nearest to it
             policy.rows.push_back(
-                {direction, Policy::any_load, Policy::any_size, CopyPath::kernel});
+                {direction, Policy::any_load, Policy::any_size, PathKind::kernel});
         }
     }
     return policy;
 }
 
-const char* to_text(CopyPath path) {
+const char* to_text(PathKind path) {
     switch (path) {
-        case CopyPath::mapping:
+        case PathKind::mapping:
             return "mapping";
-        case CopyPath::streaming_load:
+        case PathKind::streaming_load:
             return "streaming load";
-        case CopyPath::copy_engine:
+        case PathKind::copy_engine:
             return "copy engine";
-        case CopyPath::engine_batch:
+        case PathKind::engine_batch:
             return "engine batch";
-        case CopyPath::persistent_kernel:
+        case PathKind::persistent_kernel:
             return "persistent kernel";
-        case CopyPath::kernel:
+        case PathKind::kernel:
             return "kernel";
     }
     return "?";

@@ -18,7 +18,8 @@ enum class Load : std::uint8_t {
     several,  // more copies wait in the channel
 };
 
-enum class CopyPath : std::uint8_t {
+// Of a CopyPath: what a row names.
+enum class PathKind : std::uint8_t {
     mapping,            // the CPU stores into the mapping
     streaming_load,     // the CPU loads out of the mapping
     copy_engine,        // an asynchronous copy (for zeroes: an asynchronous memset)
@@ -34,7 +35,7 @@ struct Policy {
         Direction direction;
         std::uint8_t loads;   // a set: bit 1 << Load
         std::uint32_t up_to;  // bytes
-        CopyPath path;
+        PathKind path;
     };
     static constexpr std::uint8_t on(Load load) {
         return static_cast<std::uint8_t>(1U << static_cast<unsigned>(load));
@@ -51,7 +52,7 @@ struct Policy {
 
     // Rows whose path needs what is not there are passed over. A copy for which no row is left goes
     // to the copy engines, which take everything.
-    CopyPath choose(Direction direction, Load load, std::uint32_t bytes, Means means) const;
+    PathKind choose(Direction direction, Load load, std::uint32_t bytes, Means means) const;
     // The longest copy that any row gives to a kernel, lingering or not.
     std::uint32_t max_for_kernel() const;
 
@@ -66,9 +67,9 @@ inline constexpr std::uint32_t max_for_mapping = 256 << 10;  // bytes
 // What one H200 was measured to like; devices start with it.
 Policy default_policy();
 // Everything takes one path as far as it can: for measurements and tests.
-Policy only(CopyPath path);
+Policy only(PathKind path);
 
-const char* to_text(CopyPath path);
+const char* to_text(PathKind path);
 // One line per row, each ending with a newline.
 std::string to_text(const Policy& policy);
 

@@ -20,39 +20,39 @@ TEST_CASE("policy: the default's choices") {
         Load load;
         std::uint32_t bytes;
         Policy::Means means;
-        CopyPath path;
+        PathKind path;
     } rows[] = {
-        {Direction::read, Load::alone, 1, everything, CopyPath::streaming_load},
-        {Direction::read, Load::several, kib, everything, CopyPath::streaming_load},
-        {Direction::read, Load::alone, kib, no_mapping, CopyPath::persistent_kernel},
-        {Direction::read, Load::alone, kib + 1, everything, CopyPath::persistent_kernel},
-        {Direction::read, Load::alone, 256 * kib, everything, CopyPath::persistent_kernel},
-        {Direction::read, Load::alone, 256 * kib + 1, everything, CopyPath::copy_engine},
-        {Direction::read, Load::alone, 4 * kib, no_persistent, CopyPath::copy_engine},
-        {Direction::read, Load::busy, 32 * kib, everything, CopyPath::persistent_kernel},
-        {Direction::read, Load::busy, 32 * kib + 1, everything, CopyPath::kernel},
-        {Direction::read, Load::several, 4 * kib, no_persistent, CopyPath::kernel},
-        {Direction::read, Load::several, kib, nothing, CopyPath::kernel},
-        {Direction::read, Load::several, 256 * kib, everything, CopyPath::kernel},
-        {Direction::read, Load::several, 256 * kib + 1, everything, CopyPath::copy_engine},
-        {Direction::read, Load::several, kib, engines, CopyPath::streaming_load},
-        {Direction::read, Load::several, 4 * kib, engines, CopyPath::engine_batch},
-        {Direction::read, Load::alone, 4 * kib, engines, CopyPath::copy_engine},
-        {Direction::read, Load::busy, 4 * kib, engines, CopyPath::copy_engine},
-        {Direction::read, Load::several, 256 * kib + 1, engines, CopyPath::copy_engine},
-        {Direction::read, Load::several, 4 * kib, old_driver, CopyPath::copy_engine},
-        {Direction::zero, Load::several, 128 * kib, engines, CopyPath::engine_batch},
-        {Direction::write, Load::alone, max_for_mapping, everything, CopyPath::mapping},
-        {Direction::write, Load::several, 4 * kib, everything, CopyPath::mapping},
-        {Direction::write, Load::alone, max_for_mapping + 1, everything, CopyPath::copy_engine},
-        {Direction::write, Load::alone, 4 * kib, no_mapping, CopyPath::persistent_kernel},
-        {Direction::write, Load::busy, 64 * kib, no_mapping, CopyPath::kernel},
-        {Direction::write, Load::alone, 4 * kib, nothing, CopyPath::copy_engine},
-        {Direction::zero, Load::several, 64 * kib, everything, CopyPath::mapping},
-        {Direction::zero, Load::alone, 128 * kib, everything, CopyPath::persistent_kernel},
-        {Direction::zero, Load::alone, 128 * kib + 1, everything, CopyPath::copy_engine},
-        {Direction::zero, Load::busy, 128 * kib, everything, CopyPath::kernel},
-        {Direction::zero, Load::busy, Policy::any_size, everything, CopyPath::copy_engine},
+        {Direction::read, Load::alone, 1, everything, PathKind::streaming_load},
+        {Direction::read, Load::several, kib, everything, PathKind::streaming_load},
+        {Direction::read, Load::alone, kib, no_mapping, PathKind::persistent_kernel},
+        {Direction::read, Load::alone, kib + 1, everything, PathKind::persistent_kernel},
+        {Direction::read, Load::alone, 256 * kib, everything, PathKind::persistent_kernel},
+        {Direction::read, Load::alone, 256 * kib + 1, everything, PathKind::copy_engine},
+        {Direction::read, Load::alone, 4 * kib, no_persistent, PathKind::copy_engine},
+        {Direction::read, Load::busy, 32 * kib, everything, PathKind::persistent_kernel},
+        {Direction::read, Load::busy, 32 * kib + 1, everything, PathKind::kernel},
+        {Direction::read, Load::several, 4 * kib, no_persistent, PathKind::kernel},
+        {Direction::read, Load::several, kib, nothing, PathKind::kernel},
+        {Direction::read, Load::several, 256 * kib, everything, PathKind::kernel},
+        {Direction::read, Load::several, 256 * kib + 1, everything, PathKind::copy_engine},
+        {Direction::read, Load::several, kib, engines, PathKind::streaming_load},
+        {Direction::read, Load::several, 4 * kib, engines, PathKind::engine_batch},
+        {Direction::read, Load::alone, 4 * kib, engines, PathKind::copy_engine},
+        {Direction::read, Load::busy, 4 * kib, engines, PathKind::copy_engine},
+        {Direction::read, Load::several, 256 * kib + 1, engines, PathKind::copy_engine},
+        {Direction::read, Load::several, 4 * kib, old_driver, PathKind::copy_engine},
+        {Direction::zero, Load::several, 128 * kib, engines, PathKind::engine_batch},
+        {Direction::write, Load::alone, max_for_mapping, everything, PathKind::mapping},
+        {Direction::write, Load::several, 4 * kib, everything, PathKind::mapping},
+        {Direction::write, Load::alone, max_for_mapping + 1, everything, PathKind::copy_engine},
+        {Direction::write, Load::alone, 4 * kib, no_mapping, PathKind::persistent_kernel},
+        {Direction::write, Load::busy, 64 * kib, no_mapping, PathKind::kernel},
+        {Direction::write, Load::alone, 4 * kib, nothing, PathKind::copy_engine},
+        {Direction::zero, Load::several, 64 * kib, everything, PathKind::mapping},
+        {Direction::zero, Load::alone, 128 * kib, everything, PathKind::persistent_kernel},
+        {Direction::zero, Load::alone, 128 * kib + 1, everything, PathKind::copy_engine},
+        {Direction::zero, Load::busy, 128 * kib, everything, PathKind::kernel},
+        {Direction::zero, Load::busy, Policy::any_size, everything, PathKind::copy_engine},
     };
     const Policy policy = default_policy();
     for (const auto& row : rows) {
@@ -66,31 +66,31 @@ TEST_CASE("policy: the default's choices") {
 
 TEST_CASE("policy: the first row that fits decides, and with none the copy engines") {
     const Policy none;
-    CHECK(none.choose(Direction::read, Load::alone, 1, everything) == CopyPath::copy_engine);
+    CHECK(none.choose(Direction::read, Load::alone, 1, everything) == PathKind::copy_engine);
     CHECK(none.max_for_kernel() == 0);
-    const Policy policy{{{Direction::read, Policy::on(Load::busy), 100, CopyPath::kernel},
-                         {Direction::read, Policy::any_load, 100, CopyPath::streaming_load},
-                         {Direction::read, Policy::any_load, 200, CopyPath::persistent_kernel}}};
-    CHECK(policy.choose(Direction::read, Load::busy, 100, everything) == CopyPath::kernel);
-    CHECK(policy.choose(Direction::read, Load::alone, 100, everything) == CopyPath::streaming_load);
+    const Policy policy{{{Direction::read, Policy::on(Load::busy), 100, PathKind::kernel},
+                         {Direction::read, Policy::any_load, 100, PathKind::streaming_load},
+                         {Direction::read, Policy::any_load, 200, PathKind::persistent_kernel}}};
+    CHECK(policy.choose(Direction::read, Load::busy, 100, everything) == PathKind::kernel);
+    CHECK(policy.choose(Direction::read, Load::alone, 100, everything) == PathKind::streaming_load);
     CHECK(policy.choose(Direction::read, Load::alone, 101, everything) ==
-          CopyPath::persistent_kernel);
-    CHECK(policy.choose(Direction::read, Load::alone, 201, everything) == CopyPath::copy_engine);
-    CHECK(policy.choose(Direction::write, Load::busy, 100, everything) == CopyPath::copy_engine);
+          PathKind::persistent_kernel);
+    CHECK(policy.choose(Direction::read, Load::alone, 201, everything) == PathKind::copy_engine);
+    CHECK(policy.choose(Direction::write, Load::busy, 100, everything) == PathKind::copy_engine);
     CHECK(policy.max_for_kernel() == 200);
 }
 
 TEST_CASE("policy: one path only, as far as it goes") {
     constexpr struct {
-        CopyPath path;
-        CopyPath read, write;  // what is chosen
+        PathKind path;
+        PathKind read, write;  // what is chosen
     } rows[] = {
-        {CopyPath::mapping, CopyPath::copy_engine, CopyPath::mapping},
-        {CopyPath::streaming_load, CopyPath::streaming_load, CopyPath::copy_engine},
-        {CopyPath::copy_engine, CopyPath::copy_engine, CopyPath::copy_engine},
-        {CopyPath::engine_batch, CopyPath::copy_engine, CopyPath::copy_engine},
-        {CopyPath::kernel, CopyPath::kernel, CopyPath::kernel},
-        {CopyPath::persistent_kernel, CopyPath::persistent_kernel, CopyPath::persistent_kernel},
+        {PathKind::mapping, PathKind::copy_engine, PathKind::mapping},
+        {PathKind::streaming_load, PathKind::streaming_load, PathKind::copy_engine},
+        {PathKind::copy_engine, PathKind::copy_engine, PathKind::copy_engine},
+        {PathKind::engine_batch, PathKind::copy_engine, PathKind::copy_engine},
+        {PathKind::kernel, PathKind::kernel, PathKind::kernel},
+        {PathKind::persistent_kernel, PathKind::persistent_kernel, PathKind::persistent_kernel},
     };
     for (const auto& row : rows) {
         CAPTURE(std::string(to_text(row.path)));
@@ -103,20 +103,20 @@ TEST_CASE("policy: one path only, as far as it goes") {
             }
         }
     }
-    CHECK(only(CopyPath::engine_batch).choose(Direction::write, Load::alone, 1, engines) ==
-          CopyPath::engine_batch);
+    CHECK(only(PathKind::engine_batch).choose(Direction::write, Load::alone, 1, engines) ==
+          PathKind::engine_batch);
     // Where there is no persistent kernel, the nearest to it.
-    CHECK(only(CopyPath::persistent_kernel).choose(Direction::read, Load::alone, 1, nothing) ==
-          CopyPath::kernel);
+    CHECK(only(PathKind::persistent_kernel).choose(Direction::read, Load::alone, 1, nothing) ==
+          PathKind::kernel);
 }
 
 TEST_CASE("policy: people can read it") {
     const Policy policy{
-        {{Direction::read, Policy::any_load, 1000, CopyPath::streaming_load},
-         {Direction::write, Policy::on(Load::alone), 4096, CopyPath::persistent_kernel},
+        {{Direction::read, Policy::any_load, 1000, PathKind::streaming_load},
+         {Direction::write, Policy::on(Load::alone), 4096, PathKind::persistent_kernel},
          {Direction::zero,
           static_cast<std::uint8_t>(Policy::on(Load::busy) | Policy::on(Load::several)),
-          Policy::any_size, CopyPath::copy_engine}}};
+          Policy::any_size, PathKind::copy_engine}}};
     CHECK(to_text(policy) ==
           "read   any                    <= 1000 B    streaming load\n"
           "write  alone                  <= 4 KiB     persistent kernel\n"

@@ -1,0 +1,35 @@
+// The path by a copy engine, which takes every copy: each is a call of its own, or several if it is
+// longer than a chunk.
+#pragma once
+
+#include <cstdint>
+
+#include "storage/devices/cuda/device_state.hpp"
+#include "storage/devices/cuda/engine_streams.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class EnginePath final : public CopyPath {
+ public:
+    // What others add to the streams ends here, too. All outlive the path.
+    EnginePath(DeviceState& state, EngineStreams& streams, std::uint32_t chunk_size)
+        : CopyPath(any_length), state_(state), streams_(streams), chunk_size_(chunk_size) {}
+
+    bool has_place(const Copy& copy) override { return !streams_.of(copy.kind).full(); }
+    bool add(Copy& copy) override;
+    void submit() override;
+    bool take_ended(CopyQueue& ended) override;
+    bool idle() const override;
+    void look_for_errors() override;
+    void take_all(CopyQueue& all) override;
+
+ private:
+    cudaError_t start(const Copy& copy, cudaStream_t stream) const;
+
+    DeviceState& state_;
+    EngineStreams& streams_;
+    std::uint32_t chunk_size_;
+};
+
+}  // namespace gpunbd::storage::cuda

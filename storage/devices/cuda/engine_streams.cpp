@@ -1,0 +1,75 @@
+#include "storage/devices/cuda/engine_streams.hpp"
+
+#include <fmt/format.h>
+
+#include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/log_line.hpp"
+
+namespace gpunbd::storage::cuda {
+
+EngineStream::EngineStream(DeviceState& state, std::uint32_t* word)
+    : state_(state), counter_(state.ordinal, Stream::Priority::normal, word) {}
+
+EngineStream::~EngineStream() {
+    state_.engine_copies.fetch_sub(static_cast<std::int32_t>(counter_.in_flight()),
+                                   std::memory_order_relaxed);
+}
+
+void EngineStream::add_to_batch(Copy& copy) {
+    add(copy);
+    batch_.add(copy, state_.zeroes.get());
+}
+
+void EngineStream::added(std::uint32_t bytes, std::uint32_t enough) {
+    open_bytes_ += bytes;
+    if (batch_.full() || open_bytes_ >= enough) close();
+}
+
+void EngineStream::close() {
+    if (open_bytes_ == 0) return;
+    if (!batch_.empty()) start_batch();
+    open_bytes_ = 0;
+    const CUresult result =
+        state_.write_value(stream(), reinterpret_cast<CUdeviceptr>(counter_.word()),
+                           counter_.number(), CU_STREAM_WRITE_VALUE_DEFAULT);
+    counter_.close();
+    state_.engine_copies.fetch_add(1, std::memory_order_relaxed);
+    if (result != CUDA_SUCCESS) {
+        // Without the word nobody could tell when these copies leave their memory alone.
+        state_.fail(fmt::format("driver error {}", static_cast<int>(result)),
+                    "the submission of copies");
+    }
+}
+
+void EngineStream::start_batch() {
+    use_device(state_.ordinal);
+    const CUresult result = batch_.start(state_.memcpy_batch, stream());
+    if (result == CUDA_SUCCESS) return;
+    // Which of them were started is not told: all have failed, and end when the word comes.
+    for (Copy* copy = counter_.open().front(); copy != nullptr; copy = copy->next) {
+        copy->status = Status::io_error;
+    }
+    const std::string error = fmt::format("driver error {}", static_cast<int>(result));
+    if (context_lost(stream())) {
+        state_.fail(error, "the submission of copies");
+    } else {
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .with("error", error)
+            .say("{}: copies were refused: {}", state_.id, error);
+    }
+}
+
+bool EngineStream::take_ended(CopyQueue& ended) {
+    if (!counter_.take_ended(ended)) return false;
+    state_.engine_copies.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+}
+
+void EngineStream::take_all(CopyQueue& all) {
+    state_.engine_copies.fetch_sub(static_cast<std::int32_t>(counter_.in_flight()),
+                                   std::memory_order_relaxed);
+    counter_.take_all(all);
+}
+
+}  // namespace gpunbd::storage::cuda

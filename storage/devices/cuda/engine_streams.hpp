@@ -1,0 +1,69 @@
+// The streams of the copy engines, one for reads, one for writes and one for zeroes. Both ways of
+// asking an engine use them, and what they start between two words that tell of ends is one group.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "storage/devices/cuda/device_state.hpp"
+#include "storage/devices/cuda/engine_batch.hpp"
+#include "storage/devices/cuda/stream_counter.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class EngineStream {
+ public:
+    // `word`: as StreamCounter wants it. Throws std::runtime_error.
+    EngineStream(DeviceState& state, std::uint32_t* word);
+    EngineStream(const EngineStream&) = delete;
+    EngineStream& operator=(const EngineStream&) = delete;
+    ~EngineStream();
+
+    cudaStream_t stream() const { return counter_.stream(); }
+    bool full() const { return counter_.full(); }
+    bool idle() const { return counter_.idle(); }
+    const Copy* oldest() const { return counter_.oldest(); }
+
+    // To the open group: a copy that its caller starts on stream() before it calls added(), or one
+    // that start() takes along with others. Not while full().
+    void add(Copy& copy) { counter_.open().push(copy); }
+    void add_to_batch(Copy& copy);
+    // Such a group has so many bytes more; closes it when that makes `enough`, or its batch is
+    // full.
+    void added(std::uint32_t bytes, std::uint32_t enough);
+    // Starts what is batched, and asks for the word that tells the end of the open group, if it has
+    // any copies.
+    void close();
+
+    bool take_ended(CopyQueue& ended);
+    void take_all(CopyQueue& all);
+
+ private:
+    void start_batch();
+
+    DeviceState& state_;
+    StreamCounter counter_;
+    EngineBatch batch_;
+    std::uint32_t open_bytes_ = 0;  // in the open group
+};
+
+class EngineStreams {
+ public:
+    static constexpr std::size_t count = 3;
+
+    // Throws std::runtime_error.
+    EngineStreams(DeviceState& state, const std::array<std::uint32_t*, count>& words)
+        : streams_{EngineStream(state, words[0]), EngineStream(state, words[1]),
+                   EngineStream(state, words[2])} {}
+
+    EngineStream& of(Copy::Kind kind) { return streams_[static_cast<std::size_t>(kind)]; }
+    auto begin() { return streams_.begin(); }
+    auto end() { return streams_.end(); }
+    auto begin() const { return streams_.begin(); }
+    auto end() const { return streams_.end(); }
+
+ private:
+    std::array<EngineStream, count> streams_;  // by Copy::Kind
+};
+
+}  // namespace gpunbd::storage::cuda

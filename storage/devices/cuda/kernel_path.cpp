@@ -1,0 +1,104 @@
+#include "storage/devices/cuda/kernel_path.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/devices/cuda/copy_errors.hpp"
+#include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/gpu/units_of_copy.hpp"
+
+namespace gpunbd::storage::cuda {
+
+KernelPath::KernelPath(DeviceState& state, const std::array<std::uint32_t*, streams>& words,
+                       std::byte* counters)
+    : CopyPath(max_copy_units * copy_unit_bytes),
+      state_(state),
+      counters_(counters),
+      streams_{StreamCounter(state.ordinal, Stream::Priority::high, words[0]),
+               StreamCounter(state.ordinal, Stream::Priority::high, words[1]),
+               StreamCounter(state.ordinal, Stream::Priority::high, words[2]),
+               StreamCounter(state.ordinal, Stream::Priority::high, words[3])} {}
+
+void KernelPath::warm_up(const std::byte* from, std::byte* to) {
+    CopyQueue none;
+    batch_.units.fill({.from = from, .to = to, .length = 16});
+    for (StreamCounter& stream : streams_) {
+        for (const std::uint32_t count : {1U, 32U, max_copy_units}) {
+            batch_.stream = &stream;
+            batch_.count = count;
+            launch();
+            check(cudaStreamSynchronize(stream.stream()), "kernels do not work");
+            stream.take_ended(none);
+        }
+    }
+}
+
+bool KernelPath::has_place(const Copy& copy) {
+    if (batch_.stream != nullptr && batch_.count + units_of(copy) > max_copy_units) launch();
+    if (batch_.stream == nullptr) batch_.stream = free_stream();
+    return batch_.stream != nullptr;
+}
+
+// The one with the least to do, or null: batches then grow until one has ended.
+StreamCounter* KernelPath::free_stream() {
+    const auto least = std::min_element(streams_.begin(), streams_.end(),
+                                        [](const StreamCounter& a, const StreamCounter& b) {
+                                            return a.in_flight() < b.in_flight();
+                                        });
+    return least->in_flight() < launches_per_stream ? &*least : nullptr;
+}
+
+bool KernelPath::add(Copy& copy) {
+    batch_.stream->open().push(copy);
+    cut_into_units(copy, [&](const CopyUnit& unit) { batch_.units[batch_.count++] = unit; });
+    return false;
+}
+
+void KernelPath::submit() {
+    if (batch_.stream != nullptr) launch();
+}
+
+void KernelPath::launch() {
+    use_device(state_.ordinal);
+    StreamCounter& stream = *std::exchange(batch_.stream, nullptr);
+    const std::uint32_t count = std::exchange(batch_.count, 0);
+    const auto index = static_cast<std::size_t>(&stream - streams_.data());
+    auto* const blocks_done =
+        reinterpret_cast<std::uint32_t*>(counters_ + index * (counters_bytes / streams));
+    const cudaError_t error = launch_copy_kernel(batch_.units.data(), count, blocks_done,
+                                                 stream.word(), stream.number(), stream.stream());
+    if (error == cudaSuccess) {
+        stream.close();
+        return;
+    }
+    CopyQueue refused = std::exchange(stream.open(), CopyQueue{});
+    while (Copy* copy = refused.pop()) {
+        refuse(*copy, error, state_, stream.stream());
+        refused_.push(*copy);
+    }
+}
+
+bool KernelPath::take_ended(CopyQueue& ended) {
+    if (!refused_.empty()) {
+        ended = std::exchange(refused_, CopyQueue{});
+        return true;
+    }
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [&](StreamCounter& stream) { return stream.take_ended(ended); });
+}
+
+bool KernelPath::idle() const {
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const StreamCounter& stream) { return stream.idle(); });
+}
+
+void KernelPath::look_for_errors() {
+    for (const StreamCounter& stream : streams_) ask(state_, stream.stream(), stream.oldest());
+}
+
+void KernelPath::take_all(CopyQueue& all) {
+    while (Copy* copy = refused_.pop()) all.push(*copy);
+    for (StreamCounter& stream : streams_) stream.take_all(all);
+}
+
+}  // namespace gpunbd::storage::cuda

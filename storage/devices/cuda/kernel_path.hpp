@@ -1,0 +1,57 @@
+// The path by a kernel: all copies that are added in a round are units of one launch, or of as few
+// as they fit into.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "storage/devices/cuda/copy_kernel.hpp"
+#include "storage/devices/cuda/device_state.hpp"
+#include "storage/devices/cuda/stream_counter.hpp"
+#include "storage/devices/gpu/copy_path.hpp"
+
+namespace gpunbd::storage::cuda {
+
+class KernelPath final : public CopyPath {
+ public:
+    static constexpr std::size_t streams = 4;
+    static constexpr std::size_t counters_bytes = streams * 256;
+
+    // `words`: one for each stream, as StreamCounter wants them. `counters`: device memory, zero,
+    // counters_bytes of it; all are of this object alone and outlive it. Throws std::runtime_error.
+    KernelPath(DeviceState& state, const std::array<std::uint32_t*, streams>& words,
+               std::byte* counters);
+
+    // Launches kernels of all sizes and waits for them: copies between these places, 16 bytes.
+    // Throws std::runtime_error.
+    void warm_up(const std::byte* from, std::byte* to);
+
+    bool has_place(const Copy& copy) override;
+    bool add(Copy& copy) override;
+    void submit() override;
+    bool take_ended(CopyQueue& ended) override;
+    bool idle() const override;
+    void look_for_errors() override;
+    void take_all(CopyQueue& all) override;
+
+ private:
+    // One launch in the making: copies lie in the stream's open group.
+    struct Batch {
+        StreamCounter* stream = nullptr;  // null: none is being made
+        std::uint32_t count = 0;
+        std::array<CopyUnit, max_copy_units> units{};
+    };
+
+    static constexpr std::uint32_t launches_per_stream = 2;  // the second starts as the first ends
+
+    StreamCounter* free_stream();
+    void launch();
+
+    DeviceState& state_;
+    std::byte* counters_;
+    std::array<StreamCounter, streams> streams_;
+    Batch batch_;
+    CopyQueue refused_;  // have not been started, and have ended
+};
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,212 @@
+#include "storage/devices/gpu/gpu_channel.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "storage/devices/gpu/recent_writers.hpp"
+#include "storage/log_line.hpp"
+#include "storage/store.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint32_t polls_per_clock = 32;  // polls between looks at the clock
+constexpr auto look_for_errors_every = std::chrono::milliseconds(1);
+constexpr std::uint32_t many_writers = 8;  // threads
+
+Direction direction_of(Copy::Kind kind) {
+    switch (kind) {
+        case Copy::Kind::write:
+            return Direction::write;
+        case Copy::Kind::zero:
+            return Direction::zero;
+        case Copy::Kind::read:
+            break;
+    }
+    return Direction::read;
+}
+
+// What a GPU fetches while it lies changed in a CPU's own cache has to be searched for there. When
+// many workers write at once, to several GPUs above all, the machine's copying slows down over that
+// searching to less than half; with few, handing the memory over costs more than it saves. Measured
+// on two H200s, server/PERFORMANCE.md.
+bool many_write() { return note_writer(std::chrono::steady_clock::now()) >= many_writers; }
+
+}  // namespace
+
+void GpuChannel::Waiting::push(Copy& copy) {
+    copies.push(copy);
+    ++count;
+    bytes += copy.length;
+}
+
+Copy* GpuChannel::Waiting::pop() {
+    Copy* const copy = copies.pop();
+    if (copy == nullptr) return nullptr;
+    --count;
+    bytes -= copy->length;
+    return copy;
+}
+
+GpuChannel::GpuChannel(const ChannelOptions& options, GpuState& state, const Policy& policy)
+    : Channel(options), state_(state) {
+    set_policy(policy);
+}
+
+void GpuChannel::set_policy(const Policy& policy) {
+    policy_ = policy;
+    max_for_kernel_ = policy.max_for_kernel();
+}
+
+void GpuChannel::use(const CopyPaths& paths) {
+    paths_ = paths;
+    in_turn_ = {paths.persistent_kernel, paths.kernel, paths.copy_engine, paths.engine_batch,
+                paths.cpu};
+}
+
+void GpuChannel::progress(CopyQueue& queued) {
+    if (!state_.failed()) {
+        collect();
+        sort(queued);
+        submit(small_reads_);
+        submit(small_writes_);
+        submit(long_);
+        look_around();
+    }
+    if (state_.failed()) fail_everything(queued);
+}
+
+void GpuChannel::sort(CopyQueue& queued) {
+    while (Copy* copy = queued.pop()) {
+        copy->status = Status::ok;
+        Waiting& waiting = copy->length > max_for_kernel_   ? long_
+                           : copy->kind == Copy::Kind::read ? small_reads_
+                                                            : small_writes_;
+        waiting.push(*copy);
+    }
+}
+
+void GpuChannel::submit(Waiting& waiting) {
+    if (waiting.count == 0) return;
+    const Load load = load_of(waiting);
+    std::optional<bool> hands_over;  // asked once, if at all
+    while (Copy* copy = waiting.copies.front()) {
+        const PathKind kind = choose(*copy, load, waiting.bytes);
+        CopyPath& taken = path(kind);
+        if (!taken.has_place(*copy)) break;
+        waiting.pop();
+        if (copy->kind == Copy::Kind::write && kind != PathKind::mapping) {
+            if (!hands_over) hands_over = many_write();
+            if (*hands_over) demote(copy->staging, copy->length);
+        }
+        if (taken.add(*copy)) finish(*copy, copy->status);
+    }
+    for (CopyPath* each : in_turn_) each->submit();
+}
+
+// --- which path ----------------------------------------------------------------------------------
+
+bool GpuChannel::kernels_idle() const {
+    return paths_.kernel->idle() && paths_.persistent_kernel->idle();
+}
+
+Load GpuChannel::load_of(const Waiting& waiting) const {
+    if (waiting.count > 1) return Load::several;
+    const bool idle = kernels_idle() && state_.engine_copies.load(std::memory_order_relaxed) == 0;
+    return idle ? Load::alone : Load::busy;
+}
+
+PathKind GpuChannel::choose(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
+    const Direction direction = direction_of(copy.kind);
+    Policy::Means means{.mapping = copy.cpu != nullptr,
+                        .kernels = state_.competition.kernels_allowed(),
+                        .persistent_kernel = paths_.persistent_kernel->can_take(copy),
+                        .engine_batch = paths_.engine_batch->can_take(copy)};
+    // What the CPU copies itself costs time by the sum of the bytes.
+    const auto sum =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
+    PathKind kind = policy_.choose(direction, load, sum, means);
+    if (kind == PathKind::streaming_load || kind == PathKind::mapping) return kind;
+    means.mapping = false;
+    kind = policy_.choose(direction, load, copy.length, means);
+    if (kind == PathKind::persistent_kernel && load == Load::alone &&
+        !paths_.persistent_kernel->awake()) {
+        // To launch it takes longer than this copy takes otherwise. It is launched for the next, at
+        // the end of this one, if the client is quick enough to come while it lingers.
+        paths_.persistent_kernel->pass_by();
+        passed_by_ = true;
+        means.persistent_kernel = false;
+        kind = policy_.choose(direction, load, copy.length, means);
+    }
+    const bool too_long = kind == PathKind::kernel && !paths_.kernel->can_take(copy);
+    return too_long ? PathKind::copy_engine : kind;
+}
+
+CopyPath& GpuChannel::path(PathKind kind) {
+    switch (kind) {
+        case PathKind::mapping:
+        case PathKind::streaming_load:
+            return *paths_.cpu;
+        case PathKind::engine_batch:
+            return *paths_.engine_batch;
+        case PathKind::persistent_kernel:
+            return *paths_.persistent_kernel;
+        case PathKind::kernel:
+            return *paths_.kernel;
+        case PathKind::copy_engine:
+            break;
+    }
+    return *paths_.copy_engine;
+}
+
+// --- ends ----------------------------------------------------------------------------------------
+
+void GpuChannel::collect() {
+    CopyQueue ended;
+    for (CopyPath* each : in_turn_) {
+        const bool lingers = each == paths_.persistent_kernel;
+        while (each->take_ended(ended)) {
+            if (lingers || each == paths_.kernel) slow_kernels_.ended();
+            finish_all(ended);
+            if (!lingers && std::exchange(passed_by_, false)) paths_.persistent_kernel->wake();
+        }
+    }
+}
+
+void GpuChannel::finish_all(CopyQueue& ended) {
+    while (Copy* copy = ended.pop()) finish(*copy, copy->status);
+}
+
+void GpuChannel::look_around() {
+    if (++polls_ % polls_per_clock != 0) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ >= look_for_errors_every) {
+        looked_ = now;
+        for (CopyPath* each : in_turn_) each->look_for_errors();
+    }
+    if (slow_kernels_.seen(kernels_idle(), now) && state_.competition.kernel_was_slow(now)) {
+        kernels_stopped();
+    }
+}
+
+// The device is gone and with it every copy on it. Should the hardware still finish one, it writes
+// into staging memory of this channel, in which nothing of this device is ever read again.
+void GpuChannel::fail_everything(CopyQueue& queued) {
+    CopyQueue ended;
+    for (CopyPath* each : in_turn_) each->take_all(ended);
+    sort(queued);
+    for (Waiting* waiting : {&small_reads_, &small_writes_, &long_}) {
+        while (Copy* copy = waiting->pop()) ended.push(*copy);
+    }
+    std::uint32_t count = 0;
+    for (; Copy* const copy = ended.pop(); ++count) finish(*copy, Status::io_error);
+    if (count == 0 || failure_logged_) return;
+    failure_logged_ = true;
+    LogLine(spdlog::level::err)
+        .with("device", state_.id)
+        .say("{}: {} copies of this worker ended with the device", state_.id, count);
+}
+
+}  // namespace gpunbd::storage

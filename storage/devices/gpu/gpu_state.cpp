@@ -1,0 +1,23 @@
+#include "storage/devices/gpu/gpu_state.hpp"
+
+#include <utility>
+
+#include "storage/log_line.hpp"
+
+namespace gpunbd::storage {
+
+GpuState::GpuState(std::string device_id, GpuUse use)
+    : id(std::move(device_id)), competition(use) {}
+
+void GpuState::fail(std::string_view error, std::string_view what) noexcept {
+    if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+    try {
+        LogLine(spdlog::level::critical)
+            .with("device", id)
+            .with("error", error)
+            .say("{}: the device has failed for good, during {}: {}", id, what, error);
+    } catch (...) {  // the flag is what counts
+    }
+}
+
+}  // namespace gpunbd::storage

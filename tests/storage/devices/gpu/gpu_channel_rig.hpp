@@ -1,0 +1,192 @@
+// A GPU's channel over paths that only pretend: they tell what is asked of them, and end copies
+// when the test says so.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "storage/devices/gpu/gpu_channel.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+
+using Steps = std::vector<std::string>;
+
+class FakePath final : public LingeringPath {
+ public:
+    FakePath(std::string name, Steps& steps)
+        : LingeringPath(any_length), name_(std::move(name)), steps_(steps) {}
+
+    void take_at_most(std::uint32_t bytes) { longest_ = bytes; }
+    std::uint32_t places = ~0U;  // how many more copies may be added
+    bool at_once = false;        // copies end as they are added
+    bool is_awake = true;
+    std::function<void(Copy&)> when_added;
+    std::function<void()> when_started;
+    std::function<void()> when_looked_at;
+    std::vector<Copy*> in_flight;
+    std::uint32_t woken = 0;
+    std::uint32_t passed_by = 0;
+    std::uint32_t failures = 0;  // take_all()
+
+    // All that is in flight ends together.
+    void end_all(Status status = Status::ok) {
+        CopyQueue& group = ended_.emplace_back();
+        for (Copy* copy : std::exchange(in_flight, {})) {
+            copy->status = status;
+            group.push(*copy);
+        }
+    }
+    // One that is in flight ends by itself.
+    void end_one(std::size_t index, Status status = Status::ok) {
+        Copy& copy = *in_flight[index];
+        in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(index));
+        copy.status = status;
+        ended_.emplace_back().push(copy);
+    }
+
+    bool has_place(const Copy&) override { return places != 0; }
+    bool add(Copy& copy) override {
+        --places;
+        steps_.push_back(name_ + " " + std::to_string(copy.length));
+        if (when_added) when_added(copy);
+        if (!at_once) in_flight.push_back(&copy);
+        gathers_ = !at_once;
+        return at_once;
+    }
+    void submit() override {
+        if (!std::exchange(gathers_, false)) return;
+        steps_.push_back(name_ + " starts");
+        if (when_started) when_started();
+    }
+    bool take_ended(CopyQueue& ended) override {
+        if (ended_.empty()) return false;
+        ended = ended_.front();
+        ended_.pop_front();
+        return true;
+    }
+    bool idle() const override { return in_flight.empty() && ended_.empty(); }
+    void look_for_errors() override {
+        if (when_looked_at) when_looked_at();
+    }
+    void take_all(CopyQueue& all) override {
+        ++failures;
+        end_all();
+        for (CopyQueue ended; take_ended(ended);) {
+            while (Copy* copy = ended.pop()) all.push(*copy);
+        }
+    }
+    bool awake() const override { return is_awake; }
+    void pass_by() override { ++passed_by; }
+    void wake() override {
+        ++woken;
+        steps_.push_back(name_ + " wakes");
+    }
+
+ private:
+    std::string name_;
+    Steps& steps_;
+    bool gathers_ = false;
+    std::deque<CopyQueue> ended_;
+};
+
+struct FakePaths {
+    Steps steps;
+    FakePath cpu{"cpu", steps};
+    FakePath engine{"engine", steps};
+    FakePath batch{"batch", steps};
+    FakePath kernel{"kernel", steps};
+    FakePath persistent{"persistent", steps};
+
+    FakePaths() { cpu.at_once = true; }
+    std::array<FakePath*, 5> all() { return {&cpu, &engine, &batch, &kernel, &persistent}; }
+    Steps taken() { return std::exchange(steps, {}); }
+};
+
+class FakeChannel final : public GpuChannel {
+ public:
+    FakeChannel(GpuState& state, FakePaths& paths, const Policy& policy)
+        : GpuChannel(ChannelOptions{}, state, policy) {
+        use({.cpu = &paths.cpu,
+             .copy_engine = &paths.engine,
+             .engine_batch = &paths.batch,
+             .kernel = &paths.kernel,
+             .persistent_kernel = &paths.persistent});
+    }
+    bool receives_into(const Slab&, std::uint32_t) const override { return false; }
+    std::uint32_t stops = 0;  // of kernels
+
+ private:
+    void kernels_stopped() override { ++stops; }
+};
+
+// A channel over fake paths, and copies that have to end exactly once.
+class ChannelRig final : private CopyOwner {
+ public:
+    explicit ChannelRig(const Policy& policy = default_policy(), GpuUse gpu_use = GpuUse::automatic)
+        : state("fake:0", gpu_use), channel(state, paths, policy) {}
+
+    std::size_t add(Copy::Kind kind, std::uint32_t length, bool mapped = false) {
+        Slot& slot = slots_.emplace_back();
+        slot.copy.kind = kind;
+        slot.copy.length = length;
+        slot.copy.cpu = mapped ? &memory_ : nullptr;
+        slot.copy.staging = kind == Copy::Kind::zero ? nullptr : staging_.data();
+        slot.copy.owner = this;
+        channel.enqueue(slot.copy);
+        return slots_.size() - 1;
+    }
+    std::size_t read(std::uint32_t length, bool mapped = false) {
+        return add(Copy::Kind::read, length, mapped);
+    }
+    std::uint32_t ends(std::size_t index) const { return slots_[index].ends; }
+    Status status(std::size_t index) const { return slots_[index].copy.status; }
+    // Each has ended once, with this.
+    bool all_ended(Status wanted) const {
+        return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+            return slot.ends == 1 && slot.copy.status == wanted;
+        });
+    }
+    bool none_ended() const {
+        return std::all_of(slots_.begin(), slots_.end(),
+                           [](const Slot& slot) { return slot.ends == 0; });
+    }
+    bool each_ended_once() const {
+        return std::all_of(slots_.begin(), slots_.end(),
+                           [](const Slot& slot) { return slot.ends == 1; });
+    }
+    Steps poll() {
+        channel.poll();
+        return paths.taken();
+    }
+
+    FakePaths paths;
+    GpuState state;
+    FakeChannel channel;
+    std::function<void()> when_done;
+
+ private:
+    struct Slot {
+        Copy copy;
+        std::uint32_t ends = 0;
+    };
+
+    void copy_done(Copy& copy) override {
+        const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                       [&](const Slot& each) { return &each.copy == &copy; });
+        ++slot->ends;
+        paths.steps.push_back("done " + std::to_string(copy.length));
+        if (when_done) when_done();
+    }
+
+    std::byte memory_{};
+    std::vector<std::byte> staging_ = std::vector<std::byte>(mib);  // written copies are demoted
+    std::deque<Slot> slots_;
+};
+
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,69 @@
+#include "storage/devices/gpu/units_of_copy.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <vector>
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint64_t device_place = 0x7000'0000'0000;
+
+std::vector<CopyUnit> units_in(const Copy& copy) {
+    std::vector<CopyUnit> units;
+    cut_into_units(copy, [&](const CopyUnit& unit) { units.push_back(unit); });
+    return units;
+}
+
+TEST_CASE("units of a copy: as few as can be, the last one with what is left") {
+    constexpr struct {
+        std::uint32_t length;
+        std::uint32_t units;
+        std::uint32_t last;
+    } rows[] = {
+        {1, 1, 1},
+        {copy_unit_bytes - 1, 1, copy_unit_bytes - 1},
+        {copy_unit_bytes, 1, copy_unit_bytes},
+        {copy_unit_bytes + 1, 2, 1},
+        {128 * copy_unit_bytes, 128, copy_unit_bytes},
+        {128 * copy_unit_bytes + 5, 129, 5},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.length);
+        Copy copy;
+        copy.length = row.length;
+        copy.address = device_place;
+        CHECK(units_of(copy) == row.units);
+        const std::vector<CopyUnit> units = units_in(copy);
+        REQUIRE(units.size() == row.units);
+        for (std::uint32_t i = 0; i + 1 < row.units; ++i) CHECK(units[i].length == copy_unit_bytes);
+        CHECK(units.back().length == row.last);
+    }
+}
+
+TEST_CASE(
+    "units of a copy: reads come from the device, writes go there, zeroes come from nowhere") {
+    std::array<std::byte, 2 * copy_unit_bytes> staging{};
+    auto* const device = reinterpret_cast<std::byte*>(device_place);
+    Copy copy;
+    copy.length = staging.size();
+    copy.address = device_place;
+    for (const Copy::Kind kind : {Copy::Kind::read, Copy::Kind::write, Copy::Kind::zero}) {
+        CAPTURE(static_cast<int>(kind));
+        copy.kind = kind;
+        copy.staging = kind == Copy::Kind::zero ? nullptr : staging.data();
+        const std::vector<CopyUnit> units = units_in(copy);
+        REQUIRE(units.size() == 2);
+        for (std::size_t i = 0; i != 2; ++i) {
+            std::byte* const there = device + i * copy_unit_bytes;
+            std::byte* const here =
+                kind == Copy::Kind::zero ? nullptr : staging.data() + i * copy_unit_bytes;
+            CHECK(units[i].from == (kind == Copy::Kind::read ? there : here));
+            CHECK(units[i].to == (kind == Copy::Kind::read ? here : there));
+        }
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
