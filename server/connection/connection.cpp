@@ -462,6 +462,12 @@ void Connection::wait_to_send() {
 void Connection::drain() {
     draining_ = true;
     reason_ = "the server is stopping";
+    if (export_->contents_outlive_server()) {
+        // Its client comes back, and asks again what has not been answered. An error it would take
+        // for the last word.
+        if (admission_.holding()) admission_.withdraw();
+        stop_taking();
+    }
     if (admission_.holding()) resume_receiving();
     if (operations_.empty()) transport_.stop_receiving();
 }

@@ -23,6 +23,8 @@ struct Export {
     std::shared_ptr<ExportUse> use = std::make_shared<ExportUse>();
     // What this volume was offered as before a reload, where clients may still hold that.
     std::vector<std::weak_ptr<const Export>> earlier = {};
+
+    bool contents_outlive_server() const { return options.keep && volume->table_descriptor() >= 0; }
 };
 
 }  // namespace gpunbd::server

@@ -37,7 +37,8 @@ std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpL
 }
 
 std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
-                                                const config::UnixListener& options) {
+                                                const config::UnixListener& options,
+                                                bool leave_file) {
     BoundUnix bound = bind_unix(options);
     std::unique_ptr<Listener> listener(
         new Listener(io, bound.fd.release(), name_of(options), std::move(bound.file)));
@@ -46,6 +47,7 @@ std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
         throw std::runtime_error(
             fmt::format("{}: cannot listen there: {}", listener->where_, std::strerror(errno)));
     }
+    if (leave_file) listener->file_.leave();
     return listener;
 }
 
@@ -65,6 +67,11 @@ std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
         throw std::runtime_error(where +
                                  ": it does not listen; only listening sockets can be used");
     }
+    return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
+}
+
+std::unique_ptr<Listener> Listener::taken_over(asio::io_context& io, int fd,
+                                               const std::string& where) {
     return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
 }
 

@@ -25,17 +25,24 @@ class Listener {
     // Each throws AddressError where the address cannot be had.
     static std::unique_ptr<Listener> tcp(boost::asio::io_context& io,
                                          const config::TcpListener& options);
+    // `leave_file`: the socket outlives this process, and so does its file.
     static std::unique_ptr<Listener> unix_socket(boost::asio::io_context& io,
-                                                 const config::UnixListener& options);
+                                                 const config::UnixListener& options,
+                                                 bool leave_file = false);
     static std::unique_ptr<Listener> vsock(boost::asio::io_context& io,
                                            const config::VsockListener& options);
     // A socket that listens already, from systemd or its like. Throws std::runtime_error.
     static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, int fd);
+    // One that an earlier server had at that address. Takes it.
+    static std::unique_ptr<Listener> taken_over(boost::asio::io_context& io, int fd,
+                                                const std::string& where);
 
     ~Listener();
     Listener(const Listener&) = delete;
     Listener& operator=(const Listener&) = delete;
 
+    const std::string& where() const { return where_; }
+    int descriptor() { return socket_.native_handle(); }
     void start(OnAccept on_accept);
     void stop() noexcept;
     // How a client on this machine asks for the export; none where NBD URIs have no form for it.

@@ -20,6 +20,8 @@ class SocketFile {
     // To be called while the socket still listens: nobody takes its file for a stale one, and
     // replaces it between the look and the removal.
     void remove() noexcept;
+    // It stays where it is.
+    void leave() noexcept { path_.clear(); }
 
  private:
     std::string path_;  // empty: none

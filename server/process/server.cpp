@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,9 @@
 #include "server/keeping/open_files.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/nbd_uri.hpp"
+#include "server/listening/tcp_address.hpp"
+#include "server/listening/unix_address.hpp"
+#include "server/listening/vsock_address.hpp"
 #include "server/process/numa.hpp"
 #include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
@@ -89,7 +93,12 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       maker_(io_) {
     if (!supervisor_) return;
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
-    if (store_) contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
+    if (!store_) return;
+    contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
+    const auto& exports = options_.exports;
+    if (std::any_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; })) {
+        sockets_.emplace(*store_, handed_over_);
+    }
 }
 
 Server::~Server() {
@@ -227,16 +236,38 @@ void Server::open_listeners() {
         }
     } else {
         for (const auto& tcp : options_.tcp) open_tcp(tcp);
-        for (const auto& path : options_.unix_sockets) {
-            listeners_.push_back(Listener::unix_socket(io_, path));
+        for (const auto& path : options_.unix_sockets) open_unix(path);
+        for (const auto& vsock : options_.vsock) {
+            open_kept(name_of(vsock), [&] { return Listener::vsock(io_, vsock); });
         }
-        for (const auto& vsock : options_.vsock) listeners_.push_back(Listener::vsock(io_, vsock));
     }
+    if (sockets_) sockets_->forget_the_rest();
+}
+
+// What an earlier server had there, or else what `open` makes, for later ones to have.
+template <typename Open>
+void Server::open_kept(const std::string& address, Open open) {
+    if (sockets_) {
+        if (auto fd = sockets_->take(address)) {
+            listeners_.push_back(Listener::taken_over(io_, fd->release(), address));
+            return;
+        }
+    }
+    listeners_.push_back(open());
+    if (sockets_) sockets_->keep(address, listeners_.back()->descriptor());
+}
+
+void Server::open_unix(const config::UnixListener& options) {
+    const auto open = [&] { return Listener::unix_socket(io_, options, sockets_.has_value()); };
+    struct stat file {};
+    // Without its file nobody finds the way to it.
+    if (sockets_ && ::lstat(options.path.c_str(), &file) != 0) sockets_->take(name_of(options));
+    open_kept(name_of(options), open);
 }
 
 void Server::open_tcp(const config::TcpListener& tcp) {
     try {
-        listeners_.push_back(Listener::tcp(io_, tcp));
+        open_kept(name_of(tcp), [&] { return Listener::tcp(io_, tcp); });
     } catch (const AddressError& error) {
         if (!tcp.optional || error.kind != AddressError::Kind::absent) throw;
         spdlog::warn("{}: left out", error.what());

@@ -25,6 +25,7 @@
 #include "server/listening/listener.hpp"
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
+#include "server/process/kept_sockets.hpp"
 #include "server/process/pidfile.hpp"
 #include "server/tls/tls_context.hpp"
 #include "server/worker/worker.hpp"
@@ -47,7 +48,10 @@ class Server {
     void make_first_exports();
     void start_serving(MadeExports made);
     void open_listeners();
+    template <typename Open>
+    void open_kept(const std::string& address, Open open);
     void open_tcp(const config::TcpListener& tcp);
+    void open_unix(const config::UnixListener& options);
     // Where strangers could open exports, by these options and the listeners that there are: a line
     // for each; a warning where that is wished for.
     std::vector<std::string> exposures(const config::Options& options) const;
@@ -84,6 +88,7 @@ class Server {
     config::Options options_;
     // Null: nobody keeps anything.
     std::unique_ptr<DescriptorStore> store_;
+    std::optional<KeptSockets> sockets_;  // where contents outlive the server
     DeviceRegistry devices_;  // once there are listeners: for the thread of maker_ alone
     std::unique_ptr<KeptContents> contents_;
     VolumeDisposal disposal_;  // gives volumes back while there are devices

@@ -51,13 +51,13 @@ std::optional<Policy::Row> row_of(std::string_view line) {
     const auto path = take_number(line);
     const bool sound = direction && *direction <= static_cast<unsigned>(Direction::zero) && loads &&
                        *loads != 0 && *loads <= Policy::any_load && up_to && *up_to != 0 && path &&
-                       *path <= static_cast<unsigned>(CopyPath::kernel) && line.empty();
+                       *path <= static_cast<unsigned>(PathKind::kernel) && line.empty();
     if (!sound) return std::nullopt;
     const bool reads = static_cast<Direction>(*direction) == Direction::read;
-    const CopyPath others = reads ? CopyPath::mapping : CopyPath::streaming_load;
-    if (static_cast<CopyPath>(*path) == others) return std::nullopt;
+    const PathKind others = reads ? PathKind::mapping : PathKind::streaming_load;
+    if (static_cast<PathKind>(*path) == others) return std::nullopt;
     return Policy::Row{static_cast<Direction>(*direction), static_cast<std::uint8_t>(*loads),
-                       *up_to, static_cast<CopyPath>(*path)};
+                       *up_to, static_cast<PathKind>(*path)};
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ constexpr const char* this_gpu = "NVIDIA H200, PCIe gen 5 x16, driver 13000, map
 Calibration found_calibration() {
     Calibration calibration{.policy = {}, .chunk_size = 2 << 20};
     calibration.policy.rows = {
-        {Direction::read, Policy::on(Load::alone), 4096, CopyPath::streaming_load},
-        {Direction::zero, Policy::any_load, Policy::any_size, CopyPath::copy_engine}};
+        {Direction::read, Policy::on(Load::alone), 4096, PathKind::streaming_load},
+        {Direction::zero, Policy::any_load, Policy::any_size, PathKind::copy_engine}};
     return calibration;
 }
 

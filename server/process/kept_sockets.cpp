@@ -1,0 +1,55 @@
+#include "server/process/kept_sockets.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <boost/crc.hpp>
+
+#include "server/keeping/descriptor_name.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+const std::string socket_prefix = std::string(own_prefix) + "listen/";
+
+// Addresses are longer than names, and have characters that names have not.
+std::string socket_name(const std::string& address) {
+    boost::crc_optimal<64, 0x42F0E1EBA9EA3693> crc;
+    crc.process_bytes(address.data(), address.size());
+    return fmt::format("{}{:016x}", socket_prefix, crc.checksum());
+}
+
+bool listens(int fd) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
+}
+
+}  // namespace
+
+std::optional<OwnedFd> KeptSockets::take(const std::string& address) {
+    for (OwnedFd& each : handed_over_.take(socket_name(address))) {
+        if (listens(each.get())) return std::move(each);
+    }
+    return std::nullopt;
+}
+
+void KeptSockets::keep(const std::string& address, int fd) {
+    const std::string name = socket_name(address);
+    auto wrong = store_.remove(name);
+    if (!wrong) wrong = store_.store(name, fd);
+    if (!wrong) return;
+    spdlog::warn("{}: refuses clients while the server is started again: {}", address, *wrong);
+}
+
+void KeptSockets::forget_the_rest() {
+    for (const std::string& name : handed_over_.names()) {
+        if (!name.starts_with(socket_prefix)) continue;
+        handed_over_.take(name);
+        if (const auto wrong = store_.remove(name)) spdlog::warn("{}", *wrong);
+    }
+}
+
+}  // namespace gpunbd::server

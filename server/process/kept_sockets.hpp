@@ -1,0 +1,30 @@
+// Listening sockets that outlive the server: clients that come while none runs wait in their
+// backlogs. The supervisor has them under names made of their addresses.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "server/keeping/descriptor_store.hpp"
+#include "server/keeping/handed_over.hpp"
+
+namespace gpunbd::server {
+
+class KeptSockets {
+ public:
+    // Both outlive it.
+    KeptSockets(DescriptorStore& store, HandedOver& handed_over)
+        : store_(store), handed_over_(handed_over) {}
+
+    // The socket that an earlier server had there, and the supervisor has still.
+    std::optional<OwnedFd> take(const std::string& address);
+    void keep(const std::string& address, int fd);
+    // What has not been taken is given up: the configuration does not ask for it any more.
+    void forget_the_rest();
+
+ private:
+    DescriptorStore& store_;
+    HandedOver& handed_over_;
+};
+
+}  // namespace gpunbd::server
