@@ -27,7 +27,8 @@ std::string own_program() {
     const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     if (given != nullptr) {
         const std::string path = std::filesystem::absolute(given, error).string();
-        if (!error && is_running_file(path)) return path;
+        // What fexecve() was given is a descriptor, which will not be there.
+        if (!error && !path.starts_with("/dev/fd/") && is_running_file(path)) return path;
     }
     const auto path = std::filesystem::read_symlink(running_file, error);
     return error ? running_file : path.string();
