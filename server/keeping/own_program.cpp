@@ -26,7 +26,7 @@ std::string own_program() {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): what the kernel gives is an address
     const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     if (given != nullptr) {
-        const std::string path = std::filesystem::absolute(given, error).string();
+        std::string path = std::filesystem::absolute(given, error).string();
         // What fexecve() was given is a descriptor, which will not be there.
         if (!error && !path.starts_with("/dev/fd/") && is_running_file(path)) return path;
     }
