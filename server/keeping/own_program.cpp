@@ -26,8 +26,9 @@ std::string own_program() {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): what the kernel gives is an address
     const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     if (given != nullptr) {
-        const std::string path = std::filesystem::absolute(given, error).string();
-        if (!error && is_running_file(path)) return path;
+        std::string path = std::filesystem::absolute(given, error).string();
+        // What fexecve() was given is a descriptor, which will not be there.
+        if (!error && !path.starts_with("/dev/fd/") && is_running_file(path)) return path;
     }
     const auto path = std::filesystem::read_symlink(running_file, error);
     return error ? running_file : path.string();

@@ -409,6 +409,7 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
     config::Loaded loaded = config::load_file(*command_.config_file);
     if (!loaded.problems.empty()) {
         std::vector<std::string> problems;
+        problems.reserve(loaded.problems.size());
         for (const auto& problem : loaded.problems) problems.push_back(problem.text());
         refuse_reload(problems);
         return nullptr;

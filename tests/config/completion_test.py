@@ -153,7 +153,7 @@ class Completion(unittest.TestCase):
 
     def test_every_flag_of_every_help(self):
         names = re.findall('^  ([a-z-]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
-        self.assertEqual(names, ['serve', 'devices', 'check', 'tls-setup', 'completion'])
+        self.assertEqual(names, ['serve', 'keep', 'devices', 'check', 'tls-setup', 'completion'])
         commands = [(), *((name,) for name in names)]
         for command, offered in zip(commands, self.offers([(*each, '--') for each in commands]), strict=True):
             with self.subTest(command=command):

@@ -85,7 +85,8 @@ TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
 }
 
 TEST_CASE("every help has the same parts, in 80 columns") {
-    for (const char* command : {"", "serve", "keep", "devices", "check", "tls-setup", "completion"}) {
+    for (const char* command :
+         {"", "serve", "keep", "devices", "check", "tls-setup", "completion"}) {
         CAPTURE(command);
         const std::string help = *command == 0 ? help_of({}) : help_of({command});
         std::size_t at = 0;

@@ -60,12 +60,11 @@ std::string places_of(std::initializer_list<int> numbers) {
         const int high = ::fcntl(told, F_DUPFD_CLOEXEC, 250);
         ::close_range(3, 199, 0);
         for (const int number : numbers) {
-            const OwnedFd made = some_memory();
+            const int made = ::fcntl(some_memory().get(), F_DUPFD_CLOEXEC, 100);
             const std::string name = std::to_string(number);
-            if (::write(made.get(), name.data(), name.size()) < 0) ::_exit(1);
-            const int moved = ::fcntl(made.get(), F_DUPFD_CLOEXEC, number + 100);
-            ::dup3(moved, number, O_CLOEXEC);
-            ::close(moved);
+            if (::write(made, name.data(), name.size()) < 0) ::_exit(1);
+            ::dup3(made, number, O_CLOEXEC);
+            ::close(made);
         }
         for (const int number : numbers) kept.keep(std::to_string(number), OwnedFd(number));
         if (!kept.hand_over()) ::_exit(2);
