@@ -126,7 +126,9 @@ Status PagePool::take(PageIndex& page) {
     const bool wake = provisioner_ != nullptr && can_prepare();
     lock.unlock();
     if (wake) provisioner_->wake();
-    if (!is_clear) {
+    if (is_clear) {
+        device_.populate(slab(page), offset_in_slab(page), page_size_);
+    } else {
         const Status status = clear(page);
         if (status != Status::ok) {
             lock.lock();
