@@ -98,6 +98,9 @@ class Device {
     virtual void release(Slab& slab) noexcept = 0;
     // Returns once the range reads as zeroes to every channel and to the CPU.
     virtual Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) = 0;
+    // The range is about to be filled for the first time, or the first since it was discarded: its
+    // memory may be had at once and in one piece. Its contents stay.
+    virtual void populate(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}
     // The range's contents are not needed any more; true: it has been given back to the system for
     // the time being and reads as zeroes.
     virtual bool discard(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {

@@ -17,10 +17,10 @@ namespace gpunbd::storage {
 
 // A driver takes what concerns its devices.
 struct DeviceOptions {
-    std::optional<std::uint64_t> reserve;   // bytes left to the device's other users
-    std::optional<std::uint64_t> capacity;  // bytes taken at most
+    std::optional<std::uint64_t> reserve = {};   // bytes left to the device's other users
+    std::optional<std::uint64_t> capacity = {};  // bytes taken at most
     // Bytes mapped into the CPU's address space at most; 0: none, unset: what can be.
-    std::optional<std::uint64_t> mapped;
+    std::optional<std::uint64_t> mapped = {};
     GpuUse gpu_use = GpuUse::automatic;
 };
 

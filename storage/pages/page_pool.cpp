@@ -116,6 +116,7 @@ bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
     take_free_page(page, is_clear);
     publish(slot, page, out);
     wake_for_work(lock);
+    device_.populate(slab(page), offset_in_slab(page), page_size_);
     return true;
 }
 
@@ -221,7 +222,10 @@ Status PagePool::take(PageIndex& page) {
         }
     }
     wake_for_work(lock);
-    if (is_clear) return Status::ok;
+    if (is_clear) {
+        device_.populate(slab(page), offset_in_slab(page), page_size_);
+        return Status::ok;
+    }
     const Status status = clear(page);
     if (status != Status::ok) {
         lock.lock();

@@ -6,7 +6,6 @@
 #include <array>
 #include <cctype>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 
 #include "storage/devices/cuda/cuda_channel.hpp"
@@ -22,11 +21,20 @@ namespace {
 
 constexpr std::uint64_t min_reserve = 256 << 20;  // bytes
 constexpr std::uint64_t reserve_divisor = 32;     // about 3%
-constexpr auto free_memory_is_fresh = std::chrono::milliseconds(100);
 constexpr std::uint64_t probe_bytes = 2 << 20;
 constexpr std::uint64_t mailbox_bytes = 64 << 10;
 constexpr std::uint32_t persistent_channels_wanted = 16;  // before their kernels get more blocks
 constexpr std::uint32_t min_persistent_blocks = 4;
+
+// As nvidia-smi writes it.
+std::string uuid_text(const vulkan::VulkanMemory::Uuid& uuid) {
+    std::string text = "GPU-";
+    for (std::size_t i = 0; i != uuid.size(); ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+        text += fmt::format("{:02x}", uuid[i]);
+    }
+    return text;
+}
 
 std::string pci_address(int ordinal) {
     std::array<char, 32> text{};
@@ -36,10 +44,6 @@ std::string pci_address(int ordinal) {
     std::transform(address.begin(), address.end(), address.begin(),
                    [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
     return address;
-}
-
-std::byte* device_pointer(const Slab& slab, std::uint64_t offset) {
-    return reinterpret_cast<std::byte*>(slab.address + offset);
 }
 
 }  // namespace
@@ -69,7 +73,7 @@ int cuda_device_count(std::string& why_none) noexcept {
 }
 
 CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options)
-    : Device(number), options_(options), state_(ordinal, options.gpu_use) {
+    : Device(number), options_(options), state_(ordinal, options.gpu_use), shareable_(ordinal) {
     describe();
     service_ = Stream(ordinal, Stream::Priority::normal);
     const std::string why_not_mapped = open_mapping();
@@ -82,7 +86,8 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& o
 
 CudaDevice::~CudaDevice() {
     use_device(state_.ordinal);
-    for (auto& [handle, memory] : mapped_slabs_) vulkan_->release(memory);
+    for (auto& [handle, memory] : mapped_slabs_) release_mapped(vulkan_.get(), memory);
+    for (auto& [handle, piece] : shared_slabs_) shareable_.release(piece);
 }
 
 void CudaDevice::describe() {
@@ -94,6 +99,7 @@ void CudaDevice::describe() {
     std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
     info_.id = state_.id;
     info_.name = properties.name;
+    info_.identity = uuid_text(uuid_);
     info_.address = pci_address(state_.ordinal);
     const PciFacts facts = read_pci_facts(info_.address);
     info_.link = facts.link;
@@ -127,7 +133,7 @@ std::string CudaDevice::describe_access(const std::string& why_not_mapped) {
 std::string CudaDevice::open_mapping() {
     if (options_.mapped == 0U) return "switched off";
     std::string why_not;
-    vulkan_ = VulkanMemory::open(uuid_, why_not);
+    vulkan_ = vulkan::VulkanMemory::open(uuid_, why_not);
     if (vulkan_ != nullptr) why_not = try_mapping();
     if (!why_not.empty()) vulkan_.reset();
     return why_not;
@@ -136,27 +142,29 @@ std::string CudaDevice::open_mapping() {
 std::string CudaDevice::try_mapping() {
     MappedMemory memory;
     std::string why_not;
-    if (!vulkan_->allocate(probe_bytes, memory, why_not)) return why_not;
+    if (!allocate_mapped(*vulkan_, probe_bytes, nullptr, memory, why_not)) return why_not;
+    std::byte* const cpu = memory.mapping.cpu;
+    std::byte* const on_device = memory.opaque.device;
     constexpr std::size_t length = 4096;
     std::array<std::byte, length> expected{};
     std::array<std::byte, length> seen{};
     expected.fill(std::byte{0x5a});
-    cudaError_t error = cudaMemsetAsync(memory.device, 0x5a, probe_bytes, service_.get());
+    cudaError_t error = cudaMemsetAsync(on_device, 0x5a, probe_bytes, service_.get());
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
-    load_streaming(seen.data(), memory.cpu + probe_bytes - length, length);
+    load_streaming(seen.data(), cpu + probe_bytes - length, length);
     if (error == cudaSuccess && seen != expected) why_not = "the CPU does not see what CUDA writes";
 
     for (std::size_t i = 0; i < length; ++i) expected[i] = static_cast<std::byte>(i * 7);
-    store_streaming(memory.cpu, expected.data(), length);
+    store_streaming(cpu, expected.data(), length);
     store_fence();
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(seen.data(), memory.device, length, cudaMemcpyDeviceToHost,
-                                service_.get());
+        error =
+            cudaMemcpyAsync(seen.data(), on_device, length, cudaMemcpyDeviceToHost, service_.get());
     }
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
     if (error == cudaSuccess && seen != expected) why_not = "CUDA does not see what the CPU writes";
     if (error != cudaSuccess) why_not = to_text(error);
-    vulkan_->release(memory);
+    release_mapped(vulkan_.get(), memory);
     return why_not;
 }
 
@@ -188,146 +196,6 @@ std::string CudaDevice::allow_persistent_kernel() {
     return {};
 }
 
-// --- slabs ---------------------------------------------------------------------------------------
-
-// With the lock held.
-std::uint64_t CudaDevice::free_memory() const {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - free_seen_at_ < free_memory_is_fresh) return free_seen_;
-    std::size_t free = 0;
-    std::size_t total = 0;
-    use_device(state_.ordinal);
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        free = 0;
-    }
-    free_seen_ = free;
-    free_seen_at_ = now;
-    return free;
-}
-
-std::uint64_t CudaDevice::available() const {
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t free = free_memory();
-    const std::uint64_t capacity =
-        options_.capacity.value_or(std::numeric_limits<std::uint64_t>::max());
-    const std::uint64_t own = capacity > allocated_bytes_ ? capacity - allocated_bytes_ : 0;
-    return std::min(own, free > info_.reserve ? free - info_.reserve : 0);
-}
-
-Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
-    if (failed() || request.kept) return Status::io_error;
-    const std::uint64_t bytes = request.bytes;
-    Slab slab;
-    {
-        const std::lock_guard lock(mutex_);
-        use_device(state_.ordinal);
-        if (allocated_bytes_ + bytes > options_.capacity.value_or(~std::uint64_t{0}) ||
-            free_memory() < bytes + info_.reserve) {
-            return Status::no_space;
-        }
-        if (!allocate_mapped(bytes, slab)) {
-            if (const Status status = allocate_plain(bytes, slab); status != Status::ok) {
-                return status;
-            }
-        }
-        slab.bytes = bytes;
-        slab.resident = request.provision == Provision::full;
-        allocated_bytes_ += bytes;
-        free_seen_ -= std::min(free_seen_, bytes);
-    }
-    if (const Status status = clear(slab, 0, bytes); status != Status::ok) {
-        release(slab);
-        return status;
-    }
-    out = slab;
-    return Status::ok;
-}
-
-// With the lock held. False: a plain slab serves.
-bool CudaDevice::allocate_mapped(std::uint64_t bytes, Slab& out) {
-    if (vulkan_ == nullptr || mapping_exhausted_) return false;
-    MappedMemory memory;
-    std::string why_not;
-    if (mapped_bytes_ + bytes > options_.mapped.value_or(~std::uint64_t{0})) {
-        why_not = "that is the limit set";
-    } else if (!vulkan_->allocate(bytes, memory, why_not)) {
-        mapping_exhausted_ = true;
-    }
-    if (memory.device == nullptr) {
-        if (!exhaustion_logged_) {
-            LogLine(spdlog::level::warn)
-                .with("device", state_.id)
-                .with("bytes", mapped_bytes_)
-                .say("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
-                     state_.id, mapped_bytes_ >> 20, why_not);
-        }
-        exhaustion_logged_ = true;
-        return false;
-    }
-    const std::uint64_t handle = next_handle_++;
-    mapped_slabs_.emplace(handle, memory);
-    mapped_bytes_ += bytes;
-    out.cpu = memory.cpu;
-    out.address = reinterpret_cast<std::uintptr_t>(memory.device);
-    out.handle = handle;
-    return true;
-}
-
-// With the lock held.
-Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
-    void* memory = nullptr;
-    const cudaError_t error = cudaMalloc(&memory, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        static_cast<void>(cudaGetLastError());
-        return Status::no_space;
-    }
-    if (error != cudaSuccess) return failure(error, fmt::format("allocating {} KiB", bytes >> 10));
-    out.address = reinterpret_cast<std::uintptr_t>(memory);
-    return Status::ok;
-}
-
-void CudaDevice::release(Slab& slab) noexcept {
-    const std::lock_guard lock(mutex_);
-    use_device(state_.ordinal);
-    if (slab.handle == 0) {
-        cudaFree(device_pointer(slab, 0));
-        static_cast<void>(cudaGetLastError());
-    } else if (const auto found = mapped_slabs_.find(slab.handle); found != mapped_slabs_.end()) {
-        vulkan_->release(found->second);
-        mapped_slabs_.erase(found);
-        mapped_bytes_ -= slab.bytes;
-        mapping_exhausted_ = false;
-    }
-    allocated_bytes_ -= slab.bytes;
-    free_seen_at_ = {};
-    slab = Slab{};
-}
-
-Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
-    if (failed()) return Status::io_error;
-    const std::lock_guard lock(service_mutex_);
-    use_device(state_.ordinal);
-    cudaError_t error = state_.zero(device_pointer(slab, offset), bytes, service_.get());
-    if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
-    if (error == cudaSuccess) return Status::ok;
-    return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,
-                                      slab.address + offset));
-}
-
-Status CudaDevice::failure(cudaError_t error, const std::string& what) {
-    if (context_lost(service_.get())) {
-        state_.fail(to_text(error), what);
-    } else {
-        const std::string why = to_text(error);
-        LogLine(spdlog::level::err)
-            .with("device", state_.id)
-            .with("error", why)
-            .say("{}: {} failed: {}", state_.id, what, why);
-    }
-    return Status::io_error;
-}
-
 // --- channels ------------------------------------------------------------------------------------
 
 std::unique_ptr<Channel> CudaDevice::open_channel(const ChannelOptions& options) {
@@ -354,16 +222,16 @@ MailboxMemory CudaDevice::make_mailbox() {
     const std::lock_guard lock(mutex_);
     MappedMemory memory;
     std::string why_not;
-    if (vulkan_ != nullptr && vulkan_->allocate(mailbox_bytes, memory, why_not)) {
-        auto owner = std::shared_ptr<void>(memory.cpu, [this, memory](void*) mutable {
+    if (vulkan_ != nullptr && allocate_mapped(*vulkan_, mailbox_bytes, nullptr, memory, why_not)) {
+        auto owner = std::shared_ptr<void>(memory.mapping.cpu, [this, memory](void*) mutable {
             use_device(state_.ordinal);
             const std::lock_guard relock(mutex_);
-            vulkan_->release(memory);
+            release_mapped(vulkan_.get(), memory);
         });
-        std::memset(memory.cpu, 0, sizeof(Mailbox));
+        std::memset(memory.mapping.cpu, 0, sizeof(Mailbox));
         store_fence();
-        return {.cpu = reinterpret_cast<Mailbox*>(memory.cpu),
-                .device = reinterpret_cast<Mailbox*>(memory.device),
+        return {.cpu = reinterpret_cast<Mailbox*>(memory.mapping.cpu),
+                .device = reinterpret_cast<Mailbox*>(memory.opaque.device),
                 .owner = std::move(owner)};
     }
     auto pinned = std::make_shared<PinnedMemory>(state_.ordinal, sizeof(Mailbox), state_.numa_node);

@@ -14,7 +14,8 @@
 #include "storage/devices/cuda/device_state.hpp"
 #include "storage/devices/cuda/device_watch.hpp"
 #include "storage/devices/cuda/mailbox_memory.hpp"
-#include "storage/devices/cuda/vulkan_memory.hpp"
+#include "storage/devices/cuda/mapped_memory.hpp"
+#include "storage/devices/cuda/shareable_memory.hpp"
 #include "storage/devices/gpu/saved_calibration.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -33,7 +34,9 @@ class CudaDevice final : public Device {
     bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
     bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
+    std::string why_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
+    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
@@ -54,9 +57,14 @@ class CudaDevice final : public Device {
     std::string describe_access(const std::string& why_not_mapped);
     std::uint64_t free_memory() const;
     MailboxMemory make_mailbox();
-    bool allocate_mapped(std::uint64_t bytes, Slab& out);
+    bool add_mapped(const SlabRequest& request, Slab& out);
+    Status add_shared(std::uint64_t bytes, Slab& out);
     Status allocate_plain(std::uint64_t bytes, Slab& out);
+    void take_in(const MappedMemory& memory, std::uint64_t bytes, Slab& out);
+    void take_in(const ShareableMemory::Piece& piece, Slab& out);
+    std::string adopt_as_recorded(int descriptor, const SlabRecord& record, Slab& out);
     Status failure(cudaError_t error, const std::string& what);
+    Status failure(const std::string& error, const std::string& what);
     // What a calibration holds for.
     std::string circumstances() const;
 
@@ -65,19 +73,23 @@ class CudaDevice final : public Device {
     DeviceInfo info_;
     Calibration calibration_;
     std::string calibration_state_;
-    VulkanMemory::Uuid uuid_{};
+    vulkan::VulkanMemory::Uuid uuid_{};
+    const ShareableMemory shareable_;
 
     std::mutex service_mutex_;  // guards the stream
     Stream service_;
 
     mutable std::mutex mutex_;  // guards what follows
-    std::unique_ptr<VulkanMemory> vulkan_;
-    std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;  // by Slab::handle
-    std::uint64_t next_handle_ = 1;                                 // 0: a plain slab
+    std::unique_ptr<vulkan::VulkanMemory> vulkan_;
+    // By Slab::handle, which is 0 for what cudaMalloc gave.
+    std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;
+    std::unordered_map<std::uint64_t, ShareableMemory::Piece> shared_slabs_;
+    std::uint64_t next_handle_ = 1;
     std::uint64_t mapped_bytes_ = 0;
     std::uint64_t allocated_bytes_ = 0;
     bool mapping_exhausted_ = false;  // until a mapped slab is released
     bool exhaustion_logged_ = false;
+    bool unmapping_logged_ = false;
     mutable std::uint64_t free_seen_ = 0;
     mutable std::chrono::steady_clock::time_point free_seen_at_{};
 

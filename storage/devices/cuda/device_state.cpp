@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/cuda/driver_entry.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -15,21 +16,6 @@ namespace {
 // Of the driver API, whose signatures the types have.
 constexpr unsigned write_value_version = 12000;
 constexpr unsigned memcpy_batch_version = 12080;
-
-// Null: the driver has none.
-void* driver_entry(const char* name, [[maybe_unused]] unsigned version) {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
-#else
-    const cudaError_t error = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
-#endif
-    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) return entry;
-    static_cast<void>(cudaGetLastError());
-    return nullptr;
-}
 
 }  // namespace
 

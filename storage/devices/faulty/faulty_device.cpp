@@ -51,6 +51,9 @@ class FaultyDevice final : public Device {
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
         return inner_->clear(visible(slab), offset, bytes);
     }
+    void populate(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
+        inner_->populate(visible(slab), offset, bytes);
+    }
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
         return inner_->discard(visible(slab), offset, bytes);
     }

@@ -1,0 +1,279 @@
+// How a CudaDevice makes slabs, takes them over, clears them and lets them go.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "storage/devices/cuda/cuda_device_class.hpp"
+#include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/log_line.hpp"
+
+namespace gpunbd::storage::cuda {
+
+namespace {
+
+constexpr auto free_memory_is_fresh = std::chrono::milliseconds(100);
+
+// Slab::kind: plain, or mapped and of which memory type.
+constexpr std::uint8_t plain_kind = 0;
+constexpr std::uint8_t mapped_kind = 0x80;
+constexpr std::uint32_t memory_types = 32;
+
+std::byte* device_pointer(const Slab& slab, std::uint64_t offset) {
+    return reinterpret_cast<std::byte*>(slab.address + offset);
+}
+
+// Descriptors that the driver is not to be asked about: it takes what it is given for its own.
+// Empty: it may be one of its own.
+std::string why_no_gpu_memory(int descriptor) {
+    struct stat facts {};
+    if (::fstat(descriptor, &facts) != 0) return std::strerror(errno);
+    const bool memory_file = ::fcntl(descriptor, F_GET_SEALS) >= 0;
+    const bool known = S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode) ||
+                       S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode);
+    return memory_file || known ? "it is no memory of a GPU" : "";
+}
+
+}  // namespace
+
+// With the lock held.
+std::uint64_t CudaDevice::free_memory() const {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - free_seen_at_ < free_memory_is_fresh) return free_seen_;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    use_device(state_.ordinal);
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        free = 0;
+    }
+    free_seen_ = free;
+    free_seen_at_ = now;
+    return free;
+}
+
+std::uint64_t CudaDevice::available() const {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t free = free_memory();
+    const std::uint64_t capacity =
+        options_.capacity.value_or(std::numeric_limits<std::uint64_t>::max());
+    const std::uint64_t own = capacity > allocated_bytes_ ? capacity - allocated_bytes_ : 0;
+    return std::min(own, free > info_.reserve ? free - info_.reserve : 0);
+}
+
+std::string CudaDevice::why_not_kept() const { return shareable_.why_not(); }
+
+Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
+    if (failed()) return Status::io_error;
+    const std::uint64_t bytes = request.bytes;
+    Slab slab;
+    {
+        const std::lock_guard lock(mutex_);
+        use_device(state_.ordinal);
+        if (allocated_bytes_ + bytes > options_.capacity.value_or(~std::uint64_t{0}) ||
+            free_memory() < bytes + info_.reserve) {
+            return Status::no_space;
+        }
+        if (!add_mapped(request, slab)) {
+            const Status status =
+                request.kept ? add_shared(bytes, slab) : allocate_plain(bytes, slab);
+            if (status != Status::ok) return status;
+        }
+        slab.bytes = bytes;
+        slab.resident = request.provision == Provision::full;
+        allocated_bytes_ += bytes;
+        free_seen_ -= std::min(free_seen_, bytes);
+    }
+    if (const Status status = clear(slab, 0, bytes); status != Status::ok) {
+        release(slab);
+        return status;
+    }
+    out = slab;
+    return Status::ok;
+}
+
+// With the lock held. False: a slab that is not mapped serves.
+bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
+    if (vulkan_ == nullptr || mapping_exhausted_) return false;
+    MappedMemory memory;
+    std::string why_not;
+    bool had = false;
+    if (mapped_bytes_ + request.bytes > options_.mapped.value_or(~std::uint64_t{0})) {
+        why_not = "that is the limit set";
+    } else {
+        had = allocate_mapped(*vulkan_, request.bytes, request.kept ? &out.descriptor : nullptr,
+                              memory, why_not);
+        mapping_exhausted_ = !had;
+    }
+    if (had) {
+        take_in(memory, request.bytes, out);
+        out.kind = static_cast<std::uint8_t>(mapped_kind | vulkan_->memory_type());
+    } else if (!std::exchange(exhaustion_logged_, true)) {
+        LogLine(spdlog::level::warn)
+            .with("device", state_.id)
+            .with("bytes", mapped_bytes_)
+            .say("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
+                 state_.id, mapped_bytes_ >> 20, why_not);
+    }
+    return had;
+}
+
+// With the lock held.
+void CudaDevice::take_in(const MappedMemory& memory, std::uint64_t bytes, Slab& out) {
+    const std::uint64_t handle = next_handle_++;
+    mapped_slabs_.emplace(handle, memory);
+    if (memory.mapping.cpu != nullptr) mapped_bytes_ += bytes;
+    out.cpu = memory.mapping.cpu;
+    out.address = reinterpret_cast<std::uintptr_t>(memory.opaque.device);
+    out.handle = handle;
+}
+
+// With the lock held.
+void CudaDevice::take_in(const ShareableMemory::Piece& piece, Slab& out) {
+    const std::uint64_t handle = next_handle_++;
+    shared_slabs_.emplace(handle, piece);
+    out.address = piece.address;
+    out.handle = handle;
+}
+
+// With the lock held.
+Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        static_cast<void>(cudaGetLastError());
+        return Status::no_space;
+    }
+    if (error != cudaSuccess) return failure(error, fmt::format("allocating {} KiB", bytes >> 10));
+    out.address = reinterpret_cast<std::uintptr_t>(memory);
+    return Status::ok;
+}
+
+// With the lock held.
+Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
+    if (!shareable_.why_not().empty()) return Status::io_error;
+    ShareableMemory::Piece piece;
+    const CUresult error = shareable_.allocate(bytes, piece, out.descriptor);
+    if (error == CUDA_SUCCESS) {
+        take_in(piece, out);
+        return Status::ok;
+    }
+    if (error == CUDA_ERROR_OUT_OF_MEMORY) return Status::no_space;
+    return failure(shareable_.to_text(error),
+                   fmt::format("allocating {} KiB that outlive the process", bytes >> 10));
+}
+
+Status CudaDevice::adopt(int descriptor, const SlabRecord& record, Slab& out) {
+    if (failed()) return Status::io_error;
+    const std::lock_guard lock(mutex_);
+    use_device(state_.ordinal);
+    Slab slab;
+    const std::string why_not = adopt_as_recorded(descriptor, record, slab);
+    if (!why_not.empty()) {
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .say("{}: a kept slab is not taken over: {}", state_.id, why_not);
+        return Status::io_error;
+    }
+    slab.bytes = record.bytes;
+    slab.resident = record.provision == Provision::full;
+    slab.kind = record.kind;
+    slab.descriptor = descriptor;
+    allocated_bytes_ += record.bytes;
+    free_seen_at_ = {};
+    out = slab;
+    return Status::ok;
+}
+
+// With the lock held. Empty, or why not.
+std::string CudaDevice::adopt_as_recorded(int descriptor, const SlabRecord& record, Slab& out) {
+    std::string why_not = why_no_gpu_memory(descriptor);
+    if (!why_not.empty()) return why_not;
+    if (record.bytes == 0) return "it is recorded as nothing";
+    if (record.kind == plain_kind) {
+        if (!shareable_.why_not().empty()) return shareable_.why_not();
+        ShareableMemory::Piece piece;
+        const CUresult error = shareable_.adopt(descriptor, record.bytes, piece);
+        if (error == CUDA_ERROR_INVALID_DEVICE) return "it is memory of another GPU";
+        if (error != CUDA_SUCCESS) return shareable_.to_text(error);
+        take_in(piece, out);
+        return {};
+    }
+    const std::uint32_t type = record.kind & ~std::uint32_t{mapped_kind};
+    if ((record.kind & mapped_kind) == 0 || type >= memory_types) {
+        return fmt::format("its kind, {}, is unknown", record.kind);
+    }
+    MappedMemory memory;
+    if (vulkan_ != nullptr &&
+        adopt_mapped(*vulkan_, descriptor, record.bytes, type, memory, why_not)) {
+        take_in(memory, record.bytes, out);
+        return {};
+    }
+    // Its contents are the same without a mapping.
+    const std::string why_unmapped = vulkan_ == nullptr ? "nothing is mapped now" : why_not;
+    if (!adopt_unmapped(descriptor, record.bytes, memory, why_not)) return why_not;
+    if (!std::exchange(unmapping_logged_, true)) {
+        LogLine(spdlog::level::warn)
+            .with("device", state_.id)
+            .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id,
+                 why_unmapped);
+    }
+    take_in(memory, record.bytes, out);
+    return {};
+}
+
+void CudaDevice::release(Slab& slab) noexcept {
+    const std::lock_guard lock(mutex_);
+    use_device(state_.ordinal);
+    if (slab.handle == 0) {
+        cudaFree(device_pointer(slab, 0));
+        static_cast<void>(cudaGetLastError());
+    } else if (const auto shared = shared_slabs_.find(slab.handle); shared != shared_slabs_.end()) {
+        shareable_.release(shared->second);
+        shared_slabs_.erase(shared);
+    } else if (const auto mapped = mapped_slabs_.find(slab.handle); mapped != mapped_slabs_.end()) {
+        release_mapped(vulkan_.get(), mapped->second);
+        mapped_slabs_.erase(mapped);
+        if (slab.cpu != nullptr) mapped_bytes_ -= slab.bytes;
+        mapping_exhausted_ = false;
+    }
+    if (slab.descriptor >= 0) ::close(slab.descriptor);
+    allocated_bytes_ -= slab.bytes;
+    free_seen_at_ = {};
+    slab = Slab{};
+}
+
+Status CudaDevice::clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
+    if (failed()) return Status::io_error;
+    const std::lock_guard lock(service_mutex_);
+    use_device(state_.ordinal);
+    cudaError_t error = state_.zero(device_pointer(slab, offset), bytes, service_.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
+    if (error == cudaSuccess) return Status::ok;
+    return failure(error, fmt::format("clearing {} KiB at device address {:#x}", bytes >> 10,
+                                      slab.address + offset));
+}
+
+Status CudaDevice::failure(cudaError_t error, const std::string& what) {
+    return failure(to_text(error), what);
+}
+
+Status CudaDevice::failure(const std::string& error, const std::string& what) {
+    if (context_lost(service_.get())) {
+        state_.fail(error, what);
+    } else {
+        LogLine(spdlog::level::err)
+            .with("device", state_.id)
+            .with("error", error)
+            .say("{}: {} failed: {}", state_.id, what, error);
+    }
+    return Status::io_error;
+}
+
+}  // namespace gpunbd::storage::cuda
