@@ -371,12 +371,15 @@ void Server::finish(const Reload& reload, MadeExports made) {
         devices_.set_options(options_.devices);
         return;
     }
+    const auto warned = unproved_in_tls(options_);
     exports_.replace(std::move(made.exports));
     for (const auto& worker : workers_) worker->look_at_access();
     options_.exports = reload.options.exports;
     options_.devices = reload.options.devices;
     options_.tls = reload.options.tls;
     tls_ = reload.tls;
+    const auto warning = unproved_in_tls(options_);
+    if (warning && warning != warned) spdlog::warn("{}", *warning);
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)
