@@ -377,6 +377,12 @@ Connection::Resumption Connection::next_turn() {
     return {*this, false};
 }
 
+Connection::Resumption Connection::long_turn() {
+    resumed_ = true;
+    worker_.scheduler.run_once_a_round(*this);
+    return {*this, false};
+}
+
 void Connection::run() noexcept {
     flush_or_close();
     Scheduler::Runnable::unlink();  // what this has told is looked at here

@@ -69,6 +69,8 @@ class Connection final : public OperationContext,
     Resumption ready(Transport::Wait direction);
     // Completes once the others that have more to do had their turns.
     Resumption next_turn();
+    // Before what takes as long as hundreds of requests.
+    Resumption long_turn();
 
     // Every request from now on is refused; once nothing is in flight the client is told the end.
     void drain();

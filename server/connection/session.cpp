@@ -213,6 +213,8 @@ Task<bool> Session::negotiate() {
 Task<bool> Session::start_tls() {
     TlsStream& stream = connection_->transport().start_tls(tls_, worker_.receive_buffers);
     for (;;) {
+        co_await connection_->long_turn();
+        if (connection_->closed()) co_return false;
         const Transport::Result done = stream.shake_hands();
         if (done.ended) {
             reason_ = "the TLS handshake failed: " + stream.failure();

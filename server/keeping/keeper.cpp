@@ -370,8 +370,16 @@ void Keeper::start_later() {
         next_start_ = Clock::now() + *delay;
         return;
     }
-    say("the server was started again {} times within {} s: this is the end, and of what is kept",
-        limits_.restarts, limits_.within.count());
+    if (holds_contents()) {
+        waits_for_hangup_ = true;
+        say("the server was started again {} times within {} s, and is not any more; {} "
+            "descriptors "
+            "are kept: send SIGHUP to process {} to try again, or SIGTERM to end this and them",
+            limits_.restarts, limits_.within.count(), kept_.size(), ::getpid());
+        return;
+    }
+    say("the server was started again {} times within {} s: this is the end", limits_.restarts,
+        limits_.within.count());
     exit_code_ = as_a_shell_has_it(last_status_);
 }
 

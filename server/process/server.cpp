@@ -442,6 +442,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
         settle_contents();
         return;
     }
+    const auto warned = unproved_in_tls(options_);
     exports_.replace(std::move(made.exports));
     refused_ = std::move(made.refused);
     for (const auto& worker : workers_) worker->look_at_access();
@@ -451,6 +452,8 @@ void Server::finish(const Reload& reload, MadeExports made) {
     options_.keeping = reload.options.keeping;
     tls_ = reload.tls;
     settle_contents();
+    const auto warning = unproved_in_tls(options_);
+    if (warning && warning != warned) spdlog::warn("{}", *warning);
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
         storage::LogLine(line.warning ? spdlog::level::warn : spdlog::level::info)
             .with("export", line.name)

@@ -24,7 +24,9 @@ constexpr std::uint32_t turns_until_alone = 256;
 
 void Scheduler::round() {
     std::uint32_t polls = 1;
-    if (channels_.busy() || !ready_.empty() || !turns_.empty()) {
+    // Of those who waited before this round, so that what has come since goes first.
+    const bool long_turn = !long_turns_.empty();
+    if (channels_.busy() || !ready_.empty() || !turns_.empty() || long_turn) {
         // With nothing to do for sockets, a poll of the channels costs far less than a look at
         // them.
         if (!gather()) polls = quiet_polls;
@@ -38,13 +40,14 @@ void Scheduler::round() {
         while (--polls != 0 && channels_.busy() && ready_.empty());
     }
     run_ready();
+    if (long_turn) run_first(long_turns_);
 }
 
 bool Scheduler::gather() {
     Clock::time_point end;
     std::uint32_t handled = 0;
     while (handled != max_handlers) {
-        const bool turn = run_next_turn();
+        const bool turn = run_first(turns_);
         if (handle_one(false) == 0 && !turn) break;
         ++handled;
         if (!turn && handled % handlers_per_clock != 0) continue;
@@ -55,11 +58,11 @@ bool Scheduler::gather() {
     return handled != 0;
 }
 
-bool Scheduler::run_next_turn() {
-    if (turns_.empty()) return false;
-    Runnable& next = turns_.front();
-    turns_.pop_front();
-    next.run();
+bool Scheduler::run_first(Runnables& waiting) {
+    if (waiting.empty()) return false;
+    Runnable& first = waiting.front();
+    waiting.pop_front();
+    first.run();
     return true;
 }
 

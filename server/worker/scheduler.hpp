@@ -40,6 +40,10 @@ class Scheduler {
     void run_in_turn(Runnable& runnable) {
         if (!runnable.is_linked()) turns_.push_back(runnable);
     }
+    // One in each round, whatever else there is: what takes far longer than a turn may.
+    void run_once_a_round(Runnable& runnable) {
+        if (!runnable.is_linked()) long_turns_.push_back(runnable);
+    }
     // The connection has requests under way, or none any more.
     std::uint32_t working() const { return working_; }
     void begins_work() { ++working_; }
@@ -65,12 +69,13 @@ class Scheduler {
     bool gather();
     void wait_for_event();
     std::size_t handle_one(bool wait);
-    bool run_next_turn();
+    static bool run_first(Runnables& waiting);
     void run_ready();
 
     boost::asio::io_context& io_;
     storage::Channels& channels_;
     Runnables turns_;
+    Runnables long_turns_;
     Runnables ready_;
     std::uint32_t working_ = 0;               // connections
     const Runnable* last_turn_of_ = nullptr;  // who it is, no more: it may have gone

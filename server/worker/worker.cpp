@@ -53,9 +53,11 @@ void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const Sessi
     if (slot) slot->worker = this;
     ++connections_;
     try {
-        asio::post(context_.io,
-                   [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot),
-                    tls = std::move(tls)] { start(fd, peer, exports, limits, slot, tls); });
+        // Moved on from here, for a copy may find no memory before start() answers for `fd`.
+        asio::post(context_.io, [this, fd, peer = std::move(peer), &exports, limits,
+                                 slot = std::move(slot), tls = std::move(tls)]() mutable {
+            start(fd, std::move(peer), exports, limits, std::move(slot), std::move(tls));
+        });
     } catch (const std::exception& error) {
         spdlog::error("a connection cannot be served: {}", error.what());
         ::close(fd);

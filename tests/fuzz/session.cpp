@@ -45,6 +45,7 @@ constexpr int max_actions = 150;  // longer scripts find little, slowly
 constexpr int rounds_for_a_handshake = 40;
 constexpr int enough_rounds = 20'000;  // for all that these few clients can have asked
 constexpr std::size_t everything = 64 * kib;
+constexpr std::uint64_t some_iops = 200'000;  // each request waits, and for few rounds
 
 std::pair<int, int> sockets() {
     int both[2];
@@ -74,7 +75,8 @@ class World {
         if ((choices & 8) != 0) limits_.in_flight = 16 * kib;
         shared_ = make_export(volume_size);
         scratch_ = make_export(page_size + 1);
-        exports_.replace({shared_});
+        if ((choices & 32) != 0) hold_back(*shared_);
+        exports_.replace({shared_});  // which has their rates heeded
         scratch_exports_.replace({scratch_});
         context_ = std::make_unique<server::WorkerContext>(
             channel_options, (choices & 16) != 0 ? 300 * kib : std::uint64_t{1} << 40, false);
@@ -105,6 +107,13 @@ class World {
         result->volume = std::get<std::unique_ptr<storage::Volume>>(std::move(made));
         result->info.size = size;
         return result;
+    }
+
+    static void hold_back(server::Export& exported) {
+        config::Rates& rates = exported.options.rates;
+        rates.iops = some_iops;
+        rates.burst = std::chrono::seconds(0);
+        exported.options.rates_per_peer = rates;
     }
 
     void run(int rounds) {

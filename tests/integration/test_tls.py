@@ -331,6 +331,15 @@ class Selective(Tls):
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
         handle.shutdown()
 
+    def test_reload_warns(self):
+        """What the start warns of, a reload that brings it does, too, and once."""
+        one = self.serve(config=self.config('required'))
+        self.assertNotIn('clients have to prove nothing', one.log() + self.reload(one))
+        one.configure(self.config('required').replace('tls: {', 'tls: {verify_clients: false, ', 1))
+        self.assertIn("clients have to prove nothing (tls.verify_clients: false): who reaches a listener may open export "
+                      "'open'", self.reload(one))
+        self.assertNotIn('clients have to prove nothing', self.reload(one))
+
 
 if __name__ == '__main__':
     server.main()

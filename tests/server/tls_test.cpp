@@ -368,6 +368,40 @@ TEST_CASE("tls: bytes in the clear around STARTTLS close the connection") {
     ends.check("the TLS handshake failed: wrong version number");
 }
 
+bool has_something_to_read(int fd) {
+    pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&poll, 1, 0) == 1;
+}
+
+// Played on the worker's own thread, so that nothing moves but in its rounds.
+TEST_CASE("tls: a request does not wait behind the handshakes that came before it") {
+    constexpr int crowd = 24;
+    const TlsFiles files;
+    Rig rig({.tls = context_of(files, TlsMode::optional)});
+    Client reader = rig.enter();
+    std::vector<std::unique_ptr<TlsClient>> greeted;
+    for (int i = 0; i != crowd; ++i) {
+        greeted.push_back(
+            std::make_unique<TlsClient>(rig.connect_socket(), with_certificate(files)));
+        REQUIRE(greeted.back()->ask_for_tls());
+        ::fcntl(greeted.back()->fd(), F_SETFL, O_NONBLOCK);
+    }
+    rig.let_run();
+    const auto shaken = rig.on_worker_with([&](WorkerContext& its) {
+        for (const auto& each : greeted)
+            ::SSL_connect(&each->ssl());  // no more than the ClientHello
+        ::ERR_clear_error();
+        reader.send({CommandType::read, 0, 4 * kib});
+        while (!reader.readable()) its.scheduler.round();
+        return std::count_if(greeted.begin(), greeted.end(),
+                             [](const auto& each) { return has_something_to_read(each->fd()); });
+    });
+    CHECK(shaken <= crowd / 4);
+    greeted.clear();
+    reader.close();
+    rig.check_over();
+}
+
 TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
     const TlsFiles files;
     Rig rig({.tls = context_of(files)});

@@ -1,9 +1,11 @@
 """The clients of the soak: each class is one kind, and round() one thing that it does. What the server
 owes it is held against what it knows; a round that ends well has lost nothing."""
+import contextlib
 import os
 import random
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import time
@@ -94,12 +96,90 @@ class Load(Client):
         self.expect(done.returncode == 0, f'{" ".join(command)}: {done.stdout} {done.stderr}')
 
 
-class Killed(Client):
-    """A client that is killed while it reads and writes with all its might."""
+class InTls(Client):
+    """libnbd, by certificate or shared key, in an export of its own; some have rates, and who waits loses nothing."""
+    SIZE = 4 * MiB
+
+    def __init__(self, place, number):
+        super().__init__(place, number)
+        self.nbd = server.need_libnbd()
+        self.copy = bytearray(self.SIZE)
+
+    def forget(self):
+        self.copy = bytearray(self.SIZE)
 
     def round(self):
-        command = [os.environ['GPUNBD_NBDLOAD'], '--uri', f'nbd+unix:///storm?socket={self.place.path}', '--op', 'rw',
-                   '--connections', '4', '--size', self.dice.choice(('4k', '64k', '1M')), '--seconds', '60']
+        handle = self.nbd.NBD()
+        handle.set_tls(self.nbd.TLS_REQUIRE)
+        if self.dice.random() < 0.5:
+            handle.set_tls_username('soak')
+            handle.set_tls_psk_file(f'{self.place.pki}/clients/soak/keys.psk')
+        else:
+            handle.set_tls_certificates(f'{self.place.pki}/clients/soak')
+        handle.set_export_name(f'tls{self.number}')
+        address = self.address()
+        if isinstance(address, str):
+            handle.connect_unix(address)
+        else:
+            handle.connect_tcp('localhost', str(address[1]))
+        for _ in range(20):
+            length = self.dice.choice((1, 512, 4 * KiB, 100_000))
+            offset = self.dice.randrange(self.SIZE - length)
+            data = self.dice.randbytes(length)
+            handle.pwrite(data, offset)
+            self.copy[offset:offset + length] = data
+            offset = self.dice.randrange(self.SIZE - length)
+            self.expect(handle.pread(length, offset) == self.copy[offset:offset + length],
+                        f'{length} bytes at {offset} are not what was written')
+        if self.dice.random() < 0.8:
+            handle.shutdown()
+
+
+class CutInTls(Client):
+    """Ends anywhere in TLS: in a handshake, in a record, or after bytes that are none."""
+
+    def round(self):
+        context = ssl.create_default_context(cafile=f'{self.place.pki}/ca-cert.pem')
+        context.load_cert_chain(*(f'{self.place.pki}/clients/soak/client-{part}.pem' for part in ('cert', 'key')))
+        for _ in range(10):
+            with wire.Wire(self.address(), PATIENCE) as client:
+                client.greet()
+                client.option(wire.OPT_STARTTLS)
+                self.expect(client.option_reply()[1] == wire.REP_ACK, 'STARTTLS is refused')
+                self.until_cut(client, context, self.dice.randrange(3000))
+
+    def until_cut(self, client, context, left):
+        came, to_go = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(came, to_go, server_hostname='localhost')
+        while True:
+            try:
+                tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                done = False
+            if done:
+                tls.write(struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, 11)
+                          + wire.info_data('storm'))
+            data = to_go.read()
+            client.send(data[:left])
+            left -= len(data)
+            if left <= 0 or done:
+                break
+            came.write(client.socket.recv(64 * KiB))
+        if self.dice.random() < 0.3:
+            with contextlib.suppress(wire.Closed):  # it may have been left already
+                client.send(self.dice.randbytes(100))
+
+
+class Killed(Client):
+    """A client that is killed while it reads and writes with all its might, in TLS or not."""
+
+    def round(self):
+        host, port = self.place.addresses[1]
+        where = self.dice.choice(((f'nbd+unix:///storm?socket={self.place.path}',),
+                                  (f'nbds://{host}:{port}/storm', '--tls-certificates', f'{self.place.pki}/clients/soak')))
+        command = [os.environ['GPUNBD_NBDLOAD'], '--uri', *where, '--op', 'rw', '--connections', '4',
+                   '--size', self.dice.choice(('4k', '64k', '1M')), '--seconds', '60']
         load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                 preexec_fn=server.die_with_parent)
         time.sleep(self.dice.uniform(0.1, 1))
@@ -221,5 +301,5 @@ class Probe(Client):
         time.sleep(1)
 
 
-ALL = ((Verified, 3), (Load, 2), (Killed, 1), (Cut, 2), (Storm, 2), (Stalled, 2), (Trickling, 2), (Reloading, 1),
+ALL = ((Verified, 3), (Load, 2), (InTls, 3), (CutInTls, 1), (Killed, 1), (Cut, 2), (Storm, 2), (Stalled, 2), (Trickling, 2), (Reloading, 1),
        (Probe, 1))

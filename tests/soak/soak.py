@@ -6,8 +6,11 @@
 It ends with 1 at the first of these: a report of the sanitizer, a byte that is not what it should be, an
 answer that does not come, a server that has ended; and at the end, memory that has grown."""
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -35,7 +38,10 @@ ENVIRONMENT = {
     'UBSAN_OPTIONS': 'print_stacktrace=1',
 }
 
-EXPORTS = {'verified': '16M', 'load0': '16M', 'load1': '16M', 'storm': '64M', 'quiet': '64M'}
+EXPORTS = {'verified': '16M', 'load0': '16M', 'load1': '16M', 'tls0': '4M', 'tls1': '4M', 'tls2': '4M',
+           'storm': '64M', 'quiet': '64M'}
+RATED = ('tls0', 'tls1')
+RATES = ', rates: {bytes_per_second: 8M, iops: 500, burst: 0s}, rates_per_peer: {iops: 300}'
 
 
 class Place:
@@ -43,16 +49,26 @@ class Place:
 
     def __init__(self):
         self.port = server.free_port()
+        self.pki = self.make_keys()
         self.server = server.Server(config=self.configuration(()), environment=ENVIRONMENT)
         self.path = self.server.path
         self.seen = 0  # of the log, bytes
         self.addresses = (self.path, ('127.0.0.1', self.port))
 
+    @staticmethod
+    def make_keys():
+        folder = tempfile.mkdtemp(prefix='gpunbd-soak-')
+        for what in (('--host', 'localhost', '--host', '127.0.0.1', '--client', 'soak'), ('--psk', 'soak')):
+            subprocess.run([server.PROGRAM, 'tls-setup', folder, *what], check=True, stdout=subprocess.DEVNULL)
+        return folder
+
     def configuration(self, extras):
         exports = {**EXPORTS, **{f'extra{n}': '4M' for n in extras}}
         return (f'listeners: {{unix: [{{path: "{{socket}}"}}], tcp: [{{address: 127.0.0.1, port: {self.port}}}]}}\n'
+                f'tls: {{mode: optional, certificates: "{self.pki}", psk: "{self.pki}/keys.psk"}}\n'
                 'threads: 4\n'
-                'exports:\n' + ''.join(f'  - {{name: {name}, size: {size}, devices: [host], page_size: 64K}}\n'
+                'exports:\n' + ''.join(f'  - {{name: {name}, size: {size}, devices: [host], page_size: 64K'
+                                       f'{RATES if name in RATED else ""}}}\n'
                                        for name, size in exports.items()))
 
     def reload(self, extras, wrong=False):
@@ -148,14 +164,16 @@ def soak(minutes, place):
 
 def main():
     place = Place()
+    status = 0
     try:
         soak(float(sys.argv[1]), place)
+        print('soak: nothing found', flush=True)
     except AssertionError as error:
         print(f'{place.server.log()[-20000:]}\nsoak: FAILED: {error}', flush=True)
         place.server.process.kill()
-        os._exit(1)  # some clients may be waiting for an answer still
-    print('soak: nothing found', flush=True)
-    os._exit(0)
+        status = 1
+    shutil.rmtree(place.pki)
+    os._exit(status)  # some clients may be waiting for an answer still
 
 
 if __name__ == '__main__':
