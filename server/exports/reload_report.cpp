@@ -22,6 +22,7 @@ long clients_of(const Made& old) {
 }
 
 std::string what_becomes_of(const Made& old, const char* what) {
+    if (old->contents_outlive_server()) return "are kept for keeping.grace";
     const long clients = clients_of(old);
     if (clients == 0) return fmt::format("{} now", what);
     return fmt::format("{} when {} client{} gone", what, clients, clients == 1 ? " has" : "s have");
@@ -45,6 +46,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.page_size != b.page_size) keys.push_back("page_size");
     if (a.description != b.description) keys.push_back("description");
     if (a.read_only != b.read_only) keys.push_back("read_only");
+    if (a.keep != b.keep) keys.push_back("keep");
     if (a.block_size != b.block_size) keys.push_back("block_size");
     if (a.tls_required != b.tls_required) keys.push_back("tls");
     if (a.max_connections != b.max_connections) keys.push_back("max_connections");
@@ -66,6 +68,12 @@ ReloadLine compare(const Made& old, const Made& now) {
     }
     if (old->options == now->options) {
         return {false, name, fmt::format("reload: export {} stays as it was", quoted)};
+    }
+    if (now->options.keep && !old->options.keep && !now->contents_outlive_server()) {
+        return {true, name,
+                fmt::format("reload: export {} has contents that end with this server, as they "
+                            "were made without keep; those that the next server makes will be kept",
+                            quoted)};
     }
     const std::string later = differences(old->options, now->options, false);
     const std::string at_once = differences(old->options, now->options, true);

@@ -1,0 +1,217 @@
+"""A server under `gpunbd keep` that dies again and again, and clients that come back and lose nothing."""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import server
+import wire
+from server import KiB, MiB
+
+BLOCK = 64 * KiB  # what one request stays within
+
+
+class Kept:
+    """gpunbd keep around a server whose exports are kept."""
+
+    def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, flags=(), environment=None):
+        self.directory = tempfile.mkdtemp(prefix='gpunbd-')
+        self.path = os.path.join(self.directory, 'socket')
+        self.log_path = os.path.join(self.directory, 'log')
+        self.config_path = os.path.join(self.directory, 'gpunbd.yaml')
+        if config is None:
+            arguments = ['-U', self.path, '--keep', *arguments]
+        else:
+            self.configure(config)
+            arguments = ['--config', self.config_path, *arguments]
+        self.command = [program, 'keep', '--max-restarts', str(restarts), *flags, '--', 'serve', *map(str, arguments)]
+        with open(self.log_path, 'wb') as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            preexec_fn=server.die_with_parent,
+                                            env={**os.environ, **(environment or {})})
+        self.wait_ready(1)
+
+    def configure(self, text):
+        with open(self.config_path, 'w', encoding='utf-8') as file:
+            file.write(text.replace('{socket}', self.path).replace('{directory}', self.directory))
+
+    def log(self):
+        with open(self.log_path, encoding='utf-8', errors='replace') as file:
+            return file.read()
+
+    def ready(self):
+        return self.log().count(' ready')
+
+    def wait_ready(self, count):
+        server.wait_until(lambda: self.ready() >= count or self.process.poll() is not None, 60, 'the server')
+        assert self.process.poll() is None, self.log()
+
+    def server(self):
+        """The process id of the server, or None while there is none."""
+        with open(f'/proc/{self.process.pid}/task/{self.process.pid}/children', encoding='ascii') as file:
+            children = file.read().split()
+        return int(children[0]) if children else None
+
+    def kill(self, number=signal.SIGKILL):
+        """Ends the server that runs now, wherever it is."""
+        pid = self.server()
+        if pid is not None:
+            os.kill(pid, number)
+
+    def kill_and_wait(self, number=signal.SIGKILL):
+        count = self.ready()
+        self.kill(number)
+        self.wait_ready(count + 1)
+
+    def descriptors(self):
+        return len(os.listdir(f'/proc/{self.process.pid}/fd'))
+
+    def client(self, name='', structured=False):
+        client = wire.Wire(self.path)
+        client.greet()
+        if structured:
+            client.ask_structured()
+        client.go(name)
+        return client
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        text = self.log()
+        self.log = lambda: text
+        shutil.rmtree(self.directory, ignore_errors=True)
+        for report in server.REPORTS:
+            assert report not in text, text
+
+
+class Test(server.Test):
+    def keep(self, *arguments, **options):
+        kept = Kept(*arguments, **options)
+        self.servers.append(kept)
+        self.addCleanup(kept.stop)
+        return kept
+
+
+class Request:
+    def __init__(self, command, offset, length, payload):
+        self.command, self.offset, self.length, self.payload = command, offset, length, payload
+
+
+class Load(threading.Thread):
+    """One connection with several requests under way, each in a block of its own, on a range of its own. It comes
+    back when it is cut, and sends again what has not been answered. What it reads has to be what it wrote."""
+
+    def __init__(self, connect, base, size, seed, depth=4):
+        super().__init__(daemon=True)
+        self.connect, self.base, self.seed, self.depth = connect, base, seed, depth
+        self.dice = random.Random(seed)
+        self.model = bytearray(size)
+        self.noise = self.dice.randbytes(2 * BLOCK)
+        self.over = False
+        self.failure = None
+        self.answers = self.connections = 0
+        self.waiting = {}  # by cookie
+        self.cookie = 0
+
+    def run(self):
+        try:
+            while not self.over or self.waiting:
+                try:
+                    with self.connected() as client:
+                        self.serve(client)
+                except (wire.Closed, ConnectionError, BrokenPipeError, OSError):
+                    time.sleep(0.005)
+        except BaseException as error:  # told by check()
+            self.failure = error
+
+    def connected(self):
+        client = self.connect()
+        self.connections += 1
+        for cookie, request in self.waiting.items():
+            self.send(client, cookie, request)
+        return client
+
+    def serve(self, client):
+        while not self.over or self.waiting:
+            while len(self.waiting) < self.depth and not self.over:
+                self.begin(client)
+            self.answer(client)
+
+    def begin(self, client):
+        busy = {request.offset // BLOCK for request in self.waiting.values()}
+        block = self.dice.randrange(len(self.model) // BLOCK)
+        if block in busy:
+            return
+        start = self.dice.randrange(BLOCK)
+        length = self.dice.randint(1, BLOCK - start)
+        kind = self.dice.randrange(8)
+        payload = b''
+        if kind < 4:
+            command = wire.CMD_WRITE
+            at = self.dice.randrange(BLOCK)
+            payload = self.noise[at:at + length]
+        elif kind < 7:
+            command = wire.CMD_READ
+        else:
+            command = self.dice.choice((wire.CMD_TRIM, wire.CMD_ZEROES))
+            start, length = 0, BLOCK
+        self.cookie += 1
+        request = Request(command, block * BLOCK + start, length, payload)
+        self.waiting[self.cookie] = request
+        self.send(client, self.cookie, request)
+
+    def send(self, client, cookie, request):
+        client.request(request.command, self.base + request.offset, request.length, 0, request.payload, cookie)
+
+    def answer(self, client):
+        error, cookie = client.simple_reply()
+        request = self.waiting[cookie]
+        data = client.receive(request.length) if request.command == wire.CMD_READ and error == 0 else None
+        if error:
+            raise AssertionError(f'{request.command} at {request.offset}: error {error}')
+        del self.waiting[cookie]
+        self.answers += 1
+        end = request.offset + request.length
+        if request.command == wire.CMD_WRITE:
+            self.model[request.offset:end] = request.payload
+        elif request.command == wire.CMD_READ:
+            if data != self.model[request.offset:end]:
+                raise AssertionError(f'wrong bytes at {self.base + request.offset}, {request.length} long')
+        else:
+            self.model[request.offset:end] = bytes(request.length)
+
+    def end(self):
+        self.over = True
+
+    def check(self, client):
+        """After its end: all of its range is as it was left."""
+        self.join(60)
+        assert not self.is_alive(), 'a client hangs'
+        if self.failure:
+            raise self.failure
+        for at in range(0, len(self.model), MiB):
+            part = self.model[at:at + MiB]
+            assert client.read(self.base + at, len(part)) == part, f'wrong bytes in {len(part)} from {self.base + at} on'
+
+
+def loads(connect, count, size, seed=1):
+    made = [Load(connect, i * size, size, seed + i) for i in range(count)]
+    for each in made:
+        each.start()
+    return made
+
+
+def finish(all_loads, client):
+    for each in all_loads:
+        each.end()
+    for each in all_loads:
+        each.check(client)

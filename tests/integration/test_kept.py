@@ -1,0 +1,216 @@
+"""Contents that outlive the server: killed at any moment, it comes back with every byte that it had acknowledged."""
+import random
+import signal
+import time
+
+import kept
+import server
+import wire
+from server import KiB, MiB
+
+KILLS = 20 if server.SANITIZED else 100
+
+
+class Killed(kept.Test):
+    def load_and_kill(self, *arguments, kills, connections=4, size=8 * MiB, **options):
+        keeper = self.keep(*arguments, '--size', f'{2 * connections * size}', **options)
+        clients = kept.loads(keeper.client, connections, size)
+        dice = random.Random(kills)
+        for _ in range(kills):
+            time.sleep(dice.random() * 0.05)
+            count = keeper.ready()
+            keeper.kill()
+            keeper.wait_ready(count + 1)
+            answered = [each.answers for each in clients]
+            # Each has been served since: this was no server that never came to it.
+            server.wait_until(lambda before=answered: all(
+                each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
+        kept.finish(clients, keeper.client())
+        self.assertGreaterEqual(keeper.log().count('was killed by signal 9'), kills)
+        self.assertGreaterEqual(min(each.connections for each in clients), kills)
+        return keeper
+
+    def test_thin(self):
+        keeper = self.load_and_kill('--device', 'host', kills=KILLS)
+        # The table and a socket, a slab, and what it has itself: nothing is left behind.
+        self.assertLess(keeper.descriptors(), 20)
+
+    def test_full(self):
+        self.load_and_kill('--device', 'host', '--provision', 'full', kills=KILLS // 5)
+
+    def test_slabs_come_and_go(self):
+        # A page is a slab.
+        self.load_and_kill('--device', 'host', '--page-size', '64M', kills=KILLS // 5, size=64 * MiB, connections=2)
+
+    def test_killed_while_it_starts(self):
+        keeper = self.keep('--device', 'host', '--size', '64M')
+        with keeper.client() as client:
+            client.write(5 * MiB, b'here' * 1000)
+        for delay in range(20):
+            keeper.kill()
+            time.sleep(delay / 1000)
+        server.wait_until(lambda: keeper.server() is not None, 30, 'a server')
+        with keeper.client() as client:
+            self.assertEqual(client.read(5 * MiB, 4000), b'here' * 1000)
+
+    def test_what_was_freed_is_never_seen(self):
+        keeper = self.keep('--device', 'host', '--size', '64M')
+        for provision in range(3):
+            with keeper.client() as client:
+                client.write(0, b'S' * (8 * MiB))
+                client.trim(0, 8 * MiB)
+            keeper.kill_and_wait()
+            with keeper.client() as client:
+                self.assertEqual(client.read(0, 8 * MiB), bytes(8 * MiB))
+                for page in range(4, 8):  # of the same memory, a byte of each page
+                    client.write(page * server.PAGE, b'x')
+                    self.assertEqual(client.read(page * server.PAGE + 1, server.PAGE - 1), bytes(server.PAGE - 1))
+                client.trim(0, 64 * MiB)
+
+
+class Ended(kept.Test):
+    def test_stopped_in_order(self):
+        """SIGTERM to the server alone: it answers, closes, and comes back; nobody sees ESHUTDOWN."""
+        keeper = self.keep('--device', 'host', '--size', '64M')
+        clients = kept.loads(keeper.client, 4, 8 * MiB)
+        server.wait_until(lambda: all(each.answers > 100 for each in clients), 60, 'answers')
+        keeper.kill(signal.SIGTERM)
+        server.wait_until(lambda: keeper.process.poll() is not None, 60, 'the end')
+        # A server that was told to end is not started again.
+        for each in clients:
+            each.end()
+            each.waiting.clear()
+            each.join(60)
+            self.assertIsNone(each.failure)
+
+    def test_without_a_supervisor(self):
+        one = self.serve(extra=['--keep'])
+        server.wait_until(lambda: 'ready' in one.log(), 30, 'the server')
+        self.assertIn('no supervisor keeps its contents, so they end with this server', one.log())
+
+
+EXPORTS = """listeners: {{unix: [{{path: '{{socket}}'}}]}}
+keeping: {{grace: {grace}}}
+exports:
+{exports}"""
+
+
+def config(*exports, grace=3600):
+    lines = ''.join(f'  - {{{each}}}\n' for each in exports)
+    return EXPORTS.format(exports=lines, grace=grace)
+
+
+A = "name: a, size: 64M, devices: [host], keep: true"
+B = "name: b, size: 64M, devices: [host], keep: true"
+
+
+class Configured(kept.Test):
+    def written(self, *exports, **options):
+        keeper = self.keep(config=config(*exports, **options))
+        for name in 'ab':
+            with keeper.client(name) as client:
+                client.write(MiB, name.encode() * 4096)
+        return keeper
+
+    def holds(self, keeper, name):
+        with keeper.client(name) as client:
+            return client.read(MiB, 4096) == name.encode() * 4096
+
+    def test_asks_for_something_else(self):
+        keeper = self.written(A, B)
+        keeper.configure(config(A.replace('64M', '128M'), B))
+        keeper.kill_and_wait()
+        self.assertIn("export 'a': its kept contents cannot be taken over: they were made for size 64M", keeper.log())
+        self.assertTrue(self.holds(keeper, 'b'))
+        with self.assertRaises(wire.Refused):
+            keeper.client('a')
+        # Nothing was thrown away.
+        keeper.configure(config(A, B))
+        keeper.kill_and_wait()
+        self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
+
+    def reload(self, keeper):
+        count = keeper.log().count('exports are offered now')
+        keeper.kill(signal.SIGHUP)
+        server.wait_until(lambda: keeper.log().count('exports are offered now') > count, 30, 'a reload')
+
+    def test_offered_no_more(self):
+        keeper = self.written(A, B)
+        before = keeper.descriptors()
+        keeper.configure(config(A))
+        self.reload(keeper)
+        self.assertIn("export 'b' is not offered any more: its kept contents are given back in 3600 s", keeper.log())
+        self.assertEqual(keeper.descriptors(), before)
+        # It is again, before that: as it was, also after a death in between.
+        keeper.configure(config(A, B))
+        self.reload(keeper)
+        self.assertTrue(self.holds(keeper, 'b'))
+        keeper.configure(config(A))
+        self.reload(keeper)
+        keeper.kill_and_wait()
+        keeper.configure(config(A, B))
+        self.reload(keeper)
+        self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
+
+    def test_given_back(self):
+        keeper = self.written(A, B, grace=0)
+        before = keeper.descriptors()
+        keeper.configure(config(A, grace=0))
+        self.reload(keeper)
+        server.wait_until(lambda: keeper.descriptors() == before - 2, 30, 'a table and a slab to go')
+        self.assertIn("kept contents of export 'b': their memory is given back", keeper.log())
+        keeper.configure(config(A, B, grace=0))
+        self.reload(keeper)
+        with keeper.client('b') as client:
+            self.assertEqual(client.read(MiB, 4096), bytes(4096))
+        self.assertTrue(self.holds(keeper, 'a'))
+
+    def test_kept_too_late(self):
+        keeper = self.written(A, B.replace('true', 'false'))
+        keeper.configure(config(A, B))
+        self.reload(keeper)
+        self.assertIn("reload: export 'b' has contents that end with this server", keeper.log())
+        self.assertTrue(self.holds(keeper, 'b'))
+
+    def test_replaced(self):
+        """Another size is another volume; the old contents are there still when it is as it was."""
+        keeper = self.written(A, B)
+        keeper.configure(config(A, B.replace('64M', '32M')))
+        self.reload(keeper)
+        self.assertIn('the old contents are kept for keeping.grace', keeper.log())
+        with keeper.client('b') as client:
+            self.assertEqual(client.read(MiB, 4096), bytes(4096))
+        keeper.configure(config(A, B))
+        self.reload(keeper)
+        self.assertTrue(self.holds(keeper, 'b'))
+
+    def test_kept_no_more(self):
+        keeper = self.written(A, B)
+        keeper.configure(config(A, B.replace('true', 'false')))
+        self.reload(keeper)
+        self.assertTrue(self.holds(keeper, 'b'))  # by who serves it still
+        keeper.kill_and_wait()
+        with keeper.client('b') as client:
+            self.assertEqual(client.read(MiB, 4096), bytes(4096))
+        self.assertTrue(self.holds(keeper, 'a'))
+
+
+class Refused(kept.Test):
+    def test_store_full(self):
+        """The table, a socket and one slab have room: what needs another slab is ENOSPC, and nothing else is."""
+        keeper = self.keep('--device', 'host', '--size', '1G', '--page-size', '64M', flags=['--max-descriptors', '3'])
+        with keeper.client() as client:
+            client.write(0, b'x' * KiB)
+            with self.assertRaises(wire.Failed) as refusal:
+                client.write(64 * MiB, b'y' * KiB)
+            self.assertEqual(refusal.exception.args[0], wire.ENOSPC)
+            client.write(2 * KiB, b'z' * KiB)
+        self.assertIn('what is to outlive the server cannot be kept: the supervisor keeps 3 descriptors', keeper.log())
+        keeper.kill_and_wait()
+        with keeper.client() as client:
+            self.assertEqual(client.read(0, 3 * KiB), b'x' * KiB + bytes(KiB) + b'z' * KiB)
+            self.assertEqual(client.read(64 * MiB, KiB), bytes(KiB))
+
+
+if __name__ == '__main__':
+    server.main()
