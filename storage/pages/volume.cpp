@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 namespace gpunbd::storage {
@@ -38,14 +39,11 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
 std::optional<Layout> layout_of(const TableShape& shape) {
     const auto devices = static_cast<std::uint32_t>(shape.devices.size());
     std::vector<std::uint64_t> shares;
-    std::uint64_t all = 0;
-    for (const TableShape::OnDevice& device : shape.devices) {
-        shares.push_back(device.pages);
-        all += device.pages;
-    }
-    if (all != shape.pages() || shape.stripe_size % shape.page_size != 0) return std::nullopt;
+    for (const TableShape::OnDevice& device : shape.devices) shares.push_back(device.pages);
     if (shape.stripe_size == 0) return Layout::linear(std::move(shares));
-    Layout layout = Layout::stripe(all, shape.stripe_size / shape.page_size, devices);
+    const std::uint64_t unit = shape.stripe_size / shape.page_size;
+    if (unit > std::numeric_limits<std::uint64_t>::max() / devices) return std::nullopt;
+    Layout layout = Layout::stripe(shape.pages(), unit, devices);
     for (std::uint32_t i = 0; i != devices; ++i) {
         if (layout.pages_on(i) != shares[i]) return std::nullopt;
     }
