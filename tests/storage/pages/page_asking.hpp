@@ -21,9 +21,12 @@ class Asking final : private PageAsker {
         returns_.deliver();
         return request_.status;
     }
+    // Also the rest of one that try_acquire() has begun.
     Status acquire(Volume& volume, std::uint64_t page, PageRef& out) {
         while (true) {
-            if (const auto status = try_acquire(volume, page, out)) return *status;
+            if (!request_.under_way) {
+                if (const auto status = try_acquire(volume, page, out)) return *status;
+            }
             if (const Status status = answer(); status != Status::ok) return status;
         }
     }
