@@ -262,7 +262,7 @@ TEST_CASE("acquire: without a thread, slabs that are empty are released all the 
 }
 
 // Each keeps one slab, and the third goes to and fro.
-TEST_CASE("acquire: what one volume gives back, the other has, without a refusal") {
+TEST_CASE("threads: what one volume gives back, the other has, without a refusal") {
     for (const bool slow : {false, true}) {
         CAPTURE(slow);
         LatchDevice device(0, {.slow = slow});
@@ -305,7 +305,7 @@ TEST_CASE("acquire: one that is about to release is waited for") {
     CHECK(asking.acquire(*wants, 0, page) == Status::ok);
 }
 
-TEST_CASE("acquire: workers ask for the same few pages, and none is refused or another's") {
+TEST_CASE("threads: workers ask for the same few pages, and none is refused or another's") {
     for (const bool slow : {false, true}) {
         for (const bool discards : {false, true}) {
             CAPTURE(slow);

@@ -42,15 +42,6 @@ struct CutCase {
     }
 };
 
-const CutCase cut_cases[] = {
-    {"a slab of small pages", 4 * kib, {24}, 0, 100},
-    {"small pages, linear over two", 4 * kib, {5, 9}, 0, 100},
-    {"slabs of four pages and a rest", 16 * mib, {11}, 0, 150},
-    {"slabs of four pages, striped over two", 16 * mib, {9, 8}, 3, 150},
-    {"each page a slab", 64 * mib, {6}, 0, 150},
-    {"each page a slab, striped over two", 64 * mib, {3, 3}, 1, 150},
-};
-
 // Tells before and behind what changes memory.
 class CutDevice final : public Device {
     template <class Call>
@@ -421,37 +412,58 @@ class NextProcess {
     std::vector<PageModel> model_;
 };
 
-TEST_CASE("kept volume: killed at any step, it is what was acknowledged") {
-    const bool steps_are_seen = StoreWatch::is_possible();
-    if (!steps_are_seen) MESSAGE("skipped here: cuts behind each store; those at calls are made");
-    for (const CutCase& row : cut_cases) {
+void kill_at_each_step(const CutCase& row, Provision provision, bool discards) {
+    CutProcess process(row, provision, discards);
+    if (StoreWatch::is_possible()) process.watch_stores();
+    Random random(static_cast<std::uint32_t>(row.pages()));
+    for (int step = 0; step != row.steps; ++step) {
+        process.step(random);
+        CAPTURE(step);
+        const std::vector<Cut> cuts = process.take_cuts();
+        for (auto cut = cuts.begin(); cut != cuts.end();) {
+            const Remains& remains = cut->remains;
+            NextProcess next(row, discards, remains);
+            next.look();
+            for (; cut != cuts.end() && cut->remains == remains; ++cut) {
+                next.compare(cut->expected);
+            }
+            next.work_on(random);
+            next.end();
+        }
+    }
+}
+
+void kill_at_each_step(const std::vector<CutCase>& rows) {
+    if (!StoreWatch::is_possible()) {
+        MESSAGE("skipped here: cuts behind each store; those at calls are made");
+    }
+    for (const CutCase& row : rows) {
         for (const Provision provision : {Provision::thin, Provision::full}) {
             for (const bool discards : {true, false}) {
                 CAPTURE(row.name);
                 CAPTURE(discards);
                 const bool is_full = provision == Provision::full;
                 CAPTURE(is_full);
-                CutProcess process(row, provision, discards);
-                if (steps_are_seen) process.watch_stores();
-                Random random(static_cast<std::uint32_t>(row.pages()));
-                for (int step = 0; step != row.steps; ++step) {
-                    process.step(random);
-                    CAPTURE(step);
-                    const std::vector<Cut> cuts = process.take_cuts();
-                    for (auto cut = cuts.begin(); cut != cuts.end();) {
-                        const Remains& remains = cut->remains;
-                        NextProcess next(row, discards, remains);
-                        next.look();
-                        for (; cut != cuts.end() && cut->remains == remains; ++cut) {
-                            next.compare(cut->expected);
-                        }
-                        next.work_on(random);
-                        next.end();
-                    }
-                }
+                kill_at_each_step(row, provision, discards);
             }
         }
     }
+}
+
+TEST_CASE("kept volume: killed at any step, it is what was acknowledged, with small pages") {
+    kill_at_each_step(
+        {{"a slab", 4 * kib, {24}, 0, 60}, {"linear over two", 4 * kib, {5, 9}, 0, 60}});
+}
+
+TEST_CASE(
+    "kept volume: killed at any step, it is what was acknowledged, with few pages in a slab") {
+    kill_at_each_step(
+        {{"with a rest", 16 * mib, {11}, 0, 80}, {"striped over two", 16 * mib, {9, 8}, 3, 80}});
+}
+
+TEST_CASE("kept volume: killed at any step, it is what was acknowledged, with slabs for pages") {
+    kill_at_each_step(
+        {{"one device", 64 * mib, {6}, 0, 100}, {"striped over two", 64 * mib, {3, 3}, 1, 100}});
 }
 
 }  // namespace
