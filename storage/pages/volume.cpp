@@ -39,6 +39,7 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
 std::optional<Layout> layout_of(const TableShape& shape) {
     const auto devices = static_cast<std::uint32_t>(shape.devices.size());
     std::vector<std::uint64_t> shares;
+    shares.reserve(devices);
     for (const TableShape::OnDevice& device : shape.devices) shares.push_back(device.pages);
     if (shape.stripe_size == 0) return Layout::linear(std::move(shares));
     const std::uint64_t unit = shape.stripe_size / shape.page_size;

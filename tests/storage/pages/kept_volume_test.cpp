@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -131,6 +133,30 @@ PageModel look_at_page(const Volume& volume, std::uint64_t page) {
         found.words[i] = std::atomic_ref(*word_at(ref, places[i])).load();
     }
     return found;
+}
+
+// Where this process has mapped what changes of that table.
+std::pair<void*, std::size_t> entries_of(int descriptor) {
+    struct stat facts {};
+    REQUIRE(::fstat(descriptor, &facts) == 0);
+    std::uint64_t entries = 0;  // their place is in the header
+    REQUIRE(::pread(descriptor, &entries, sizeof entries, 24) == sizeof entries);
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        std::uintptr_t begin = 0;
+        std::uintptr_t end = 0;
+        char dash = 0;
+        std::string access;
+        std::string offset;
+        std::string device;
+        std::uint64_t inode = 0;
+        std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
+            device >> std::dec >> inode;
+        if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
+        return {reinterpret_cast<void*>(begin + entries), end - begin - entries};
+    }
+    FAIL("the table is not mapped");
+    return {};
 }
 
 // A process that works on a kept volume, and is cut wherever it changes anything that outlives it.
@@ -263,30 +289,6 @@ class CutProcess {
         cuts_.push_back(
             {.remains = look_at_remains(volume_->table_descriptor(), store_, row_.page_size),
              .expected = expected_});
-    }
-
-    // Where this process has mapped what changes of that table.
-    static std::pair<void*, std::size_t> entries_of(int descriptor) {
-        struct stat facts {};
-        REQUIRE(::fstat(descriptor, &facts) == 0);
-        std::uint64_t entries = 0;  // their place is in the header
-        REQUIRE(::pread(descriptor, &entries, sizeof entries, 24) == sizeof entries);
-        std::ifstream maps("/proc/self/maps");
-        for (std::string line; std::getline(maps, line);) {
-            std::uintptr_t begin = 0;
-            std::uintptr_t end = 0;
-            char dash = 0;
-            std::string access;
-            std::string offset;
-            std::string device;
-            std::uint64_t inode = 0;
-            std::istringstream(line) >> std::hex >> begin >> dash >> end >> access >> offset >>
-                device >> std::dec >> inode;
-            if (inode != facts.st_ino || line.find("memfd:") == std::string::npos) continue;
-            return {reinterpret_cast<void*>(begin + entries), end - begin - entries};
-        }
-        FAIL("the table is not mapped");
-        return {};
     }
 
     const CutCase& row_;
@@ -433,6 +435,90 @@ void kill_at_each_step(const CutCase& row, Provision provision, bool discards) {
     }
 }
 
+// A process that takes over what was left, and is cut on its way.
+class CutTakeOver {
+ public:
+    CutTakeOver(const CutCase& row, bool discards, const Remains& remains) : row_(row) {
+        table_ = lay_out_again(remains, row.page_size, store_);
+        std::vector<Device*> all;
+        for (const std::uint64_t share : row.shares) {
+            const auto number = static_cast<std::uint32_t>(memories_.size());
+            memories_.push_back(std::make_unique<MemoryDevice>(
+                number,
+                MemoryDevice::Options{.capacity = share * row.page_size, .discards = discards}));
+            devices_.push_back(
+                std::make_unique<CutDevice>(*memories_.back(), [this] { cut_here(); }));
+            all.push_back(devices_.back().get());
+        }
+        auto table = PageTable::open(::dup(table_));
+        REQUIRE(std::holds_alternative<PageTable>(table));
+        auto slabs = store_.copies(all.size());
+        std::optional<StoreWatch> watch;
+        if (StoreWatch::is_possible()) {
+            const auto [begin, bytes] = entries_of(table_);
+            watch.emplace(begin, bytes, instant_, [this] { take_cut(); });
+        }
+        is_watched_ = true;
+        auto taken = Volume::take_over(std::move(std::get<PageTable>(table)), all, slabs, store_);
+        CHECK(std::holds_alternative<std::unique_ptr<Volume>>(taken));
+        cut_here();
+        is_watched_ = false;
+        watch.reset();
+        close_all(slabs);
+    }
+    ~CutTakeOver() { ::close(table_); }
+    CutTakeOver(const CutTakeOver&) = delete;
+    CutTakeOver& operator=(const CutTakeOver&) = delete;
+
+    const std::vector<Remains>& cuts() const { return cuts_; }
+
+ private:
+    void cut_here() {
+        const std::lock_guard lock(instant_);
+        take_cut();
+    }
+    void take_cut() {
+        if (!is_watched_) return;
+        Remains now = look_at_remains(table_, store_, row_.page_size);
+        if (cuts_.empty() || cuts_.back() != now) cuts_.push_back(std::move(now));
+    }
+
+    const CutCase& row_;
+    std::mutex instant_;
+    std::atomic<bool> is_watched_{false};
+    std::vector<Remains> cuts_;
+    DescriptorStore store_{[this] { cut_here(); }};
+    int table_ = -1;
+    std::vector<std::unique_ptr<MemoryDevice>> memories_;
+    std::vector<std::unique_ptr<CutDevice>> devices_;
+};
+
+// Of each few of the cuts.
+void kill_again(const CutCase& row, Provision provision, bool discards) {
+    std::vector<Cut> cuts;
+    Random random(static_cast<std::uint32_t>(row.pages()));
+    {
+        CutProcess process(row, provision, discards);
+        if (StoreWatch::is_possible()) process.watch_stores();
+        for (int step = 0; step != row.steps; ++step) {
+            process.step(random);
+            for (Cut& cut : process.take_cuts()) {
+                if (random.one_in(8)) cuts.push_back(std::move(cut));
+            }
+        }
+    }
+    for (const Cut& cut : cuts) {
+        const CutTakeOver again(row, discards, cut.remains);
+        for (const Remains& remains : again.cuts()) {
+            NextProcess next(row, discards, remains);
+            next.look();
+            next.compare(cut.expected);
+            next.work_on(random);
+            next.end();
+        }
+    }
+}
+
 void kill_at_each_step(const std::vector<CutCase>& rows) {
     if (!StoreWatch::is_possible()) {
         MESSAGE("skipped here: cuts behind each store; those at calls are made");
@@ -464,6 +550,19 @@ TEST_CASE(
 TEST_CASE("kept volume: killed at any step, it is what was acknowledged, with slabs for pages") {
     kill_at_each_step(
         {{"one device", 64 * mib, {6}, 0, 100}, {"striped over two", 64 * mib, {3, 3}, 1, 100}});
+}
+
+TEST_CASE("kept volume: killed again while it is taken over, it is what was acknowledged") {
+    const CutCase rows[] = {{"small pages", 4 * kib, {24}, 0, 40},
+                            {"few pages in a slab", 16 * mib, {9, 8}, 3, 40},
+                            {"a page is a slab", 64 * mib, {6}, 0, 60}};
+    for (const CutCase& row : rows) {
+        for (const Provision provision : {Provision::thin, Provision::full}) {
+            CAPTURE(row.name);
+            kill_again(row, provision, provision == Provision::thin);
+            kill_again(row, provision, false);
+        }
+    }
 }
 
 }  // namespace
