@@ -1,4 +1,5 @@
-// Signals are for the main thread: others are started while this lives, and inherit its mask.
+// Signals are for the main thread: others are started while this lives, and inherit its mask. Those
+// that a thread raises by a fault of its own stay: blocked, they are deadly even with a handler.
 #pragma once
 
 #include <pthread.h>
@@ -12,6 +13,7 @@ class SignalsBlocked {
     SignalsBlocked() {
         sigset_t all;
         ::sigfillset(&all);
+        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&all, own);
         ::pthread_sigmask(SIG_SETMASK, &all, &before_);
     }
     ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

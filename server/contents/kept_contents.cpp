@@ -188,14 +188,10 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
     for (const std::string& name : left.names) keeper->knows(name);
     auto taken = storage::Volume::take_over(std::move(std::get<storage::PageTable>(table)), found,
                                             slabs, *keeper);
-    const auto* const why = std::get_if<std::string>(&taken);
-    for (std::uint32_t device = 0; device != slabs.size(); ++device) {
-        for (std::uint32_t number = 0; number != slabs[device].size(); ++number) {
-            const OwnedFd rest(slabs[device][number]);
-            // The table does not know it: its maker died before that, or while it gave it back.
-            if (why == nullptr && rest.get() >= 0) keeper->forget(device, number);
-        }
+    for (const auto& its : slabs) {
+        for (const int descriptor : its) OwnedFd{descriptor};
     }
+    const auto* const why = std::get_if<std::string>(&taken);
     if (why != nullptr) throw std::runtime_error(*why);
     Own& own = own_[id];
     own.keeper = std::move(keeper);

@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "storage/pages/page_returns.hpp"
+
 namespace gpunbd::storage {
 
 namespace {
@@ -140,43 +142,55 @@ void PagePool::ask(PageRequest& request) {
 
 Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
     const std::lock_guard asking(asking_);
-    if (map_at_once(number, slot, out)) return Status::ok;
-    PageIndex page = 0;
-    bool its_own = false;
-    {
-        const std::lock_guard lock(mutex_);
-        const PageEntry entry = slot.load();
-        page = entry.page();
-        its_own = !entry.is_mapped() && is_its_own(entry, number);
-        if (its_own) pin(page);  // so that it stays retired from this number
-    }
-    if (its_own) {
-        // Those who hold it see that number's contents change, as by any write.
-        const Status status = clear(page);
-        if (status != Status::ok) {
-            unpin(page);
-            return status;
+    while (!map_at_once(number, slot, out)) {
+        PageIndex page = 0;
+        if (pin_its_own(number, slot, page)) return map_its_own(slot, page, out);
+        if (const Status status = take(page); status != Status::ok) {
+            const std::lock_guard lock(mutex_);
+            if (!has_a_page(slot, number)) return status;
+        } else if (map_taken(number, slot, page, out)) {
+            return Status::ok;
         }
-        const std::lock_guard lock(mutex_);
-        retired_[page].store(false);
-        --retired_pages_;
-        publish(slot, page, out);
-        pins_.remove(page);  // not the last
-        return Status::ok;
-    }
-    if (const Status status = take(page); status != Status::ok) return status;
-    std::unique_lock lock(mutex_);
-    if (const PageEntry entry = slot.load(); entry.is_mapped()) {
         // Somebody was quicker, with a page that has become ready meanwhile.
-        pin(entry.page());
-        out = PageRef(*this, entry.page());
-        ++coming_;
-        put_back(page, true, lock);
-        wake_for_work(lock);
-        return Status::ok;
     }
-    publish(slot, page, out);
     return Status::ok;
+}
+
+bool PagePool::pin_its_own(std::uint64_t number, EntrySlot slot, PageIndex& page) {
+    const std::lock_guard lock(mutex_);
+    const PageEntry entry = slot.load();
+    if (!is_its_own(entry, number)) return false;
+    page = entry.page();
+    pin(page);  // so that it stays retired from this number
+    return true;
+}
+
+Status PagePool::map_its_own(EntrySlot slot, PageIndex page, PageRef& out) {
+    // Those who hold it see that number's contents change, as by any write.
+    const Status status = clear(page);
+    if (status != Status::ok) {
+        unpin(page);
+        return status;
+    }
+    const std::lock_guard lock(mutex_);
+    retired_[page].store(false);
+    --retired_pages_;
+    publish(slot, page, out);
+    pins_.remove(page);  // not the last
+    return Status::ok;
+}
+
+// False: it has one by now, and the page is free again.
+bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PageIndex page, PageRef& out) {
+    std::unique_lock lock(mutex_);
+    if (!has_a_page(slot, number)) {
+        publish(slot, page, out);
+        return true;
+    }
+    ++coming_;
+    put_back(page, true, lock);
+    wake_for_work(lock);
+    return false;
 }
 
 void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
@@ -190,6 +204,12 @@ void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
 bool PagePool::is_its_own(PageEntry entry, std::uint64_t number) const {
     return entry.state() == PageEntry::State::left && retired_[entry.page()].load() &&
            retired_from_[entry.page()] == number;
+}
+
+// With one more it would have two.
+bool PagePool::has_a_page(EntrySlot slot, std::uint64_t number) const {
+    const PageEntry entry = slot.load();
+    return entry.is_mapped() || is_its_own(entry, number);
 }
 
 void PagePool::unmap(std::uint64_t number, EntrySlot slot) {
@@ -217,7 +237,8 @@ Status PagePool::take(PageIndex& page) {
     while (!take_free_page(page, is_clear)) {
         if (coming_ != 0) {
             came_.wait(lock);
-        } else if (const Status status = add_slab(lock); status != Status::ok && coming_ == 0) {
+        } else if (const Status status = add_slab(lock);
+                   status != Status::ok && coming_ == 0 && free_pages_ == 0) {
             return status;
         }
     }
@@ -376,27 +397,29 @@ bool PagePool::may_wait_for_others() const {
     return provision_ == Provision::full || free_pages_ == 0;
 }
 
-std::string PagePool::adopt(std::vector<int>& descriptors, const std::vector<bool>& is_mapped) {
-    descriptors.resize(slab_count_, -1);
+std::string PagePool::adopt(const std::vector<int>& descriptors,
+                            const std::vector<bool>& is_mapped) {
     for (std::uint32_t number = 0; number != slab_count_; ++number) {
         const SlabEntry entry = directory_.load(number);
         if (entry.pages == 0) continue;
-        if (std::string why = adopt_slab(number, entry, descriptors[number]); !why.empty()) {
-            return why;
-        }
+        const int descriptor = number < descriptors.size() ? descriptors[number] : -1;
+        if (std::string why = adopt_slab(number, entry, descriptor); !why.empty()) return why;
     }
     for (PageIndex page = 0; page != is_mapped.size(); ++page) {
         if (is_mapped[page] && (page & slab_mask_) >= pages_in_slab_[page >> slab_shift_]) {
             return fmt::format("page {} is used, and its slab is not there", page);
         }
     }
-    free_adopted(is_mapped);
     return {};
 }
 
-std::string PagePool::adopt_slab(std::uint32_t slab_number, SlabEntry entry, int& descriptor) {
-    if (entry.pages > slab_mask_ + 1 || allocated_pages_ + entry.pages > pages_) {
-        return fmt::format("slab {} has {} pages, which are too many", slab_number, entry.pages);
+std::string PagePool::adopt_slab(std::uint32_t slab_number, SlabEntry entry, int descriptor) {
+    // As they are made: whole, but for one that has what remains.
+    const bool is_whole = entry.pages == slab_mask_ + 1;
+    const bool is_rest =
+        entry.pages == (pages_ & slab_mask_) && (allocated_pages_ & slab_mask_) == 0;
+    if ((!is_whole && !is_rest) || allocated_pages_ + entry.pages > pages_) {
+        return fmt::format("slab {} has {} pages, which cannot be", slab_number, entry.pages);
     }
     if (descriptor < 0) return fmt::format("slab {} is missing", slab_number);
     Slab slab;
@@ -405,18 +428,29 @@ std::string PagePool::adopt_slab(std::uint32_t slab_number, SlabEntry entry, int
     if (device_.adopt(descriptor, record, slab) != Status::ok) {
         return fmt::format("slab {} cannot be taken over", slab_number);
     }
-    descriptor = -1;
     slabs_[slab_number] = slab;
     pages_in_slab_[slab_number] = entry.pages;
     allocated_pages_ += entry.pages;
     return {};
 }
 
-// What they hold is nobody's, and may be half of what somebody has written.
-void PagePool::free_adopted(const std::vector<bool>& is_mapped) {
+void PagePool::forget_others(const std::vector<int>& descriptors) {
+    for (std::uint32_t number = 0; number != descriptors.size(); ++number) {
+        if (descriptors[number] < 0) continue;
+        if (number >= slab_count_ || slabs_[number].bytes == 0) keeper_->forget(number_, number);
+    }
+}
+
+// What is not mapped is nobody's, and may be half of what somebody has written.
+void PagePool::own_adopted(std::vector<int>& descriptors, const std::vector<bool>& is_mapped) {
+    for (std::uint32_t number = 0; number != slab_count_ && number != descriptors.size();
+         ++number) {
+        if (slabs_[number].descriptor == descriptors[number]) descriptors[number] = -1;
+    }
     std::unique_lock lock(mutex_);
     for (PageIndex page = 0; page != is_mapped.size(); ++page) {
         if ((page & slab_mask_) >= pages_in_slab_[page >> slab_shift_]) continue;
+        if (is_set(free_, page)) continue;  // of a slab made since
         if (is_mapped[page]) {
             mapped_pages_.fetch_add(1, std::memory_order_relaxed);
             continue;
@@ -428,6 +462,21 @@ void PagePool::free_adopted(const std::vector<bool>& is_mapped) {
         put_back(page, is_clear, lock);
     }
     wake_for_work(lock);
+}
+
+void PagePool::leave(const std::vector<int>& adopted) {
+    provisioner_.end();
+    for (std::uint32_t number = 0; number != slab_count_; ++number) {
+        Slab slab = std::exchange(slabs_[number], Slab{});
+        if (slab.bytes == 0) continue;
+        if (number < adopted.size() && slab.descriptor == adopted[number]) {
+            slab.descriptor = -1;  // its owner's still
+        } else if (keeper_ != nullptr) {
+            directory_.store(number, {});
+            keeper_->forget(number_, number);
+        }
+        device_.release(slab);
+    }
 }
 
 bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
@@ -472,7 +521,11 @@ bool PagePool::can_prepare() const {
 void PagePool::wake_for_work(std::unique_lock<std::mutex>& lock) {
     const bool wake = ahead_ && (has_slab_to_release() || can_prepare());
     lock.unlock();
-    if (wake) provisioner_.wake();
+    if (!wake || provisioner_.wake()) return;
+    // Without a thread it is ours: others may be waiting for what is to be released.
+    lock.lock();
+    while (has_slab_to_release()) release_empty_slab(lock);
+    lock.unlock();
 }
 
 void PagePool::provision() {

@@ -55,10 +55,18 @@ class PagePool {
     // `stop`: ends between two slabs.
     Status fill(const std::stop_token& stop = {});
     // The slabs that the directory knows, made by another process: `descriptors` by their numbers,
-    // -1 where there is none. Takes those that it uses. `is_mapped` tells for each page whether an
-    // entry has it; the others are free. Empty: all are there; else why not, in one phrase. Then
-    // the pool is of no use, and nothing has been changed.
-    std::string adopt(std::vector<int>& descriptors, const std::vector<bool>& is_mapped);
+    // -1 where there is none. `is_mapped` tells for each page whether an entry has it. Empty: all
+    // are there, and the pool uses their descriptors; else why not, in one phrase. Either
+    // own_adopted() or leave() is next.
+    std::string adopt(const std::vector<int>& descriptors, const std::vector<bool>& is_mapped);
+    // Nobody keeps what the directory does not know.
+    void forget_others(const std::vector<int>& descriptors);
+    // The descriptors that it uses are its own from now on, and -1 there; what is not mapped is
+    // free.
+    void own_adopted(std::vector<int>& descriptors, const std::vector<bool>& is_mapped);
+    // Gives up all slabs: those adopted are left as they were, those made are kept by nobody. Then
+    // the pool is of no use.
+    void leave(const std::vector<int>& adopted);
     std::size_t pages_with_numbers() const { return std::size_t{slab_count_} << slab_shift_; }
 
     // The volume's page `number`, whose entry is at `slot`, gets a page that reads as zeroes if it
@@ -112,12 +120,17 @@ class PagePool {
     // With the lock held.
     void publish(EntrySlot slot, PageIndex page, PageRef& out);
     bool is_its_own(PageEntry entry, std::uint64_t number) const;
+    bool has_a_page(EntrySlot slot, std::uint64_t number) const;
+    // Without it.
+    bool pin_its_own(std::uint64_t number, EntrySlot slot, PageIndex& page);
+    Status map_its_own(EntrySlot slot, PageIndex page, PageRef& out);
+    bool map_taken(std::uint64_t number, EntrySlot slot, PageIndex page, PageRef& out);
     // These let `lock` go while the device is asked.
     Status add_slab(std::unique_lock<std::mutex>& lock);
     Status clear_a_page(std::unique_lock<std::mutex>& lock);
     // After ++coming_.
     void put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock);
-    std::string adopt_slab(std::uint32_t slab_number, SlabEntry entry, int& descriptor);
+    std::string adopt_slab(std::uint32_t slab_number, SlabEntry entry, int descriptor);
     void free_adopted(const std::vector<bool>& is_mapped);
     void release_slab(std::uint32_t slab_number, std::unique_lock<std::mutex>& lock);
     void release_empty_slab(std::unique_lock<std::mutex>& lock);

@@ -11,6 +11,7 @@
 #include <boost/crc.hpp>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -26,6 +27,8 @@ constexpr std::size_t memory_page = 4096;       // bytes
 constexpr std::uint32_t max_text = 64 << 10;    // bytes
 constexpr std::uint32_t max_devices = 1 << 16;  // PageEntry has 16 bits for their numbers
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
+constexpr std::uint64_t max_page_numbers = std::numeric_limits<PageIndex>::max();  // of a device
+constexpr const char* contradiction = "its header contradicts itself";
 
 struct Header {
     std::uint64_t magic;
@@ -135,13 +138,22 @@ std::string impossible(const Header& header, std::uint64_t bytes) {
     }
     if (header.devices == 0 || header.devices > max_devices || header.name > max_text ||
         header.wanted > max_text || header.size == 0 || !std::has_single_bit(header.page_size) ||
+        header.size > std::numeric_limits<std::uint64_t>::max() - header.page_size ||
+        header.stripe_size % header.page_size != 0 ||
         header.provision > static_cast<std::uint32_t>(Provision::full) ||
         header.size / header.page_size >= max_pages ||
         header.entries != head_bytes(header.devices, std::uint64_t{header.name} + header.wanted) ||
         header.entries > bytes) {
-        return "its header contradicts itself";
+        return contradiction;
     }
     return {};
+}
+
+// Each page number costs memory: there are not twice as many as pages.
+bool is_possible(const DeviceRecord& record) {
+    const std::uint64_t numbers = std::uint64_t{record.slab_pages} * record.slabs;
+    return std::has_single_bit(record.slab_pages) && record.pages <= numbers &&
+           numbers <= max_page_numbers && numbers < 2 * std::max<std::uint64_t>(record.pages, 1);
 }
 
 std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uint64_t bytes) {
@@ -159,14 +171,13 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
                      .devices = {}};
     std::copy(std::begin(header.instance), std::end(header.instance), shape.instance.begin());
     const std::byte* at = base + sizeof header;
+    std::uint64_t pages = 0;
     for (std::uint32_t i = 0; i != header.devices; ++i, at += sizeof(DeviceRecord)) {
         DeviceRecord record{};
         std::memcpy(&record, at, sizeof record);
         record.identity[sizeof record.identity - 1] = '\0';
-        const std::uint64_t room = std::uint64_t{record.slab_pages} * record.slabs;
-        if (!std::has_single_bit(record.slab_pages) || record.pages > room) {
-            return "its header contradicts itself";
-        }
+        if (!is_possible(record)) return contradiction;
+        pages += record.pages;
         shape.devices.push_back({.identity = record.identity,
                                  .pages = record.pages,
                                  .slab_pages = record.slab_pages,
@@ -175,7 +186,7 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
     const auto* const texts = reinterpret_cast<const char*>(at);
     shape.name.assign(texts, header.name);
     shape.wanted.assign(texts + header.name, header.wanted);
-    if (table_bytes(shape, header.entries) != bytes) return "its header contradicts itself";
+    if (pages != shape.pages() || table_bytes(shape, header.entries) != bytes) return contradiction;
     return shape;
 }
 

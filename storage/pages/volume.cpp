@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <ctime>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -39,14 +40,12 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
 std::optional<Layout> layout_of(const TableShape& shape) {
     const auto devices = static_cast<std::uint32_t>(shape.devices.size());
     std::vector<std::uint64_t> shares;
-    std::uint64_t all = 0;
-    for (const TableShape::OnDevice& device : shape.devices) {
-        shares.push_back(device.pages);
-        all += device.pages;
-    }
-    if (all != shape.pages() || shape.stripe_size % shape.page_size != 0) return std::nullopt;
+    shares.reserve(devices);
+    for (const TableShape::OnDevice& device : shape.devices) shares.push_back(device.pages);
     if (shape.stripe_size == 0) return Layout::linear(std::move(shares));
-    Layout layout = Layout::stripe(all, shape.stripe_size / shape.page_size, devices);
+    const std::uint64_t unit = shape.stripe_size / shape.page_size;
+    if (unit > std::numeric_limits<std::uint64_t>::max() / devices) return std::nullopt;
+    Layout layout = Layout::stripe(shape.pages(), unit, devices);
     for (std::uint32_t i = 0; i != devices; ++i) {
         if (layout.pages_on(i) != shares[i]) return std::nullopt;
     }
@@ -71,13 +70,11 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
     }
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(layout), devices, keeping.keeper));
-    if (options.provision == Provision::full) {
-        for (std::uint32_t i = 0; i != devices.size(); ++i) {
-            if (volume->fill(i, stop) == Status::ok) continue;
-            return Misfit{.device = i,
-                          .asked = volume->layout_.pages_on(i) * options.page_size,
-                          .ran_out = true};
-        }
+    if (const auto full = volume->fill(stop)) {
+        volume->leave({});
+        return Misfit{.device = *full,
+                      .asked = volume->layout_.pages_on(*full) * options.page_size,
+                      .ran_out = true};
     }
     return volume;
 }
@@ -89,24 +86,46 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
     if (!layout) return std::string("its layout contradicts itself");
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(*layout), devices, &keeper));
-    const auto mapped = volume->look_at_entries();
-    if (const auto* const why = std::get_if<std::string>(&mapped)) return *why;
-    slabs.resize(devices.size());
-    for (std::uint32_t i = 0; i != devices.size(); ++i) {
-        const auto& used = std::get<std::vector<std::vector<bool>>>(mapped)[i];
-        std::string why = volume->pools_[i]->adopt(slabs[i], used);
-        if (!why.empty()) return fmt::format("on {}: {}", devices[i]->info().id, why);
+    const auto looked_at = volume->look_at_entries();
+    if (const auto* const why = std::get_if<std::string>(&looked_at)) return *why;
+    const auto& mapped = std::get<MappedPages>(looked_at);
+    slabs.resize(std::max(slabs.size(), devices.size()));
+    if (std::string why = volume->adopt(mapped, slabs); !why.empty()) {
+        volume->leave(slabs);
+        return why;
     }
     volume->forget_left_pages();
-    if (volume->shape().provision == Provision::full) {
-        // Its maker may not have come to the end of it.
-        for (std::uint32_t i = 0; i != devices.size(); ++i) {
-            if (volume->fill(i, {}) == Status::ok) continue;
-            return fmt::format("on {}: there is no memory for the rest of it",
-                               devices[i]->info().id);
-        }
+    for (std::uint32_t i = 0; i != devices.size(); ++i) {
+        volume->pools_[i]->own_adopted(slabs[i], mapped[i]);
     }
     return volume;
+}
+
+std::string Volume::adopt(const MappedPages& mapped, const std::vector<std::vector<int>>& slabs) {
+    for (std::uint32_t i = 0; i != pools_.size(); ++i) {
+        const std::string why = pools_[i]->adopt(slabs[i], mapped[i]);
+        if (!why.empty()) return fmt::format("on {}: {}", pools_[i]->device().info().id, why);
+    }
+    for (std::uint32_t i = 0; i != pools_.size(); ++i) pools_[i]->forget_others(slabs[i]);
+    // Who made it may not have come to the end of it.
+    const auto full = fill({});
+    if (!full) return {};
+    return fmt::format("on {}: there is no memory for the rest of it",
+                       pools_[*full]->device().info().id);
+}
+
+std::optional<std::uint32_t> Volume::fill(const std::stop_token& stop) {
+    if (shape().provision != Provision::full) return std::nullopt;
+    for (std::uint32_t i = 0; i != pools_.size(); ++i) {
+        if (pools_[i]->fill(stop) != Status::ok) return i;
+    }
+    return std::nullopt;
+}
+
+void Volume::leave(const std::vector<std::vector<int>>& adopted) {
+    for (std::uint32_t i = 0; i != pools_.size(); ++i) {
+        pools_[i]->leave(i < adopted.size() ? adopted[i] : std::vector<int>{});
+    }
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
@@ -129,8 +148,8 @@ Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devic
     }
 }
 
-std::variant<std::vector<std::vector<bool>>, std::string> Volume::look_at_entries() const {
-    std::vector<std::vector<bool>> used;
+std::variant<Volume::MappedPages, std::string> Volume::look_at_entries() const {
+    MappedPages used;
     for (const auto& pool : pools_) used.emplace_back(pool->pages_with_numbers());
     for (std::uint64_t page = 0; page != shape().pages(); ++page) {
         const PageEntry entry = table_.slot(page).load();

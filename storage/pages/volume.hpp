@@ -44,8 +44,9 @@ class Volume {
                                                                 const std::stop_token& stop = {},
                                                                 const Keeping& keeping = {});
     // What another process has left: `slabs` are descriptors, by device and number, -1 where there
-    // is none. Takes those that it uses. `devices` are those of table.shape(), in their order. A
-    // text: why that is not whole, in one phrase; then nothing has been changed.
+    // is none. Takes those that it uses; the others are nobody's, and the keeper forgets them.
+    // `devices` are those of table.shape(), in their order. A text: why that is not whole, in one
+    // phrase; then nothing of it has been changed.
     static std::variant<std::unique_ptr<Volume>, std::string> take_over(
         PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
         SlabKeeper& keeper);
@@ -101,11 +102,16 @@ class Volume {
 
     Volume(PageTable table, Layout layout, const std::vector<Device*>& devices, SlabKeeper* keeper);
 
-    Status fill(std::uint32_t device, const std::stop_token& stop) {
-        return pools_[device]->fill(stop);
-    }
-    // Which pages of each device an entry has. A text: what cannot be.
-    std::variant<std::vector<std::vector<bool>>, std::string> look_at_entries() const;
+    // Provision::full: allocates what is not there. A number: that device has no memory for it.
+    std::optional<std::uint32_t> fill(const std::stop_token& stop);
+    // By device and page: does an entry have it?
+    using MappedPages = std::vector<std::vector<bool>>;
+    // A text: what cannot be.
+    std::variant<MappedPages, std::string> look_at_entries() const;
+    // Empty: all of it is there. Else leave() is next.
+    std::string adopt(const MappedPages& mapped, const std::vector<std::vector<int>>& slabs);
+    // PagePool::leave() of each.
+    void leave(const std::vector<std::vector<int>>& adopted);
     // Nobody holds a page of another process any more.
     void forget_left_pages();
 

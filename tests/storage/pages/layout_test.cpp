@@ -71,9 +71,9 @@ TEST_CASE("layout: stripe") {
 
 TEST_CASE("layout: pages_on counts what device_of says, for every length of a stripe") {
     for (std::uint32_t devices = 1; devices != 6; ++devices) {
-        for (std::uint64_t length = 1; length != 5; ++length) {
+        for (std::uint64_t in_turn = 1; in_turn != 5; ++in_turn) {
             for (std::uint64_t pages = 1; pages != 50; ++pages) {
-                const Layout layout = Layout::stripe(pages, length, devices);
+                const Layout layout = Layout::stripe(pages, in_turn, devices);
                 std::vector<std::uint64_t> counts(devices);
                 for (std::uint64_t page = 0; page != pages; ++page) {
                     ++counts[layout.device_of(page)];

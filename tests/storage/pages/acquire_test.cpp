@@ -1,0 +1,353 @@
+// Who wants a page waits for nobody: Volume::acquire, and what a page pool does meanwhile.
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "storage/pages/volume.hpp"
+#include "tests/storage/pages/latch_device.hpp"
+#include "tests/storage/pages/page_asking.hpp"
+#include "tests/storage/random.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+constexpr std::uint64_t whole_slab = 64 * mib;  // as a page: each one is allocated
+
+std::unique_ptr<Volume> volume_on(Device& device, std::uint64_t page_size, std::uint64_t pages) {
+    auto made = Volume::create({.size = pages * page_size, .page_size = page_size}, {&device});
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
+    return std::get<std::unique_ptr<Volume>>(std::move(made));
+}
+
+void map_and_leave(Volume& volume, std::uint64_t page) {
+    PageRef ref;
+    REQUIRE(volume.map(page, ref) == Status::ok);
+    std::memset(ref.cpu(), 7, 8);
+}
+
+bool begins_with_zeroes(const PageRef& page) {
+    return *reinterpret_cast<const std::uint64_t*>(page.cpu()) == 0;
+}
+
+// Page 0 is mapped, and page 1 is being made.
+struct WhileAllocating {
+    LatchDevice device{0, {}};
+    std::unique_ptr<Volume> volume = volume_on(device, whole_slab, 3);
+    Asking asking;
+    PageRef page;
+
+    WhileAllocating() {
+        map_and_leave(*volume, 0);
+        device.allocating.close();
+        REQUIRE_FALSE(asking.try_acquire(*volume, 1, page).has_value());
+        device.allocating.wait_for_one();
+        CHECK(asking.under_way());
+        CHECK(page.hole());
+        CHECK_FALSE(volume->mapped(1));
+    }
+};
+
+TEST_CASE("acquire: other pages of a volume come and go while one is being allocated") {
+    WhileAllocating at;
+    PageRef other = at.volume->find(0);
+    CHECK_FALSE(other.hole());
+    other.reset();
+    at.volume->unmap(0);
+    CHECK_FALSE(at.volume->mapped(0));
+    // Its page is free, and clear.
+    Asking another;
+    REQUIRE(another.try_acquire(*at.volume, 2, other) == Status::ok);
+    CHECK(begins_with_zeroes(other));
+    CHECK(at.asking.under_way());
+    at.device.allocating.open();
+    REQUIRE(at.asking.answer() == Status::ok);
+    CHECK_FALSE(at.asking.under_way());
+    REQUIRE(at.asking.try_acquire(*at.volume, 1, at.page) == Status::ok);
+    CHECK(begins_with_zeroes(at.page));
+    CHECK(at.page.address() != other.address());
+}
+
+TEST_CASE("acquire: other pages of a volume come and go while one is being cleared") {
+    constexpr std::uint64_t page_size = 64 * kib;
+    LatchDevice device(0, {.discards = false});
+    const auto volume = volume_on(device, page_size, 4);
+    for (const std::uint64_t page : {0, 1, 2}) map_and_leave(*volume, page);
+    volume->unmap(0);
+    device.clearing.close();
+    PageRef clear;
+    Asking asking;
+    REQUIRE(asking.try_acquire(*volume, 0, clear) == Status::ok);  // the one that nobody had
+    PageRef page;
+    REQUIRE_FALSE(asking.try_acquire(*volume, 3, page).has_value());
+    device.clearing.wait_for_one();
+    CHECK_FALSE(volume->find(1).hole());
+    volume->unmap(1);
+    CHECK(volume->find(1).hole());
+    Asking another;
+    PageRef other;
+    REQUIRE_FALSE(another.try_acquire(*volume, 1, other).has_value());
+    CHECK(asking.under_way());
+    device.clearing.open();
+    REQUIRE(asking.acquire(*volume, 3, page) == Status::ok);
+    REQUIRE(another.answer() == Status::ok);
+    REQUIRE(another.acquire(*volume, 1, other) == Status::ok);
+    CHECK(begins_with_zeroes(page));
+    CHECK(begins_with_zeroes(other));
+    CHECK(page.address() != other.address());
+}
+
+TEST_CASE("acquire: all who ask for one page get the same") {
+    WhileAllocating at;
+    Asking others[3];
+    PageRef pages[3];
+    for (std::size_t i = 0; i != 3; ++i) {
+        REQUIRE_FALSE(others[i].try_acquire(*at.volume, 1, pages[i]).has_value());
+    }
+    at.device.allocating.open();
+    REQUIRE(at.asking.acquire(*at.volume, 1, at.page) == Status::ok);
+    for (std::size_t i = 0; i != 3; ++i) {
+        REQUIRE(others[i].answer() == Status::ok);
+        REQUIRE(others[i].acquire(*at.volume, 1, pages[i]) == Status::ok);
+        CHECK(pages[i].address() == at.page.address());
+    }
+    CHECK(at.volume->mapped_bytes() == 2 * whole_slab);
+    CHECK(at.device.memory.slabs() == 2);
+}
+
+TEST_CASE("acquire: a volume ends behind the answers that are due") {
+    WhileAllocating at;
+    std::thread end([&] { at.volume.reset(); });
+    at.device.allocating.open();
+    end.join();
+    CHECK(at.asking.answer() == Status::ok);
+    CHECK(at.device.memory.slabs() == 0);
+}
+
+TEST_CASE("acquire: that there is no memory is told") {
+    WhileAllocating at;
+    at.device.memory.set_capacity(whole_slab);
+    at.device.allocating.open();
+    CHECK(at.asking.answer() == Status::no_space);
+    CHECK_FALSE(at.volume->mapped(1));
+    at.device.memory.set_capacity(3 * whole_slab);
+    CHECK(at.asking.acquire(*at.volume, 1, at.page) == Status::ok);
+}
+
+TEST_CASE("acquire: a page that has become free meanwhile is as good as a slab") {
+    WhileAllocating at;
+    at.device.memory.set_capacity(whole_slab);
+    at.volume->unmap(0);
+    at.device.allocating.open();
+    REQUIRE(at.asking.acquire(*at.volume, 1, at.page) == Status::ok);
+    CHECK(begins_with_zeroes(at.page));
+    CHECK(at.device.memory.slabs() == 1);
+}
+
+// Else it would have two, and another number none.
+TEST_CASE("acquire: a number that had a page meanwhile gets that one") {
+    LatchDevice device(0, {});
+    const auto volume = volume_on(device, whole_slab, 2);
+    map_and_leave(*volume, 0);
+    device.allocating.close();
+    Asking asking;
+    PageRef page;
+    REQUIRE_FALSE(asking.try_acquire(*volume, 1, page).has_value());
+    device.allocating.wait_for_one();
+    volume->unmap(0);
+    Asking another;
+    PageRef held;
+    REQUIRE(another.try_acquire(*volume, 1, held) == Status::ok);
+    std::memset(held.cpu(), 7, 8);
+    volume->unmap(1);
+    device.allocating.open();
+    REQUIRE(asking.acquire(*volume, 1, page) == Status::ok);
+    CHECK(page.address() == held.address());
+    CHECK(begins_with_zeroes(held));
+    CHECK(volume->retired_bytes() == 0);
+    PageRef other;
+    CHECK(asking.acquire(*volume, 0, other) == Status::ok);
+}
+
+TEST_CASE("acquire: a page that others hold still is cleared behind the worker's back") {
+    LatchDevice device(0, {});
+    const auto volume = volume_on(device, whole_slab, 1);
+    map_and_leave(*volume, 0);
+    PageRef held = volume->find(0);
+    volume->unmap(0);
+    device.clearing.close();
+    Asking asking;
+    PageRef page;
+    REQUIRE_FALSE(asking.try_acquire(*volume, 0, page).has_value());
+    device.clearing.wait_for_one();
+    CHECK(volume->find(0).hole());
+    held.reset();  // it goes to nobody else meanwhile
+    device.clearing.open();
+    REQUIRE(asking.acquire(*volume, 0, page) == Status::ok);
+    CHECK(begins_with_zeroes(page));
+    CHECK(volume->retired_bytes() == 0);
+    CHECK(volume->mapped_bytes() == whole_slab);
+}
+
+TEST_CASE("acquire: a page that cannot be cleared is told, and stays a hole") {
+    LatchDevice device(0, {});
+    const auto volume = volume_on(device, whole_slab, 1);
+    map_and_leave(*volume, 0);
+    const PageRef held = volume->find(0);
+    volume->unmap(0);
+    device.memory.clears_fail = true;
+    Asking asking;
+    PageRef page;
+    CHECK(asking.acquire(*volume, 0, page) == Status::io_error);
+    CHECK_FALSE(volume->mapped(0));
+    device.memory.clears_fail = false;
+    CHECK(asking.acquire(*volume, 0, page) == Status::ok);
+}
+
+// Stacks that no address space has room for.
+class NoThreads {
+ public:
+    NoThreads() {
+        REQUIRE(::pthread_getattr_default_np(&before_) == 0);
+        pthread_attr_t attributes;
+        REQUIRE(::pthread_attr_init(&attributes) == 0);
+        REQUIRE(::pthread_attr_setstacksize(&attributes, std::size_t{1} << 62) == 0);
+        REQUIRE(::pthread_setattr_default_np(&attributes) == 0);
+        ::pthread_attr_destroy(&attributes);
+    }
+    ~NoThreads() {
+        CHECK(::pthread_setattr_default_np(&before_) == 0);
+        ::pthread_attr_destroy(&before_);
+    }
+    NoThreads(const NoThreads&) = delete;
+    NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+    pthread_attr_t before_;
+};
+
+TEST_CASE("acquire: without a thread there is no page, until there is one") {
+    LatchDevice device(0, {});
+    const auto volume = volume_on(device, whole_slab, 2);
+    Asking asking;
+    PageRef page;
+    {
+        const NoThreads none;
+        REQUIRE_FALSE(asking.try_acquire(*volume, 0, page).has_value());
+        CHECK(asking.answer() == Status::no_space);
+        CHECK(device.memory.slabs() == 0);
+    }
+    CHECK(asking.acquire(*volume, 0, page) == Status::ok);
+}
+
+// Others wait for it.
+TEST_CASE("acquire: without a thread, slabs that are empty are released all the same") {
+    LatchDevice device(0, {.slow = true});
+    const NoThreads none;
+    const auto volume = volume_on(device, whole_slab, 2);
+    map_and_leave(*volume, 0);
+    map_and_leave(*volume, 1);
+    volume->unmap(0);
+    volume->unmap(1);
+    CHECK(device.memory.slabs() == 1);
+    CHECK_FALSE(device.releases().wait_for_one());
+}
+
+// Each keeps one slab, and the third goes to and fro.
+TEST_CASE("threads: what one volume gives back, the other has, without a refusal") {
+    for (const bool slow : {false, true}) {
+        CAPTURE(slow);
+        LatchDevice device(0, {.slow = slow});
+        std::unique_ptr<Volume> volumes[] = {volume_on(device, whole_slab, 2),
+                                             volume_on(device, whole_slab, 2)};
+        device.memory.set_capacity(3 * whole_slab);
+        Asking asking;
+        for (std::uint32_t round = 0; round != 500; ++round) {
+            CAPTURE(round);
+            Volume& volume = *volumes[round % 2];
+            for (const std::uint64_t page : {0, 1}) {
+                PageRef ref;
+                const Status status =
+                    round % 3 == 0 ? volume.map(page, ref) : asking.acquire(volume, page, ref);
+                REQUIRE(status == Status::ok);
+                REQUIRE(begins_with_zeroes(ref));
+                std::memset(ref.cpu(), 7, 8);
+            }
+            for (const std::uint64_t page : {0, 1}) volume.unmap(page);
+        }
+    }
+}
+
+TEST_CASE("acquire: one that is about to release is waited for") {
+    LatchDevice device(0, {.slow = true});
+    const auto gives = volume_on(device, whole_slab, 2);
+    const auto wants = volume_on(device, whole_slab, 1);
+    map_and_leave(*gives, 0);
+    map_and_leave(*gives, 1);
+    device.memory.set_capacity(2 * whole_slab);
+    device.releasing.close();
+    gives->unmap(0);
+    gives->unmap(1);
+    device.releasing.wait_for_one();
+    Asking asking;
+    PageRef page;
+    REQUIRE_FALSE(asking.try_acquire(*wants, 0, page).has_value());
+    CHECK(asking.under_way());
+    device.releasing.open();
+    CHECK(asking.acquire(*wants, 0, page) == Status::ok);
+}
+
+TEST_CASE("threads: workers ask for the same few pages, and none is refused or another's") {
+    for (const bool slow : {false, true}) {
+        for (const bool discards : {false, true}) {
+            CAPTURE(slow);
+            CAPTURE(discards);
+            constexpr std::uint32_t pages = 5;
+            LatchDevice device(
+                0, {.capacity = pages * whole_slab, .discards = discards, .slow = slow});
+            const auto volume = volume_on(device, whole_slab, pages);
+            std::atomic<std::uint32_t> refused{0};
+            std::atomic<std::uint32_t> wrong{0};
+            std::vector<std::thread> workers;
+            for (std::uint32_t number = 0; number != 4; ++number) {
+                workers.emplace_back([&, number] {
+                    Random random(number);
+                    Asking asking;
+                    std::vector<PageRef> held;
+                    for (int round = 0; round != 1500; ++round) {
+                        const std::uint32_t page = random.below(pages);
+                        PageRef ref;
+                        if (random.one_in(2)) {
+                            volume->unmap(page);
+                        } else if (asking.acquire(*volume, page, ref) == Status::ok) {
+                            const std::atomic_ref word(
+                                *reinterpret_cast<std::uint64_t*>(ref.cpu()));
+                            const std::uint64_t seen = word.load();
+                            if (seen != 0 && seen != page + 1) ++wrong;
+                            word.store(page + 1);
+                            held.push_back(std::move(ref));
+                        } else {
+                            ++refused;
+                        }
+                        if (held.size() == 3) held.clear();
+                    }
+                });
+            }
+            for (std::thread& worker : workers) worker.join();
+            CHECK(refused == 0);
+            CHECK(wrong == 0);
+            CHECK(volume->retired_bytes() == 0);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
