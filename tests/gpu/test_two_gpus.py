@@ -1,5 +1,6 @@
 """Two GPUs as one export: striped and linear, thin and full; and a GPU with the host's memory behind it."""
 import gpu
+import kept
 import server
 import wire
 from server import MiB
@@ -27,6 +28,24 @@ class TwoGpus(gpu.Test):
     def test_stripe_load(self):
         one = self.one_export(layout='stripe')
         self.load(one, '--structured', '--connections', '8', '--qd', '32', '--span', SIZE // 2)
+
+    def test_stripe_is_killed(self):
+        """Under gpunbd keep: verified load goes on."""
+        for provision in ('thin', 'full'):
+            text = gpu.config({'': {'devices': DEVICES, 'size': '1G', 'layout': 'stripe', 'keep': 'true',
+                                    'provision': provision}})
+            keeper = kept.Kept(config=text)
+            self.addCleanup(keeper.stop)
+            clients = kept.loads(keeper.client, 4, 64 * MiB)
+            for _ in range(5):
+                count = keeper.ready()
+                keeper.kill()
+                keeper.wait_ready(count + 1)
+                answered = [each.answers for each in clients]
+                server.wait_until(lambda before=answered: all(
+                    each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
+            kept.finish(clients, keeper.client())
+            keeper.stop()
 
     def test_linear(self):
         """More than one device holds, so that the export goes on in the second."""

@@ -279,7 +279,8 @@ tell()
         keeper.line()
         count = keeper.descriptors()
         keeper.line()
-        self.assertEqual(keeper.descriptors(), count)
+        # Fewer: it had something open for a moment when they were counted first.
+        server.wait_until(lambda: keeper.descriptors() <= count, 10, 'what nonsense brought to be closed')
         self.assertLess(len(keeper.said().splitlines()), 20)
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
 
@@ -318,7 +319,7 @@ class Restarts(Test):
         for _ in range(4):
             keeper.line()
         self.assertEqual(keeper.end(None), 128 + signal.SIGSEGV)
-        self.assertIn('was started again 3 times within 60 s: this is the end, and of what is kept', keeper.said())
+        self.assertIn('was started again 3 times within 60 s: this is the end', keeper.said())
         self.assertEqual(keeper.said().count('was killed by signal 11 (SEGV); 0 descriptors are kept'), 4)
 
     def test_deaths_before_it_is_ready(self):
