@@ -1,0 +1,170 @@
+"""Clients that go on when the server is killed, again and again, below them: what they have been told is written, is.
+
+The server runs under gpunbd keep and keeps contents. The kernel's client is in tests/vm/test_reconnect.py."""
+import itertools
+import os
+import random
+import signal
+import subprocess
+import threading
+
+import server
+import wire
+from server import KiB, MiB
+
+SIZE = 64 * MiB
+PIECE = 64 * KiB
+KILLS = 10
+
+
+class KeptServer:
+    """gpunbd keep, its server, and a thread that kills that one, at moments that nobody chose."""
+
+    def __init__(self, directory):
+        self.path = os.path.join(directory, 'socket')
+        self.log_path = os.path.join(directory, 'log')
+        command = [server.PROGRAM, 'keep', '--max-restarts', '10000', '--within', '60', '--',
+                   'serve', '--device', 'host', '--size', str(SIZE), '--keep', '-U', self.path]
+        with open(self.log_path, 'wb') as log:
+            self.keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                           preexec_fn=server.die_with_parent)
+        self.kills = 0
+        self.wait_for_server()
+        self.stopping = threading.Event()
+        self.killer = threading.Thread(target=self.kill_again_and_again, daemon=True)
+
+    def log(self):
+        with open(self.log_path, encoding='utf-8', errors='replace') as file:
+            return file.read()
+
+    def wait_for_server(self):
+        server.wait_until(lambda: self.log().count('ready: ') > self.kills or self.keeper.poll() is not None, 60, 'a server')
+        if self.keeper.poll() is not None:
+            raise AssertionError(self.log())
+
+    def kill(self):
+        """The server that is ready now."""
+        with open(f'/proc/{self.keeper.pid}/task/{self.keeper.pid}/children', encoding='ascii') as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        self.kills += 1
+
+    def kill_again_and_again(self):
+        dice = random.Random(1)
+        while not self.stopping.wait(dice.uniform(0.02, 0.3)):
+            self.kill()
+            self.wait_for_server()
+
+    def rounds(self):
+        """Numbers, until the server has been killed often enough."""
+        self.killer.start()
+        for number in itertools.count():
+            if self.kills >= KILLS and number >= KILLS:
+                break
+            yield number
+        self.stopping.set()
+        self.killer.join()
+
+    def stop(self):
+        self.stopping.set()
+        if self.killer.ident:
+            self.killer.join()
+        if self.keeper.poll() is None:
+            self.keeper.terminate()
+        self.keeper.wait(60)
+
+
+class ClientsThatComeBack(server.Test):
+    def kept(self):
+        one = KeptServer(self.directory())
+        self.addCleanup(one.stop)
+        return one
+
+    def check(self, one, written):
+        """{offset: the byte that its piece was filled with}"""
+        with wire.connect(one.path) as client:
+            for offset, byte in written.items():
+                self.assertEqual(client.read(offset, PIECE), bytes([byte]) * PIECE, offset)
+        one.stop()
+        self.assertEqual(one.keeper.returncode, 0)
+        for report in server.REPORTS:
+            self.assertNotIn(report, one.log())
+
+    def qemu_io(self, one, image, status=0):
+        """Writes and reads as fast as it may while the server is killed; what it printed, and what it wrote where."""
+        with open(os.path.join(self.directory(), 'said'), 'w+', encoding='utf-8') as said:
+            client = subprocess.Popen(['qemu-io', '--image-opts', image], stdin=subprocess.PIPE, stdout=said, stderr=said,
+                                      text=True, bufsize=1, preexec_fn=server.die_with_parent)
+            written = {}
+            with client.stdin as tell:
+                for number in one.rounds():
+                    for place in range(16):
+                        offset, byte = (number * 16 + place) % 512 * PIECE, (number * 7 + place) % 255 + 1
+                        tell.write(f'aio_write -q -P {byte} {offset} {PIECE}\n')
+                        written[offset] = byte
+                    tell.write('aio_flush\n')
+                    offset, byte = random.choice(list(written.items()))
+                    tell.write(f'read -q -P {byte} {offset} {PIECE}\n')
+                tell.write('flush\n')
+            client.wait(300)
+            said.seek(0)
+            lines = [line for line in said.read().replace('qemu-io> ', '').splitlines() if line.strip()]
+        self.assertEqual(client.returncode, status, lines)
+        return lines, written
+
+    def test_qemu(self):
+        server.need('qemu-io')
+        one = self.kept()
+        lines, written = self.qemu_io(one, f'driver=nbd,server.type=unix,server.path={one.path},reconnect-delay=60')
+        self.assertEqual(lines, [])
+        self.check(one, written)
+
+    def test_qemu_without_a_delay(self):
+        """What the manual says of it: I/O errors."""
+        server.need('qemu-io')
+        one = self.kept()
+        lines, _ = self.qemu_io(one, f'driver=nbd,server.type=unix,server.path={one.path}', status=1)
+        self.assertTrue(any('Input/output error' in line for line in lines), lines)
+
+    def test_nbdkit(self):
+        """Between the server and a client that knows nothing of it: the retry filter opens the plugin again."""
+        server.need('nbdkit', 'nbdcopy')
+        one = self.kept()
+        files = self.directory()
+        front, image, back = (os.path.join(files, name) for name in ('front', 'image', 'back'))
+        with open(os.path.join(files, 'said'), 'wb') as said:
+            nbdkit = subprocess.Popen(['nbdkit', '-f', '-U', front, '--filter=retry', 'nbd', f'socket={one.path}', 'retry=60',
+                                       'retry-delay=1'], stderr=said, preexec_fn=server.die_with_parent)
+        self.addCleanup(nbdkit.wait)
+        self.addCleanup(nbdkit.terminate)
+        server.wait_until(lambda: os.path.exists(front), 30, 'nbdkit')
+        for number in one.rounds():
+            server.write_image(image, SIZE, seed=number, data_every=2)
+            self.command('nbdcopy', image, f'nbd+unix:///?socket={front}')
+            self.command('nbdcopy', f'nbd+unix:///?socket={front}', back)
+            self.assertTrue(server.same_file(image, back))
+        one.stop()
+
+    def test_libnbd(self):
+        """A program of one's own: what was not answered is asked again, over a new handle."""
+        nbd = server.need_libnbd()
+        one = self.kept()
+        handle, written = None, {}
+        for number in one.rounds():
+            offset, byte = number % 512 * PIECE, number % 255 + 1
+            data = bytes([byte]) * PIECE
+            while True:
+                try:
+                    if handle is None:
+                        handle = nbd.NBD()
+                        handle.connect_unix(one.path)
+                    handle.pwrite(data, offset)
+                    self.assertEqual(handle.pread(PIECE, offset), data)
+                    break
+                except nbd.Error:
+                    handle = None
+            written[offset] = byte
+        self.check(one, written)
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,166 @@
+#include "attachment.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <vector>
+
+namespace gpunbd::attach {
+namespace {
+
+constexpr std::chrono::milliseconds retry_after(200);
+constexpr std::chrono::seconds handshake_within(5);
+
+struct Connection {
+    server::OwnedFd socket;
+    ExportFacts facts;
+};
+
+Or<Connection> call_server(const Wanted& wanted) {
+    auto socket = dial(wanted.address);
+    if (const auto* failed = std::get_if<Failure>(&socket)) return *failed;
+    auto& fd = std::get<server::OwnedFd>(socket);
+    const ByteStream stream(fd.get(), ByteStream::Clock::now() + handshake_within);
+    auto facts = shake_hands(stream, wanted.name);
+    if (const auto* failed = std::get_if<Failure>(&facts)) return *failed;
+    return Connection{.socket = std::move(fd), .facts = std::get<ExportFacts>(std::move(facts))};
+}
+
+void tell(const std::string& text) {
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+}
+
+std::string instance_of(const ExportFacts& facts) {
+    return facts.instance.empty() ? "no instance" : "instance " + facts.instance;
+}
+
+std::string path_of(std::uint32_t device) { return fmt::format("/dev/nbd{}", device); }
+
+// The kernel compares the instances itself; what else makes another export of it, it does not.
+bool same_shape(const ExportFacts& one, const ExportFacts& other) {
+    return one.size == other.size && one.flags == other.flags;
+}
+
+}  // namespace
+
+Or<Attachment> Attachment::attach(Wanted wanted) {
+    std::vector<server::OwnedFd> sockets;
+    std::optional<ExportFacts> facts;
+    for (unsigned i = 0; i != wanted.connections; ++i) {
+        auto called = call_server(wanted);
+        if (const auto* failed = std::get_if<Failure>(&called)) return *failed;
+        auto& connection = std::get<Connection>(called);
+        if (facts && (!same_shape(*facts, connection.facts) ||
+                      facts->instance != connection.facts.instance)) {
+            return Failure{"each connection reaches another export"};
+        }
+        facts = std::move(connection.facts);
+        sockets.push_back(std::move(connection.socket));
+    }
+    if (wanted.connections > 1 &&
+        (facts->flags & protocol::transmission_flag::can_multi_conn) == 0) {
+        return Failure{"the export is not for several connections"};
+    }
+    auto kernel = KernelClient::open();
+    if (const auto* failed = std::get_if<Failure>(&kernel)) return *failed;
+    auto& client = std::get<KernelClient>(kernel);
+    if (const int error = client.connect(wanted.device, *facts, wanted.timeouts, sockets)) {
+        return failure(path_of(wanted.device) + " cannot be attached", error);
+    }
+    tell(fmt::format("attached {}: {} bytes, {} connections, {}", path_of(wanted.device),
+                     facts->size, wanted.connections, instance_of(*facts)));
+    if (facts->instance.empty()) {
+        tell(
+            "the server does not say which contents these are: if it loses them, nobody will "
+            "notice");
+    }
+    return Attachment(std::move(wanted), std::move(client), *std::move(facts));
+}
+
+void Attachment::tell_once(std::string text) {
+    if (text != told_) tell(text);
+    told_ = std::move(text);
+}
+
+void Attachment::look_for_dead_connections() {
+    const unsigned more = kernel_.dead_connections(wanted_.device, wanted_.connections);
+    if (more == 0) return;
+    const unsigned before = dead_;
+    dead_ = std::min(dead_ + more, wanted_.connections);
+    if (dead_ == wanted_.connections && before != dead_) all_dead_since_ = Clock::now();
+    tell_once(fmt::format("dead: {} of {} connections", dead_, wanted_.connections));
+}
+
+Attachment::Outcome Attachment::replace_one() {
+    auto called = call_server(wanted_);
+    if (const auto* failed = std::get_if<Failure>(&called)) {
+        tell_once("the server is away: " + failed->text);
+        return Outcome::server_away;
+    }
+    const auto& [socket, facts] = std::get<Connection>(called);
+    if (!same_shape(facts, facts_)) {
+        tell_once("refused: the server comes back with another size or other flags");
+        return Outcome::other_contents;
+    }
+    const int error = kernel_.reconnect(wanted_.device, facts.instance, socket.get());
+    if (error == 0) return Outcome::connected;
+    if (facts.instance != facts_.instance) {
+        tell_once(fmt::format("refused: the server comes back with other contents ({}, not {})",
+                              instance_of(facts), instance_of(facts_)));
+        return Outcome::other_contents;
+    }
+    tell_once(failure(path_of(wanted_.device), error).text);
+    return Outcome::not_attached;
+}
+
+// The kernel then fails whatever has waited, and takes no connection for this device any more.
+bool Attachment::given_up_by_kernel() const {
+    return dead_ == wanted_.connections &&
+           Clock::now() - all_dead_since_ > wanted_.timeouts.dead_connection;
+}
+
+std::optional<Failure> Attachment::replace_dead_connections() {
+    while (dead_ != 0) {
+        if (given_up_by_kernel()) {
+            kernel_.disconnect(wanted_.device);
+            return Failure{fmt::format("given up: {} had no server for {} s",
+                                       path_of(wanted_.device),
+                                       wanted_.timeouts.dead_connection.count())};
+        }
+        const Outcome outcome = replace_one();
+        if (outcome == Outcome::not_attached) {
+            return Failure{path_of(wanted_.device) + " is not attached any more"};
+        }
+        if (outcome != Outcome::connected) return std::nullopt;
+        --dead_;
+        tell_once(fmt::format("reconnected: {} of {} connections live", wanted_.connections - dead_,
+                              wanted_.connections));
+    }
+    return std::nullopt;
+}
+
+std::optional<Failure> Attachment::hold(int end) {
+    std::array<pollfd, 2> wait{pollfd{.fd = end, .events = POLLIN, .revents = 0},
+                               pollfd{.fd = kernel_.events(), .events = POLLIN, .revents = 0}};
+    for (;;) {
+        const int time = dead_ == 0 ? -1 : static_cast<int>(retry_after.count());
+        if (::poll(wait.data(), wait.size(), time) < 0 && errno != EINTR) {
+            return failure("poll", errno);
+        }
+        if (wait[0].revents != 0) {
+            if (const int error = kernel_.disconnect(wanted_.device)) {
+                return failure(path_of(wanted_.device) + " cannot be detached", error);
+            }
+            return std::nullopt;
+        }
+        look_for_dead_connections();
+        if (auto failed = replace_dead_connections()) return failed;
+    }
+}
+
+}  // namespace gpunbd::attach

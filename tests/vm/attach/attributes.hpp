@@ -1,0 +1,56 @@
+// Attributes of netlink: a message that is being written, and what is in one that came. Lengths and
+// padding are minded here, and nowhere else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace gpunbd::attach {
+
+class GenericMessage {
+ public:
+    GenericMessage(std::uint16_t family, std::uint8_t command, std::uint8_t version);
+
+    template <typename T>
+    void number(int type, T value) {
+        static_assert(std::is_unsigned_v<T>);
+        attribute(type, std::as_bytes(std::span(&value, 1)));
+    }
+    void text(int type, std::string_view value);
+    void nested(int type, const std::function<void()>& content);
+
+    // Complete, with its number; the kernel is asked to say whether it did what it was told.
+    std::span<const std::byte> finished(std::uint32_t sequence);
+
+ private:
+    void attribute(int type, std::span<const std::byte> payload);
+    void append(std::span<const std::byte> bytes);
+    void pad();
+
+    std::vector<std::byte> bytes_;
+};
+
+using Attributes = std::span<const std::byte>;
+
+// Calls it with each attribute's type and payload; stops where one claims more than is there.
+void each_attribute(Attributes from, const std::function<void(int, Attributes)>& take);
+
+std::optional<Attributes> find_attribute(Attributes from, int type);
+
+template <typename T>
+std::optional<T> find_number(Attributes from, int type) {
+    const auto found = find_attribute(from, type);
+    if (!found || found->size() < sizeof(T)) return std::nullopt;
+    T value{};
+    std::memcpy(&value, found->data(), sizeof value);
+    return value;
+}
+
+}  // namespace gpunbd::attach
