@@ -76,9 +76,10 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         .with("export", options.name)
         .with("bytes", plan.options.size)
         .with("device", names)
-        .say("export {}: {} on {}, {}, {}{}", name, size, names,
+        .say("export {}: {} on {}, {}, {}{}, instance {}", name, size, names,
              options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
-             options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "");
+             options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "",
+             storage::instance_text(volume->shape().instance));
     if (options.keep && !kept) {
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)
@@ -88,6 +89,12 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
                 name);
     }
     return volume;
+}
+
+// People see which contents they have, too.
+std::string described(const std::string& configured, const std::string& instance) {
+    if (configured.empty()) return "instance " + instance;
+    return fmt::format("{} (instance {})", configured, instance);
 }
 
 // An export that has been replaced, and those before it, as far as anybody still holds them.
@@ -144,8 +151,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             return old->info.name == wanted.name;
         });
         if (predecessor != current.end()) next->use = (*predecessor)->use;
+        const std::string instance = storage::instance_text(next->volume->shape().instance);
         next->info = {.name = wanted.name,
-                      .description = wanted.description,
+                      .description = described(wanted.description, instance),
+                      .instance = instance,
                       .size = next->volume->size(),
                       .read_only = wanted.read_only,
                       .tls_required = wanted.tls_required,
