@@ -122,6 +122,14 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         next->options = wanted;
         if (kept != current.end()) {
             next->volume = (*kept)->volume;
+            if (wanted.keep && life.contents != nullptr && !next->contents_outlive_server()) {
+                storage::LogLine(spdlog::level::warn)
+                    .with("export", wanted.name)
+                    .say(
+                        "export {}: its contents were made without keep, and end with this server "
+                        "all the same; those of the next one are kept",
+                        config::in_quotes(wanted.name));
+            }
         } else if (life.contents != nullptr) {
             try {
                 next->volume = life.contents->take_over(wanted, devices, *life.disposal);

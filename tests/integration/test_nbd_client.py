@@ -13,12 +13,12 @@ class NbdClient(server.Test):
         one = self.serve(tcp=True, unix=False, name='vram')
         listed = self.command('nbd-client', '-l', '127.0.0.1', '-p', one.port)
         self.assertIn('Negotiation: ..', listed)
-        self.assertIn('vram', listed.split())
+        self.assertIn('vram: instance ', listed)
 
     def test_list_over_unix(self):
         one = self.serve(name='vram')
         listed = self.command('nbd-client', '-l', '-u', one.path)
-        self.assertIn('vram', listed.split())
+        self.assertIn('vram: instance ', listed)
 
     def test_list_several(self):
         one = self.serve(config='''
