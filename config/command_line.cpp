@@ -413,6 +413,31 @@ KeepCommand read_keep(const GivenFlags& flags, Arguments server) {
     return out;
 }
 
+KeptCommand read_kept(const Command& command, const GivenFlags& flags,
+                      const std::vector<std::string>& words) {
+    KeptCommand out{.json = flags.on("--json")};
+    if (!words.empty()) out.config_file = only_argument(command, words);
+    if (const auto* socket = flags.text("--socket")) {
+        if (out.config_file) {
+            throw Usage{"FILE and --socket both say which server is asked; give one of them"};
+        }
+        auto path = rules::unix_path(*socket);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&path)) {
+            throw Usage{fmt::format("--socket: {}", wrong->what)};
+        }
+        out.socket = *socket;
+    }
+    if (const auto* drop = flags.text("--drop")) {
+        auto name = rules::export_name(*drop);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&name)) {
+            throw Usage{fmt::format("--drop: {}", wrong->what)};
+        }
+        if (out.json) throw Usage{"--json is for the list; leave it out with --drop"};
+        out.drop = *drop;
+    }
+    return out;
+}
+
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
@@ -495,6 +520,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
             out.serve = read_serve(flags.at(command.name));
         } else if (command.name == "keep") {
             out.keep = read_keep(flags.at(command.name), std::move(server));
+        } else if (command.name == "kept") {
+            out.kept = read_kept(command, flags.at(command.name), words);
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {

@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|keep|devices|check|tls-setup|completion`.
+// The command line: `gpunbd serve|keep|kept|devices|check|tls-setup|completion`.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,12 @@ struct KeepCommand {
     std::uint64_t max_descriptors = 16384;  // --max-descriptors
     std::vector<std::string> server = {};   // "serve" and what stands behind it, as it was given
 };
+struct KeptCommand {
+    std::optional<std::string> config_file = {};  // FILE, of the server that is asked
+    std::optional<std::string> socket = {};       // --socket; not with FILE
+    bool json = false;                            // --json
+    std::optional<std::string> drop = {};         // --drop NAME
+};
 struct DevicesCommand {
     bool calibrate = false;
 };
@@ -62,6 +68,7 @@ struct TlsSetupCommand {
 struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<KeepCommand> keep;
+    std::optional<KeptCommand> kept;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
     std::optional<TlsSetupCommand> tls_setup;

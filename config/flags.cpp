@@ -99,7 +99,7 @@ FlagGroup export_flags() {
           .example = "/etc/gpunbd.yaml",
           .brief = "Take exports and listeners from a YAML file",
           .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
-                  "--insecure and --run.",
+                  "--insecure, --keeping-socket and --run.",
           .called = "--file --yaml --conf --configuration",
           .with_file = true}}};
 }
@@ -144,6 +144,15 @@ FlagGroup listener_flags() {
                       "address may read and change everything.",
               .called = "--allow-insecure --unsafe --no-tls",
               .key = "insecure",
+              .with_file = true},
+             {.name = "--keeping-socket",
+              .takes = "PATH",
+              .example = "/run/gpunbd/keeping.sock",
+              .brief = "Unix socket for 'gpunbd kept', where contents are kept",
+              .more = "; default keeping.sock in $RUNTIME_DIRECTORY, /run/gpunbd or "
+                      "$XDG_RUNTIME_DIR/gpunbd.",
+              .called = "--kept-socket --control-socket --admin-socket",
+              .key = "keeping.socket",
               .with_file = true},
              {.name = "--run",
               .takes = "COMMAND",
@@ -359,6 +368,48 @@ gpunbd(8) says what to write into the unit.
              R"(Exit codes: 0 or others, as the last server's, or 128+n where signal n ended it;
 1 failed itself; 2 wrong usage or configuration.
 See also: gpunbd(8)
+)"},
+        {.name = "kept",
+         .called = "contents saved left drop",
+         .takes = file_argument,
+         .example = "/etc/gpunbd.yaml",
+         .brief = "List what a server keeps, or end it",
+         .usage = R"(Usage: gpunbd kept [FILE | --socket PATH] [--json]
+       gpunbd kept [FILE | --socket PATH] --drop NAME
+)",
+         .about =
+             R"(Asks the running server, as its user or root, for the contents that outlive it:
+of which export, its size, what is used of it, on which devices, since when,
+the id of the instance, and what has become of them. The server is the one of
+that configuration FILE, or at PATH, or where one of this user, or of the
+system, usually is.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--socket",
+                       .takes = "PATH",
+                       .example = "/run/gpunbd/keeping.sock",
+                       .brief = "Where the server is asked",
+                       .more = ", its --keeping-socket.",
+                       .called = "--keeping-socket --unix --path"},
+                      {.name = "--json",
+                       .brief = "Print JSON instead of a table",
+                       .more = ".",
+                       .called = "--format --output"},
+                      {.name = "--drop",
+                       .takes = "NAME",
+                       .example = "scratch",
+                       .brief = "End the contents that no export has",
+                       .more = ", which are listed under that name, and give their memory back. An "
+                               "export that they kept from being served is then made anew.",
+                       .called = "--delete --remove --rm --forget --discard"},
+                      help}}},
+         .examples = R"(  gpunbd kept
+  gpunbd kept --json --socket /run/gpunbd/keeping.sock
+  gpunbd kept /etc/gpunbd.yaml --drop scratch
+)",
+         .ending = R"(Exit codes: 0 done; 1 no server answers, or nothing of that name can be ended;
+2 wrong usage or configuration.
+See also: gpunbd(8), gpunbd.yaml(5)
 )"},
         {.name = "devices",
          .called = "list ls info gpus status show",

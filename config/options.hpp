@@ -188,9 +188,11 @@ struct Limits {
     bool operator==(const Limits&) const = default;
 };
 
-// Contents that the configuration has no export for any more.
+// Contents that outlive the server, also those that the configuration has no export for any more.
 struct KeepingOptions {
     std::chrono::seconds grace{300};  // until their memory is given back
+    // Where `gpunbd kept` asks what there is; unset: in a folder of the system's for such.
+    std::optional<std::string> socket;
     bool operator==(const KeepingOptions&) const = default;
 };
 

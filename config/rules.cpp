@@ -325,7 +325,13 @@ Checked<std::string> owner(std::string_view text) {
 }
 
 Checked<std::string> export_name(std::string_view text) { return utf8_text(text, "name", false); }
+// The server adds which contents they are.
 Checked<std::string> description(std::string_view text) {
+    constexpr std::size_t most = 4000;
+    if (text.size() > most) {
+        return Wrong{
+            fmt::format("the description has {} bytes; write {} at most", text.size(), most)};
+    }
     return utf8_text(text, "description", true);
 }
 

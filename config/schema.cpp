@@ -306,6 +306,8 @@ void visit(V& v, Of<Limits> auto& limits) {
 template <class V>
 void visit(V& v, Of<KeepingOptions> auto& keeping) {
     v.value("grace", keeping.grace, seconds(0, 604'800));
+    v.value("socket", keeping.socket, text(rules::unix_path),
+            {.words = "keeping.sock in the service's folder, /run/gpunbd or the user's"});
 }
 
 template <class V>

@@ -16,6 +16,7 @@ namespace gpunbd::protocol {
 struct ExportInfo {
     std::string name = {};         // canonical; at most max_string bytes of UTF-8, no NUL
     std::string description = {};  // likewise
+    std::string instance = {};     // of its contents: hexadecimal digits; empty: nobody knows
     std::uint64_t size = 0;        // bytes
     bool read_only = false;
     bool tls_required = false;             // where TLS is optional: this one is had in TLS only

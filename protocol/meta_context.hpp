@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace gpunbd::protocol {
@@ -12,13 +13,30 @@ namespace gpunbd::protocol {
 enum class MetaContext : std::uint32_t {
     base_allocation = 0,  // is it a hole?
     device = 1,           // ours: which of the export's devices holds it? (protocol/README.md)
+    instance = 2,         // ours: are these the contents that the client knows? (likewise)
 };
-inline constexpr std::size_t known_contexts = 2;
-inline constexpr std::array<MetaContext, known_contexts> all_contexts{MetaContext::base_allocation,
-                                                                      MetaContext::device};
+inline constexpr std::size_t known_contexts = 3;
+inline constexpr std::array<MetaContext, known_contexts> all_contexts{
+    MetaContext::base_allocation, MetaContext::device, MetaContext::instance};
 
+// The whole name, but for `instance`, whose names end in '=' and the id: full_name_of().
 constexpr std::string_view name_of(MetaContext context) {
-    return context == MetaContext::base_allocation ? "base:allocation" : "gpunbd:device";
+    switch (context) {
+        case MetaContext::base_allocation:
+            break;
+        case MetaContext::device:
+            return "gpunbd:device";
+        case MetaContext::instance:
+            return "gpunbd:instance";
+    }
+    return "base:allocation";
+}
+// Empty: an export whose contents have that id has no such context. `instance` may be empty.
+inline std::string full_name_of(MetaContext context, std::string_view instance) {
+    std::string name(name_of(context));
+    if (context != MetaContext::instance) return name;
+    if (instance.empty()) return {};
+    return name.append("=").append(instance);
 }
 // "base:": where contexts are listed, every one whose name begins so.
 constexpr std::string_view wildcard_of(MetaContext context) {

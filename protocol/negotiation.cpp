@@ -18,6 +18,7 @@ constexpr std::size_t max_waiting_output = 1 << 20;  // bytes
 
 constexpr const char* shutting_down = "the server is shutting down";
 constexpr const char* unknown_export = "unknown export";
+constexpr const char* other_contents = "the contents are others than those agreed on";
 constexpr const char* only_in_tls = "only in TLS: STARTTLS comes first";
 constexpr std::size_t max_told = 4;  // names of exports, in a line of the log
 
@@ -257,6 +258,7 @@ void Negotiation::on_export_name() {
     const auto info = directory_->find(*name);
     if (!info) return fail(unknown_export);
     if (tls_is_missing_for(*info)) return fail(only_in_tls);
+    if (has_other_contents(*info, *name)) return fail(other_contents);
     if (const std::string full = directory_->enter(*name); !full.empty()) return fail(full);
 
     append_be(output_, info->size);
@@ -283,12 +285,6 @@ void Negotiation::on_starttls() {
     next_ = Next::start_tls;  // feed() sends the ACK, if nothing is behind it
 }
 
-// TLS_REQD is for INFO and GO alone ("SELECTIVETLS mode"); to others such an export is none.
-bool Negotiation::shows(std::string_view export_name) const {
-    const auto info = directory_->find(export_name);
-    return info && !tls_is_missing_for(*info);
-}
-
 void Negotiation::on_info(bool go) {
     const auto request = decode_info_request(data_);
     if (!request) return refuse(OptionReply::err_invalid, "malformed export information request");
@@ -296,6 +292,8 @@ void Negotiation::on_info(bool go) {
     if (!info) return refuse(OptionReply::err_unknown, unknown_export);
     if (tls_is_missing_for(*info)) return refuse(OptionReply::err_tls_reqd, only_in_tls);
     if (go) {
+        if (has_other_contents(*info, request->export_name))
+            return refuse(OptionReply::err_policy, other_contents);
         // Not ERR_UNKNOWN: it may open the export, and later it will.
         const std::string full = directory_->enter(request->export_name);
         if (!full.empty()) return refuse(OptionReply::err_policy, full);
@@ -326,13 +324,16 @@ void Negotiation::on_extended_headers() {
 }
 
 void Negotiation::on_list_meta_context() {
-    const auto query = decode_meta_query(data_);
+    const auto info = context_subject();
+    const auto query = decode_meta_query(data_, info ? info->instance : std::string_view());
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!shows(query->export_name)) return refuse(OptionReply::err_unknown, unknown_export);
+    if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     for (const MetaContext context : all_contexts) {
-        if (!query->any || query->matched.has(context)) replies.meta_context(0, context);
+        const std::string name = full_name_of(context, info->instance);
+        if (name.empty() || (query->any && !query->matched.has(context))) continue;
+        replies.meta_context(0, name);
     }
     replies.ack();
 }
@@ -341,17 +342,35 @@ void Negotiation::on_set_meta_context() {
     if (negotiated_.headers == Headers::simple)
         return refuse(OptionReply::err_invalid,
                       "SET_META_CONTEXT needs structured replies or extended headers");
-    const auto query = decode_meta_query(data_);
+    const auto info = context_subject();
+    const auto query = decode_meta_query(data_, info ? info->instance : std::string_view());
     if (!query) return refuse(OptionReply::err_invalid, "malformed context query");
-    if (!shows(query->export_name)) return refuse(OptionReply::err_unknown, unknown_export);
+    if (!info) return refuse(OptionReply::err_unknown, unknown_export);
 
     OptionReplies replies(output_, option_);
     context_export_ = query->export_name;
+    context_instance_ = info->instance;
     contexts_ = query->named;
     for (const MetaContext context : all_contexts) {
-        if (contexts_.has(context)) replies.meta_context(id_of(context), context);
+        if (!contexts_.has(context)) continue;
+        replies.meta_context(id_of(context), full_name_of(context, info->instance));
     }
     replies.ack();
+}
+
+// The export that a query for contexts is about. TLS_REQD is for INFO and GO alone ("SELECTIVETLS
+// mode"): here an export that needs TLS is none.
+std::optional<ExportInfo> Negotiation::context_subject() const {
+    const auto name = name_asked_for(static_cast<OptionType>(option_), data_);
+    auto info = name ? directory_->find(*name) : std::nullopt;
+    if (info && tls_is_missing_for(*info)) info.reset();
+    return info;
+}
+
+// The export may have been replaced since the client was told that it has those contents.
+bool Negotiation::has_other_contents(const ExportInfo& info, std::string_view asked_name) const {
+    return context_export_ == asked_name && contexts_.has(MetaContext::instance) &&
+           context_instance_ != info.instance;
 }
 
 void Negotiation::enter_transmission(const ExportInfo& info, std::string_view asked_name) {

@@ -93,7 +93,8 @@ class Negotiation {
     bool tls_is_missing_for(const ExportInfo& info) const {
         return tls_ == TlsMode::optional && info.tls_required && !inside_tls_;
     }
-    bool shows(std::string_view export_name) const;
+    std::optional<ExportInfo> context_subject() const;
+    bool has_other_contents(const ExportInfo& info, std::string_view asked_name) const;
 
     void on_export_name();
     void on_list();
@@ -128,6 +129,7 @@ class Negotiation {
     // What SET_META_CONTEXT chose, and the name that it holds for alone.
     MetaContexts contexts_;
     std::string context_export_;
+    std::string context_instance_;
     bool listed_ = false;
     std::optional<std::string> asked_;  // the export named last, in whatever option
     std::string refusal_;               // why that option failed

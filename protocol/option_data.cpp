@@ -1,7 +1,9 @@
 #include "protocol/option_data.hpp"
 
+#include <array>
 #include <concepts>
 #include <cstdint>
+#include <string>
 
 #include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
@@ -82,21 +84,30 @@ std::optional<InfoRequest> decode_info_request(std::span<const std::byte> data) 
     return request;
 }
 
-std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data) {
+std::optional<MetaQuery> decode_meta_query(std::span<const std::byte> data,
+                                           std::string_view instance) {
     Cursor cursor(data);
     const auto name = cursor.string();
     if (!name) return std::nullopt;
     const auto count = cursor.number<std::uint32_t>();
     if (!count) return std::nullopt;
 
+    std::array<std::string, known_contexts> names;
+    for (std::size_t i = 0; i != known_contexts; ++i) {
+        names[i] = full_name_of(all_contexts[i], instance);
+    }
     MetaQuery query{.export_name = *name, .any = *count != 0};
     for (std::uint32_t i = 0; i < *count; ++i) {
         const auto text = cursor.string();
         if (!text) return std::nullopt;
-        for (const MetaContext context : all_contexts) {
-            const bool named = *text == name_of(context);
+        for (std::size_t known = 0; known != known_contexts; ++known) {
+            if (names[known].empty()) continue;
+            const MetaContext context = all_contexts[known];
+            const bool named = *text == names[known];
             if (named) query.named.add(context);
-            if (named || *text == wildcard_of(context)) query.matched.add(context);
+            if (named || *text == name_of(context) || *text == wildcard_of(context)) {
+                query.matched.add(context);
+            }
         }
     }
     if (!cursor.empty()) return std::nullopt;

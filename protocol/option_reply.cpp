@@ -63,8 +63,7 @@ void OptionReplies::info_block_size(const ExportInfo& info) {
     append_be(out_, info.maximum_payload);
 }
 
-void OptionReplies::meta_context(std::uint32_t id, MetaContext context) {
-    const std::string_view name = name_of(context);
+void OptionReplies::meta_context(std::uint32_t id, std::string_view name) {
     header(OptionReply::meta_context, sizeof id + name.size());
     append_be(out_, id);
     text(name);

@@ -26,7 +26,7 @@ class OptionReplies {
     void info_description(const ExportInfo& info);
     void info_block_size(const ExportInfo& info);
     // `id`: 0 where contexts are only listed.
-    void meta_context(std::uint32_t id, MetaContext context);
+    void meta_context(std::uint32_t id, std::string_view name);
 
  private:
     void header(OptionReply type, std::size_t length);

@@ -17,6 +17,7 @@
 #include "server/exports/device_list.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/keeper.hpp"
+#include "server/process/kept_list.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
 #include "server/process/preflight.hpp"
@@ -109,6 +110,24 @@ int keep(const config::KeepCommand& command) {
                         command.server);
 }
 
+int kept(const config::KeptCommand& command) {
+    std::optional<std::string> configured;
+    if (command.config_file) {
+        const auto options = load(*command.config_file);
+        if (!options) return exit_usage;
+        configured = options->keeping.socket;
+    }
+    std::string told;
+    try {
+        told = server::ask_what_is_kept(command, configured);
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd kept: {}\n", error.what());
+        return exit_failure;
+    }
+    fmt::print("{}", told);
+    return 0;
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -117,6 +136,7 @@ int run(int argc, char** argv, pid_t parent) {
     }
     if (line.serve) return serve(*line.serve, parent);
     if (line.keep) return keep(*line.keep);
+    if (line.kept) return kept(*line.kept);
     if (line.check) return check(*line.check);
     if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);

@@ -188,7 +188,8 @@ Task<bool> Session::negotiate() {
         export_name_ = negotiated.export_info.name;
         place_ = offered_.take_place();
         OfferedExports::Opened opened = offered_.open(export_name_);
-        if (!opened.exported || opened.info.size != negotiated.export_info.size ||
+        if (!opened.exported || opened.info.instance != negotiated.export_info.instance ||
+            opened.info.size != negotiated.export_info.size ||
             opened.info.read_only != negotiated.export_info.read_only) {
             reason_ = "the export went away during the handshake";
             co_return false;

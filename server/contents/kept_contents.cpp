@@ -203,9 +203,11 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
         .with("export", options.name)
         .with("bytes", shape.size)
         .say(
-            "export {}: its contents of {} are taken over from an earlier server: {} in use, on {}",
+            "export {}: its contents of {} are taken over from an earlier server: {} in use, on "
+            "{}, instance {}",
             config::in_quotes(options.name), time_text(shape.made),
-            config::human_size(volume->mapped_bytes()), identities(shape));
+            config::human_size(volume->mapped_bytes()), identities(shape),
+            storage::instance_text(shape.instance));
     return volume;
 }
 

@@ -76,9 +76,10 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         .with("export", options.name)
         .with("bytes", plan.options.size)
         .with("device", names)
-        .say("export {}: {} on {}, {}, {}{}", name, size, names,
+        .say("export {}: {} on {}, {}, {}{}, instance {}", name, size, names,
              options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
-             options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "");
+             options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "",
+             storage::instance_text(volume->shape().instance));
     if (options.keep && !kept) {
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)
@@ -88,6 +89,12 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
                 name);
     }
     return volume;
+}
+
+// People see which contents they have, too.
+std::string described(const std::string& configured, const std::string& instance) {
+    if (configured.empty()) return "instance " + instance;
+    return fmt::format("{} (instance {})", configured, instance);
 }
 
 // An export that has been replaced, and those before it, as far as anybody still holds them.
@@ -115,6 +122,14 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         next->options = wanted;
         if (kept != current.end()) {
             next->volume = (*kept)->volume;
+            if (wanted.keep && life.contents != nullptr && !next->contents_outlive_server()) {
+                storage::LogLine(spdlog::level::warn)
+                    .with("export", wanted.name)
+                    .say(
+                        "export {}: its contents were made without keep, and end with this server "
+                        "all the same; those of the next one are kept",
+                        config::in_quotes(wanted.name));
+            }
         } else if (life.contents != nullptr) {
             try {
                 next->volume = life.contents->take_over(wanted, devices, *life.disposal);
@@ -144,8 +159,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             return old->info.name == wanted.name;
         });
         if (predecessor != current.end()) next->use = (*predecessor)->use;
+        const std::string instance = storage::instance_text(next->volume->shape().instance);
         next->info = {.name = wanted.name,
-                      .description = wanted.description,
+                      .description = described(wanted.description, instance),
+                      .instance = instance,
                       .size = next->volume->size(),
                       .read_only = wanted.read_only,
                       .tls_required = wanted.tls_required,

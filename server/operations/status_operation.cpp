@@ -46,6 +46,10 @@ void StatusOperation::begin() {
 
 void StatusOperation::find_extents(protocol::MetaContext context,
                                    std::vector<protocol::Extent>& extents) const {
+    if (context == protocol::MetaContext::instance) {
+        extents.push_back({.length = command_.length, .status = 0});  // its name has said it all
+        return;
+    }
     const storage::TransferContext transfer = context_->transfer_context();
     const storage::Volume& volume = transfer.volume;
     const std::uint64_t length = std::min(command_.length, max_pages * volume.page_size());

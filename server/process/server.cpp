@@ -14,6 +14,7 @@
 #include "config/yaml_file.hpp"
 #include "server/access/exposure.hpp"
 #include "server/connection/line_limit.hpp"
+#include "server/contents/kept_answer.hpp"
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
 #include "server/keeping/open_files.hpp"
@@ -22,6 +23,7 @@
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
 #include "server/listening/vsock_address.hpp"
+#include "server/process/keeping_path.hpp"
 #include "server/process/numa.hpp"
 #include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
@@ -62,6 +64,10 @@ std::uint64_t descriptors_of(const config::Options& options) {
     return options.limits.connections + rest;
 }
 
+bool keeps_any(const std::vector<config::ExportOptions>& exports) {
+    return std::any_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; });
+}
+
 // In one line, however many there are.
 std::string in_short(const std::vector<std::string>& names) {
     constexpr std::size_t shown = 4;
@@ -95,10 +101,9 @@ Server::Server(const config::ServeCommand& command, config::Options options)
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
     if (!store_) return;
     contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
-    const auto& exports = options_.exports;
-    if (std::any_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; })) {
-        sockets_.emplace(*store_, handed_over_);
-    }
+    calibration_.emplace(*store_, handed_over_);
+    devices_.set_calibration_states(calibration_->states());
+    if (keeps_any(options_.exports)) sockets_.emplace(*store_, handed_over_);
 }
 
 Server::~Server() {
@@ -130,6 +135,7 @@ int Server::run() {
     if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
     tls_ = TlsContext::load(options_);
     if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
+    open_keeping_socket(true);  // before anything is kept: what then fails would be tried again
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
@@ -393,6 +399,12 @@ void Server::reload() {
     if (maker_.busy()) {
         spdlog::info("SIGHUP: the file is read once the exports that are being made are there");
     }
+    file_asked_ = true;
+    make_anew();
+}
+
+// Of those who ask the maker only the last one waits, so each asks for what the others want, too.
+void Server::make_anew() {
     const auto reload = std::make_shared<Reload>();
     maker_.ask({.prepare = [this, reload] { return prepare(reload); },
                 .done = [this, reload](MadeExports made) { finish(*reload, std::move(made)); }});
@@ -404,28 +416,40 @@ void Server::refuse_reload(const std::vector<std::string>& problems) const {
     tell_supervisor("READY=1");
 }
 
-ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
-    if (draining_) return nullptr;
+// False: the configuration has a problem, and stays as it was.
+bool Server::load(Reload& reload) const {
     config::Loaded loaded = config::load_file(*command_.config_file);
     if (!loaded.problems.empty()) {
         std::vector<std::string> problems;
         problems.reserve(loaded.problems.size());
         for (const auto& problem : loaded.problems) problems.push_back(problem.text());
         refuse_reload(problems);
-        return nullptr;
+        return false;
     }
     command_.overrides.apply_to(loaded.options);
     try {
-        reload->tls = TlsContext::load(loaded.options);
+        reload.tls = TlsContext::load(loaded.options);
     } catch (const std::exception& error) {
         refuse_reload({error.what()});
-        return nullptr;
+        return false;
     }
     if (const auto exposed = exposures(loaded.options); !exposed.empty()) {
         refuse_reload(exposed);
+        return false;
+    }
+    reload.options = std::move(loaded.options);
+    return true;
+}
+
+ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
+    if (draining_) return nullptr;
+    reload->from_file = std::exchange(file_asked_, false);
+    if (!reload->from_file) {
+        reload->options = options_;
+        reload->tls = tls_;
+    } else if (!load(*reload)) {
         return nullptr;
     }
-    reload->options = std::move(loaded.options);
     reload->before = exports_.snapshot();
     return [this, reload](const std::stop_token& stop) {
         devices_.set_options(reload->options.devices);
@@ -436,7 +460,11 @@ ExportMaker::Make Server::prepare(const std::shared_ptr<Reload>& reload) {
 void Server::finish(const Reload& reload, MadeExports made) {
     if (draining_) return;
     if (!made.problems.empty()) {
-        refuse_reload(made.problems);
+        if (reload.from_file) {
+            refuse_reload(made.problems);
+        } else {
+            for (const std::string& problem : made.problems) spdlog::error("{}", problem);
+        }
         devices_.set_options(options_.devices);
         made.exports.clear();
         settle_contents();
@@ -449,9 +477,10 @@ void Server::finish(const Reload& reload, MadeExports made) {
     options_.exports = reload.options.exports;
     options_.devices = reload.options.devices;
     options_.tls = reload.options.tls;
-    options_.keeping = reload.options.keeping;
+    options_.keeping.grace = reload.options.keeping.grace;
     tls_ = reload.tls;
     settle_contents();
+    open_keeping_socket(false);
     const auto warning = unproved_in_tls(options_);
     if (warning && warning != warned) spdlog::warn("{}", *warning);
     for (const ReloadLine& line : report_exports(*reload.before, *exports_.snapshot())) {
@@ -467,13 +496,48 @@ void Server::finish(const Reload& reload, MadeExports made) {
         spdlog::warn("reload: what is changed in {} takes effect at the next start",
                      fmt::join(waiting, ", "));
     }
+    if (!reload.from_file) return;
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
     tell_supervisor("READY=1");
 }
 
 void Server::settle_contents() {
     for (const MadeExports::Refused& each : refused_) spdlog::error("{}", each.why);
+    if (calibration_ && keeps_any(options_.exports)) {
+        calibration_->keep(devices_.calibration_states());
+    }
     look_at_contents();
+}
+
+void Server::open_keeping_socket(bool starting) {
+    if (!contents_ || keeping_socket_) return;
+    if (!keeps_any(options_.exports) && contents_->summaries().empty()) return;
+    const auto answer = [this](const std::string& request) {
+        return answer_about_contents(request);
+    };
+    const auto& wanted = options_.keeping.socket;
+    try {
+        const std::optional<std::string> path = wanted ? wanted : own_keeping_path();
+        if (path) keeping_socket_ = std::make_unique<KeepingSocket>(io_, *path, answer);
+        if (path) return;
+        spdlog::warn(
+            "gpunbd kept cannot ask this server: there is no $XDG_RUNTIME_DIR for its socket; "
+            "give --keeping-socket");
+    } catch (const std::runtime_error& error) {
+        if (wanted && starting) throw;
+        spdlog::warn("gpunbd kept cannot ask this server: {}; give --keeping-socket", error.what());
+    }
+}
+
+// While exports are made it is not known which of the contents they take.
+std::optional<std::string> Server::answer_about_contents(const std::string& request) {
+    if (maker_.busy()) return std::nullopt;
+    KeptAnswer answer = answer_about_kept(*contents_, request);
+    if (answer.dropped) {
+        spdlog::warn("as gpunbd kept has asked: {}", config::in_quotes(request));
+        if (!refused_.empty()) make_anew();
+    }
+    return std::move(answer.text);
 }
 
 void Server::look_at_contents() {
@@ -516,6 +580,7 @@ void Server::begin_drain() {
     spdlog::info("stopping: answering what is in flight");
     tell_supervisor("STOPPING=1");
     maker_.give_up();
+    keeping_socket_.reset();
     for (const auto& listener : listeners_) listener->stop();
     for (const auto& worker : workers_) worker->drain_sessions();
     drained_or_wait();

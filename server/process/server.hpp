@@ -14,6 +14,7 @@
 
 #include "config/command_line.hpp"
 #include "server/connection/connection_slots.hpp"
+#include "server/contents/kept_calibration.hpp"
 #include "server/contents/kept_contents.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_maker.hpp"
@@ -25,6 +26,7 @@
 #include "server/listening/listener.hpp"
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
+#include "server/process/keeping_socket.hpp"
 #include "server/process/kept_sockets.hpp"
 #include "server/process/pidfile.hpp"
 #include "server/tls/tls_context.hpp"
@@ -64,19 +66,26 @@ class Server {
     void on_hangup();
     void end();
     void reload();
+    // From the file, where that was asked for; else from the options as they are.
+    void make_anew();
     void refuse_reload(const std::vector<std::string>& problems) const;
     struct Reload {
         config::Options options;
         std::shared_ptr<const TlsContext> tls;
         std::shared_ptr<const ExportRegistry::Exports> before;
+        bool from_file = false;
     };
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
+    bool load(Reload& reload) const;
     void finish(const Reload& reload, MadeExports made);
     VolumeLife volume_life(const std::stop_token& stop);
     // What is offered has changed.
     void settle_contents();
     // That, or time has passed.
     void look_at_contents();
+    // Where contents are kept. While starting, a path that was asked for has to be had.
+    void open_keeping_socket(bool starting);
+    std::optional<std::string> answer_about_contents(const std::string& request);
     void print_trace();
     void begin_drain();
     void drained_or_wait();
@@ -91,6 +100,7 @@ class Server {
     std::optional<KeptSockets> sockets_;  // where contents outlive the server
     DeviceRegistry devices_;  // once there are listeners: for the thread of maker_ alone
     std::unique_ptr<KeptContents> contents_;
+    std::optional<KeptCalibration> calibration_;
     VolumeDisposal disposal_;  // gives volumes back while there are devices
     ExportRegistry exports_;
     std::shared_ptr<const TlsContext> tls_;  // of who connects from now on; null: off
@@ -103,6 +113,7 @@ class Server {
     boost::asio::steady_timer contents_timer_;
     std::optional<CaptiveCommand> captive_;
     std::optional<Pidfile> pidfile_;
+    std::unique_ptr<KeepingSocket> keeping_socket_;
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
@@ -110,6 +121,7 @@ class Server {
     const ControllingTerminal terminal_;
     bool outlives_terminal_ = false;
     bool waits_for_signal_ = false;
+    bool file_asked_ = false;  // that it be read again
     bool draining_ = false;
     bool waits_for_drain_ = false;
     std::exception_ptr failure_;  // of the start

@@ -188,6 +188,34 @@ TEST_CASE("insecure: by flag alone, and beside a file") {
     CHECK(loaded.insecure);
 }
 
+TEST_CASE("kept: what is asked, and whom") {
+    const CommandLine plain = parse({"kept"});
+    REQUIRE(plain.kept.has_value());
+    CHECK_FALSE(plain.kept->config_file);
+    CHECK_FALSE(plain.kept->socket);
+    CHECK_FALSE(plain.kept->json);
+    CHECK_FALSE(plain.kept->drop);
+    CHECK(parse({"kept", "--json"}).kept->json);
+    CHECK(parse({"kept", "a.yaml"}).kept->config_file == "a.yaml");
+    const auto drop = parse({"kept", "--socket", "/run/s", "--drop", "one"}).kept;
+    REQUIRE(drop.has_value());
+    CHECK(drop->socket == "/run/s");
+    CHECK(drop->drop == "one");
+    CHECK(parse({"kept", "--drop", ""}).kept->drop == "");
+    const auto wrong = [](std::vector<const char*> words) { return parse(words).message; };
+    CHECK(wrong({"kept", "a.yaml", "--socket", "b"}).find("give one of them") != std::string::npos);
+    CHECK(wrong({"kept", "--json", "--drop", "b"}).find("leave it out") != std::string::npos);
+    CHECK(wrong({"kept", "--drop", "a\nb"}).find("--drop: ") != std::string::npos);
+    CHECK(wrong({"kept", "--socket", ""}).find("--socket: ") != std::string::npos);
+    CHECK(wrong({"kept", "a", "b"}).find("one FILE at a time") != std::string::npos);
+
+    const ServeCommand serve =
+        *parse({"serve", "--config", "f", "--keeping-socket", "/run/k"}).serve;
+    Options loaded;
+    serve.overrides.apply_to(loaded);
+    CHECK(loaded.keeping.socket == "/run/k");
+}
+
 TEST_CASE("devices and check") {
     const CommandLine plain = parse({"devices"});
     REQUIRE(plain.devices.has_value());
@@ -352,7 +380,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, keep, devices, check, tls-setup or "
+         "gpunbd: unknown command 'bogus'; use serve, keep, kept, devices, check, tls-setup or "
          "completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
@@ -480,7 +508,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, keep, devices, check, tls-setup or completion"},
+         "gpunbd: unknown command ''; use serve, keep, kept, devices, check, tls-setup or "
+         "completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
         {{"--run",

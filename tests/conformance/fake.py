@@ -51,6 +51,7 @@ FAULTS = {
     'keeps the set when SET fails': 'a SET that fails voids the set',
     'keeps the set for another export': 'GO for another name voids the set',
     'selects by LIST': 'LIST selects nothing',
+    'selects by the beginning of a name': 'what is like the name of a context selects nothing',
     'selects a context twice': 'a context that is asked for twice is selected once',
     'reads queries past the option': 'contradicting lengths in a query are ERR_INVALID',
     'sets SEND_DF always': 'SEND_DF is clear without structured replies',
@@ -304,6 +305,8 @@ class Connection(socketserver.BaseRequestHandler):
             by_wildcard = wildcard and (namespace in queries or (not queries and not setting))
             count = queries.count(context) if self.faulty('selects a context twice') else (
                 context in queries or by_wildcard)
+            if self.faulty('selects by the beginning of a name') and setting:
+                count = any(context.startswith(query) for query in queries)
             found += [context] * count
         if setting or self.faulty('selects by LIST'):
             self.contexts, self.context_name = found, name

@@ -149,6 +149,21 @@ def set_wildcard(server):
     expect(answer.ok and not answer.contexts(), f'{answer.name}, {answer.contexts()}')
 
 
+@rule(SHOULD, 'NBD_OPT_SET_META_CONTEXT', 'what is like the name of a context selects nothing')
+def set_by_whole_name(server):
+    """If the option request is valid, the server MUST select those metadata contexts that match one or more of the
+    queries given. (Where a name says which contents an export has, as gpunbd:instance=ID does, a client that asks
+    for others must not be told that it has them.)"""
+    haggling = connect(server)
+    names = [name for _, name in ask(server, haggling, wire.LIST_META_CONTEXT).contexts()]
+    offered(names, 'a metadata context')
+    for name in names:
+        last = '1' if name[-1] == '0' else '0'
+        for query in (name[:-1], name + '0', name[:-1] + last, name.upper()):
+            answer = ask(server, haggling, wire.SET_META_CONTEXT, query)
+            expect(answer.ok and not answer.contexts(), f'{query} selects {answer.contexts()}')
+
+
 @rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'no query selects nothing')
 def set_nothing(server):
     """If zero queries are sent, the server MUST select no metadata contexts."""

@@ -42,7 +42,7 @@ class Exports(server.Test):
                 self.assertEqual(client.flags & wire.FLAG['read_only'], flag)
                 self.assertEqual(told[wire.INFO_NAME].decode(), name)
                 if name == 'plain':
-                    self.assertEqual(told[wire.INFO_DESCRIPTION], b'a plain one')
+                    self.assertRegex(told[wire.INFO_DESCRIPTION], b'^a plain one [(]instance [0-9a-f]{32}[)]$')
 
     def test_context_is_bound_to_its_export(self):
         one = self.serve(config=CONFIG)

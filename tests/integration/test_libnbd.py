@@ -173,6 +173,40 @@ class Libnbd(server.Test):
                 self.assertEqual(told['base:allocation'], [before, 3, page, 0, behind, 3])
             self.assertEqual(told['gpunbd:device'], [before, 0, page, 1, behind, 0])
 
+    def instance(self, one, *queries):
+        """What LIST_META_CONTEXT has of it."""
+        handle = nbd.NBD()
+        handle.set_opt_mode(True)
+        handle.connect_uri(one.uri())
+        for query in queries:
+            handle.add_meta_context(query)
+        listed = []
+        handle.opt_list_meta_context(lambda name: listed.append(name) and 0)
+        handle.opt_abort()
+        return [name for name in listed if name.startswith('gpunbd:instance')]
+
+    def test_instance(self):
+        """The contents have an id, which is another one of others."""
+        one = self.serve(size=SIZE)
+        names = self.instance(one)
+        self.assertEqual(len(names), 1)
+        self.assertRegex(names[0], '^gpunbd:instance=[0-9a-f]{32}$')
+        for queries in (['gpunbd:'], ['gpunbd:instance'], names):
+            self.assertEqual(self.instance(one, *queries), names)
+        other = self.instance(self.serve(size=SIZE))
+        self.assertNotEqual(names, other)
+        self.assertEqual(self.instance(one, *other), [])
+
+        handle = self.connect(one, contexts=['base:allocation', *names, *other, 'gpunbd:instance'])
+        self.assertTrue(handle.can_meta_context(names[0]))
+        self.assertFalse(handle.can_meta_context(other[0]))
+        self.assertFalse(handle.can_meta_context('gpunbd:instance'))
+        handle.pwrite(b'x', 5 * server.PAGE)
+        told = {}
+        handle.block_status(SIZE - 7, 3, lambda name, offset, entries, error: told.setdefault(name, list(entries)) and 0)
+        self.assertEqual(told[names[0]], [SIZE - 7, 0])
+        self.assertIn('instance ' + names[0].removeprefix('gpunbd:instance='), one.log())
+
 
 if __name__ == '__main__':
     server.main()

@@ -82,9 +82,12 @@ exports:
   - {name: two, size: 32M, devices: [host], description: 'the second, \u00fcber alles'}
 ''')
         told = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
+        ids = [context.removeprefix('gpunbd:instance=') for export in told['exports'] for context in export['contexts']
+               if context.startswith('gpunbd:instance=')]
         self.assertEqual([(export['export-name'], export.get('description'), export['export-size'])
                           for export in told['exports']],
-                         [('one', None, 64 * MiB), ('two', 'the second, \u00fcber alles', 32 * MiB)])
+                         [('one', f'instance {ids[0]}', 64 * MiB),
+                          ('two', f'the second, \u00fcber alles (instance {ids[1]})', 32 * MiB)])
         self.assertIn('description: the second, \u00fcber alles', self.command('nbdinfo', '--list', one.uri('')))
 
 

@@ -115,6 +115,8 @@ TEST_CASE("options and their answers, to the byte") {
         {"LIST_META_CONTEXT of all", option(opt::list_meta, meta_data("disk", {})), Next::receive,
          "0003e889045565a9 00000009 00000004 00000013 00000000 626173653a616c6c6f636174696f6e"
          "0003e889045565a9 00000009 00000004 00000011 00000000 6770756e62643a646576696365"
+         "0003e889045565a9 00000009 00000004 00000034 00000000 6770756e62643a696e7374616e63653d"
+         "3031323334353637383961626364656630313233343536373839616263646566"
          "0003e889045565a9 00000009 00000001 00000000"},
         {"SET_META_CONTEXT",
          joined({option(opt::structured),
@@ -358,7 +360,14 @@ TEST_CASE("the client may vanish at any byte") {
 TEST_CASE("meta contexts: what a query finds") {
     constexpr MetaContexts base = MetaContext::base_allocation;
     constexpr MetaContexts device = MetaContext::device;
-    constexpr MetaContexts both = MetaContexts::all();
+    constexpr MetaContexts three = MetaContexts::all();
+    constexpr MetaContexts instance = MetaContext::instance;
+    const std::string id = "0123456789abcdef0123456789abcdef";
+    const std::string named = "gpunbd:instance=" + id;
+    MetaContexts both = base;
+    both.add(MetaContext::device);
+    MetaContexts ours = device;
+    ours.add(MetaContext::instance);
     constexpr MetaContexts none;
     struct Row {
         const char* name;
@@ -367,7 +376,8 @@ TEST_CASE("meta contexts: what a query finds") {
         MetaContexts set;
     };
     const Row rows[] = {
-        {"no query", meta_data("disk", {}), both, none},
+        {"no query", meta_data("disk", {}), three, none},
+        {"no query, and contents without an id", meta_data("ro", {}), both, none},
         {"the wildcard", meta_data("disk", {"base:"}), base, none},
         {"the context", meta_data("disk", {"base:allocation"}), base, base},
         {"the context twice", meta_data("disk", {"base:allocation", "base:allocation"}), base,
@@ -375,11 +385,25 @@ TEST_CASE("meta contexts: what a query finds") {
         {"the context among others",
          meta_data("disk", {"qemu:dirty-bitmap:x", "base:allocation", "base:", "x-a:b"}), base,
          base},
-        {"our wildcard", meta_data("disk", {"gpunbd:"}), device, none},
+        {"our wildcard", meta_data("disk", {"gpunbd:"}), ours, none},
+        {"our wildcard, and contents without an id", meta_data("ro", {"gpunbd:"}), device, none},
+        {"the contents as they are", meta_data("disk", {named}), instance, instance},
+        {"whichever contents", meta_data("disk", {"gpunbd:instance"}), instance, none},
+        {"whichever, and there is no id", meta_data("ro", {"gpunbd:instance"}), none, none},
+        {"contents of another export", meta_data("ro", {named}), none, none},
+        {"contents without an id, by it", meta_data("ro", {"gpunbd:instance="}), none, none},
+        {"other contents", meta_data("disk", {"gpunbd:instance=" + std::string(32, '0')}), none,
+         none},
+        {"an id cut short", meta_data("disk", {named.substr(0, named.size() - 1)}), none, none},
+        {"an id that goes on", meta_data("disk", {named + "0"}), none, none},
+        {"an id in another case",
+         meta_data("disk", {"gpunbd:instance=0123456789ABCDEF0123456789ABCDEF"}), none, none},
+        {"the contents on the default export", meta_data("", {named}), instance, instance},
+        {"all three", meta_data("disk", {named, "gpunbd:device", "base:allocation"}), three, three},
         {"our context", meta_data("disk", {"gpunbd:device"}), device, device},
         {"both contexts", meta_data("disk", {"gpunbd:device", "base:allocation"}), both, both},
-        {"one by its wildcard", meta_data("disk", {"gpunbd:", "base:allocation"}), both, base},
-        {"both wildcards", meta_data("disk", {"gpunbd:", "base:"}), both, none},
+        {"one by its wildcard", meta_data("disk", {"gpunbd:", "base:allocation"}), three, base},
+        {"both wildcards", meta_data("disk", {"gpunbd:", "base:"}), three, none},
         {"an unknown leaf of ours", meta_data("disk", {"gpunbd:devices"}), none, none},
         {"on the default export", meta_data("", {"base:allocation"}), base, base},
         {"an unknown leaf", meta_data("disk", {"base:allocated"}), none, none},
@@ -392,12 +416,12 @@ TEST_CASE("meta contexts: what a query finds") {
         {"the longest query", meta_data("disk", {std::string(max_string, 'x')}), none, none},
     };
     // The replies for these contexts; `ids`: theirs, else 0.
-    const auto expected = [](MetaContexts contexts, bool ids) {
+    const auto expected = [&](MetaContexts contexts, bool ids) {
         std::vector<Bytes> data;
         for (const MetaContext context : all_contexts) {
             if (!contexts.has(context)) continue;
-            data.push_back(joined(
-                {be32(ids ? id_of(context) : 0), text_bytes(std::string(name_of(context)))}));
+            data.push_back(
+                joined({be32(ids ? id_of(context) : 0), text_bytes(full_name_of(context, id))}));
         }
         return data;
     };
@@ -420,6 +444,45 @@ TEST_CASE("meta contexts: what a query finds") {
         CHECK(told(run_all_ways(exports, after_flags({option(opt::structured),
                                                       option(opt::set_meta, row.data)})),
                    opt::set_meta) == expected(row.set, true));
+    }
+}
+
+TEST_CASE("meta contexts: contents that were replaced after they were agreed on are not opened") {
+    // The export is made anew between two options.
+    class Changing final : public ExportDirectory {
+     public:
+        std::vector<ExportInfo> list() const override { return {info}; }
+        std::optional<ExportInfo> find(std::string_view) const override { return info; }
+        ExportInfo info{.name = "disk", .instance = std::string(32, 'a'), .size = 4096};
+    };
+    const std::string known = "gpunbd:instance=" + std::string(32, 'a');
+    const Bytes go = option(opt::go, info_data("disk"));
+    struct Row {
+        const char* name;
+        Bytes asked;
+        Bytes last;
+        Next next;
+    };
+    const Row rows[] = {
+        {"by GO", meta_data("disk", {known}), go, Next::receive},
+        {"by EXPORT_NAME", meta_data("disk", {known}), option(opt::export_name, text_bytes("disk")),
+         Next::close},
+        {"not asked for", meta_data("disk", {"base:allocation"}), go, Next::transmit},
+        {"for another name", meta_data("disk", {known}), option(opt::go, info_data("")),
+         Next::transmit},
+    };
+    for (const bool replaced : {true, false}) {
+        for (const Row& row : rows) {
+            CAPTURE(row.name);
+            Changing changing;
+            Negotiation negotiation(changing);
+            std::size_t used = 0;
+            negotiation.feed(
+                after_flags({option(opt::structured), option(opt::set_meta, row.asked)}), used);
+            negotiation.take_output();
+            if (replaced) changing.info.instance = std::string(32, 'b');
+            CHECK(negotiation.feed(row.last, used) == (replaced ? row.next : Next::transmit));
+        }
     }
 }
 

@@ -14,7 +14,10 @@ namespace gpunbd::protocol::test {
 class PlainExportDirectory final : public ExportDirectory {
  public:
     PlainExportDirectory()
-        : PlainExportDirectory({{.name = "disk", .description = "a disk", .size = 0x10000000},
+        : PlainExportDirectory({{.name = "disk",
+                                 .description = "a disk",
+                                 .instance = "0123456789abcdef0123456789abcdef",
+                                 .size = 0x10000000},
                                 {.name = "ro", .size = 4096, .read_only = true},
                                 {.name = "coarse",
                                  .size = 1 << 20,

@@ -1,0 +1,17 @@
+// Where the socket of `gpunbd kept` is unless that is told: in a folder that only its user, or
+// root, can write to.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpunbd::server {
+
+// Of a server of this user, in a folder that is made if it is not there. Nothing: there is no place
+// for it. Throws std::runtime_error where the folder cannot be trusted or made.
+std::optional<std::string> own_keeping_path();
+// Where such a server may be asked, the likeliest first.
+std::vector<std::string> likely_keeping_paths();
+
+}  // namespace gpunbd::server
