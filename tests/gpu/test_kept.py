@@ -87,8 +87,10 @@ class Killed(kept.Test):
         before = free_memory(DEVICES[0])
         size = min(LARGE, int(before * 0.9) // PIECE * PIECE)
         keeper = self.keep_one(size=size)
+        began = time.monotonic()
         with keeper.client() as client:
             fill(client, size, 1)
+        print(f'filled in {time.monotonic() - began:.1f} s', flush=True)
         for _ in range(3):
             keeper.kill()
             killed = time.monotonic()
@@ -99,7 +101,7 @@ class Killed(kept.Test):
                         break
                 except (wire.Closed, OSError):
                     time.sleep(0.002)
-            print(f'{size / GiB:.0f} GiB in use: {time.monotonic() - killed:.3f} s from SIGKILL to the first answer')
+            print(f'{size / GiB:.0f} GiB in use: {time.monotonic() - killed:.3f} s from SIGKILL to the first answer', flush=True)
         with keeper.client() as client:
             check(client, size, 1)
             client.trim(0, size)
