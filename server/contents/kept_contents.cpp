@@ -69,7 +69,9 @@ std::string wanted_of(const config::ExportOptions& options) {
 
 // --- what an earlier server has left ---------------------------------------------------------
 
-KeptContents::KeptContents(DescriptorStore& store, HandedOver& handed_over) : store_(store) {
+KeptContents::KeptContents(DescriptorStore& store, HandedOver& handed_over,
+                           std::chrono::milliseconds patience)
+    : store_(store), patience_(patience) {
     for (const std::string& name : handed_over.names()) {
         const auto parsed = parse_contents_name(name);
         if (!parsed) continue;
@@ -184,7 +186,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
     }
     auto table = storage::PageTable::open(copy_of(left.table->descriptor()).release());
     if (const auto* const why = std::get_if<std::string>(&table)) throw std::runtime_error(*why);
-    auto keeper = std::make_unique<ContentsKeeper>(store_, id);
+    auto keeper = std::make_unique<ContentsKeeper>(store_, id, patience_);
     for (const std::string& name : left.names) keeper->knows(name);
     auto taken = storage::Volume::take_over(std::move(std::get<storage::PageTable>(table)), found,
                                             slabs, *keeper);
@@ -232,7 +234,7 @@ std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions&
         const std::lock_guard lock(mutex_);
         Own& own = own_[id];
         own.name = options.name;
-        own.keeper = std::make_unique<ContentsKeeper>(store_, id);
+        own.keeper = std::make_unique<ContentsKeeper>(store_, id, patience_);
         keeper = own.keeper.get();
     }
     std::shared_ptr<storage::Volume> volume;
