@@ -127,7 +127,8 @@ std::shared_ptr<storage::Volume> KeptContents::held_for(const config::ExportOpti
     for (auto& [unused, own] : own_) {
         if (!own.held || own.name != options.name || own.held->shape().wanted != wanted) continue;
         own.ends.reset();
-        return std::exchange(own.held, nullptr);
+        own.taken = std::exchange(own.held, nullptr);
+        return own.taken;
     }
     return nullptr;
 }
@@ -205,6 +206,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
     own.making = false;
     auto volume = disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
     own.volume = volume;
+    own.taken = volume;
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("bytes", shape.size)
@@ -259,7 +261,10 @@ std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions&
 void KeptContents::let_go() {
     std::vector<std::shared_ptr<storage::Volume>> held;  // they end without the lock
     const std::lock_guard lock(mutex_);
-    for (auto& [unused, own] : own_) held.push_back(std::exchange(own.held, nullptr));
+    for (auto& [unused, own] : own_) {
+        held.push_back(std::exchange(own.held, nullptr));
+        held.push_back(std::exchange(own.taken, nullptr));
+    }
 }
 
 // --- what is offered ---------------------------------------------------------------------------
@@ -319,8 +324,9 @@ void KeptContents::settle(Left& left, const std::vector<Offered>& offered, Clock
 
 void KeptContents::settle(Own& own, const std::vector<Offered>& offered, Clock::time_point end) {
     const auto volume = own.volume.lock();
+    own.taken.reset();
     if (!volume) {
-        // Of a configuration that was refused after all.
+        // New, and of a configuration that was refused after all.
         own.keeper->forget_all();
         return;
     }

@@ -84,6 +84,9 @@ class KeptContents {
         std::string name;
         std::weak_ptr<storage::Volume> volume;
         std::shared_ptr<storage::Volume> held;  // of no export any more, until it ends
+        // Taken over for an export, until it is told whether that is offered: its configuration may
+        // be refused after all.
+        std::shared_ptr<storage::Volume> taken;
         std::optional<Clock::time_point> ends;
         bool making = true;
     };

@@ -362,6 +362,38 @@ TEST_CASE("kept contents: what no export has is given back after the grace, and 
     }
 }
 
+TEST_CASE("kept contents: a configuration that is refused after all has not thrown them away") {
+    config::ExportOptions impossible = kept_export("two");
+    impossible.devices = {"memory:7"};
+    impossible.layout = config::LayoutKind::linear;
+    impossible.keep = false;
+    for (const bool of_an_earlier_server : {true, false}) {
+        CAPTURE(of_an_earlier_server);
+        LivingSupervisor supervisor;
+        const NotifySocket way = supervisor.way();
+        auto server = std::make_unique<Life>(supervisor, way);
+        REQUIRE(server->make({kept_export("one")}).problems.empty());
+        const std::string instance = server->instance();
+        server->fill(3);
+        if (of_an_earlier_server) {
+            server.reset();
+            server = std::make_unique<Life>(supervisor, way);
+        }
+        server->make({});
+        const Clock::time_point start = Clock::now();
+        CHECK(server->settle(start) == start + 60s);
+        const Names names = supervisor.names(way);
+        // It is in there, and has its contents, for as long as that lasts.
+        CHECK(server->make({kept_export("one"), impossible}).problems.size() == 1);
+        CHECK(server->settle(start + 10s) == start + 70s);
+        CHECK(supervisor.names(way) == names);
+        CHECK(server->state_of("one") == "no export has them");
+        REQUIRE(server->make({kept_export("one")}).refused.empty());
+        CHECK(server->instance() == instance);
+        CHECK(server->volume().mapped_bytes() == 3 * kept_page);
+    }
+}
+
 TEST_CASE("kept contents: without keep they end with the server") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
