@@ -5,11 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-
-#include "server/exports/device_registry.hpp"
 #include "tests/server/living_supervisor.hpp"
-#include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
 namespace {
