@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <charconv>
-#include <chrono>
 #include <utility>
 
 #include "server/keeping/descriptor_name.hpp"
@@ -13,7 +12,6 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr auto supervisor_patience = std::chrono::seconds(10);  // with a supervisor that is busy
 constexpr std::size_t id_digits = 12;
 
 std::optional<std::uint32_t> number(std::string_view digits) {
@@ -75,7 +73,7 @@ bool ContentsKeeper::give(const std::string& name, int descriptor) noexcept {
         names_.insert(name);
         auto wrong = store_.store(name, descriptor);
         // Until then it might not be kept, and what is written into it would be lost.
-        if (!wrong) wrong = store_.barrier(supervisor_patience);
+        if (!wrong) wrong = store_.barrier(patience_);
         if (!wrong) return true;
         spdlog::error("what is to outlive the server cannot be kept: {}", *wrong);
     } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 // it: gpunbd/ID/table, gpunbd/ID/DEVICE/SLAB. ID is the beginning of the instance's.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -28,8 +29,9 @@ std::string contents_id(const storage::InstanceId& instance);
 
 class ContentsKeeper final : public storage::SlabKeeper {
  public:
-    // The store outlives it.
-    ContentsKeeper(DescriptorStore& store, std::string id) : store_(store), id_(std::move(id)) {}
+    // The store outlives it. `patience`: with a supervisor that is busy.
+    ContentsKeeper(DescriptorStore& store, std::string id, std::chrono::milliseconds patience)
+        : store_(store), id_(std::move(id)), patience_(patience) {}
 
     bool keep_table(int descriptor) noexcept override;
     bool keep(std::uint32_t device, std::uint32_t slab, int descriptor) noexcept override;
@@ -49,6 +51,7 @@ class ContentsKeeper final : public storage::SlabKeeper {
 
     DescriptorStore& store_;
     const std::string id_;
+    const std::chrono::milliseconds patience_;
     mutable std::mutex mutex_;
     std::set<std::string> names_;
     bool forgotten_ = false;

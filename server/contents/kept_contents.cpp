@@ -69,7 +69,9 @@ std::string wanted_of(const config::ExportOptions& options) {
 
 // --- what an earlier server has left ---------------------------------------------------------
 
-KeptContents::KeptContents(DescriptorStore& store, HandedOver& handed_over) : store_(store) {
+KeptContents::KeptContents(DescriptorStore& store, HandedOver& handed_over,
+                           std::chrono::milliseconds patience)
+    : store_(store), patience_(patience) {
     for (const std::string& name : handed_over.names()) {
         const auto parsed = parse_contents_name(name);
         if (!parsed) continue;
@@ -125,7 +127,8 @@ std::shared_ptr<storage::Volume> KeptContents::held_for(const config::ExportOpti
     for (auto& [unused, own] : own_) {
         if (!own.held || own.name != options.name || own.held->shape().wanted != wanted) continue;
         own.ends.reset();
-        return std::exchange(own.held, nullptr);
+        own.taken = std::exchange(own.held, nullptr);
+        return own.taken;
     }
     return nullptr;
 }
@@ -184,7 +187,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
     }
     auto table = storage::PageTable::open(copy_of(left.table->descriptor()).release());
     if (const auto* const why = std::get_if<std::string>(&table)) throw std::runtime_error(*why);
-    auto keeper = std::make_unique<ContentsKeeper>(store_, id);
+    auto keeper = std::make_unique<ContentsKeeper>(store_, id, patience_);
     for (const std::string& name : left.names) keeper->knows(name);
     auto taken = storage::Volume::take_over(std::move(std::get<storage::PageTable>(table)), found,
                                             slabs, *keeper);
@@ -199,6 +202,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
     own.making = false;
     auto volume = disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
     own.volume = volume;
+    own.taken = volume;
     storage::LogLine(spdlog::level::info)
         .with("export", options.name)
         .with("bytes", shape.size)
@@ -228,7 +232,7 @@ std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions&
         const std::lock_guard lock(mutex_);
         Own& own = own_[id];
         own.name = options.name;
-        own.keeper = std::make_unique<ContentsKeeper>(store_, id);
+        own.keeper = std::make_unique<ContentsKeeper>(store_, id, patience_);
         keeper = own.keeper.get();
     }
     std::shared_ptr<storage::Volume> volume;
@@ -253,7 +257,10 @@ std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions&
 void KeptContents::let_go() {
     std::vector<std::shared_ptr<storage::Volume>> held;  // they end without the lock
     const std::lock_guard lock(mutex_);
-    for (auto& [unused, own] : own_) held.push_back(std::exchange(own.held, nullptr));
+    for (auto& [unused, own] : own_) {
+        held.push_back(std::exchange(own.held, nullptr));
+        held.push_back(std::exchange(own.taken, nullptr));
+    }
 }
 
 // --- what is offered ---------------------------------------------------------------------------
@@ -313,8 +320,9 @@ void KeptContents::settle(Left& left, const std::vector<Offered>& offered, Clock
 
 void KeptContents::settle(Own& own, const std::vector<Offered>& offered, Clock::time_point end) {
     const auto volume = own.volume.lock();
+    own.taken.reset();
     if (!volume) {
-        // Of a configuration that was refused after all.
+        // New, and of a configuration that was refused after all.
         own.keeper->forget_all();
         return;
     }

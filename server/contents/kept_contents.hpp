@@ -29,7 +29,9 @@ class KeptContents {
     using Clock = std::chrono::steady_clock;
 
     // Takes what an earlier server has stored out of `handed_over`. The store outlives this.
-    KeptContents(DescriptorStore& store, HandedOver& handed_over);
+    // `patience`: with a supervisor that is busy.
+    KeptContents(DescriptorStore& store, HandedOver& handed_over,
+                 std::chrono::milliseconds patience = std::chrono::seconds(10));
     KeptContents(const KeptContents&) = delete;
     KeptContents& operator=(const KeptContents&) = delete;
 
@@ -82,11 +84,13 @@ class KeptContents {
         std::string name;
         std::weak_ptr<storage::Volume> volume;
         std::shared_ptr<storage::Volume> held;  // of no export any more, until it ends
+        // Taken over for an export, until it is told whether that is offered: its configuration may
+        // be refused after all.
+        std::shared_ptr<storage::Volume> taken;
         std::optional<Clock::time_point> ends;
         bool making = true;
     };
 
-    void add_slab(Left& left, const ContentsName& name, OwnedFd descriptor);
     std::shared_ptr<storage::Volume> held_for(const config::ExportOptions& options);
     std::map<std::string, Left>::iterator find_left(const config::ExportOptions& options);
     std::shared_ptr<storage::Volume> adopt(const std::string& id, Left& left,
@@ -97,6 +101,7 @@ class KeptContents {
     void settle(Own& own, const std::vector<Offered>& offered, Clock::time_point end);
 
     DescriptorStore& store_;
+    const std::chrono::milliseconds patience_;
     mutable std::mutex mutex_;
     std::map<std::string, Left> left_;  // by id
     std::map<std::string, Own> own_;    // by id; keepers stay as long as volumes might ask them

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/listening/owned_fd.hpp"
@@ -14,6 +15,10 @@ namespace gpunbd::server {
 
 class HandedOver {
  public:
+    using Descriptors = std::multimap<std::string, OwnedFd, std::less<>>;  // by name
+
+    HandedOver() = default;
+    explicit HandedOver(Descriptors descriptors) : descriptors_(std::move(descriptors)) {}
     // From LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES, which are taken out of the environment; the
     // descriptors are made close-on-exec. Empty where there are none for this process. Throws
     // std::runtime_error where they make no sense: whoever hands descriptors over does not want to
@@ -28,7 +33,7 @@ class HandedOver {
     std::vector<std::string> names() const;
 
  private:
-    std::multimap<std::string, OwnedFd, std::less<>> descriptors_;
+    Descriptors descriptors_;
 };
 
 }  // namespace gpunbd::server

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "server/connection/line_limit.hpp"
+#include "server/listening/owned_fd.hpp"
 
 namespace gpunbd::server {
 

@@ -1,6 +1,7 @@
 // `gpunbd kept`: asks a server that runs what it keeps, or has it end some of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 

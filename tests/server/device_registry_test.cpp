@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "server/contents/kept_calibration.hpp"
 #include "storage/devices/host/host_device.hpp"
+#include "tests/server/living_supervisor.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -168,6 +170,24 @@ TEST_CASE("device registry: what was found by calibrating outlives it") {
     CHECK(next.calibration_states() ==
           std::map<std::string, std::string>{{"GPU-of-red:0", "found on red:0"},
                                              {"GPU-of-red:1", "found on red:1"}});
+
+    // By way of a supervisor.
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    {
+        HandedOver none;
+        DescriptorStore store(way, std::nullopt, {});
+        KeptCalibration(store, none).keep(next.calibration_states());
+    }
+    HandedOver handed_over = supervisor.hand_over(way);
+    DescriptorStore store(way, std::nullopt, handed_over.names());
+    DeviceRegistry last({}, true, drivers);
+    last.set_calibration_states(KeptCalibration(store, handed_over).states());
+    last.open("red:0");
+    last.open("red:1");
+    CHECK(last.calibration("red:0").empty());
+    CHECK(last.calibration("red:1").empty());
+    CHECK(last.calibration_states() == next.calibration_states());
 
     // Of what has not been opened nothing is forgotten.
     DeviceRegistry idle({}, true, drivers);
