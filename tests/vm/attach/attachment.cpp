@@ -13,6 +13,7 @@ namespace gpunbd::attach {
 namespace {
 
 constexpr std::chrono::milliseconds retry_after(200);
+constexpr std::chrono::milliseconds look_after(2000);  // nobody tells of a device that is detached
 constexpr std::chrono::seconds handshake_within(5);
 
 struct Connection {
@@ -114,8 +115,8 @@ Attachment::Outcome Attachment::replace_one() {
                               instance_of(facts), instance_of(facts_)));
         return Outcome::other_contents;
     }
-    tell_once(failure(path_of(wanted_.device), error).text);
-    return Outcome::not_attached;
+    tell_once(failure("the kernel refuses the server", error).text);
+    return Outcome::refused;
 }
 
 // The kernel then fails whatever has waited, and takes no connection for this device any more.
@@ -133,9 +134,6 @@ std::optional<Failure> Attachment::replace_dead_connections() {
                                        wanted_.timeouts.dead_connection.count())};
         }
         const Outcome outcome = replace_one();
-        if (outcome == Outcome::not_attached) {
-            return Failure{path_of(wanted_.device) + " is not attached any more"};
-        }
         if (outcome != Outcome::connected) return std::nullopt;
         --dead_;
         tell_once(fmt::format("reconnected: {} of {} connections live", wanted_.connections - dead_,
@@ -148,14 +146,19 @@ std::optional<Failure> Attachment::hold(int end) {
     std::array<pollfd, 2> wait{pollfd{.fd = end, .events = POLLIN, .revents = 0},
                                pollfd{.fd = kernel_.events(), .events = POLLIN, .revents = 0}};
     for (;;) {
-        const int time = dead_ == 0 ? -1 : static_cast<int>(retry_after.count());
-        if (::poll(wait.data(), wait.size(), time) < 0 && errno != EINTR) {
+        const auto time = dead_ == 0 ? look_after : retry_after;
+        if (::poll(wait.data(), wait.size(), static_cast<int>(time.count())) < 0 &&
+            errno != EINTR) {
             return failure("poll", errno);
         }
         if (wait[0].revents != 0) {
             if (const int error = kernel_.disconnect(wanted_.device)) {
                 return failure(path_of(wanted_.device) + " cannot be detached", error);
             }
+            return std::nullopt;
+        }
+        if (!kernel_.attached(wanted_.device)) {
+            tell(path_of(wanted_.device) + " was detached");
             return std::nullopt;
         }
         look_for_dead_connections();

@@ -25,13 +25,13 @@ class Attachment {
  public:
     static Or<Attachment> attach(Wanted wanted);
 
-    // Until the descriptor `end` can be read, which detaches the device; nothing then. A failure:
-    // the device is of no use any more.
+    // Until the descriptor `end` can be read, which detaches the device, or somebody else detaches
+    // it; nothing then. A failure: the device is of no use any more.
     std::optional<Failure> hold(int end);
 
  private:
     using Clock = std::chrono::steady_clock;
-    enum class Outcome { connected, server_away, other_contents, not_attached };
+    enum class Outcome { connected, server_away, other_contents, refused };
 
     Attachment(Wanted wanted, KernelClient kernel, ExportFacts facts)
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
