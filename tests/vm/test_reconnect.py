@@ -11,7 +11,7 @@ import test_kernel_client as guest
 import server
 
 ATTACH = os.environ.get('GPUNBD_ATTACH', os.path.join(os.path.dirname(server.PROGRAM), 'nbd_attach'))
-EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'other-contents ok']
+EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'stands-still ok', 'other-contents ok']
 
 
 class Reconnect(server.Test):
