@@ -40,13 +40,16 @@ class Attachment {
     std::optional<Failure> replace_dead_connections();
     Outcome replace_one();
     bool given_up_by_kernel() const;
+    std::chrono::milliseconds pause() const;
     void tell_once(std::string text);
 
     Wanted wanted_;
     KernelClient kernel_;
     ExportFacts facts_;
     unsigned dead_ = 0;
+    Outcome last_ = Outcome::connected;
     Clock::time_point all_dead_since_;
+    std::string refused_;  // the instance that the kernel has refused
     std::string told_;
 };
 
