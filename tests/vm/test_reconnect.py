@@ -11,14 +11,14 @@ import test_kernel_client as guest
 import server
 
 ATTACH = os.environ.get('GPUNBD_ATTACH', os.path.join(os.path.dirname(server.PROGRAM), 'nbd_attach'))
-EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'other-contents ok']
+EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'stands-still ok', 'other-contents ok']
 
 
 class Reconnect(server.Test):
     def test_reconnect(self):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_reconnect')
-        for program in ('mkfs.ext4', 'e2fsck'):
+        for program in ('mkfs.ext4', 'e2fsck', 'nbd-client'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
         initramfs.program(ATTACH, 'nbd_attach')

@@ -12,7 +12,9 @@
 namespace gpunbd::attach {
 namespace {
 
-constexpr std::chrono::milliseconds retry_after(200);
+constexpr std::chrono::milliseconds call_again_after(200);
+constexpr std::chrono::milliseconds ask_again_after(2000);  // somebody has to put that right first
+constexpr std::chrono::milliseconds look_after(2000);  // nobody tells of a device that is detached
 constexpr std::chrono::seconds handshake_within(5);
 
 struct Connection {
@@ -107,15 +109,17 @@ Attachment::Outcome Attachment::replace_one() {
         tell_once("refused: the server comes back with another size or other flags");
         return Outcome::other_contents;
     }
+    if (!refused_.empty() && facts.instance == refused_) return Outcome::other_contents;
     const int error = kernel_.reconnect(wanted_.device, facts.instance, socket.get());
     if (error == 0) return Outcome::connected;
     if (facts.instance != facts_.instance) {
+        refused_ = facts.instance;
         tell_once(fmt::format("refused: the server comes back with other contents ({}, not {})",
                               instance_of(facts), instance_of(facts_)));
         return Outcome::other_contents;
     }
-    tell_once(failure(path_of(wanted_.device), error).text);
-    return Outcome::not_attached;
+    tell_once(failure("the kernel refuses the server", error).text);
+    return Outcome::refused;
 }
 
 // The kernel then fails whatever has waited, and takes no connection for this device any more.
@@ -132,11 +136,8 @@ std::optional<Failure> Attachment::replace_dead_connections() {
                                        path_of(wanted_.device),
                                        wanted_.timeouts.dead_connection.count())};
         }
-        const Outcome outcome = replace_one();
-        if (outcome == Outcome::not_attached) {
-            return Failure{path_of(wanted_.device) + " is not attached any more"};
-        }
-        if (outcome != Outcome::connected) return std::nullopt;
+        last_ = replace_one();
+        if (last_ != Outcome::connected) return std::nullopt;
         --dead_;
         tell_once(fmt::format("reconnected: {} of {} connections live", wanted_.connections - dead_,
                               wanted_.connections));
@@ -144,18 +145,27 @@ std::optional<Failure> Attachment::replace_dead_connections() {
     return std::nullopt;
 }
 
+std::chrono::milliseconds Attachment::pause() const {
+    if (dead_ == 0) return look_after;
+    return last_ == Outcome::server_away ? call_again_after : ask_again_after;
+}
+
 std::optional<Failure> Attachment::hold(int end) {
     std::array<pollfd, 2> wait{pollfd{.fd = end, .events = POLLIN, .revents = 0},
                                pollfd{.fd = kernel_.events(), .events = POLLIN, .revents = 0}};
     for (;;) {
-        const int time = dead_ == 0 ? -1 : static_cast<int>(retry_after.count());
-        if (::poll(wait.data(), wait.size(), time) < 0 && errno != EINTR) {
+        if (::poll(wait.data(), wait.size(), static_cast<int>(pause().count())) < 0 &&
+            errno != EINTR) {
             return failure("poll", errno);
         }
         if (wait[0].revents != 0) {
             if (const int error = kernel_.disconnect(wanted_.device)) {
                 return failure(path_of(wanted_.device) + " cannot be detached", error);
             }
+            return std::nullopt;
+        }
+        if (!kernel_.attached(wanted_.device)) {
+            tell(path_of(wanted_.device) + " was detached");
             return std::nullopt;
         }
         look_for_dead_connections();

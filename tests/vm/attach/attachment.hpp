@@ -25,13 +25,13 @@ class Attachment {
  public:
     static Or<Attachment> attach(Wanted wanted);
 
-    // Until the descriptor `end` can be read, which detaches the device; nothing then. A failure:
-    // the device is of no use any more.
+    // Until the descriptor `end` can be read, which detaches the device, or somebody else detaches
+    // it; nothing then. A failure: the device is of no use any more.
     std::optional<Failure> hold(int end);
 
  private:
     using Clock = std::chrono::steady_clock;
-    enum class Outcome { connected, server_away, other_contents, not_attached };
+    enum class Outcome { connected, server_away, other_contents, refused };
 
     Attachment(Wanted wanted, KernelClient kernel, ExportFacts facts)
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
@@ -40,13 +40,16 @@ class Attachment {
     std::optional<Failure> replace_dead_connections();
     Outcome replace_one();
     bool given_up_by_kernel() const;
+    std::chrono::milliseconds pause() const;
     void tell_once(std::string text);
 
     Wanted wanted_;
     KernelClient kernel_;
     ExportFacts facts_;
     unsigned dead_ = 0;
+    Outcome last_ = Outcome::connected;
     Clock::time_point all_dead_since_;
+    std::string refused_;  // the instance that the kernel has refused
     std::string told_;
 };
 
