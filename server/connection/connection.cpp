@@ -99,6 +99,10 @@ void Connection::begin_turn() {
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
     resumed_ = false;  // what it tells of is looked at here
+    if (pausing_) [[unlikely]] {
+        flush();
+        return reading_is_over() ? Round::over : Round::blocked;
+    }
     Taken taken = take_requests();
     Amount amount = Amount::none;
     if (taken == Taken::hungry) {
@@ -307,6 +311,8 @@ void Connection::start(Operation& operation, const protocol::Command& command) {
 
 void Connection::finish(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
+    if (&operation == stopped_) [[unlikely]]
+        finish_half_write();
     const bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
     operation.return_to(worker_.operations);
     if (operations_.empty()) {
@@ -463,10 +469,81 @@ void Connection::wait_to_send() {
     waiting_to_send_ = true;
 }
 
+// --- pausing
+
+void Connection::pause() {
+    if (pausing_ || reading_is_over()) return;
+    if (admission_.holding()) act_on({}, admission_.withdraw());
+    pausing_ = true;
+    if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
+        if (write->missing() == 0) {
+            payload_complete(*write);
+        } else {
+            const protocol::Command& command = write->command();
+            half_write_ = {.cookie = command.cookie,
+                           .offset = command.offset,
+                           .length = command.length,
+                           .arrived = command.length - write->missing()};
+            stopped_ = write;
+            write->cut_short();
+        }
+    }
+    resume_receiving();  // the round sends what there is
+}
+
+// Its first part is in its place, or has failed: then that was the answer.
+void Connection::finish_half_write() {
+    if (!std::exchange(stopped_, nullptr)->failed()) return;
+    reader_.expect_discarded(half_write_.length - half_write_.arrived);
+    half_write_ = {};
+}
+
+void Connection::go_on() {
+    if (!std::exchange(pausing_, false) || reading_is_over()) return;
+    if (const auto half = std::exchange(half_write_, {}); half.length != 0) {
+        WriteOperation& write = worker_.operations.writes.take();
+        write.continues_behind(half.arrived);
+        start(write, {.type = protocol::CommandType::write,
+                      .cookie = half.cookie,
+                      .offset = half.offset,
+                      .length = half.length});
+        reader_.expect_payload_of(write);
+    }
+    resume_receiving();
+}
+
+void Connection::describe(ConnectionState& state) const {
+    storage::store_fence();  // the half of a write that nobody has acknowledged
+    RequestReader::Unread unread = reader_.unread();
+    state.negotiated = negotiated_;
+    state.half_write = half_write_;
+    state.discarded = unread.discarded;
+    state.received = std::move(unread.bytes);
+    state.requests = counts_.requests;
+    state.read = counts_.read;
+    state.written = counts_.written;
+}
+
+void Connection::continue_from(const ConnectionState& state) {
+    counts_ = {.requests = state.requests, .read = state.read, .written = state.written};
+    requests_at_flush_ = counts_.requests;
+    reader_.expect_discarded(state.discarded);
+    half_write_ = state.half_write;
+    pausing_ = true;
+    go_on();
+}
+
+void Connection::leave() noexcept {
+    closed_ = true;
+    transport_.leave();
+    resume_receiving();
+}
+
 // --- ending
 
 void Connection::drain() {
     draining_ = true;
+    pausing_ = false;
     reason_ = "the server is stopping";
     if (export_->contents_outlive_server()) {
         // Its client comes back, and asks again what has not been answered. An error it would take

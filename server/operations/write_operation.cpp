@@ -1,13 +1,15 @@
 #include "server/operations/write_operation.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpunbd::server {
 
 void WriteOperation::begin() {
-    missing_ = command_.length;
-    given_up_ = false;
-    transfer_.begin(context_->transfer_context(), *this, range());
+    const std::uint64_t there = std::exchange(there_already_, 0);
+    missing_ = command_.length - there;
+    given_up_ = cut_short_ = false;
+    transfer_.begin(context_->transfer_context(), *this, {command_.offset + there, missing_});
 }
 
 std::size_t WriteOperation::lend(std::span<iovec> out) { return transfer_.lend(out); }
@@ -44,7 +46,7 @@ void WriteOperation::moved() {
 void WriteOperation::answer_if_done() {
     if (!abandoned_) discards();
     if (!transfer_.done()) return;
-    if (!abandoned_) {
+    if (!abandoned_ && !(cut_short_ && !failed())) {
         context_->answered(*this);
         if (transfer_.status() == storage::Status::ok) {
             context_->succeed(*this);
@@ -53,6 +55,13 @@ void WriteOperation::answer_if_done() {
         }
     }
     context_->finish(*this);
+}
+
+void WriteOperation::cut_short() {
+    cut_short_ = true;
+    missing_ = 0;
+    if (!discards()) transfer_.end_here();
+    answer_if_done();
 }
 
 void WriteOperation::abandon() {

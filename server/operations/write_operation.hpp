@@ -14,6 +14,12 @@ namespace gpunbd::server {
 
 class WriteOperation : public Operation {
  public:
+    // Before start(): so many bytes of the payload are in their place already.
+    void continues_behind(std::uint64_t bytes) { there_already_ = bytes; }
+    // No more of the payload comes here: what has come is written, and unless that fails, nothing
+    // is answered. The operation may be gone after.
+    void cut_short();
+    bool failed() const { return transfer_.status() != storage::Status::ok; }
     // Payload bytes that have not come yet.
     std::uint64_t missing() const { return missing_; }
     // Where to receive the next of them; 0 pieces: nothing is lent now.
@@ -37,7 +43,9 @@ class WriteOperation : public Operation {
 
     storage::WriteTransfer transfer_;
     std::uint64_t missing_ = 0;
+    std::uint64_t there_already_ = 0;  // bytes, until it starts
     bool given_up_ = false;
+    bool cut_short_ = false;
 };
 
 }  // namespace gpunbd::server
