@@ -57,23 +57,28 @@ std::optional<std::string> DescriptorStore::go_on(std::chrono::milliseconds time
         const std::lock_guard lock(mutex_);
         held_back_ = false;
         for (Waiting& each : std::exchange(waiting_, {})) {
-            if (auto wrong = tell(std::move(each.message), each.descriptor.get())) return wrong;
+            std::optional<int> fd;
+            if (each.descriptor) fd = each.descriptor->get();
+            if (auto wrong = tell(std::move(each.message), fd)) return wrong;
         }
     }
     return notify_.barrier(timeout);
 }
 
 // With the lock held.
-std::optional<std::string> DescriptorStore::tell(std::string message, int fd) {
+std::optional<std::string> DescriptorStore::tell(std::string message, std::optional<int> fd) {
     if (!held_back_) {
-        const std::array<int, 1> sent{fd};
-        return notify_.send(message, std::span(sent).first(fd < 0 ? 0 : 1));
+        const std::array<int, 1> sent{fd.value_or(-1)};
+        return notify_.send(message, std::span(sent).first(fd ? 1 : 0));
     }
-    OwnedFd copy(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (fd >= 0 && copy.get() < 0) {
-        return fmt::format("a descriptor cannot be copied: {}", std::strerror(errno));
+    Waiting waiting{std::move(message), {}};
+    if (fd) {
+        waiting.descriptor.emplace(::fcntl(*fd, F_DUPFD_CLOEXEC, 0));
+        if (waiting.descriptor->get() < 0) {
+            return fmt::format("a descriptor cannot be copied: {}", std::strerror(errno));
+        }
     }
-    waiting_.push_back({std::move(message), std::move(copy)});
+    waiting_.push_back(std::move(waiting));
     return std::nullopt;
 }
 

@@ -51,14 +51,14 @@ class DescriptorStore {
 
  private:
     std::optional<std::string> refusal(const std::string& name) const;
-    std::optional<std::string> tell(std::string message, int fd = -1);
+    std::optional<std::string> tell(std::string message, std::optional<int> fd = {});
     void count(const std::string& name);
 
     const NotifySocket& notify_;
     const std::optional<std::uint64_t> capacity_;
     struct Waiting {
         std::string message;
-        OwnedFd descriptor;
+        std::optional<OwnedFd> descriptor;
     };
     mutable std::mutex mutex_;
     bool held_back_ = false;

@@ -95,10 +95,23 @@ class Load(threading.Thread):
 
 
 class Upgrade(test_keep.Test):
+    def setUp(self):
+        self.path = os.path.join(self.directory(), 'socket')
+
+    def configured(self, exports, **options):
+        """Such a server by a file, and the path of that."""
+        path = os.path.join(self.directory(), 'gpunbd.yaml')
+        self.configure(path, exports)
+        return self.gpunbd('--config', path, **options), path
+
+    def configure(self, path, exports, more=''):
+        with open(path, 'w', encoding='ascii') as file:
+            file.write(f'listeners: {{unix: [{{path: "{self.path}"}}]}}\nexports: [{exports}]\n{more}')
+
     def gpunbd(self, *arguments, program=server.PROGRAM, **options):
         """A server that `gpunbd keep` keeps."""
-        self.path = os.path.join(self.directory(), 'socket')
-        keeper = self.started([program, 'keep', '--', 'serve', '-U', self.path, *map(str, arguments)], **options)
+        where = () if '--config' in arguments else ('-U', self.path)
+        keeper = self.started([program, 'keep', '--', 'serve', *where, *map(str, arguments)], **options)
         server.wait_until(lambda: 'ready: ' in keeper.said(), 30, f'the server:\n{keeper.said()}')
         return keeper
 
@@ -295,20 +308,14 @@ os.kill(os.getpid(), 9)
             self.goes_on(keeper, client)
 
     def test_its_configuration_is_wrong(self):
-        folder = self.directory()
-        config = os.path.join(folder, 'gpunbd.yaml')
-        text = 'exports: [{name: a, size: 64M, devices: [host], keep: true}]\n'
-        with open(config, 'w', encoding='ascii') as file:
-            file.write(text)
-        keeper = self.gpunbd('--config', config)
+        export = '{name: a, size: 64M, devices: [host], keep: true}'
+        keeper, path = self.configured(export)
         client = wire.connect(self.path)
         self.addCleanup(client.close)
         client.write(5, b'before')
-        with open(config, 'w', encoding='ascii') as file:
-            file.write(text.replace('size', 'sise'))
+        self.configure(path, export.replace('size', 'sise'))
         self.refused(keeper)
-        with open(config, 'w', encoding='ascii') as file:
-            file.write(text.replace('64M', '32M'))
+        self.configure(path, export.replace('64M', '32M'))
         self.refused(keeper, 2)
         self.assertIn('they were made for size', keeper.said())
         self.goes_on(keeper, client)
@@ -333,12 +340,8 @@ class Others(Upgrade):
         self.assertEqual(keeper.end(), 0)
 
     def test_an_export_that_is_not_kept(self):
-        folder = self.directory()
-        config = os.path.join(folder, 'gpunbd.yaml')
-        with open(config, 'w', encoding='ascii') as file:
-            file.write('exports: [{name: a, size: 64M, devices: [host], keep: true},'
-                       ' {name: b, size: 64M, devices: [host]}]\n')
-        keeper = self.gpunbd('--config', config)
+        keeper, _ = self.configured('{name: a, size: 64M, devices: [host], keep: true},'
+                                    ' {name: b, size: 64M, devices: [host]}')
         with wire.connect(self.path, 'a') as kept, wire.connect(self.path, 'b') as other:
             kept.write(0, b'abc')
             other.write(0, b'abc')
