@@ -101,7 +101,9 @@ Connection::Round Connection::round() {
     resumed_ = false;  // what it tells of is looked at here
     if (pausing_) [[unlikely]] {
         flush();
-        return reading_is_over() ? Round::over : Round::blocked;
+        if (reading_is_over()) return Round::over;
+        if (!going_on_ || !operations_.empty()) return Round::blocked;
+        take_up_again();
     }
     Taken taken = take_requests();
     Amount amount = Amount::none;
@@ -311,8 +313,6 @@ void Connection::start(Operation& operation, const protocol::Command& command) {
 
 void Connection::finish(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
-    if (&operation == stopped_) [[unlikely]]
-        finish_half_write();
     const bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
     operation.return_to(worker_.operations);
     if (operations_.empty()) {
@@ -446,7 +446,7 @@ void Connection::flush() {
         if (send_queue_.empty()) send_queue_.give_memory_back();
     }
     if (hang_up_ != nullptr) close(hang_up_);
-    if (end_of_requests_) resume_receiving();
+    if (end_of_requests_ || going_on_) resume_receiving();
 }
 
 // Called where an exception would end the worker.
@@ -472,6 +472,7 @@ void Connection::wait_to_send() {
 // --- pausing
 
 void Connection::pause() {
+    going_on_ = false;
     if (pausing_ || reading_is_over()) return;
     if (admission_.holding()) act_on({}, admission_.withdraw());
     pausing_ = true;
@@ -484,32 +485,36 @@ void Connection::pause() {
                            .offset = command.offset,
                            .length = command.length,
                            .arrived = command.length - write->missing()};
-            stopped_ = write;
             write->cut_short();
         }
     }
     resume_receiving();  // the round sends what there is
 }
 
-// Its first part is in its place, or has failed: then that was the answer.
-void Connection::finish_half_write() {
-    if (!std::exchange(stopped_, nullptr)->failed()) return;
+// An error may come before the rest of the payload, which is thrown away then.
+void Connection::lose_half_write() {
     reader_.expect_discarded(half_write_.length - half_write_.arrived);
     half_write_ = {};
 }
 
 void Connection::go_on() {
-    if (!std::exchange(pausing_, false) || reading_is_over()) return;
-    if (const auto half = std::exchange(half_write_, {}); half.length != 0) {
-        WriteOperation& write = worker_.operations.writes.take();
-        write.continues_behind(half.arrived);
-        start(write, {.type = protocol::CommandType::write,
-                      .cookie = half.cookie,
-                      .offset = half.offset,
-                      .length = half.length});
-        reader_.expect_payload_of(write);
-    }
+    going_on_ = pausing_;
     resume_receiving();
+}
+
+// What had come of half a write is in its place by now, or it has been lost.
+void Connection::take_up_again() {
+    pausing_ = going_on_ = false;
+    if (half_write_.length == 0) return;
+    const auto half = std::exchange(half_write_, {});
+    WriteOperation& write = worker_.operations.writes.take();
+    write.continues_behind(half.arrived);
+    start(write, {.type = protocol::CommandType::write,
+                  .cookie = half.cookie,
+                  .offset = half.offset,
+                  .length = half.length});
+    write.continues_behind(0);  // its rest is missing: it has not finished
+    reader_.expect_payload_of(write);
 }
 
 void Connection::describe(ConnectionState& state) const {
@@ -529,8 +534,7 @@ void Connection::continue_from(const ConnectionState& state) {
     requests_at_flush_ = counts_.requests;
     reader_.expect_discarded(state.discarded);
     half_write_ = state.half_write;
-    pausing_ = true;
-    go_on();
+    pausing_ = going_on_ = true;
 }
 
 void Connection::leave() noexcept {
@@ -543,7 +547,7 @@ void Connection::leave() noexcept {
 
 void Connection::drain() {
     draining_ = true;
-    pausing_ = false;
+    pausing_ = going_on_ = false;
     reason_ = "the server is stopping";
     if (export_->contents_outlive_server()) {
         // Its client comes back, and asks again what has not been answered. An error it would take

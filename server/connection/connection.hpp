@@ -77,7 +77,6 @@ class Connection final : public OperationContext,
     // part stops there. What waits for its rates goes now.
     void pause();
     void go_on();
-    bool pausing() const { return pausing_; }
     // While it pauses: everything has been answered, and every byte of that has left.
     bool quiet() const { return operations_.empty() && (closed_ || send_queue_.empty()); }
     // While it is quiet: can another process go on with it, and from where?
@@ -122,6 +121,7 @@ class Connection final : public OperationContext,
         return {*export_->volume, worker_.channels, staging_};
     }
     void finish(Operation& operation) override;
+    void lose_half_write() override;
     void answered(const Operation& operation) override;
     void report_failure(const Operation& operation, storage::Status status) override;
     void flush_soon() override { worker_.scheduler.run_soon(*this); }
@@ -148,7 +148,7 @@ class Connection final : public OperationContext,
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
     void payload_complete(WriteOperation& write);
-    void finish_half_write();
+    void take_up_again();
     RequestReader::Received::Amount receive();
     bool may_take_request();
     bool reading_is_over() const { return end_of_requests_ || closed_; }
@@ -170,6 +170,7 @@ class Connection final : public OperationContext,
     bool end_of_requests_ = false;
     bool draining_ = false;
     bool pausing_ = false;
+    bool going_on_ = false;  // once nothing is under way
     bool closed_ = false;
     bool out_of_memory_ = false;
     bool waiting_to_be_ready_ = false;
@@ -179,8 +180,7 @@ class Connection final : public OperationContext,
     std::coroutine_handle<> waiter_;
     bool resumed_ = false;
 
-    ConnectionState::HalfWrite half_write_;    // while it pauses
-    const WriteOperation* stopped_ = nullptr;  // what has come of that is on its way still
+    ConnectionState::HalfWrite half_write_;  // while it pauses
 
     std::int64_t turn_left_ = 0;  // bytes received, to be sent, or of work
     std::uint64_t requests_at_flush_ = 0;

@@ -253,7 +253,6 @@ Task<bool> Session::send_all(std::vector<std::byte> bytes) {
 }
 
 bool Session::take_over(const ConnectionState& earlier) {
-    if (slot_) slot_->served();
     const protocol::ExportInfo& info = earlier.negotiated.export_info;
     export_name_ = info.name;
     started_ -= std::chrono::milliseconds(earlier.milliseconds);

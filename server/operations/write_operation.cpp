@@ -6,10 +6,10 @@
 namespace gpunbd::server {
 
 void WriteOperation::begin() {
-    const std::uint64_t there = std::exchange(there_already_, 0);
-    missing_ = command_.length - there;
-    given_up_ = cut_short_ = false;
-    transfer_.begin(context_->transfer_context(), *this, {command_.offset + there, missing_});
+    missing_ = command_.length - there_already_;
+    given_up_ = false;
+    transfer_.begin(context_->transfer_context(), *this,
+                    {command_.offset + there_already_, missing_});
 }
 
 std::size_t WriteOperation::lend(std::span<iovec> out) { return transfer_.lend(out); }
@@ -46,26 +46,34 @@ void WriteOperation::moved() {
 void WriteOperation::answer_if_done() {
     if (!abandoned_) discards();
     if (!transfer_.done()) return;
-    if (!abandoned_ && !(cut_short_ && !failed())) {
-        context_->answered(*this);
-        if (transfer_.status() == storage::Status::ok) {
-            context_->succeed(*this);
-        } else {
-            context_->fail(*this, transfer_.status());
-        }
+    if (!abandoned_) {
+        answer();
+    } else if (std::exchange(cut_short_, false) && transfer_.status() != storage::Status::ok) {
+        answer();
+        context_->lose_half_write();
     }
     context_->finish(*this);
 }
 
+void WriteOperation::answer() {
+    context_->answered(*this);
+    if (transfer_.status() == storage::Status::ok) {
+        context_->succeed(*this);
+    } else {
+        context_->fail(*this, transfer_.status());
+    }
+}
+
 void WriteOperation::cut_short() {
-    cut_short_ = true;
-    missing_ = 0;
     if (!discards()) transfer_.end_here();
+    abandoned_ = cut_short_ = true;
+    missing_ = 0;
     answer_if_done();
 }
 
 void WriteOperation::abandon() {
     abandoned_ = true;
+    cut_short_ = false;
     missing_ = 0;
     transfer_.abandon();
     answer_if_done();

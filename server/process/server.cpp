@@ -650,6 +650,7 @@ void Server::take_over(Predecessor::Client client) {
         Peer peer = peer_of(fd, client.state->listener);
         ConnectionSlots::Answer answer = slots_.enter(peer);
         if (!answer.slot) throw std::runtime_error(answer.refusal);
+        answer.slot->served();  // at once: of handshakes only so many may be under way
         least_busy_worker().serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot),
                                   nullptr, std::move(client.state));
     } catch (const std::exception& error) {

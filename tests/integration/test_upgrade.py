@@ -3,6 +3,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -350,6 +351,37 @@ class Others(Upgrade):
             self.assertEqual(other.rest(), b'')
             with wire.connect(self.path, 'b') as again:
                 self.assertEqual(again.read(0, 3), bytes(3))
+        self.assertEqual(keeper.end(), 0)
+
+    def test_a_client_in_tls(self):
+        """What OpenSSL knows of it stays in its process: it comes again, and finds what it had written."""
+        files = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', files, '--host', 'localhost', status=0)
+        path = os.path.join(self.directory(), 'gpunbd.yaml')
+        self.configure(path, '{name: a, size: 64M, devices: [host], keep: true}',
+                       f'tls: {{mode: optional, certificates: "{files}", verify_clients: false}}\n')
+        keeper = self.gpunbd('--config', path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+        def connect():
+            client = wire.Wire(self.path)
+            client.greet()
+            client.ask(wire.OPT_STARTTLS)
+            client.socket = context.wrap_socket(client.socket)
+            client.go('a')
+            return client
+        data = random.Random(3).randbytes(MiB)
+        with connect() as client, wire.connect(self.path) as plain:
+            cookies = [client.request(wire.CMD_WRITE, number * MiB, MiB, payload=data) for number in range(4)]
+            self.assertEqual(sorted(client.simple_reply() for _ in cookies), [(0, cookie) for cookie in cookies])
+            client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 99, 10 * MiB, MiB) + data[:70000])
+            self.upgrade(keeper)
+            self.assertEqual(client.rest(), b'')
+            self.assertEqual(plain.read(3 * MiB, MiB), data)
+        with connect() as client:
+            for number in range(4):
+                self.assertEqual(client.read(number * MiB, MiB), data)
         self.assertEqual(keeper.end(), 0)
 
     def test_a_pidfile_follows(self):

@@ -146,6 +146,30 @@ TEST_CASE("moving: half a write that fails is answered, and the rest of it is no
     }
 }
 
+TEST_CASE("moving: given up before all has been answered") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig(kept_rig(variant));
+        Model model(rig.options.size);
+        Client client = rig.enter(variant.handshake());
+        for (std::uint32_t seed = 1; seed != 20; ++seed) {
+            const Ask ask{CommandType::write, 100, 5 * page, 0, seed};
+            const std::uint64_t cookie = client.expect(ask);
+            const Bytes bytes = encoded(ask, cookie, variant.extended);
+            client.send_bytes(std::span(bytes).first(seed * 4 * kib));
+            rig.worker.pause_sessions();
+            rig.worker.let_sessions_go_on();
+            rig.worker.pause_sessions();
+            rig.worker.let_sessions_go_on();
+            client.send_bytes(std::span(bytes).subspan(seed * 4 * kib));
+            CHECK(client.answer(cookie).error == Error::none);
+            model.apply(ask, true);
+            const Ask read{CommandType::read, 0, rig.options.size};
+            model.check(read, client.ask(read));
+        }
+    }
+}
+
 TEST_CASE("moving: requests that nobody has read yet go along") {
     for (const bool there : {false, true}) {
         Rig rig({.devices = "h", .kept = true});
