@@ -99,6 +99,12 @@ void Connection::begin_turn() {
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
     resumed_ = false;  // what it tells of is looked at here
+    if (pausing_) [[unlikely]] {
+        flush();
+        if (reading_is_over()) return Round::over;
+        if (!going_on_ || !operations_.empty()) return Round::blocked;
+        take_up_again();
+    }
     Taken taken = take_requests();
     Amount amount = Amount::none;
     if (taken == Taken::hungry) {
@@ -440,7 +446,7 @@ void Connection::flush() {
         if (send_queue_.empty()) send_queue_.give_memory_back();
     }
     if (hang_up_ != nullptr) close(hang_up_);
-    if (end_of_requests_) resume_receiving();
+    if (end_of_requests_ || going_on_) resume_receiving();
 }
 
 // Called where an exception would end the worker.
@@ -463,10 +469,85 @@ void Connection::wait_to_send() {
     waiting_to_send_ = true;
 }
 
+// --- pausing
+
+void Connection::pause() {
+    going_on_ = false;
+    if (pausing_ || reading_is_over()) return;
+    if (admission_.holding()) act_on({}, admission_.withdraw());
+    pausing_ = true;
+    if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
+        if (write->missing() == 0) {
+            payload_complete(*write);
+        } else {
+            const protocol::Command& command = write->command();
+            half_write_ = {.cookie = command.cookie,
+                           .offset = command.offset,
+                           .length = command.length,
+                           .arrived = command.length - write->missing()};
+            write->cut_short();
+        }
+    }
+    resume_receiving();  // the round sends what there is
+}
+
+// An error may come before the rest of the payload, which is thrown away then.
+void Connection::lose_half_write() {
+    reader_.expect_discarded(half_write_.length - half_write_.arrived);
+    half_write_ = {};
+}
+
+void Connection::go_on() {
+    going_on_ = pausing_;
+    resume_receiving();
+}
+
+// What had come of half a write is in its place by now, or it has been lost.
+void Connection::take_up_again() {
+    pausing_ = going_on_ = false;
+    if (half_write_.length == 0) return;
+    const auto half = std::exchange(half_write_, {});
+    WriteOperation& write = worker_.operations.writes.take();
+    write.continues_behind(half.arrived);
+    start(write, {.type = protocol::CommandType::write,
+                  .cookie = half.cookie,
+                  .offset = half.offset,
+                  .length = half.length});
+    write.continues_behind(0);  // its rest is missing: it has not finished
+    reader_.expect_payload_of(write);
+}
+
+void Connection::describe(ConnectionState& state) const {
+    storage::store_fence();  // the half of a write that nobody has acknowledged
+    RequestReader::Unread unread = reader_.unread();
+    state.negotiated = negotiated_;
+    state.half_write = half_write_;
+    state.discarded = unread.discarded;
+    state.received = std::move(unread.bytes);
+    state.requests = counts_.requests;
+    state.read = counts_.read;
+    state.written = counts_.written;
+}
+
+void Connection::continue_from(const ConnectionState& state) {
+    counts_ = {.requests = state.requests, .read = state.read, .written = state.written};
+    requests_at_flush_ = counts_.requests;
+    reader_.expect_discarded(state.discarded);
+    half_write_ = state.half_write;
+    pausing_ = going_on_ = true;
+}
+
+void Connection::leave() noexcept {
+    closed_ = true;
+    transport_.leave();
+    resume_receiving();
+}
+
 // --- ending
 
 void Connection::drain() {
     draining_ = true;
+    pausing_ = going_on_ = false;
     reason_ = "the server is stopping";
     if (export_->contents_outlive_server()) {
         // Its client comes back, and asks again what has not been answered. An error it would take

@@ -12,6 +12,7 @@
 
 #include "protocol/negotiation.hpp"
 #include "server/connection/admission.hpp"
+#include "server/connection/connection_state.hpp"
 #include "server/connection/request_reader.hpp"
 #include "server/connection/transport.hpp"
 #include "server/exports/export.hpp"
@@ -72,6 +73,20 @@ class Connection final : public OperationContext,
     // Before what takes as long as hundreds of requests.
     Resumption long_turn();
 
+    // No request is taken and nothing is received until go_on(); a WRITE whose payload has come in
+    // part stops there. What waits for its rates goes now.
+    void pause();
+    void go_on();
+    // While it pauses: everything has been answered, and every byte of that has left.
+    bool quiet() const { return operations_.empty() && (closed_ || send_queue_.empty()); }
+    // While it is quiet: can another process go on with it, and from where?
+    bool can_move() { return pausing_ && !reading_is_over() && quiet() && !transport_.in_tls(); }
+    void describe(ConnectionState& state) const;
+    // After serve(): goes on from there.
+    void continue_from(const ConnectionState& state);
+    // Another process has the socket.
+    void leave() noexcept;
+
     // Every request from now on is refused; once nothing is in flight the client is told the end.
     void drain();
     // No request is taken any more, nor the rest of a payload.
@@ -84,6 +99,8 @@ class Connection final : public OperationContext,
     void close(std::string reason) noexcept;
     bool closed() const { return closed_; }
     bool has_operations() const { return !operations_.empty(); }
+    // Of the export that it serves, if it does so yet.
+    bool contents_outlive_server() const { return export_ && export_->contents_outlive_server(); }
 
     // Why it ends; empty: the client wished so.
     const std::string& reason() const { return reason_; }
@@ -104,6 +121,7 @@ class Connection final : public OperationContext,
         return {*export_->volume, worker_.channels, staging_};
     }
     void finish(Operation& operation) override;
+    void lose_half_write() override;
     void answered(const Operation& operation) override;
     void report_failure(const Operation& operation, storage::Status status) override;
     void flush_soon() override { worker_.scheduler.run_soon(*this); }
@@ -130,6 +148,7 @@ class Connection final : public OperationContext,
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
     void payload_complete(WriteOperation& write);
+    void take_up_again();
     RequestReader::Received::Amount receive();
     bool may_take_request();
     bool reading_is_over() const { return end_of_requests_ || closed_; }
@@ -150,6 +169,8 @@ class Connection final : public OperationContext,
     boost::intrusive::list<Operation, boost::intrusive::constant_time_size<false>> operations_;
     bool end_of_requests_ = false;
     bool draining_ = false;
+    bool pausing_ = false;
+    bool going_on_ = false;  // once nothing is under way
     bool closed_ = false;
     bool out_of_memory_ = false;
     bool waiting_to_be_ready_ = false;
@@ -158,6 +179,8 @@ class Connection final : public OperationContext,
     std::string reason_;
     std::coroutine_handle<> waiter_;
     bool resumed_ = false;
+
+    ConnectionState::HalfWrite half_write_;  // while it pauses
 
     std::int64_t turn_left_ = 0;  // bytes received, to be sent, or of work
     std::uint64_t requests_at_flush_ = 0;

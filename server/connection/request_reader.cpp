@@ -46,6 +46,22 @@ void RequestReader::begin(protocol::Headers headers, std::span<const std::byte> 
     buffer_->received(bytes.size());
 }
 
+RequestReader::Unread RequestReader::unread() const {
+    Unread unread;
+    if (const auto* const discarded = std::get_if<Discarded>(&reading_); discarded != nullptr) {
+        unread.discarded = discarded->left;
+    } else if (const auto* const status = std::get_if<StatusPayload>(&reading_);
+               status != nullptr) {  // only of extended headers
+        unread.bytes.resize(protocol::extended_request_size);
+        protocol::encode_extended_request(
+            status->request, std::span(unread.bytes).first<protocol::extended_request_size>());
+    }
+    const std::span<const std::byte> received =
+        buffer_ != nullptr ? buffer_->bytes() : std::span(rest_).first(rest_length_);
+    unread.bytes.insert(unread.bytes.end(), received.begin(), received.end());
+    return unread;
+}
+
 RequestReader::Received RequestReader::receive(Transport& transport) {
     using Amount = Received::Amount;
     std::array<iovec, max_lent + 1> pieces;

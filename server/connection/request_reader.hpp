@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "protocol/gate.hpp"
 #include "protocol/request.hpp"
@@ -66,6 +67,13 @@ class RequestReader {
     }
     // The WRITE whose payload is being received; null: none. No more of it is received.
     WriteOperation* stop_writing();
+
+    // At a request, or in payload of nobody: all that goes on from here, for begin() elsewhere.
+    struct Unread {
+        std::uint64_t discarded = 0;   // payload bytes of nobody that come first
+        std::vector<std::byte> bytes;  // that have been received; at most ReceiveBuffer::capacity
+    };
+    Unread unread() const;
 
     // Nothing is expected for a while: gives the buffer back. What is in it is less than a request.
     void rest();

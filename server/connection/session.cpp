@@ -1,5 +1,6 @@
 #include "server/connection/session.hpp"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
@@ -41,7 +42,8 @@ std::string in_words(protocol::MetaContexts contexts) {
 
 Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
                  const SessionLimits& limits, std::shared_ptr<Slot> slot,
-                 std::shared_ptr<const TlsContext> tls)
+                 std::shared_ptr<const TlsContext> tls,
+                 std::unique_ptr<const ConnectionState> earlier)
     : worker_(worker),
       peer_(std::move(peer)),
       connection_(
@@ -51,6 +53,7 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
       limits_(limits),
       slot_(std::move(slot)),
       tls_(std::move(tls)),
+      earlier_(std::move(earlier)),
       deadline_(worker.io),
       idle_timer_(worker.io) {}
 
@@ -72,7 +75,7 @@ Task<> Session::run() {
 Task<> Session::live() {
     bool failed = false;
     try {
-        if (co_await negotiate()) co_await serve();
+        if (earlier_ ? take_over(*earlier_) : co_await negotiate()) co_await serve();
         co_await settle();
     } catch (const std::exception& error) {
         failed = true;
@@ -83,7 +86,7 @@ Task<> Session::live() {
     place_.reset();
     deadline_.cancel();
     idle_timer_.cancel();
-    report_end(failed);
+    if (!moves_away_ || failed) report_end(failed);
 }
 
 void Session::report_end(bool failed) {
@@ -201,6 +204,7 @@ Task<bool> Session::negotiate() {
         connection_->limit_rates(place_->rates());
         if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
         if (draining_) connection_->drain();  // told while the last option was being answered
+        if (pausing_) pause();
         ClientLine(spdlog::level::debug)
             .with("peer", peer_.text())
             .with("export", export_name_)
@@ -247,6 +251,26 @@ Task<bool> Session::send_all(std::vector<std::byte> bytes) {
         piece.iov_len -= done.bytes;
     }
     co_return true;
+}
+
+bool Session::take_over(const ConnectionState& earlier) {
+    const protocol::ExportInfo& info = earlier.negotiated.export_info;
+    export_name_ = info.name;
+    started_ -= std::chrono::milliseconds(earlier.milliseconds);
+    reason_ = offered_.enter(export_name_);
+    place_ = offered_.take_place();
+    if (!place_) return false;
+    OfferedExports::Opened opened = offered_.open(export_name_);
+    if (!opened.exported || opened.info.size != info.size ||
+        opened.info.read_only != info.read_only) {
+        reason_ = "the server that was started in place of another offers another export";
+        return false;
+    }
+    connection_->serve(earlier.negotiated, std::move(opened.exported), earlier.received);
+    connection_->limit_rates(place_->rates());
+    connection_->continue_from(earlier);
+    if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
+    return true;
 }
 
 // --- serving
@@ -301,6 +325,52 @@ std::string Session::why_not_stay() const {
                            now->access.why(verdict));
     }
     return {};
+}
+
+// --- moving to another process
+
+bool Session::contents_stay() const { return connection_->contents_outlive_server(); }
+
+void Session::pause() noexcept {
+    pausing_ = true;
+    if (!contents_stay()) return;
+    try {
+        connection_->pause();
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
+    }
+}
+
+void Session::go_on() noexcept {
+    pausing_ = moves_away_ = false;
+    try {
+        connection_->go_on();
+    } catch (const std::exception&) {
+        cut(Connection::no_memory);
+    }
+}
+
+bool Session::quiet() const { return !contents_stay() || connection_->quiet(); }
+
+std::unique_ptr<Session::Moving> Session::move_away() {
+    if (!contents_stay() || !connection_->can_move()) return nullptr;
+    OwnedFd socket(::fcntl(connection_->transport().descriptor(), F_DUPFD_CLOEXEC, 0));
+    if (socket.get() < 0) return nullptr;
+    auto moving = std::make_unique<Moving>(std::move(socket), ConnectionState{});
+    connection_->describe(moving->state);
+    moving->state.listener = peer_.listener;
+    moving->state.milliseconds = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
+    moves_away_ = true;
+    return moving;
+}
+
+void Session::leave() noexcept {
+    if (moves_away_) {
+        connection_->leave();
+    } else {
+        drain();
+    }
 }
 
 // --- draining and closed

@@ -17,6 +17,7 @@
 #include "server/connection/peer.hpp"
 #include "server/connection/task.hpp"
 #include "server/exports/export_registry.hpp"
+#include "server/listening/owned_fd.hpp"
 #include "server/tls/tls_context.hpp"
 
 namespace gpunbd::server {
@@ -32,7 +33,8 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
     Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRegistry& exports,
             const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr,
-            std::shared_ptr<const TlsContext> tls = nullptr);
+            std::shared_ptr<const TlsContext> tls = nullptr,
+            std::unique_ptr<const ConnectionState> earlier = nullptr);
 
     // Serves, from the greeting to the end, which it logs. Then it calls `ended`, which must not
     // destroy it yet; destroyed before, it calls nobody.
@@ -42,6 +44,21 @@ class Session : public std::enable_shared_from_this<Session> {
     void drain() noexcept;
     // Closes now. Operations finish as soon as their copies have ended.
     void cut(const char* reason) noexcept;
+    // Nothing is taken from its client until go_on(), if it serves an export whose contents outlive
+    // the server, or comes to that.
+    void pause() noexcept;
+    void go_on() noexcept;
+    // While it pauses: nothing of its client's is under way.
+    bool quiet() const;
+    // The socket, and where another process goes on with it; once it is quiet. Null: it cannot.
+    struct Moving {
+        OwnedFd socket;
+        ConnectionState state;
+    };
+    std::unique_ptr<Moving> move_away();
+    // Another process goes on, with those that move_away() has given; the others drain.
+    void leave() noexcept;
+
     // The configuration has been read again: other rates hold, and who may not stay goes at once.
     void look_at_access() noexcept;
 
@@ -54,6 +71,9 @@ class Session : public std::enable_shared_from_this<Session> {
     Task<> run();
     Task<> live();
     Task<bool> negotiate();
+    // What an earlier process has begun. false: it cannot be.
+    bool take_over(const ConnectionState& earlier);
+    bool contents_stay() const;
     Task<bool> start_tls();
     Task<bool> send_all(std::vector<std::byte> bytes);
     Task<> serve();
@@ -74,11 +94,14 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::shared_ptr<Slot> slot_;                  // null: places are not counted
     const std::shared_ptr<const TlsContext> tls_;       // null: there is none to be had
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
+    std::unique_ptr<const ConnectionState> earlier_;    // null: it begins here
     std::string export_name_;
     std::unique_ptr<ExportUse::Place> place_;  // among the export's connections
     std::string reason_;                       // why the negotiation failed
     std::string tls_words_;                    // of what kind it is; empty: in the clear
     bool draining_ = false;
+    bool pausing_ = false;
+    bool moves_away_ = false;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer idle_timer_;
     Clock::time_point started_ = Clock::now();

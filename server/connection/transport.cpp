@@ -105,6 +105,11 @@ void Transport::stop_receiving() noexcept {
     socket_.shutdown(Socket::shutdown_receive, ignored);
 }
 
+void Transport::leave() noexcept {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+}
+
 void Transport::close() noexcept {
     if (tls_ != nullptr) tls_->say_goodbye();
     boost::system::error_code ignored;

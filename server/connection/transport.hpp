@@ -62,6 +62,10 @@ class Transport {
 
     // receive() finds the end once it has taken what is there already.
     void stop_receiving() noexcept;
+    // Closes the socket here; whoever has it as well goes on with it.
+    void leave() noexcept;
+    int descriptor() { return socket_.native_handle(); }
+    bool in_tls() const { return tls_ != nullptr; }
     // Ends both directions, telling the peer as far as that needs no waiting; waits complete with
     // an error.
     void close() noexcept;

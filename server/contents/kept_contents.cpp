@@ -190,7 +190,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
     auto keeper = std::make_unique<ContentsKeeper>(store_, id, patience_);
     for (const std::string& name : left.names) keeper->knows(name);
     auto taken = storage::Volume::take_over(std::move(std::get<storage::PageTable>(table)), found,
-                                            slabs, *keeper);
+                                            slabs, *keeper, resting_);
     for (const auto& its : slabs) {
         for (const int descriptor : its) OwnedFd{descriptor};
     }
@@ -251,7 +251,50 @@ std::shared_ptr<storage::Volume> KeptContents::make(const config::ExportOptions&
     Own& own = own_[id];
     own.volume = volume;
     own.making = false;
+    if (resting_) volume->rest();
     return volume;
+}
+
+void KeptContents::rest() {
+    const std::lock_guard lock(mutex_);
+    resting_ = true;
+    for (auto& [unused, own] : own_) {
+        if (const auto volume = own.volume.lock()) volume->rest();
+    }
+}
+
+void KeptContents::go_on() {
+    const std::lock_guard lock(mutex_);
+    resting_ = false;
+    for (auto& [unused, own] : own_) {
+        if (const auto volume = own.volume.lock()) volume->go_on();
+    }
+}
+
+std::vector<KeptContents::Copy> KeptContents::copies() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Copy> all;
+    for (const auto& [id, left] : left_) {
+        const ContentsKeeper names(store_, id, patience_);
+        if (!left.table) continue;  // nobody can read it
+        all.push_back({names.table_name(), copy_of(left.table->descriptor())});
+        for (const auto& [device, slabs] : left.slabs) {
+            for (const auto& [number, slab] : slabs) {
+                all.push_back({names.slab_name(device, number), copy_of(slab.get())});
+            }
+        }
+    }
+    for (const auto& [unused, own] : own_) {
+        const auto volume = own.volume.lock();
+        if (!volume || !own.keeper->keeps()) continue;
+        all.push_back({own.keeper->table_name(), copy_of(volume->table_descriptor())});
+        for (const auto& each : volume->copy_slabs()) {
+            all.push_back(
+                {own.keeper->slab_name(each.device, each.slab), OwnedFd(each.descriptor)});
+            if (each.descriptor < 0) throw std::runtime_error("no descriptors are left");
+        }
+    }
+    return all;
 }
 
 void KeptContents::let_go() {

@@ -43,6 +43,18 @@ class KeptContents {
     using Create = std::function<std::shared_ptr<storage::Volume>(const storage::Keeping&)>;
     std::shared_ptr<storage::Volume> make(const config::ExportOptions& options,
                                           const Create& create);
+    // Nothing of what is kept changes until go_on(), as long as no client writes: so another
+    // process can take it over. Waits for what is under way. What is made or taken over meanwhile
+    // rests, too.
+    void rest();
+    void go_on();
+    // While it rests: copies of all descriptors, by their names.
+    struct Copy {
+        std::string name;
+        OwnedFd descriptor;
+    };
+    std::vector<Copy> copies() const;
+
     // Before devices go: nothing is held here any more. What is kept, stays kept.
     void let_go();
 
@@ -102,6 +114,7 @@ class KeptContents {
 
     DescriptorStore& store_;
     const std::chrono::milliseconds patience_;
+    bool resting_ = false;
     mutable std::mutex mutex_;
     std::map<std::string, Left> left_;  // by id
     std::map<std::string, Own> own_;    // by id; keepers stay as long as volumes might ask them

@@ -1,9 +1,14 @@
 #include "server/keeping/descriptor_store.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "config/quote.hpp"
 #include "server/keeping/descriptor_name.hpp"
@@ -28,11 +33,53 @@ std::unique_ptr<DescriptorStore> DescriptorStore::from_environment(
 DescriptorStore::DescriptorStore(const NotifySocket& notify, std::optional<std::uint64_t> capacity,
                                  const std::vector<std::string>& names)
     : notify_(notify), capacity_(capacity) {
-    for (const std::string& name : names) {
-        ++kept_[name];
-        ++count_;
-        names_length_ += name.size() + 1;
+    for (const std::string& name : names) count(name);
+}
+
+void DescriptorStore::count(const std::string& name) {
+    ++kept_[name];
+    ++count_;
+    names_length_ += name.size() + 1;
+}
+
+void DescriptorStore::knows(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    count(name);
+}
+
+void DescriptorStore::hold_back() {
+    const std::lock_guard lock(mutex_);
+    held_back_ = true;
+}
+
+std::optional<std::string> DescriptorStore::go_on(std::chrono::milliseconds timeout) {
+    {
+        const std::lock_guard lock(mutex_);
+        held_back_ = false;
+        for (Waiting& each : std::exchange(waiting_, {})) {
+            std::optional<int> fd;
+            if (each.descriptor) fd = each.descriptor->get();
+            if (auto wrong = tell(std::move(each.message), fd)) return wrong;
+        }
     }
+    return notify_.barrier(timeout);
+}
+
+// With the lock held.
+std::optional<std::string> DescriptorStore::tell(std::string message, std::optional<int> fd) {
+    if (!held_back_) {
+        const std::array<int, 1> sent{fd.value_or(-1)};
+        return notify_.send(message, std::span(sent).first(fd ? 1 : 0));
+    }
+    Waiting waiting{std::move(message), {}};
+    if (fd) {
+        waiting.descriptor.emplace(::fcntl(*fd, F_DUPFD_CLOEXEC, 0));
+        if (waiting.descriptor->get() < 0) {
+            return fmt::format("a descriptor cannot be copied: {}", std::strerror(errno));
+        }
+    }
+    waiting_.push_back(std::move(waiting));
+    return std::nullopt;
 }
 
 // A supervisor that has no room drops what it is sent, and says nothing. So it has to be known
@@ -59,14 +106,9 @@ std::optional<std::string> DescriptorStore::refusal(const std::string& name) con
 std::optional<std::string> DescriptorStore::store(const std::string& name, int fd) {
     const std::lock_guard lock(mutex_);
     if (auto wrong = refusal(name)) return wrong;
-    const std::array<int, 1> sent{fd};
     // FDPOLL: what looks like a connection that has ended is to stay all the same.
-    if (auto wrong = notify_.send(fmt::format("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name), sent)) {
-        return wrong;
-    }
-    ++kept_[name];
-    ++count_;
-    names_length_ += name.size() + 1;
+    if (auto wrong = tell(fmt::format("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name), fd)) return wrong;
+    count(name);
     return std::nullopt;
 }
 
@@ -75,7 +117,7 @@ std::optional<std::string> DescriptorStore::remove(const std::string& name) {
     if (!is_descriptor_name(name)) {
         return fmt::format("{} is no name of a kept descriptor", config::in_quotes(name));
     }
-    if (auto wrong = notify_.send(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name))) return wrong;
+    if (auto wrong = tell(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name))) return wrong;
     const auto found = kept_.find(name);
     if (found == kept_.end()) return std::nullopt;
     count_ -= found->second;
@@ -85,6 +127,10 @@ std::optional<std::string> DescriptorStore::remove(const std::string& name) {
 }
 
 std::optional<std::string> DescriptorStore::barrier(std::chrono::milliseconds timeout) const {
+    {
+        const std::lock_guard lock(mutex_);
+        if (held_back_) return std::nullopt;
+    }
     return notify_.barrier(timeout);
 }
 

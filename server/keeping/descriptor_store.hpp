@@ -28,6 +28,13 @@ class DescriptorStore {
     DescriptorStore(const NotifySocket& notify, std::optional<std::uint64_t> capacity,
                     const std::vector<std::string>& names);
 
+    // The supervisor does not listen to this process yet: what it is to be told waits, in its
+    // order, and a barrier is over at once. `knows`: it keeps that already.
+    void hold_back();
+    void knows(const std::string& name);
+    // It listens from now on. Returns once it has handled all that waited, or with what went wrong.
+    std::optional<std::string> go_on(std::chrono::milliseconds timeout);
+
     // How many it keeps in all. Unset: it does not say, and may keep none; so is systemd before
     // 254.
     std::optional<std::uint64_t> capacity() const { return capacity_; }
@@ -44,10 +51,18 @@ class DescriptorStore {
 
  private:
     std::optional<std::string> refusal(const std::string& name) const;
+    std::optional<std::string> tell(std::string message, std::optional<int> fd = {});
+    void count(const std::string& name);
 
     const NotifySocket& notify_;
     const std::optional<std::uint64_t> capacity_;
-    std::mutex mutex_;
+    struct Waiting {
+        std::string message;
+        std::optional<OwnedFd> descriptor;
+    };
+    mutable std::mutex mutex_;
+    bool held_back_ = false;
+    std::vector<Waiting> waiting_;
     std::map<std::string, std::uint64_t> kept_;  // how many of each name
     std::uint64_t count_ = 0;
     std::size_t names_length_ = 0;

@@ -96,6 +96,10 @@ HandedOver HandedOver::from_environment() {
     return out;
 }
 
+void HandedOver::add(std::string name, OwnedFd descriptor) {
+    descriptors_.emplace(std::move(name), std::move(descriptor));
+}
+
 std::vector<OwnedFd> HandedOver::take(std::string_view name) {
     const auto [first, last] = descriptors_.equal_range(name);
     std::vector<int> numbers;

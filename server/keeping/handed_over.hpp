@@ -25,6 +25,8 @@ class HandedOver {
     // be served without them.
     static HandedOver from_environment();
 
+    // From somebody else than the supervisor.
+    void add(std::string name, OwnedFd descriptor);
     // All of that name, lowest number first. They are the caller's then.
     std::vector<OwnedFd> take(std::string_view name);
     // The sockets, lowest number first, but for those that a server has stored itself.

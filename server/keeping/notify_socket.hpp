@@ -17,6 +17,9 @@ class NotifySocket {
     // To the address in NOTIFY_SOCKET, which is taken out of the environment; null: there is none.
     static std::optional<NotifySocket> from_environment();
 
+    // What from_environment() has found, for a process that is started in place of this one.
+    const std::string& address() const { return address_; }
+
     // "READY=1" and the like, with descriptors, of which one message takes max_descriptors. What
     // went wrong, if it did. Waits for a supervisor that is busy, but not for ever. Any thread.
     static constexpr std::size_t max_descriptors = 253;  // SCM_MAX_FD

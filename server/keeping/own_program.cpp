@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 namespace gpunbd::server {
@@ -32,6 +33,14 @@ std::string own_program() {
     }
     const auto path = std::filesystem::read_symlink(running_file, error);
     return error ? running_file : path.string();
+}
+
+std::vector<std::string> own_arguments() {
+    std::ifstream file("/proc/self/cmdline", std::ios::binary);
+    std::vector<std::string> arguments;
+    for (std::string each; std::getline(file, each, '\0');) arguments.push_back(each);
+    if (!arguments.empty()) arguments.erase(arguments.begin());
+    return arguments;
 }
 
 }  // namespace gpunbd::server

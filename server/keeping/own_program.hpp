@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace gpunbd::server {
 
@@ -10,5 +11,7 @@ namespace gpunbd::server {
 // what it points at misses an upgrade that turns a symbolic link. Where the path leads elsewhere
 // already, or nowhere, that has to do.
 std::string own_program();
+// What it was called with, without its name.
+std::vector<std::string> own_arguments();
 
 }  // namespace gpunbd::server

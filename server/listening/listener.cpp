@@ -113,6 +113,7 @@ void Listener::start(OnAccept on_accept) {
 }
 
 void Listener::wait_for_client() noexcept {
+    if (pausing_) return;
     for (;;) {
         try {
             socket_.async_wait(asio::posix::stream_descriptor::wait_read, then(&Listener::accept));
@@ -123,7 +124,20 @@ void Listener::wait_for_client() noexcept {
     }
 }
 
+void Listener::pause() noexcept {
+    pausing_ = true;
+    boost::system::error_code ignored;
+    socket_.cancel(ignored);
+    timer_.cancel();
+}
+
+void Listener::go_on() noexcept {
+    pausing_ = false;
+    wait_for_client();
+}
+
 void Listener::accept() noexcept {
+    if (pausing_) return;
     try {
         if (!accept_one()) return accept_later();
     } catch (const std::exception&) {

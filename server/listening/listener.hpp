@@ -45,6 +45,9 @@ class Listener {
     int descriptor() { return socket_.native_handle(); }
     void start(OnAccept on_accept);
     void stop() noexcept;
+    // Who comes meanwhile waits in the backlog.
+    void pause() noexcept;
+    void go_on() noexcept;
     // How a client on this machine asks for the export; none where NBD URIs have no form for it.
     std::optional<std::string> uri(const std::string& export_name, bool tls);
     // Where it listens, if other machines can reach that: a TCP address that is not loopback.
@@ -70,6 +73,7 @@ class Listener {
     std::string where_;
     SocketFile file_;  // none of a socket that somebody else made
     OnAccept on_accept_;
+    bool pausing_ = false;
     // Events that had come when the listener went find that it has.
     std::shared_ptr<Listener*> self_ = std::make_shared<Listener*>(this);
 };

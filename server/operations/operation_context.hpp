@@ -31,6 +31,8 @@ class OperationContext {
 
     // The answer is queued, or not wanted any more: the operation goes back to its pool.
     virtual void finish(Operation& operation) = 0;
+    // What had come of a WRITE that was cut short has failed, and that was its answer.
+    virtual void lose_half_write() = 0;
     // For the trace: all of the answer is ready.
     virtual void answered(const Operation& operation) = 0;
     // One line in the log, but not one for each of a flood.

@@ -1,13 +1,15 @@
 #include "server/operations/write_operation.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpunbd::server {
 
 void WriteOperation::begin() {
-    missing_ = command_.length;
+    missing_ = command_.length - there_already_;
     given_up_ = false;
-    transfer_.begin(context_->transfer_context(), *this, range());
+    transfer_.begin(context_->transfer_context(), *this,
+                    {command_.offset + there_already_, missing_});
 }
 
 std::size_t WriteOperation::lend(std::span<iovec> out) { return transfer_.lend(out); }
@@ -45,18 +47,33 @@ void WriteOperation::answer_if_done() {
     if (!abandoned_) discards();
     if (!transfer_.done()) return;
     if (!abandoned_) {
-        context_->answered(*this);
-        if (transfer_.status() == storage::Status::ok) {
-            context_->succeed(*this);
-        } else {
-            context_->fail(*this, transfer_.status());
-        }
+        answer();
+    } else if (std::exchange(cut_short_, false) && transfer_.status() != storage::Status::ok) {
+        answer();
+        context_->lose_half_write();
     }
     context_->finish(*this);
 }
 
+void WriteOperation::answer() {
+    context_->answered(*this);
+    if (transfer_.status() == storage::Status::ok) {
+        context_->succeed(*this);
+    } else {
+        context_->fail(*this, transfer_.status());
+    }
+}
+
+void WriteOperation::cut_short() {
+    if (!discards()) transfer_.end_here();
+    abandoned_ = cut_short_ = true;
+    missing_ = 0;
+    answer_if_done();
+}
+
 void WriteOperation::abandon() {
     abandoned_ = true;
+    cut_short_ = false;
     missing_ = 0;
     transfer_.abandon();
     answer_if_done();

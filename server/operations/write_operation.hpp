@@ -14,6 +14,11 @@ namespace gpunbd::server {
 
 class WriteOperation : public Operation {
  public:
+    // For the next start(): so many bytes of the payload are in their place already.
+    void continues_behind(std::uint64_t bytes) { there_already_ = bytes; }
+    // No more of the payload comes here: what has come is written, and unless that fails, nothing
+    // is answered. The operation may be gone after.
+    void cut_short();
     // Payload bytes that have not come yet.
     std::uint64_t missing() const { return missing_; }
     // Where to receive the next of them; 0 pieces: nothing is lent now.
@@ -34,10 +39,13 @@ class WriteOperation : public Operation {
     void begin() override;
     void moved() override;
     void answer_if_done();
+    void answer();
 
     storage::WriteTransfer transfer_;
     std::uint64_t missing_ = 0;
+    std::uint64_t there_already_ = 0;  // bytes
     bool given_up_ = false;
+    bool cut_short_ = false;
 };
 
 }  // namespace gpunbd::server

@@ -14,13 +14,6 @@ namespace {
 
 const std::string socket_prefix = std::string(own_prefix) + "listen/";
 
-// Addresses are longer than names, and have characters that names have not.
-std::string socket_name(const std::string& address) {
-    boost::crc_optimal<64, 0x42F0E1EBA9EA3693> crc;
-    crc.process_bytes(address.data(), address.size());
-    return fmt::format("{}{:016x}", socket_prefix, crc.checksum());
-}
-
 bool listens(int fd) {
     int value = 0;
     socklen_t length = sizeof value;
@@ -29,26 +22,33 @@ bool listens(int fd) {
 
 }  // namespace
 
+// Addresses are longer than names, and have characters that names have not.
+std::string KeptSockets::name(const std::string& address) {
+    boost::crc_optimal<64, 0x42F0E1EBA9EA3693> crc;
+    crc.process_bytes(address.data(), address.size());
+    return fmt::format("{}{:016x}", socket_prefix, crc.checksum());
+}
+
 std::optional<OwnedFd> KeptSockets::take(const std::string& address) {
-    for (OwnedFd& each : handed_over_.take(socket_name(address))) {
+    for (OwnedFd& each : handed_over_.take(name(address))) {
         if (listens(each.get())) return std::move(each);
     }
     return std::nullopt;
 }
 
 void KeptSockets::keep(const std::string& address, int fd) {
-    const std::string name = socket_name(address);
-    auto wrong = store_.remove(name);
-    if (!wrong) wrong = store_.store(name, fd);
+    const std::string its_name = name(address);
+    auto wrong = store_.remove(its_name);
+    if (!wrong) wrong = store_.store(its_name, fd);
     if (!wrong) return;
     spdlog::warn("{}: refuses clients while the server is started again: {}", address, *wrong);
 }
 
 void KeptSockets::forget_the_rest() {
-    for (const std::string& name : handed_over_.names()) {
-        if (!name.starts_with(socket_prefix)) continue;
-        handed_over_.take(name);
-        if (const auto wrong = store_.remove(name)) spdlog::warn("{}", *wrong);
+    for (const std::string& each : handed_over_.names()) {
+        if (!each.starts_with(socket_prefix)) continue;
+        handed_over_.take(each);
+        if (const auto wrong = store_.remove(each)) spdlog::warn("{}", *wrong);
     }
 }
 

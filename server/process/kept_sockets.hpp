@@ -16,6 +16,8 @@ class KeptSockets {
     KeptSockets(DescriptorStore& store, HandedOver& handed_over)
         : store_(store), handed_over_(handed_over) {}
 
+    // Under which the supervisor has the one of that address.
+    static std::string name(const std::string& address);
     // The socket that an earlier server had there, and the supervisor has still.
     std::optional<OwnedFd> take(const std::string& address);
     void keep(const std::string& address, int fd);

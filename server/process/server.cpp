@@ -1,5 +1,6 @@
 #include "server/process/server.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -8,7 +9,9 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "config/quote.hpp"
 #include "config/yaml_file.hpp"
@@ -18,6 +21,7 @@
 #include "server/exports/export_factory.hpp"
 #include "server/exports/reload_report.hpp"
 #include "server/keeping/open_files.hpp"
+#include "server/keeping/own_program.hpp"
 #include "server/listening/address_error.hpp"
 #include "server/listening/nbd_uri.hpp"
 #include "server/listening/tcp_address.hpp"
@@ -36,6 +40,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t max_inherited = 64;  // listening sockets
+constexpr auto store_patience = std::chrono::seconds(10);
 constexpr auto drain_poll = std::chrono::milliseconds(20);
 constexpr auto telling_interval = std::chrono::seconds(1);  // of lines about lines left out
 
@@ -81,7 +86,9 @@ std::string in_short(const std::vector<std::string>& names) {
 }  // namespace
 
 Server::Server(const config::ServeCommand& command, config::Options options)
-    : handed_over_(HandedOver::from_environment()),
+    : program_(own_program()),
+      predecessor_(Predecessor::from_environment()),
+      handed_over_(predecessor_ ? predecessor_->take_listeners() : HandedOver::from_environment()),
       supervisor_(NotifySocket::from_environment()),
       command_(command),
       options_(std::move(options)),
@@ -100,9 +107,14 @@ Server::Server(const config::ServeCommand& command, config::Options options)
     if (!supervisor_) return;
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
     if (!store_) return;
-    contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
     calibration_.emplace(*store_, handed_over_);
-    devices_.set_calibration_states(calibration_->states());
+    if (predecessor_) {
+        store_->hold_back();
+        devices_.set_calibration_states(predecessor_->take_calibrations());
+    } else {
+        contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
+        devices_.set_calibration_states(calibration_->states());
+    }
     if (keeps_any(options_.exports)) sockets_.emplace(*store_, handed_over_);
 }
 
@@ -128,6 +140,7 @@ int Server::run() {
     outlives_terminal_ = hangup.sa_handler == SIG_IGN;  // started by nohup
     if (command_.config_file || !outlives_terminal_) signals_.add(SIGHUP);
     signals_.add(SIGUSR1);
+    signals_.add(SIGUSR2);
     if (command_.run) {
         captive_.emplace();
         signals_.add(SIGCHLD);
@@ -148,6 +161,7 @@ int Server::run() {
         devices_.gpus(why_none);
     }
     give_up_new_privileges();
+    if (predecessor_) take_over_contents();
     make_first_exports();
     run_events();  // from here on signals are heeded, and soon clients accepted
     if (failure_) std::rethrow_exception(failure_);
@@ -208,10 +222,12 @@ void Server::start_serving(MadeExports made) {
     refused_ = std::move(made.refused);
     settle_contents();
     start_workers();
+    if (predecessor_) take_turn();
     client_lines().when_left_out([this] { asio::post(io_, [this] { tell_left_out_later(); }); });
     for (const auto& listener : listeners_) {
         listener->start([this](int fd, Peer peer) { accepted(fd, std::move(peer)); });
     }
+    for (Predecessor::Client& client : std::exchange(clients_, {})) take_over(std::move(client));
     if (pidfile_) pidfile_->publish();
     if (const auto unknown = handed_over_.names(); !unknown.empty()) {
         spdlog::warn("nothing here knows what the supervisor keeps as {}; it stays there",
@@ -237,6 +253,7 @@ void Server::open_listeners() {
         own.path = captive_->socket_path();
         listeners_.push_back(Listener::unix_socket(io_, own));
     } else if (!inherited.empty()) {
+        sockets_inherited_ = true;
         for (OwnedFd& fd : inherited) {
             listeners_.push_back(Listener::inherited(io_, fd.release()));
         }
@@ -341,14 +358,18 @@ void Server::accepted(int fd, Peer peer) {
             return;
         }
         if (answer.evicted) answer.evicted->worker->evict(answer.evicted);
-        const auto least = std::min_element(
-            workers_.begin(), workers_.end(),
-            [](const auto& a, const auto& b) { return a->connections() < b->connections(); });
-        (*least)->serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot), tls_);
+        least_busy_worker().serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot),
+                                  tls_);
     } catch (const std::exception& error) {
         ::close(fd);
         if (client_lines().take()) spdlog::error("a connection is lost: {}", error.what());
     }
+}
+
+Worker& Server::least_busy_worker() const {
+    return **std::min_element(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) {
+        return a->connections() < b->connections();
+    });
 }
 
 void Server::wait_for_signal() {
@@ -368,6 +389,8 @@ void Server::on_signal(int signal) {
         on_hangup();
     } else if (signal == SIGUSR1) {
         print_trace();
+    } else if (signal == SIGUSR2) {
+        begin_upgrade();
     } else if (draining_) {
         drain_until_ = std::chrono::steady_clock::now();  // told twice: at once
     } else {
@@ -384,6 +407,8 @@ void Server::on_hangup() {
     } else if (terminal_.gone() && !outlives_terminal_) {
         spdlog::info("SIGHUP: the terminal has been closed, so the server ends");
         end();
+    } else if (upgrade_) {
+        reload_after_upgrade_ = true;
     } else {
         reload();
     }
@@ -542,7 +567,7 @@ std::optional<std::string> Server::answer_about_contents(const std::string& requ
 
 void Server::look_at_contents() {
     if (!contents_) return;
-    if (maker_.busy()) return;  // its end brings it back here
+    if (maker_.busy() || upgrade_) return;  // its end brings it back here
     std::vector<KeptContents::Offered> offered;
     const auto exports = exports_.snapshot();
     for (const auto& each : *exports) {
@@ -573,8 +598,134 @@ void Server::print_trace() {
     if (!traces.empty()) spdlog::info("trace of all workers\n{}", describe_traces(traces));
 }
 
+// --- another server in place of this one
+
+std::string Server::why_no_upgrade() const {
+    if (captive_) return "a command that --run has started ends with this server";
+    if (!contents_) {
+        return "nobody keeps its memory, which ends with it: start it by gpunbd keep, or by "
+               "systemd with FileDescriptorStoreMax=";
+    }
+    if (workers_.empty() || maker_.busy()) return "its exports are being made; try again later";
+    const auto exports = exports_.snapshot();
+    if (std::none_of(exports->begin(), exports->end(),
+                     [](const auto& each) { return each->contents_outlive_server(); })) {
+        return "no export has keep: true, so that all memory ends with it";
+    }
+    return {};
+}
+
+void Server::begin_upgrade() {
+    if (draining_) return;
+    if (upgrade_) {
+        spdlog::info("SIGUSR2: another server is being started already");
+        return;
+    }
+    if (const std::string why = why_no_upgrade(); !why.empty()) {
+        spdlog::warn("SIGUSR2: nothing can be handed over to another server: {}", why);
+        return;
+    }
+    spdlog::info("SIGUSR2: starting {} to serve in place of this process", program_);
+    upgrade_ = std::make_shared<Upgrade>(
+        Upgrade::Parts{io_, workers_, listeners_, *contents_, *supervisor_},
+        [this](const std::string& why_not) { after_upgrade(why_not); });
+    try {
+        upgrade_->start({.program = program_,
+                         .arguments = own_arguments(),
+                         .notify_address = supervisor_->address(),
+                         .capacity = store_->capacity()},
+                        first_messages());
+    } catch (const std::exception& error) {
+        upgrade_->give_up();
+        after_upgrade(error.what());
+    }
+}
+
+std::vector<UpgradeMessage> Server::first_messages() {
+    std::vector<UpgradeMessage> messages;
+    for (const auto& listener : listeners_) {
+        const std::string name =
+            sockets_inherited_ ? "inherited" : KeptSockets::name(listener->where());
+        messages.push_back(
+            {.kind = MessageKind::listener,
+             .body = text_body(name),
+             .descriptor = OwnedFd(::fcntl(listener->descriptor(), F_DUPFD_CLOEXEC, 0))});
+        if (messages.back().descriptor.get() < 0)
+            throw std::runtime_error("no descriptors are left");
+    }
+    std::set<std::string> devices;
+    const auto exports = exports_.snapshot();
+    for (const auto& each : *exports) {
+        for (const storage::Device* device : each->volume->devices()) {
+            devices.insert(device->info().identity);
+        }
+    }
+    for (const std::string& device : devices) {
+        messages.push_back({.kind = MessageKind::device, .body = text_body(device)});
+    }
+    for (auto& [device, found] : devices_.calibration_states()) {
+        messages.push_back({.kind = MessageKind::calibration,
+                            .body = encode_calibration({.device = device, .found = found})});
+    }
+    return messages;
+}
+
+void Server::after_upgrade(const std::string& why_not) {
+    if (why_not.empty()) {
+        draining_ = true;
+        drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
+        for (const auto& listener : listeners_) listener->stop();
+        drained_or_wait();
+        return;
+    }
+    spdlog::error("SIGUSR2: the other server does not come up, and this one goes on: {}", why_not);
+    // It is Upgrade that calls this.
+    asio::post(io_, [this, over = std::exchange(upgrade_, nullptr)] { look_at_contents(); });
+    if (std::exchange(reload_after_upgrade_, false)) reload();
+}
+
+// What takes long comes first: until the predecessor is told, it serves.
+void Server::take_over_contents() {
+    if (!store_) throw std::runtime_error("there is no supervisor that keeps what is taken over");
+    for (const std::string& identity : predecessor_->devices())
+        devices_.open_hardware(identity, "");
+    Predecessor::Rest rest = predecessor_->take_rest();
+    for (auto& each : rest.contents) {
+        store_->knows(each.name);
+        handed_over_.add(each.name, std::move(each.descriptor));
+    }
+    clients_ = std::move(rest.clients);
+    contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
+    contents_->rest();
+}
+
+void Server::take_turn() {
+    if (!refused_.empty()) throw std::runtime_error(refused_.front().why);
+    predecessor_->wait_for_turn();
+    if (const auto wrong = store_->go_on(store_patience)) spdlog::error("{}", *wrong);
+    contents_->go_on();
+    spdlog::info("serving in place of an earlier process, with {} connections of it",
+                 clients_.size());
+}
+
+void Server::take_over(Predecessor::Client client) {
+    const int fd = client.socket.release();
+    try {
+        Peer peer = peer_of(fd, client.state->listener);
+        ConnectionSlots::Answer answer = slots_.enter(peer);
+        if (!answer.slot) throw std::runtime_error(answer.refusal);
+        answer.slot->served();  // at once: of handshakes only so many may be under way
+        least_busy_worker().serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot),
+                                  nullptr, std::move(client.state));
+    } catch (const std::exception& error) {
+        ::close(fd);
+        spdlog::warn("a connection of the earlier process is closed: {}", error.what());
+    }
+}
+
 void Server::begin_drain() {
     if (draining_) return;
+    if (upgrade_) std::exchange(upgrade_, nullptr)->give_up();
     draining_ = true;
     drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     spdlog::info("stopping: answering what is in flight");

@@ -30,6 +30,8 @@
 #include "server/process/kept_sockets.hpp"
 #include "server/process/pidfile.hpp"
 #include "server/tls/tls_context.hpp"
+#include "server/upgrade/predecessor.hpp"
+#include "server/upgrade/upgrade.hpp"
 #include "server/worker/worker.hpp"
 
 namespace gpunbd::server {
@@ -81,6 +83,16 @@ class Server {
     VolumeLife volume_life(const std::stop_token& stop);
     // What is offered has changed.
     void settle_contents();
+    void begin_upgrade();
+    // Empty: it can be done.
+    std::string why_no_upgrade() const;
+    void after_upgrade(const std::string& why_not);
+    std::vector<UpgradeMessage> first_messages();
+    // Of a server in whose place this one is started.
+    void take_over_contents();
+    void take_turn();
+    void take_over(Predecessor::Client client);
+    Worker& least_busy_worker() const;
     // That, or time has passed.
     void look_at_contents();
     // Where contents are kept. While starting, a path that was asked for has to be had.
@@ -91,6 +103,8 @@ class Server {
     void drained_or_wait();
     void tell_left_out_later();
 
+    const std::string program_;  // as it was called: later another may lie there
+    const std::unique_ptr<Predecessor> predecessor_;  // null: it is started in nobody's place
     HandedOver handed_over_;  // first: what else is opened is not taken for handed over
     const std::optional<NotifySocket> supervisor_;  // unset: nobody wants to know
     const config::ServeCommand command_;
@@ -118,6 +132,10 @@ class Server {
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
     ExportMaker maker_;
+    std::vector<Predecessor::Client> clients_;  // of the predecessor, until it is our turn
+    std::shared_ptr<Upgrade> upgrade_;          // while it is under way
+    bool reload_after_upgrade_ = false;
+    bool sockets_inherited_ = false;
     const ControllingTerminal terminal_;
     bool outlives_terminal_ = false;
     bool waits_for_signal_ = false;

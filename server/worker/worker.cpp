@@ -49,15 +49,18 @@ void Worker::stop() {
 }
 
 void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls) {
+                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls,
+                   std::unique_ptr<const ConnectionState> earlier) {
     if (slot) slot->worker = this;
     ++connections_;
     try {
         // Moved on from here, for a copy may find no memory before start() answers for `fd`.
-        asio::post(context_.io, [this, fd, peer = std::move(peer), &exports, limits,
-                                 slot = std::move(slot), tls = std::move(tls)]() mutable {
-            start(fd, std::move(peer), exports, limits, std::move(slot), std::move(tls));
-        });
+        asio::post(context_.io,
+                   [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot),
+                    tls = std::move(tls), earlier = std::move(earlier)]() mutable {
+                       start(fd, std::move(peer), exports, limits, std::move(slot), std::move(tls),
+                             std::move(earlier));
+                   });
     } catch (const std::exception& error) {
         spdlog::error("a connection cannot be served: {}", error.what());
         ::close(fd);
@@ -74,7 +77,8 @@ void Worker::evict(std::shared_ptr<Slot> slot) {
 }
 
 void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls) {
+                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls,
+                   std::unique_ptr<const ConnectionState> earlier) {
     std::shared_ptr<Session> session;
     try {
         Socket socket(context_.io);
@@ -82,7 +86,7 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
         fd = -1;  // the socket's
         session = std::make_shared<Session>(context_, std::move(socket), std::move(peer), exports,
-                                            limits, slot, std::move(tls));
+                                            limits, slot, std::move(tls), std::move(earlier));
         if (slot) slot->session = session;
         sessions_.insert(session);
         session->start([this](Session& ended) { leave(ended.shared_from_this()); });
@@ -122,6 +126,46 @@ void Worker::drain_sessions() {
 
 void Worker::cut_sessions() {
     tell_sessions([](Session& session) { session.cut("the grace period is over"); });
+}
+
+void Worker::pause_sessions() {
+    tell_sessions([](Session& session) { session.pause(); });
+}
+
+void Worker::let_sessions_go_on() {
+    tell_sessions([](Session& session) { session.go_on(); });
+}
+
+void Worker::cut_unquiet_sessions(const char* reason) {
+    tell_sessions([reason](Session& session) {
+        if (!session.quiet()) session.cut(reason);
+    });
+}
+
+void Worker::leave_sessions() {
+    tell_sessions([](Session& session) { session.leave(); });
+}
+
+void Worker::count_unquiet(std::function<void(std::size_t)> told) {
+    asio::post(context_.io, [this, told = std::move(told)] {
+        std::size_t count = 0;
+        for (const auto& session : sessions_) count += session->quiet() ? 0 : 1;
+        for (const auto& session : finishing_) {
+            count += session->connection().has_operations() ? 1 : 0;
+        }
+        told(count);
+    });
+}
+
+void Worker::move_sessions(
+    std::function<void(std::vector<std::unique_ptr<Session::Moving>>)> told) {
+    asio::post(context_.io, [this, told = std::move(told)] {
+        std::vector<std::unique_ptr<Session::Moving>> moving;
+        for (const auto& session : sessions_) {
+            if (auto one = session->move_away()) moving.push_back(std::move(one));
+        }
+        told(std::move(moving));
+    });
 }
 
 void Worker::look_again_later() {

@@ -7,9 +7,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "server/connection/session.hpp"
 #include "server/worker/worker_context.hpp"
@@ -33,12 +35,21 @@ class Worker {
     // `slot`: its place among all connections; null: places are not counted. `tls`: null: off.
     void serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                std::shared_ptr<Slot> slot = nullptr,
-               std::shared_ptr<const TlsContext> tls = nullptr);
+               std::shared_ptr<const TlsContext> tls = nullptr,
+               std::unique_ptr<const ConnectionState> earlier = nullptr);
     // Ends a handshake that this worker serves, for another.
     void evict(std::shared_ptr<Slot> slot);
     // The configuration has been read again.
     void look_at_access();
     void drain_sessions();
+    // For an export whose contents outlive the server: Session has each of these.
+    void pause_sessions();
+    void let_sessions_go_on();
+    void cut_unquiet_sessions(const char* reason);
+    void leave_sessions();
+    // On the worker's thread: how many are not quiet; what can move away.
+    void count_unquiet(std::function<void(std::size_t)> told);
+    void move_sessions(std::function<void(std::vector<std::unique_ptr<Session::Moving>>)> told);
     void cut_sessions();
     // Connections that live here or are on their way.
     std::uint32_t connections() const { return connections_; }
@@ -51,7 +62,8 @@ class Worker {
 
  private:
     void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-               std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls);
+               std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls,
+               std::unique_ptr<const ConnectionState> earlier);
     void leave(const std::shared_ptr<Session>& session) noexcept;
     void round();
     template <typename Call>

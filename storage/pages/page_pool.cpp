@@ -1,5 +1,6 @@
 #include "storage/pages/page_pool.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -530,14 +531,42 @@ void PagePool::wake_for_work(std::unique_lock<std::mutex>& lock) {
 
 void PagePool::provision() {
     std::unique_lock lock(mutex_);
-    while (true) {
+    providing_ = true;
+    while (!resting_) {
         answer_requests(lock);
         if (has_slab_to_release()) {
             release_empty_slab(lock);
         } else if (!ahead_ || !can_prepare() || prepare(lock) != Status::ok) {
-            return;  // who needs a page meets the same, and tells
+            break;  // who needs a page meets the same, and tells
         }
     }
+    providing_ = false;
+    came_.notify_all();
+}
+
+void PagePool::rest() {
+    std::unique_lock lock(mutex_);
+    resting_ = true;
+    came_.wait(lock, [this] { return !providing_; });
+}
+
+void PagePool::go_on() {
+    {
+        const std::lock_guard lock(mutex_);
+        resting_ = false;
+    }
+    provisioner_.wake();
+}
+
+std::vector<std::pair<std::uint32_t, int>> PagePool::copy_descriptors() const {
+    std::vector<std::pair<std::uint32_t, int>> copies;
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t number = 0; number != slab_count_; ++number) {
+        const Slab& slab = slabs_[number];
+        if (slab.bytes == 0 || slab.descriptor < 0) continue;
+        copies.emplace_back(number, ::fcntl(slab.descriptor, F_DUPFD_CLOEXEC, 0));
+    }
+    return copies;
 }
 
 void PagePool::answer_requests(std::unique_lock<std::mutex>& lock) {

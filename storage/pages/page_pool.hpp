@@ -12,6 +12,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "storage/devices/device.hpp"
@@ -67,6 +68,12 @@ class PagePool {
     // Gives up all slabs: those adopted are left as they were, those made are kept by nobody. Then
     // the pool is of no use.
     void leave(const std::vector<int>& adopted);
+    // Neither makes nor gives back anything ahead of need, until go_on(). Waits for what is under
+    // way. What is asked for meanwhile waits.
+    void rest();
+    void go_on();
+    // What others need to take it over: copies of the slabs' descriptors, by their numbers.
+    std::vector<std::pair<std::uint32_t, int>> copy_descriptors() const;
     std::size_t pages_with_numbers() const { return std::size_t{slab_count_} << slab_shift_; }
 
     // The volume's page `number`, whose entry is at `slot`, gets a page that reads as zeroes if it
@@ -179,6 +186,8 @@ class PagePool {
     std::uint64_t free_pages_ = 0;
     std::uint64_t clear_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
+    bool resting_ = false;
+    bool providing_ = false;    // the provisioner is at work
     std::uint32_t coming_ = 0;  // pages and slabs that somebody is about to make free
     std::condition_variable came_;
     PageRequests requests_;

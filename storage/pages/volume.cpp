@@ -81,11 +81,12 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
     PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
-    SlabKeeper& keeper) {
+    SlabKeeper& keeper, bool rests) {
     auto layout = layout_of(table.shape());
     if (!layout) return std::string("its layout contradicts itself");
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(*layout), devices, &keeper));
+    if (rests) volume->rest();
     const auto looked_at = volume->look_at_entries();
     if (const auto* const why = std::get_if<std::string>(&looked_at)) return *why;
     const auto& mapped = std::get<MappedPages>(looked_at);
@@ -173,6 +174,24 @@ void Volume::forget_left_pages() {
         const EntrySlot slot = table_.slot(page);
         if (slot.load().state() == PageEntry::State::left) slot.store(PageEntry());
     }
+}
+
+void Volume::rest() {
+    for (const auto& pool : pools_) pool->rest();
+}
+
+void Volume::go_on() {
+    for (const auto& pool : pools_) pool->go_on();
+}
+
+std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
+    std::vector<SlabCopy> copies;
+    for (std::uint32_t device = 0; device != pools_.size(); ++device) {
+        for (const auto& [slab, descriptor] : pools_[device]->copy_descriptors()) {
+            copies.push_back({.device = device, .slab = slab, .descriptor = descriptor});
+        }
+    }
+    return copies;
 }
 
 std::vector<Device*> Volume::devices() const {

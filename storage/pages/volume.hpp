@@ -45,11 +45,11 @@ class Volume {
                                                                 const Keeping& keeping = {});
     // What another process has left: `slabs` are descriptors, by device and number, -1 where there
     // is none. Takes those that it uses; the others are nobody's, and the keeper forgets them.
-    // `devices` are those of table.shape(), in their order. A text: why that is not whole, in one
-    // phrase; then nothing of it has been changed.
+    // `devices` are those of table.shape(), in their order. `rests`: until go_on(). A text:
+    // why that is not whole, in one phrase; then nothing of it has been changed.
     static std::variant<std::unique_ptr<Volume>, std::string> take_over(
         PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
-        SlabKeeper& keeper);
+        SlabKeeper& keeper, bool rests = false);
 
     std::uint64_t size() const { return size_; }
     std::uint64_t page_size() const { return page_size_; }
@@ -59,6 +59,17 @@ class Volume {
     const TableShape& shape() const { return table_.shape(); }
     int table_descriptor() const { return table_.descriptor(); }
     std::vector<Device*> devices() const;
+    // Nothing is made or given back ahead of need until go_on(); waits for what is under way. So,
+    // while nobody asks for pages, no slab comes or goes.
+    void rest();
+    void go_on();
+    // The descriptors of its slabs, copied, for another process.
+    struct SlabCopy {
+        std::uint32_t device = 0;
+        std::uint32_t slab = 0;
+        int descriptor = -1;  // -1: there was none to be had
+    };
+    std::vector<SlabCopy> copy_slabs() const;
     // How many devices a long request is spread over at a time.
     std::uint32_t width() const {
         return table_.shape().stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;

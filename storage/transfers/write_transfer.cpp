@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "storage/store.hpp"
 
@@ -119,6 +120,21 @@ void WriteTransfer::abandon() {
     if (status_ == Status::ok) status_ = Status::io_error;
     position_ = end_;
     stop_waiting();
+    give_back_unfilled();
+}
+
+void WriteTransfer::end_here() {
+    position_ = end_;
+    stop_waiting();
+    if (filled_bytes_ != 0 && chunk(filled_).staged) {
+        Chunk& last = chunk(filled_++);
+        last.copy.length = std::exchange(filled_bytes_, 0);  // its staging memory stays as long
+        channels_->to(last.page.device()).enqueue(last.copy);
+    }
+    give_back_unfilled();
+}
+
+void WriteTransfer::give_back_unfilled() {
     for (; filled_ != issued_; ++filled_) {
         chunk(filled_).state = Chunk::State::ready;
         release(chunk(filled_));

@@ -33,12 +33,15 @@ class WriteTransfer final : public Transfer {
     // No more payload comes, and what is lent is not used any more. done() tells when what is
     // in flight has ended.
     void abandon();
+    // The same, but what has been filled is written.
+    void end_here();
 
  private:
     void advance() override;
     void chunk_moved(Chunk& chunk) override;
     void release(Chunk& chunk);
     void release_done();
+    void give_back_unfilled();
     // Bytes that all of this write has in the page of position_: its chunks there go one way.
     std::uint32_t length_in_page() const;
 

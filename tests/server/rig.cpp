@@ -45,6 +45,13 @@ std::pair<int, int> unix_pair() {
     return {both[0], both[1]};
 }
 
+class KeepsAll final : public storage::SlabKeeper {
+    bool keep_table(int) noexcept override { return true; }
+    bool keep(std::uint32_t, std::uint32_t, int) noexcept override { return true; }
+    void forget(std::uint32_t, std::uint32_t) noexcept override {}
+};
+KeepsAll keeps_all;
+
 }  // namespace
 
 Rig::Rig(const RigOptions& with)
@@ -80,11 +87,12 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
     std::vector<storage::Device*> all;
     all.reserve(devices.size());
     for (const auto& device : devices) all.push_back(device.get());
-    auto made = storage::Volume::create({.size = size,
-                                         .page_size = options.page_size,
-                                         .stripe_size = all.size() == 1 ? 0 : options.page_size,
-                                         .provision = options.provision},
-                                        all);
+    auto made = storage::Volume::create(
+        {.size = size,
+         .page_size = options.page_size,
+         .stripe_size = all.size() == 1 ? 0 : options.page_size,
+         .provision = options.provision},
+        all, {}, {.name = {}, .wanted = {}, .keeper = options.kept ? &keeps_all : nullptr});
     REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
     return std::get<std::unique_ptr<storage::Volume>>(std::move(made));
 }
@@ -92,6 +100,7 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
 std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t size) {
     auto made = std::make_shared<Export>();
     made->volume = make_volume(size);
+    made->options.keep = options.kept;
     made->info = {.name = std::move(name), .size = size};
     return made;
 }

@@ -16,6 +16,7 @@
 #include "client.hpp"
 #include "server/worker/worker.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
+#include "storage/pages/slab_keeper.hpp"
 #include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
@@ -33,6 +34,7 @@ struct RigOptions {
     SessionLimits limits = {};
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
     bool trace = false;
+    bool kept = false;  // as exports whose contents outlive the server are
     std::chrono::milliseconds stall_limit = Worker::patience;
     std::shared_ptr<const TlsContext> tls = nullptr;  // null: off
 };
