@@ -299,6 +299,7 @@ std::vector<KeptContents::Copy> KeptContents::copies() const {
 void KeptContents::let_go() {
     std::vector<std::shared_ptr<storage::Volume>> held;  // they end without the lock
     const std::lock_guard lock(mutex_);
+    held.reserve(own_.size());
     for (auto& [unused, own] : own_) held.push_back(std::exchange(own.held, nullptr));
 }
 

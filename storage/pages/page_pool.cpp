@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "storage/pages/page_returns.hpp"
+
 namespace gpunbd::storage {
 
 namespace {
