@@ -101,6 +101,7 @@ Connection::Round Connection::round() {
     resumed_ = false;  // what it tells of is looked at here
     if (pausing_) [[unlikely]] {
         flush();
+        resumed_ = false;  // flush() itself told
         if (reading_is_over()) return Round::over;
         if (!going_on_ || !operations_.empty()) return Round::blocked;
         take_up_again();

@@ -300,6 +300,7 @@ std::vector<KeptContents::Copy> KeptContents::copies() const {
 void KeptContents::let_go() {
     std::vector<std::shared_ptr<storage::Volume>> held;  // they end without the lock
     const std::lock_guard lock(mutex_);
+    held.reserve(2 * own_.size());
     for (auto& [unused, own] : own_) {
         held.push_back(std::exchange(own.held, nullptr));
         held.push_back(std::exchange(own.taken, nullptr));

@@ -92,9 +92,11 @@ UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
     header.msg_control = control.data();
     header.msg_controllen = control.size();
     ssize_t length = 0;
+    bool reset = false;  // it has ended without taking all: once, before what it has said is told
     do {
         length = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
-    } while (length < 0 && errno == EINTR);
+    } while (length < 0 &&
+             (errno == EINTR || (errno == ECONNRESET && !std::exchange(reset, true))));
     if (length == 0 || (length < 0 && errno == ECONNRESET)) {
         throw std::runtime_error("it has ended");
     }

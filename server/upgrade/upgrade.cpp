@@ -30,8 +30,14 @@ Upgrade::Upgrade(Parts parts, Told told)
 
 void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessage>& first) {
     successor_.emplace(start);
-    for (const UpgradeMessage& message : first) successor_->socket().send(message);
-    successor_->socket().send({.kind = MessageKind::prepare});
+    try {
+        for (const UpgradeMessage& message : first) successor_->socket().send(message);
+        successor_->socket().send({.kind = MessageKind::prepare});
+    } catch (const std::exception&) {
+        // It may have said why.
+        successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
+        throw;
+    }
     const int copy = ::fcntl(successor_->socket().descriptor(), F_DUPFD_CLOEXEC, 0);
     if (copy < 0) throw std::runtime_error("no descriptors are left");
     messages_.emplace(parts_.io, copy);

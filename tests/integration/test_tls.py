@@ -197,7 +197,7 @@ class Clients(Tls):
         listed = self.command('nbd-client', '-l', '127.0.0.1', '-p', one.port, '-certfile',
                               f'{self.certificates}/client-cert.pem', '-keyfile', f'{self.certificates}/client-key.pem',
                               '-cacertfile', f'{self.certificates}/ca-cert.pem', '-tlshostname', 'localhost')
-        self.assertIn('vram', listed.split())
+        self.assertIn('vram:', listed.split())  # behind it is its description
         told = "certificate 'node-1', 'node-1.example'; listed the exports"
         server.wait_until(lambda: told in one.log(), what=told)
 

@@ -140,6 +140,35 @@ TEST_CASE("descriptor store: what cannot be sent is told and not counted") {
     CHECK(most->descriptors.size() == 253);
 }
 
+TEST_CASE("descriptor store: what is held back comes in its order, once the supervisor listens") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    DescriptorStore store(way, 3, {});
+    store.hold_back();
+    store.knows("there");
+    {
+        const OwnedFd memory(::memfd_create("slab", MFD_CLOEXEC));
+        CHECK(store.store("a", memory.get()) == std::nullopt);
+    }
+    CHECK(says(store.store("b", -1), "Bad file descriptor"));
+    CHECK(store.remove("there") == std::nullopt);
+    CHECK(store.barrier(60s) == std::nullopt);
+    CHECK_FALSE(supervisor.next());
+    CHECK(says(store.go_on(0ms), "does not answer"));
+    const auto stored = supervisor.next();
+    REQUIRE(stored);
+    CHECK(stored->text == "FDSTORE=1\nFDNAME=a\nFDPOLL=0");
+    CHECK(stored->descriptors.size() == 1);
+    const auto removed = supervisor.next();
+    REQUIRE(removed);
+    CHECK(removed->text == "FDSTOREREMOVE=1\nFDNAME=there");
+    const auto barrier = supervisor.next();
+    REQUIRE(barrier);
+    CHECK(barrier->text == "BARRIER=1");
+    CHECK(store.store("b", STDIN_FILENO) == std::nullopt);
+    CHECK(supervisor.next());
+}
+
 TEST_CASE("descriptor store: a store that is full refuses, and has room again behind a removal") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());

@@ -218,5 +218,17 @@ TEST_CASE("upgrade messages: through a pair of sockets") {
     CHECK_THROWS_WITH(here.send({.kind = MessageKind::all}), "it has ended");
 }
 
+TEST_CASE("upgrade messages: what was said before an end is heard, whatever was not taken") {
+    auto [one, other] = MessageSocket::make_pair();
+    const MessageSocket here(std::move(one));
+    {
+        const MessageSocket there(std::move(other));
+        here.send({.kind = MessageKind::all});
+        there.send({.kind = MessageKind::cannot_run, .body = text_body("no such file")});
+    }
+    CHECK(why_not_received(here, MessageKind::ready) == "no such file");
+    CHECK(why_not_received(here, MessageKind::ready) == "it has ended");
+}
+
 }  // namespace
 }  // namespace gpunbd::server::test

@@ -50,7 +50,9 @@ void at_store(int, siginfo_t* info, void* context) {
         ::sigaction(SIGSEGV, &watched.segv_before, nullptr);
         return;
     }
-    watched.instant->lock();
+    std::mutex& instant = *watched.instant;
+    instant.lock();
+    if (watched.bytes == 0) return instant.unlock();  // the watch ended meanwhile
     protect(PROT_READ | PROT_WRITE);
     flags_of(context) |= trap_flag;
 }
