@@ -49,6 +49,7 @@ Pidfile::~Pidfile() {
         ::unlink(draft_.c_str());
         return;
     }
+    if (left_) return;
     std::ifstream file(path_);
     pid_t pid = 0;
     if (file >> pid && pid == ::getpid()) ::unlink(path_.c_str());

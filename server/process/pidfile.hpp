@@ -16,10 +16,13 @@ class Pidfile {
 
     // Whoever sees the file sees all of it. Throws std::runtime_error.
     void publish();
+    // It stays, until the next server writes it.
+    void leave() { left_ = true; }
 
  private:
     const std::string path_;
     std::string draft_;  // its name until it is published
+    bool left_ = false;
 };
 
 }  // namespace gpunbd::server

@@ -672,6 +672,7 @@ std::vector<UpgradeMessage> Server::first_messages() {
 
 void Server::after_upgrade(const std::string& why_not) {
     if (why_not.empty()) {
+        if (pidfile_) pidfile_->leave();
         draining_ = true;
         drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
         for (const auto& listener : listeners_) listener->stop();

@@ -16,6 +16,7 @@ class CudaDriver final : public DeviceDriver {
     std::vector<std::string> enumerate(std::string& why_none) const override {
         std::vector<std::string> ids;
         const int count = cuda_device_count(why_none);
+        ids.reserve(static_cast<std::size_t>(count));
         for (int ordinal = 0; ordinal < count; ++ordinal) {
             ids.push_back(fmt::format("{}:{}", scheme(), ordinal));
         }
