@@ -1,4 +1,5 @@
 """A server under `gpunbd keep` that dies again and again, and clients that come back and lose nothing."""
+import contextlib
 import os
 import random
 import shutil
@@ -60,7 +61,8 @@ class Kept:
         """Ends the server that runs now, wherever it is."""
         pid = self.server()
         if pid is not None:
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, number)
 
     def kill_and_wait(self, number=signal.SIGKILL):
         count = self.ready()
