@@ -42,7 +42,7 @@ void RequestReader::rest() {
 void RequestReader::begin(protocol::Headers headers, std::span<const std::byte> bytes) {
     request_size_ = protocol::request_size_of(headers);
     const std::span<std::byte> room = buffer().room(bytes.size());
-    std::memcpy(room.data(), bytes.data(), bytes.size());
+    std::copy(bytes.begin(), bytes.end(), room.begin());  // they may be none
     buffer_->received(bytes.size());
 }
 

@@ -438,6 +438,10 @@ TEST_CASE("kept slab: more than the machine has is refused, not promised") {
 }
 
 TEST_CASE("kept slab: without a descriptor to be had there is none, and the log says so once") {
+#ifdef __SANITIZE_ADDRESS__
+    MESSAGE("skipped here: the sanitizer needs descriptors to look at an object's type");
+    return;
+#endif
     for (const int left : {0, 1}) {
         CAPTURE(left);
         const auto device = a_host();
