@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <charconv>
+#include <limits>
 #include <utility>
 
 #include "server/keeping/descriptor_name.hpp"
+#include "server/keeping/environment.hpp"
 
 namespace gpunbd::server {
 
@@ -15,11 +16,9 @@ namespace {
 constexpr std::size_t id_digits = 12;
 
 std::optional<std::uint32_t> number(std::string_view digits) {
-    std::uint32_t value = 0;
-    const char* const end = digits.data() + digits.size();
-    const auto [stop, error] = std::from_chars(digits.data(), end, value);
-    if (error != std::errc{} || stop != end) return std::nullopt;
-    return value;
+    const auto value = decimal(digits);
+    if (!value || *value > std::numeric_limits<std::uint32_t>::max()) return std::nullopt;
+    return static_cast<std::uint32_t>(*value);
 }
 
 }  // namespace

@@ -5,14 +5,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <stdexcept>
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "server/contents/local_time_text.hpp"
 #include "storage/log_line.hpp"
 
 namespace gpunbd::server {
@@ -36,15 +35,6 @@ std::string identities(const storage::TableShape& shape) {
     return text;
 }
 
-std::string time_text(std::int64_t seconds) {
-    const std::time_t time = seconds;
-    std::tm local{};
-    ::localtime_r(&time, &local);
-    std::array<char, 32> text{};
-    std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
-    return text.data();
-}
-
 void tell_end(const std::string& name, std::uint64_t size, KeptContents::Clock::time_point end) {
     const auto left = std::chrono::ceil<std::chrono::seconds>(end - KeptContents::Clock::now());
     storage::LogLine(spdlog::level::warn)
@@ -54,6 +44,10 @@ void tell_end(const std::string& name, std::uint64_t size, KeptContents::Clock::
             "export {} is not offered any more: its kept contents are given back in {} s, unless "
             "it is again before (keeping.grace)",
             config::in_quotes(name), std::max<std::int64_t>(left.count(), 0));
+}
+
+void tell_given_back(const std::string& name) {
+    spdlog::info("kept contents of export {}: their memory is given back", config::in_quotes(name));
 }
 
 }  // namespace
@@ -170,19 +164,13 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
         found.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
     }
     // Copies: if it cannot be done now, it may be tried again.
-    std::vector<std::vector<OwnedFd>> copies(found.size());
     std::vector<std::vector<int>> slabs(found.size());
     for (const auto& [device, its] : left.slabs) {
         if (device >= found.size()) continue;
         for (const auto& [number, descriptor] : its) {
             if (number >= shape.devices[device].slabs) continue;
             slabs[device].resize(std::max<std::size_t>(slabs[device].size(), number + 1), -1);
-            slabs[device][number] = descriptor.get();
-        }
-    }
-    for (auto& its : slabs) {
-        for (int& descriptor : its) {
-            if (descriptor >= 0) descriptor = copy_of(descriptor).release();
+            slabs[device][number] = copy_of(descriptor.get()).release();
         }
     }
     auto table = storage::PageTable::open(copy_of(left.table->descriptor()).release());
@@ -209,7 +197,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
         .say(
             "export {}: its contents of {} are taken over from an earlier server: {} in use, on "
             "{}, instance {}",
-            config::in_quotes(options.name), time_text(shape.made),
+            config::in_quotes(options.name), local_time_text(shape.made),
             config::human_size(volume->mapped_bytes()), identities(shape),
             storage::instance_text(shape.instance));
     return volume;
@@ -309,6 +297,12 @@ void KeptContents::let_go() {
 
 // --- what is offered ---------------------------------------------------------------------------
 
+void KeptContents::give_back(Own& own) {
+    own.keeper->forget_all();
+    own.held.reset();
+    own.ends.reset();
+}
+
 std::optional<KeptContents::Clock::time_point> KeptContents::settle(
     const std::vector<Offered>& offered, std::chrono::seconds grace, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
@@ -321,8 +315,7 @@ std::optional<KeptContents::Clock::time_point> KeptContents::settle(
         settle(left, offered, now + grace);
         if (left.ends && *left.ends <= now) {
             forget(left);
-            spdlog::info("kept contents of export {}: their memory is given back",
-                         config::in_quotes(left.table->shape().name));
+            tell_given_back(left.table->shape().name);
             at = left_.erase(at);
             continue;
         }
@@ -334,11 +327,8 @@ std::optional<KeptContents::Clock::time_point> KeptContents::settle(
         if (!own.making) settle(own, offered, now + grace);
         const bool over = own.ends && *own.ends <= now;
         if (over) {
-            own.keeper->forget_all();
-            own.held.reset();
-            own.ends.reset();
-            spdlog::info("kept contents of export {}: their memory is given back",
-                         config::in_quotes(own.name));
+            give_back(own);
+            tell_given_back(own.name);
         }
         look_again(own.ends);
         // Who has it open still may have to ask its keeper.
@@ -434,9 +424,7 @@ std::size_t KeptContents::drop(const std::string& name) {
     }
     for (auto& [unused, own] : own_) {
         if (own.name != name || !own.held) continue;
-        own.keeper->forget_all();
-        own.held.reset();
-        own.ends.reset();
+        give_back(own);
         ++dropped;
     }
     return dropped;

@@ -109,6 +109,7 @@ class KeptContents {
                                            const config::ExportOptions& options,
                                            DeviceRegistry& devices, VolumeDisposal& disposal);
     void forget(const Left& left);
+    static void give_back(Own& own);
     void settle(Left& left, const std::vector<Offered>& offered, Clock::time_point end);
     void settle(Own& own, const std::vector<Offered>& offered, Clock::time_point end);
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace gpunbd::server {
 
@@ -18,7 +19,7 @@ inline std::optional<std::string> take_variable(const char* name) {
     return value;
 }
 
-inline std::optional<std::uint64_t> decimal(const std::string& digits) {
+inline std::optional<std::uint64_t> decimal(std::string_view digits) {
     std::uint64_t value = 0;
     const char* const end = digits.data() + digits.size();
     const auto [stop, error] = std::from_chars(digits.data(), end, value);

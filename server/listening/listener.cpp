@@ -29,6 +29,12 @@ constexpr auto accept_again_after = std::chrono::milliseconds(100);
 
 }  // namespace
 
+bool is_listening(int fd) {
+    int listening = 0;
+    socklen_t length = sizeof listening;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
+}
+
 std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpListener& options) {
     OwnedFd fd = bind_tcp(options);
     // Two may bind before either listens.
@@ -61,9 +67,7 @@ std::unique_ptr<Listener> Listener::vsock(asio::io_context& io,
 
 std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
     const std::string where = fmt::format("inherited socket {}", fd);
-    int listening = 0;
-    socklen_t length = sizeof listening;
-    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
+    if (!is_listening(fd)) {
         throw std::runtime_error(where +
                                  ": it does not listen; only listening sockets can be used");
     }

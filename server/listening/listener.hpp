@@ -17,6 +17,9 @@
 
 namespace gpunbd::server {
 
+// Does this socket listen?
+bool is_listening(int fd);
+
 class Listener {
  public:
     // Takes the file descriptor of an accepted connection, and owns it from then on.

@@ -1,6 +1,5 @@
 #include "server/process/kept_list.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -12,13 +11,13 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <stdexcept>
 #include <vector>
 
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/contents/kept_answer.hpp"
+#include "server/contents/local_time_text.hpp"
 #include "server/listening/owned_fd.hpp"
 #include "server/process/keeping_path.hpp"
 
@@ -127,11 +126,7 @@ std::string size_of(const json::object& one, std::string_view key) {
 
 std::string time_of(const json::object& one, std::string_view key) {
     const auto seconds = number_of(one, key);
-    if (!seconds) return "-";
-    const std::time_t time = *seconds;
-    std::tm local{};
-    return ::localtime_r(&time, &local) != nullptr ? fmt::format("{:%Y-%m-%d %H:%M:%S}", local)
-                                                   : "-";
+    return seconds ? local_time_text(*seconds) : "-";
 }
 
 using TableRow = std::array<std::string, 7>;

@@ -2,23 +2,17 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/socket.h>
 
 #include <boost/crc.hpp>
 
 #include "server/keeping/descriptor_name.hpp"
+#include "server/listening/listener.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
 const std::string socket_prefix = std::string(own_prefix) + "listen/";
-
-bool listens(int fd) {
-    int value = 0;
-    socklen_t length = sizeof value;
-    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
-}
 
 }  // namespace
 
@@ -31,7 +25,7 @@ std::string KeptSockets::name(const std::string& address) {
 
 std::optional<OwnedFd> KeptSockets::take(const std::string& address) {
     for (OwnedFd& each : handed_over_.take(name(address))) {
-        if (listens(each.get())) return std::move(each);
+        if (is_listening(each.get())) return std::move(each);
     }
     return std::nullopt;
 }

@@ -97,15 +97,19 @@ struct ChildPlan {
     ::_exit(successor > 0 && told ? 0 : exit_not_started);
 }
 
-pid_t fork_twice(const ChildPlan& plan, int pipe) {
+pid_t fork_twice(const ChildPlan& plan, OwnedFd from, OwnedFd to) {
     const pid_t child = ::_Fork();
     if (child == 0) be_between(plan);
+    ::close(to.release());  // so that the read ends with the child, whatever ends it
     if (child < 0) return -1;
     pid_t successor = -1;
-    if (::read(pipe, &successor, sizeof successor) != sizeof successor) successor = -1;
+    ssize_t got = 0;
+    do {
+        got = ::read(from.get(), &successor, sizeof successor);
+    } while (got < 0 && errno == EINTR);
     while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
-    return successor;
+    return got == sizeof successor ? successor : -1;
 }
 
 }  // namespace
@@ -116,7 +120,7 @@ Successor::Successor(const SuccessorStart& start) {
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
         throw std::runtime_error(fmt::format("no pipe: {}", std::strerror(errno)));
     }
-    const OwnedFd from(ends[0]);
+    OwnedFd from(ends[0]);
     OwnedFd to(ends[1]);
     const Pointers command(command_of(start));
     const Pointers environment(environment_of(start, theirs.get()));
@@ -131,7 +135,7 @@ Successor::Successor(const SuccessorStart& start) {
                    .end_signal = 0,
                    .cannot_run = cannot_run};
     ::prctl(PR_GET_PDEATHSIG, &plan.end_signal);
-    pid_ = fork_twice(plan, from.get());
+    pid_ = fork_twice(plan, std::move(from), std::move(to));
     if (pid_ <= 0) throw std::runtime_error("the system has no process for it");
     handle_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
     if (handle_ < 0) throw std::runtime_error("it has ended");

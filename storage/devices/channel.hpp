@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "storage/chained_queue.hpp"
 #include "storage/devices/staging_arena.hpp"
 #include "storage/histogram.hpp"
 #include "storage/status.hpp"
@@ -40,26 +41,7 @@ struct Copy {
     TraceClock::time_point since;
 };
 
-// A first-in-first-out list of copies through Copy::next.
-class CopyQueue {
- public:
-    bool empty() const { return head_ == nullptr; }
-    Copy* front() const { return head_; }
-    void push(Copy& copy) {
-        copy.next = nullptr;
-        (head_ == nullptr ? head_ : tail_->next) = &copy;
-        tail_ = &copy;
-    }
-    Copy* pop() {
-        Copy* copy = head_;
-        if (copy != nullptr) head_ = copy->next;
-        return copy;
-    }
-
- private:
-    Copy* head_ = nullptr;
-    Copy* tail_ = nullptr;
-};
+using CopyQueue = ChainedQueue<Copy>;
 
 // Where the time of copies goes.
 struct ChannelTrace {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "storage/chained_queue.hpp"
 #include "storage/pages/page_entry.hpp"
 #include "storage/status.hpp"
 
@@ -32,24 +33,6 @@ struct PageRequest {
     PageRequest* next = nullptr;  // of whoever has it now
 };
 
-// A first-in-first-out list of requests through PageRequest::next.
-class PageRequests {
- public:
-    bool empty() const { return head_ == nullptr; }
-    void push(PageRequest& request) {
-        request.next = nullptr;
-        (head_ == nullptr ? head_ : tail_->next) = &request;
-        tail_ = &request;
-    }
-    PageRequest* pop() {
-        PageRequest* const request = head_;
-        if (request != nullptr) head_ = request->next;
-        return request;
-    }
-
- private:
-    PageRequest* head_ = nullptr;
-    PageRequest* tail_ = nullptr;
-};
+using PageRequests = ChainedQueue<PageRequest>;
 
 }  // namespace gpunbd::storage

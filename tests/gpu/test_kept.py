@@ -54,18 +54,8 @@ class Killed(kept.Test):
             text += 'devices:\n' + ''.join(f"  - {{id: '{each}', mapped: {mapped}}}\n" for each in devices)
         return self.keep(config=text)
 
-    def load_and_kill(self, keeper, kills=8, size=64 * MiB):
-        clients = kept.loads(keeper.client, 4, size)
-        dice = random.Random(kills)
-        for _ in range(kills):
-            time.sleep(dice.random() * 0.5)
-            count = keeper.ready()
-            keeper.kill()
-            keeper.wait_ready(count + 1)
-            answered = [each.answers for each in clients]
-            server.wait_until(lambda before=answered: all(
-                each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
-        kept.finish(clients, keeper.client())
+    def load_and_kill(self, keeper, size=64 * MiB):
+        kept.kill_under_load(keeper, kept.loads(keeper.client, 4, size), 8, 0.5)
 
     def test_thin(self):
         self.load_and_kill(self.keep_one())

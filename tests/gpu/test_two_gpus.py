@@ -36,15 +36,7 @@ class TwoGpus(gpu.Test):
                                     'provision': provision}})
             keeper = kept.Kept(config=text)
             self.addCleanup(keeper.stop)
-            clients = kept.loads(keeper.client, 4, 64 * MiB)
-            for _ in range(5):
-                count = keeper.ready()
-                keeper.kill()
-                keeper.wait_ready(count + 1)
-                answered = [each.answers for each in clients]
-                server.wait_until(lambda before=answered: all(
-                    each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
-            kept.finish(clients, keeper.client())
+            kept.kill_under_load(keeper, kept.loads(keeper.client, 4, 64 * MiB), 5, 0)
             keeper.stop()
 
     def test_linear(self):

@@ -212,6 +212,18 @@ def loads(connect, count, size, seed=1):
     return made
 
 
+def kill_under_load(keeper, clients, kills, longest):
+    """Kills the server so often, each time within `longest` seconds of serving; each client has been served by each."""
+    dice = random.Random(kills)
+    for _ in range(kills):
+        time.sleep(dice.random() * longest)
+        keeper.kill_and_wait()
+        answered = [each.answers for each in clients]
+        server.wait_until(lambda before=answered: all(
+            each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
+    finish(clients, keeper.client())
+
+
 def finish(all_loads, client):
     for each in all_loads:
         each.end()

@@ -62,10 +62,11 @@ def free_port(address='127.0.0.1'):
 
 
 def wait_until(condition, seconds=10, what='a condition'):
+    """`what` may be a function that tells what there is instead."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f'waited {seconds} s in vain for {what}')
+            raise AssertionError(f'waited {seconds} s in vain for {what() if callable(what) else what}')
         time.sleep(0.01)
 
 

@@ -1,5 +1,4 @@
 """Contents that outlive the server: killed at any moment, it comes back with every byte that it had acknowledged."""
-import random
 import signal
 import time
 
@@ -15,17 +14,7 @@ class Killed(kept.Test):
     def load_and_kill(self, *arguments, kills, connections=4, size=8 * MiB, **options):
         keeper = self.keep(*arguments, '--size', f'{2 * connections * size}', **options)
         clients = kept.loads(keeper.client, connections, size)
-        dice = random.Random(kills)
-        for _ in range(kills):
-            time.sleep(dice.random() * 0.05)
-            count = keeper.ready()
-            keeper.kill()
-            keeper.wait_ready(count + 1)
-            answered = [each.answers for each in clients]
-            # Each has been served since: this was no server that never came to it.
-            server.wait_until(lambda before=answered: all(
-                each.answers > last or each.failure for each, last in zip(clients, before)), 60, 'answers')
-        kept.finish(clients, keeper.client())
+        kept.kill_under_load(keeper, clients, kills, 0.05)
         self.assertGreaterEqual(keeper.log().count('was killed by signal 9'), kills)
         self.assertGreaterEqual(min(each.connections for each in clients), kills)
         return keeper

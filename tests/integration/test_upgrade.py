@@ -148,6 +148,7 @@ class Load4(Upgrade):
             self.assertGreater(client.requests, 100)
         self.assertEqual(keeper.end(), 0)
         self.assertNotIn('error', keeper.said())
+        self.assertNotIn('refused', keeper.said())
 
     def test_contents_outlive_the_last_of_them(self):
         """kill -9 after upgrades: what the supervisor keeps is whole."""
@@ -196,6 +197,25 @@ class Load4(Upgrade):
             self.assertEqual(other.read(0, 3), b'xxx')
             self.assertLess(len(deaf.rest()), 128 * MiB)
         self.assertIn('it did not take its answers', keeper.said())
+        self.assertEqual(keeper.end(), 0)
+
+    def test_signals_in_a_storm(self):
+        """They interrupt whatever call is under way; none of them is a reason to give up."""
+        keeper = self.kept()
+        over = threading.Event()
+
+        def storm():
+            while not over.is_set():
+                keeper.process.send_signal(signal.SIGUSR1)
+        thread = threading.Thread(target=storm, daemon=True)
+        thread.start()
+        try:
+            for _ in range(10):
+                self.upgrade(keeper)
+        finally:
+            over.set()
+            thread.join(30)
+        self.assertNotIn('does not come up', keeper.said())
         self.assertEqual(keeper.end(), 0)
 
     def test_new_clients_wait(self):

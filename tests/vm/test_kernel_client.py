@@ -95,6 +95,21 @@ class Initramfs:
         subprocess.run(['/bin/sh', '-c', 'find . | cpio --quiet -o -H newc -R 0:0 >"$0"', path], check=True, cwd=self.root)
 
 
+def run(test, initramfs, expected, append='', network=('-net', 'none'), memory=1536, seconds=240):
+    """The results that a guest tells. Where they are others than expected, its console is shown."""
+    image = os.path.join(test.directory(), 'initramfs')
+    initramfs.pack(image)
+    # Emulation is slow enough: a plain processor, and neither mitigations nor tests of the guest's cryptography.
+    done = test.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', memory, '-smp', '2',
+                        '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network,
+                        '-kernel', IMAGE, '-initrd', image,
+                        '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests {append}', seconds=seconds)
+    results = re.findall(r'RESULT ([^\r\n]*)', done)
+    if results != expected:
+        print(done[-12000:], file=sys.stderr)
+    return results
+
+
 class KernelClient(server.Test):
     def boot(self, port):
         files = self.directory()
@@ -104,18 +119,8 @@ class KernelClient(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4', 'vsock_loopback'):
             initramfs.module(module)
-        image = os.path.join(files, 'initramfs')
-        initramfs.pack(image)
-        # Emulation is slow enough: a plain processor, and neither mitigations nor tests of the guest's cryptography.
-        done = self.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', '1536', '-smp', '2',
-                            '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio',
-                            '-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile=',
-                            '-kernel', IMAGE, '-initrd', image,
-                            '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests nbd.nbds_max=2 port={port}', seconds=240)
-        results = re.findall(r'RESULT ([^\r\n]*)', done)
-        if results != EXPECTED:
-            print(done[-8000:], file=sys.stderr)
-        return results
+        return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}',
+                   network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='))
 
     def test_tcp_and_unix(self):
         """One guest for both: to boot is the longest part."""

@@ -3,7 +3,6 @@ nbd-client.
 
 What the guest is made of is told in test_kernel_client.py."""
 import os
-import re
 import shutil
 import sys
 
@@ -36,16 +35,7 @@ class KernelTls(server.Test):
         pki = test_tls.make_folder(os.path.join(files, 'root/pki'))
         with open(f'{pki}/tls-1.2', 'w', encoding='ascii') as file:
             file.write('[overrides]\ndisabled-version = tls1.3\n')
-        image = os.path.join(files, 'initramfs')
-        initramfs.pack(image)
-        done = self.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', '2048', '-smp', '2',
-                            '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', '-net', 'none',
-                            '-kernel', guest.IMAGE, '-initrd', image, '-append',
-                            'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests', seconds=540)
-        results = re.findall(r'RESULT ([^\r\n]*)', done)
-        if results != EXPECTED:
-            print(done[-12000:], file=sys.stderr)
-        self.assertEqual(results, EXPECTED)
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=2048, seconds=540), EXPECTED)
 
 
 if __name__ == '__main__':

@@ -3,9 +3,7 @@
 What the guest is made of is told in test_kernel_client.py. The server runs in the guest as well, under gpunbd keep,
 and is killed there."""
 import os
-import re
 import shutil
-import sys
 
 import test_kernel_client as guest
 import server
@@ -24,16 +22,7 @@ class Reconnect(server.Test):
         initramfs.program(ATTACH, 'nbd_attach')
         for module in ('nbd', 'crc32c_generic', 'ext4'):
             initramfs.module(module)
-        image = os.path.join(files, 'initramfs')
-        initramfs.pack(image)
-        done = self.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', '1536', '-smp', '2',
-                            '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', '-net', 'none',
-                            '-kernel', guest.IMAGE, '-initrd', image, '-append',
-                            'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests nbd.nbds_max=2', seconds=540)
-        results = re.findall(r'RESULT ([^\r\n]*)', done)
-        if results != EXPECTED:
-            print(done[-12000:], file=sys.stderr)
-        self.assertEqual(results, EXPECTED)
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=2', seconds=540), EXPECTED)
 
 
 if __name__ == '__main__':

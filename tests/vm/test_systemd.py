@@ -59,17 +59,8 @@ class Systemd(server.Test):
         return initramfs
 
     def test_systemd(self):
-        files = self.directory()
-        image = os.path.join(files, 'initramfs')
-        self.root(files).pack(image)
-        done = self.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', '1536', '-smp', '2',
-                            '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', '-net', 'none',
-                            '-kernel', guest.IMAGE, '-initrd', image, '-append',
-                            'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests systemd.show_status=no '
-                            'systemd.log_target=kmsg printk.devkmsg=on', seconds=300)
-        results = re.findall(r'RESULT ([^\r\n]*)', done)
-        if results != EXPECTED:
-            print(done[-12000:], file=sys.stderr)
+        results = guest.run(self, self.root(self.directory()), EXPECTED, seconds=300,
+                            append='systemd.show_status=no systemd.log_target=kmsg printk.devkmsg=on')
         self.assertEqual(results, EXPECTED)
 
 
