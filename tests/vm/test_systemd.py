@@ -5,7 +5,6 @@ The guest is systemd and a few units in an initramfs; what else it is made of is
 import os
 import re
 import shutil
-import sys
 
 import test_kernel_client as guest
 import server
