@@ -19,10 +19,11 @@ class Cell:
     qd: int
     connections: int = 1  # of each direction
     attack: str = ""  # what goes on beside it: a name of attack.py's; it has half of the span
+    first: bool = False  # nothing has been written before
 
     @property
     def name(self):
-        return self.name_alone + (f"-beside-{self.attack}" if self.attack else "")
+        return self.name_alone + (f"-beside-{self.attack}" if self.attack else "") + ("-first" if self.first else "")
 
     @property
     def name_alone(self):

@@ -66,13 +66,16 @@ SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
 TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4), *both(MIB, 8, 8),
        Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.IN_TLS)]
-SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "tls": TLS}
+# Into an export that holds nothing, beside the same over what was written before.
+FIRST = [Cell("write", 4 * KIB, 32), Cell("write", 4 * KIB, 32, first=True)]
+SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "tls": TLS,
+        "first": FIRST}
 
 
 def choose_cells(texts):
     """Sets, or patterns of cells' names: core; 4k-*; 1M-read-qd8x4; or any such name at all."""
     chosen = []
-    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS + TLS))
+    known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS + TLS + FIRST))
     for text in texts:
         if text in SETS:
             found = SETS[text]
@@ -158,6 +161,9 @@ BARS = [
 OTHERS = ("nbdkit", "qemu-nbd", "sockets", CIPHER)
 FAIR_BAR = 5  # times the p99 of the same cell alone, beside an attack
 RW_BAR = 0.7  # of a direction beside the other, against the same direction alone
+FIRST_BAR = 0.7  # of first writes, against those over what was written before
+KEPT_BAR = 0.97  # of an export whose contents outlive the server, against one whose do not
+KEPT = "+keep"
 
 
 # --- servers -----------------------------------------------------------------------------------
@@ -191,6 +197,10 @@ class Server:
         self.program = program
         self.process = None
         self.uri = None
+
+    @property
+    def pid(self):
+        return self.process.pid
 
     def command(self, transport, endpoint, size, folder):
         raise NotImplementedError
@@ -257,13 +267,21 @@ class Server:
 class Gpunbd(Server):
     export = "bench"
 
-    def __init__(self, name, program, devices, extra):
+    def __init__(self, name, program, devices, extra, kept=False):
         super().__init__(name, program)
         self.devices = devices
         self.extra = extra
+        self.kept = kept
+
+    @property
+    def pid(self):
+        """Of the process that serves: not the one that keeps."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return int(children.read_text().split()[0]) if self.kept else self.process.pid
 
     def command(self, transport, endpoint, size, folder):
-        command = [self.program, "serve", "--name", self.export, "--size", size]
+        keep, kept = (["keep", "--"], ["--keep"]) if self.kept else ([], [])
+        command = [self.program, *keep, "serve", "--name", self.export, "--size", size, *kept]
         for device in self.devices:
             command += ["--device", device]
         if len(self.devices) > 1:
@@ -362,10 +380,11 @@ def choose_servers(options, tmpfs):
             name = f"{label or 'gpunbd'}:{devices}"
             if not wanted(name, options.servers):
                 continue
-            if shutil.which(path):
-                add(Gpunbd(name, path, devices.split(","), shlex.split(options.gpunbd_args)), path)
-            else:
+            if not shutil.which(path):
                 left_out.append(f"{name} is left out: there is no {shown_path(path)}")
+                continue
+            for kept in [False, True] if options.keep else [False]:
+                add(Gpunbd(name + KEPT * kept, path, devices.split(","), shlex.split(options.gpunbd_args), kept), path)
     for name in ("nbdkit", "qemu-nbd"):
         path = shutil.which(name)
         if not wanted(name, options.servers):
@@ -450,7 +469,19 @@ def attacked(server, cell, options):
         attacker.communicate()
 
 
+def empty(server, options):
+    with attack.wire.connect(server.address, server.export, structured=False) as client:
+        for offset in range(0, options.span, GIB):
+            client.request(attack.wire.CMD_TRIM, offset, min(GIB, options.span - offset))
+            error, _ = client.simple_reply()
+            if error:
+                raise BenchError(f"{server.name} does not give its memory back: error {error}")
+
+
 def measure(server, cell, transport, options):
+    if cell.first and not isinstance(server, Ceiling):
+        empty(server, options)
+        return measure_now(server, cell, transport, options, warmup=0)
     with attacked(server, cell, options):
         return measure_now(server, cell, transport, options)
 
@@ -463,7 +494,7 @@ def measure_now(server, cell, transport, options, seconds=None, warmup=None):
     if isinstance(server, Ceiling):
         return server.measure(cell, transport, options, times, limit)
     command = [*nbdload(server, options), *cell.arguments(), *times, "--span", str(options.span // (2 if cell.attack else 1)),
-               "--pattern", options.pattern, "--server-pid", str(server.process.pid), *shlex.split(options.nbdload_args)]
+               "--pattern", options.pattern, "--server-pid", str(server.pid), *shlex.split(options.nbdload_args)]
     return run_json(command, server, f"{cell.name} over {transport}", limit)
 
 
@@ -547,7 +578,7 @@ def compare(comparison, servers, cells, options, folder):
                     comparison.results.append({
                         "transport": transport, "cell": cell.name, "server": server.name,
                         "op": cell.op, "size": cell.size, "qd": cell.qd,
-                        "connections": cell.connections, "attack": cell.attack,
+                        "connections": cell.connections, "attack": cell.attack, "first": cell.first,
                         "median": median_of(rounds[server.name]), "rounds": rounds[server.name]})
                 comparison.save(options.json)
                 note(f"{transport} {cell.name}: " + ", ".join(
@@ -624,6 +655,18 @@ def bars(comparison):
             if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:
                 times = result["median"]["p99_us"] / alone["p99_us"]
                 judge(result, name, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
+        if result["server"].endswith(KEPT):
+            other = result["server"].removesuffix(KEPT)
+            unkept = comparison.find(result["transport"], result["cell"], other)
+            if unkept:
+                share = result["median"]["iops"] / unkept["iops"]
+                judge(result, other, f"IOPS >= {KEPT_BAR:g}x", share, share >= KEPT_BAR)
+        if result.get("first") and result["server"].startswith("gpunbd"):
+            name = Cell(result["op"], result["size"], result["qd"], result["connections"]).name
+            again = comparison.find(result["transport"], name, result["server"])
+            if again:
+                share = result["median"]["iops"] / again["iops"]
+                judge(result, name, f"IOPS >= {FIRST_BAR:g}x of rewrites", share, share >= FIRST_BAR)
         if result["op"] != "rw" or not result["server"].startswith("gpunbd"):
             continue
         for direction in ("read", "write"):
@@ -751,7 +794,7 @@ def parse_options():
     def words(text):
         return [word for word in text.split(",") if word]
 
-    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness, tls) or names "
+    parser.add_argument("--cells", type=words, help="sets (core, gpu, stripe, sweep, fairness, tls, first) or names "
                         "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
                         default=[str(BUILD / "gpu_load"), "compute"],
@@ -768,6 +811,7 @@ def parse_options():
                         "cuda:0,cuda:1 is one striped export (host)")
     parser.add_argument("--gpunbd", action="append", metavar="[LABEL=]PATH", help="again, with a "
                         "label, to compare builds (build/release/gpunbd)")
+    parser.add_argument("--keep", action="store_true", help="also each gpunbd whose contents outlive it: NAME+keep")
     parser.add_argument("--gpunbd-args", default="", help="more arguments of `gpunbd serve`")
     parser.add_argument("--nbdload", default=str(BUILD / "nbdload"), help="(build/release/nbdload)")
     parser.add_argument("--nbdload-args", default="", help="more of nbdload: --structured")

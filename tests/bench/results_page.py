@@ -42,6 +42,7 @@ over the rounds. Figures of different runs are not comparable: machines differ, 
     ./dev bench                                   # gpunbd on host memory, nbdkit, qemu-nbd: the core cells
     ./dev bench --cells '4k-*' --transports unix --rounds 3 --seconds 1          # some of it, noisier
     ./dev bench --gpunbd old=build/old/gpunbd --gpunbd build/release/gpunbd --servers old,gpunbd   # two builds
+    ./dev bench --keep --cells core,first          # also with contents that outlive the server; first writes
     ./dev bench --cells gpu --device host --device cuda:0 --socket-ceiling       # with a GPU
     tests/conformance/scores.py                   # the scores of conformance
     tests/bench/plot_comparison.py                # figures/comparison.svg, from results/
@@ -189,6 +190,7 @@ SECTIONS = (
     Section("Beside other programs on the same H200", tuple(f"neighbour{kind and '-'}{kind}" for kind in BESIDE), beside),
     Section("Several H200s, striped, and one of two", ("two-h200", "one-of-two-h200", "four-h200"), throughput),
     Section("Before and after the connection was remade", ("redesign",), before_and_after),
+    Section("Contents that outlive the server, and first writes, on 2 cores", ("kept",), throughput),
     Section("One reader beside hostile clients", ("fairness",), fairness),
     Section("nbd-vram beside nbdkit, one H200", ("nbd-vram",), throughput),
     Section("Conformance", ("conformance",), scores),
