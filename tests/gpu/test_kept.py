@@ -82,16 +82,8 @@ class Killed(kept.Test):
             fill(client, size, 1)
         print(f'filled in {time.monotonic() - began:.1f} s', flush=True)
         for _ in range(3):
-            keeper.kill()
-            killed = time.monotonic()
-            while True:
-                try:
-                    with keeper.client() as client:
-                        client.read(size - 4096, 4096)
-                        break
-                except (wire.Closed, OSError):
-                    time.sleep(0.002)
-            print(f'{size / GiB:.0f} GiB in use: {time.monotonic() - killed:.3f} s from SIGKILL to the first answer', flush=True)
+            took = keeper.kill_until_answer(size - 4096)
+            print(f'{size / GiB:.0f} GiB in use: {took:.3f} s from SIGKILL to the first answer', flush=True)
         with keeper.client() as client:
             check(client, size, 1)
             for at in range(0, size, GiB):

@@ -69,6 +69,18 @@ class Kept:
         self.kill(number)
         self.wait_ready(count + 1)
 
+    def kill_until_answer(self, at):
+        """Seconds from the server's SIGKILL until a new connection has read at that offset."""
+        self.kill()
+        killed = time.monotonic()
+        while True:
+            try:
+                with self.client() as client:
+                    client.read(at, 4 * KiB)
+                    return time.monotonic() - killed
+            except (wire.Closed, OSError):
+                time.sleep(0.001)
+
     def descriptors(self):
         return len(os.listdir(f'/proc/{self.process.pid}/fd'))
 
