@@ -79,6 +79,7 @@ class Connection final : public OperationContext,
     void go_on();
     // While it pauses: everything has been answered, and every byte of that has left.
     bool quiet() const { return operations_.empty() && (closed_ || send_queue_.empty()); }
+    std::uint64_t moved() const { return moved_; }  // bytes received and sent
     // While it is quiet: can another process go on with it, and from where?
     bool can_move() { return pausing_ && !reading_is_over() && quiet() && !transport_.in_tls(); }
     void describe(ConnectionState& state) const;

@@ -628,6 +628,7 @@ void Server::begin_upgrade() {
     spdlog::info("SIGUSR2: starting {} to serve in place of this process", program_);
     upgrade_ = std::make_shared<Upgrade>(
         Upgrade::Parts{io_, workers_, listeners_, *contents_, *supervisor_},
+        [this] { keeping_socket_.reset(); },
         [this](const std::string& why_not) { after_upgrade(why_not); });
     try {
         upgrade_->start({.program = program_,
@@ -705,6 +706,7 @@ void Server::take_turn() {
     predecessor_->wait_for_turn();
     if (const auto wrong = store_->go_on(store_patience)) spdlog::error("{}", *wrong);
     contents_->go_on();
+    open_keeping_socket(false);
     spdlog::info("serving in place of an earlier process, with {} connections of it",
                  clients_.size());
 }

@@ -19,14 +19,15 @@ namespace {
 constexpr std::chrono::seconds preparing_patience{60};  // clients do not notice
 constexpr std::chrono::seconds ready_patience{20};      // clients wait
 constexpr std::chrono::seconds answers_patience{2};     // with clients that take no answers
+constexpr std::chrono::seconds answers_limit{10};       // with those that are slow to
 constexpr std::chrono::seconds cutting_patience{10};    // with copies of those
 constexpr std::chrono::seconds follow_patience{5};      // with the supervisor
 constexpr auto look_interval = std::chrono::microseconds(500);
 
 }  // namespace
 
-Upgrade::Upgrade(Parts parts, Told told)
-    : parts_(parts), told_(std::move(told)), timer_(parts.io) {}
+Upgrade::Upgrade(Parts parts, Yield yield, Told told)
+    : parts_(parts), yield_(std::move(yield)), told_(std::move(told)), timer_(parts.io) {}
 
 void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessage>& first) {
     successor_.emplace(start);
@@ -71,6 +72,7 @@ void Upgrade::pause() {
     timer_.cancel();
     paused_ = true;
     quiet_until_ = Clock::now() + answers_patience;
+    quiet_at_last_ = Clock::now() + answers_limit;
     for (const auto& listener : parts_.listeners) listener->pause();
     for (const auto& worker : parts_.workers) worker->pause_sessions();
     look_whether_quiet();
@@ -78,9 +80,9 @@ void Upgrade::pause() {
 
 void Upgrade::look_whether_quiet() {
     workers_asked_ = parts_.workers.size();
-    unquiet_ = 0;
+    moved_before_ = std::exchange(unquiet_, {}).moved;
     for (const auto& worker : parts_.workers) {
-        worker->count_unquiet([weak = weak_from_this(), &io = parts_.io](std::size_t unquiet) {
+        worker->count_unquiet([weak = weak_from_this(), &io = parts_.io](Worker::Unquiet unquiet) {
             asio::post(io, [weak, unquiet] {
                 if (const auto self = weak.lock()) self->counted(unquiet);
             });
@@ -88,10 +90,14 @@ void Upgrade::look_whether_quiet() {
     }
 }
 
-void Upgrade::counted(std::size_t unquiet) {
-    unquiet_ += unquiet;
+void Upgrade::counted(Worker::Unquiet unquiet) {
+    unquiet_.sessions += unquiet.sessions;
+    unquiet_.moved += unquiet.moved;
     if (--workers_asked_ != 0 || over_) return;
-    if (unquiet_ == 0) {
+    if (unquiet_.moved > moved_before_ && !cut_) {
+        quiet_until_ = std::min(Clock::now() + answers_patience, quiet_at_last_);
+    }
+    if (unquiet_.sessions == 0) {
         attempt(&Upgrade::move_sessions);
     } else if (Clock::now() < quiet_until_) {
         look_again();
@@ -165,6 +171,7 @@ void Upgrade::finish() {
     // From here on there is no way back: if the other one dies, the supervisor starts a third.
     over_ = true;
     if (const auto wrong = parts_.supervisor.barrier(follow_patience)) spdlog::warn("{}", *wrong);
+    yield_();
     try {
         successor_->socket().send({.kind = MessageKind::yours});
     } catch (const std::exception& error) {

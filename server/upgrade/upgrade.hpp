@@ -34,8 +34,10 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     // Empty: the other one serves, and the clients that it has are not here any more. Else why
     // not; everything is as it was.
     using Told = std::function<void(const std::string& why_not)>;
+    // The other one is about to serve, whatever comes: what only one process can have is let go of.
+    using Yield = std::function<void()>;
 
-    Upgrade(Parts parts, Told told);
+    Upgrade(Parts parts, Yield yield, Told told);
 
     // On the thread of `io`, as all that follows. `first`: messages that it is to have while this
     // one serves. Throws std::runtime_error: it cannot be started.
@@ -52,7 +54,7 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     void attempt(Step step);
     void pause();
     void look_whether_quiet();
-    void counted(std::size_t unquiet);
+    void counted(Worker::Unquiet unquiet);
     void look_again();
     void move_sessions();
     void hand_over();
@@ -62,6 +64,7 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     void fail(const std::string& why);
 
     const Parts parts_;
+    const Yield yield_;
     const Told told_;
     std::optional<Successor> successor_;
     std::optional<boost::asio::posix::stream_descriptor> messages_;
@@ -70,8 +73,10 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     bool cut_ = false;
     bool over_ = false;
     Clock::time_point quiet_until_;
+    Clock::time_point quiet_at_last_;
     std::size_t workers_asked_ = 0;
-    std::size_t unquiet_ = 0;
+    Worker::Unquiet unquiet_;
+    std::uint64_t moved_before_ = 0;  // bytes, at the look before
     std::vector<std::unique_ptr<Session::Moving>> moving_;
 };
 

@@ -146,12 +146,16 @@ void Worker::leave_sessions() {
     tell_sessions([](Session& session) { session.leave(); });
 }
 
-void Worker::count_unquiet(std::function<void(std::size_t)> told) {
+void Worker::count_unquiet(std::function<void(Unquiet)> told) {
     asio::post(context_.io, [this, told = std::move(told)] {
-        std::size_t count = 0;
-        for (const auto& session : sessions_) count += session->quiet() ? 0 : 1;
+        Unquiet count;
+        for (const auto& session : sessions_) {
+            if (session->quiet()) continue;
+            ++count.sessions;
+            count.moved += session->connection().moved();
+        }
         for (const auto& session : finishing_) {
-            count += session->connection().has_operations() ? 1 : 0;
+            count.sessions += session->connection().has_operations() ? 1 : 0;
         }
         told(count);
     });

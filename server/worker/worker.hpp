@@ -47,8 +47,13 @@ class Worker {
     void let_sessions_go_on();
     void cut_unquiet_sessions(const char* reason);
     void leave_sessions();
-    // On the worker's thread: how many are not quiet; what can move away.
-    void count_unquiet(std::function<void(std::size_t)> told);
+    // Sessions that are not quiet, and how many bytes they have moved so far.
+    struct Unquiet {
+        std::size_t sessions = 0;
+        std::uint64_t moved = 0;
+    };
+    // On the worker's thread: who is not quiet; what can move away.
+    void count_unquiet(std::function<void(Unquiet)> told);
     void move_sessions(std::function<void(std::vector<std::unique_ptr<Session::Moving>>)> told);
     void cut_sessions();
     // Connections that live here or are on their way.

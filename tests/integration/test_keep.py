@@ -97,7 +97,7 @@ class Keeper:
     """A keeper whose server tells lines on standard output, and whose own lines are in a file."""
 
     def __init__(self, command, **options):
-        self.errors = tempfile.TemporaryFile('w+')
+        self.errors = tempfile.TemporaryFile()
         options.setdefault('preexec_fn', server.die_with_parent)
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
                                         text=True, **options)
@@ -110,8 +110,9 @@ class Keeper:
         return int(pid), words
 
     def said(self):
-        self.errors.seek(0)
-        return self.errors.read()
+        # Where the next line goes is the file's position, which is also that of who writes it.
+        number = self.errors.fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode(errors='replace')
 
     def descriptors(self):
         return len(os.listdir(f'/proc/{self.process.pid}/fd'))

@@ -1,10 +1,12 @@
 """SIGUSR2: another server takes over, and clients do not notice; one that cannot changes nothing."""
+import json
 import os
 import random
 import signal
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import time
 
@@ -144,7 +146,10 @@ class Load4(Upgrade):
             time.sleep(0.1)
         self.assertEqual(len(servers), 25)
         for client in clients:
-            client.finish()
+            try:
+                client.finish()
+            except wire.Closed as closed:
+                self.fail(f'{closed}\n{keeper.said()}')
             self.assertGreater(client.requests, 100)
         self.assertEqual(keeper.end(), 0)
         self.assertNotIn('error', keeper.said())
@@ -167,6 +172,24 @@ class Load4(Upgrade):
             for number in range(5):
                 self.assertEqual(client.read(number * 5 * MiB, len(data)), data)
             self.assertEqual(client.read(40 * MiB, 6), b'xxxxx\0')
+        self.assertEqual(keeper.end(), 0)
+
+    def test_who_serves_tells_what_is_kept(self):
+        way = os.path.join(self.directory(), 'keeping')
+        keeper = self.kept('--keeping-socket', way)
+
+        def told():
+            done = subprocess.run([server.PROGRAM, 'kept', '--json', '--socket', way], capture_output=True,
+                                  text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [(each['name'], each['instance'], each['state']) for each in json.loads(done.stdout)['kept']]
+        before = told()
+        self.assertEqual([name for name, _, _ in before], [''])
+        for _ in range(3):
+            ready = keeper.said().count('ready: ')
+            self.upgrade(keeper)
+            server.wait_until(lambda: keeper.said().count('ready: ') > ready, 30, keeper.said)
+            self.assertEqual(told(), before)
         self.assertEqual(keeper.end(), 0)
 
     def test_half_a_write_that_stays_half(self):
@@ -197,6 +220,24 @@ class Load4(Upgrade):
             self.assertEqual(other.read(0, 3), b'xxx')
             self.assertLess(len(deaf.rest()), 128 * MiB)
         self.assertIn('it did not take its answers', keeper.said())
+        self.assertEqual(keeper.end(), 0)
+
+    def test_a_client_that_takes_its_answers_slowly(self):
+        """It is waited for, since it goes on taking them."""
+        keeper = self.kept()
+        with wire.connect(self.path, structured=False) as slow:
+            slow.write(0, b'x' * 32 * MiB)
+            for cookie in range(2):
+                slow.request(wire.CMD_READ, 0, 32 * MiB, cookie=cookie)
+            keeper.process.send_signal(signal.SIGUSR2)
+            server.wait_until(lambda: 'to serve in place' in keeper.said(), 30, keeper.said)
+            for cookie in range(2):
+                self.assertEqual(slow.simple_reply(), (0, cookie))
+                for _ in range(32):
+                    time.sleep(0.1)
+                    self.assertEqual(slow.receive(MiB), b'x' * MiB)
+            server.wait_until(lambda: 'is the server now' in keeper.said(), 60, keeper.said)
+            self.assertEqual(slow.read(0, 4), b'xxxx')
         self.assertEqual(keeper.end(), 0)
 
     def test_signals_in_a_storm(self):

@@ -57,8 +57,10 @@ class Wire:
     def __init__(self, address, timeout=30):
         if isinstance(address, str):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.socket.settimeout(timeout)
+            # Blocking: else it fails at once where many wait to be accepted.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', timeout, 0))
             self.socket.connect(address)
+            self.socket.settimeout(timeout)
         else:
             self.socket = socket.create_connection(address, timeout)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

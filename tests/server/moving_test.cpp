@@ -16,7 +16,7 @@ using MovingSessions = std::vector<std::unique_ptr<Session::Moving>>;
 std::size_t count_unquiet(Rig& rig) {
     std::promise<std::size_t> count;
     auto told = count.get_future();
-    rig.worker.count_unquiet([&](std::size_t unquiet) { count.set_value(unquiet); });
+    rig.worker.count_unquiet([&](Worker::Unquiet unquiet) { count.set_value(unquiet.sessions); });
     return told.get();
 }
 
