@@ -441,6 +441,69 @@ KeptCommand read_kept(const Command& command, const GivenFlags& flags,
     return out;
 }
 
+// The N of /dev/nbdN.
+std::uint32_t nbd_device(std::string_view text) {
+    constexpr std::string_view start = "/dev/nbd";
+    constexpr std::uint64_t last = (1U << 20) - 1;  // of the kernel's minor numbers
+    if (text.starts_with(start)) {
+        const auto number = rules::integer(text.substr(start.size()), {0, last});
+        if (const auto* value = std::get_if<std::uint64_t>(&number)) {
+            return static_cast<std::uint32_t>(*value);
+        }
+    }
+    throw Usage{fmt::format("{} is no NBD device; write for example /dev/nbd0", in_quotes(text))};
+}
+
+AttachListCommand read_attach_list(const GivenFlags& flags, const std::vector<std::string>& words) {
+    if (!words.empty()) {
+        throw Usage{fmt::format("--list tells of all devices; leave {} out", in_quotes(words[0]))};
+    }
+    for (std::string_view name :
+         {"--connections", "--timeout", "--dead-timeout", "--block-size", "--swap", "--systemd"}) {
+        if (!flags.given(name)) continue;
+        throw Usage{fmt::format("--list attaches nothing; leave {} out", name)};
+    }
+    return {.json = flags.on("--json")};
+}
+
+AttachCommand read_attach(const Command& command, const GivenFlags& flags,
+                          const std::vector<std::string>& words) {
+    if (flags.on("--json")) throw Usage{"--json is for --list; leave it out"};
+    if (words.size() > 2) {
+        throw Usage{fmt::format("takes one URI and one DEVICE; leave {} out", in_quotes(words[2]))};
+    }
+    if (words.size() < 2) {
+        const bool has_uri = !words.empty() && words[0].find("://") != std::string::npos;
+        throw Usage{fmt::format("{} missing; {}",
+                                has_uri         ? "DEVICE is"
+                                : words.empty() ? "URI and DEVICE are"
+                                                : "URI is",
+                                write_for_example(command))};
+    }
+    AttachCommand out{.uri = words[0],
+                      .device = nbd_device(words[1]),
+                      .swap = flags.on("--swap"),
+                      .units = flags.on("--systemd")};
+    constexpr std::uint64_t day = 86'400;
+    if (const auto* text = flags.text("--connections")) {
+        out.connections = static_cast<unsigned>(checked_integer("--connections", *text, {1, 256}));
+    }
+    if (const auto* text = flags.text("--timeout")) {
+        out.timeout = checked_integer("--timeout", *text, {0, day});
+    }
+    if (const auto* text = flags.text("--dead-timeout")) {
+        out.dead_timeout = checked_integer("--dead-timeout", *text, {1, 365 * day});
+    }
+    if (const auto* text = flags.text("--block-size")) {
+        const auto size = rules::bytes(*text, {512, 4096, true});
+        if (const auto* wrong = std::get_if<rules::Wrong>(&size)) {
+            throw Usage{fmt::format("--block-size: {}", wrong->what)};
+        }
+        out.block_size = static_cast<std::uint32_t>(std::get<std::uint64_t>(size));
+    }
+    return out;
+}
+
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
@@ -483,7 +546,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         sub.allow_extras();
         flags.emplace(std::piecewise_construct, std::forward_as_tuple(each.name),
                       std::forward_as_tuple(sub, each));
-        if (!each.takes.empty()) sub.add_option(std::string(each.takes), words);
+        if (!each.takes.empty()) sub.add_option("arguments", words);
         apps.emplace(each.name, &sub);
     }
 
@@ -525,6 +588,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
             out.keep = read_keep(flags.at(command.name), std::move(server));
         } else if (command.name == "kept") {
             out.kept = read_kept(command, flags.at(command.name), words);
+        } else if (command.name == "attach" && flags.at(command.name).on("--list")) {
+            out.attach_list = read_attach_list(flags.at(command.name), words);
+        } else if (command.name == "attach") {
+            out.attach = read_attach(command, flags.at(command.name), words);
+        } else if (command.name == "detach") {
+            out.detach = DetachCommand{nbd_device(only_argument(command, words)),
+                                       flags.at(command.name).on("--force")};
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {

@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|keep|kept|devices|check|tls-setup|completion`.
+// The command line: `gpunbd serve|keep|kept|attach|detach|devices|check|tls-setup|completion`.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,23 @@ struct KeptCommand {
     bool json = false;                            // --json
     std::optional<std::string> drop = {};         // --drop NAME
 };
+struct AttachCommand {
+    std::string uri;
+    std::uint32_t device = 0;                        // the N of /dev/nbdN
+    unsigned connections = 1;                        // --connections
+    std::optional<std::uint64_t> timeout = {};       // --timeout, in seconds
+    std::optional<std::uint64_t> dead_timeout = {};  // --dead-timeout, in seconds
+    std::optional<std::uint32_t> block_size = {};    // --block-size
+    bool swap = false;                               // --swap
+    bool units = false;                              // --systemd: print them, attach nothing
+};
+struct AttachListCommand {  // attach --list
+    bool json = false;      // --json
+};
+struct DetachCommand {
+    std::uint32_t device = 0;  // the N of /dev/nbdN
+    bool force = false;        // --force
+};
 struct DevicesCommand {
     bool calibrate = false;
 };
@@ -69,6 +86,9 @@ struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<KeepCommand> keep;
     std::optional<KeptCommand> kept;
+    std::optional<AttachCommand> attach;
+    std::optional<AttachListCommand> attach_list;
+    std::optional<DetachCommand> detach;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
     std::optional<TlsSetupCommand> tls_setup;

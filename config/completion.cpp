@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "config/flags.hpp"
@@ -12,7 +13,8 @@ namespace {
 using Words = std::vector<std::string_view>;
 
 bool takes_path(std::string_view takes) {
-    return takes == file_argument || takes == folder_argument || takes == "PATH";
+    return takes == file_argument || takes == folder_argument || takes == "PATH" ||
+           takes.ends_with(device_argument);
 }
 
 std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
@@ -169,9 +171,13 @@ std::string zsh_flag(const Flag& flag) {
 std::string zsh_arguments(const Command& command) {
     std::string out;
     for_each_flag(command, [&](const Flag& flag) { out += zsh_flag(flag); });
-    if (!command.takes.empty()) {
+    std::string_view left = command.takes;
+    for (int place = 1; !left.empty(); ++place) {
+        const std::size_t end = std::min(left.find(' '), left.size());
         out += fmt::format("      {} \\\n",
-                           single_quoted("1" + zsh_action(command.takes, command.words)));
+                           single_quoted(fmt::format(
+                               "{}{}", place, zsh_action(left.substr(0, end), command.words))));
+        left.remove_prefix(std::min(end + 1, left.size()));
     }
     return out.substr(0, out.size() - 3) + '\n';
 }

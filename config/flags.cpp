@@ -418,6 +418,96 @@ system, usually is.
 2 wrong usage or configuration.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"},
+        {.name = "attach",
+         .called = "connect map mount plug swap nbd-client client",
+         .takes = "URI DEVICE",
+         .example = "'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0",
+         .brief = "Attach an export of any NBD server as a device of Linux",
+         .usage = R"(Usage: gpunbd attach URI DEVICE [FLAGS]
+       gpunbd attach --systemd URI DEVICE [FLAGS]
+       gpunbd attach --list [--json]
+)",
+         .about =
+             R"(Gives the kernel's NBD client its connections, and stays: a server that dies and
+comes back with the same contents is connected to again, and who uses the
+device only waits. SIGTERM and SIGINT detach it, as 'gpunbd detach' does. It
+needs root, and the kernel's module: modprobe nbd.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--connections",
+                       .takes = "N",
+                       .example = "4",
+                       .brief = "Connections to the server",
+                       .more = ", 1 to 256; default 1. The export has to be for several.",
+                       .called = "--conns --streams -C -connections"},
+                      {.name = "--swap",
+                       .brief = "Swap to the device",
+                       .more = ": write a signature where it is empty, and swap on. What keeps "
+                               "this process alive while memory is short has to work then.",
+                       .called = "--swapon --mkswap"},
+                      {.name = "--timeout",
+                       .takes = "SECONDS",
+                       .example = "5",
+                       .brief = "After which a request counts its connection as dead",
+                       .more = ", and is sent again by another one; 0 to 86400, 0: never; default "
+                               "5. Longer than the slowest request takes."},
+                      {.name = "--dead-timeout",
+                       .takes = "SECONDS",
+                       .example = "60",
+                       .brief = "How long requests wait for a server that is away",
+                       .more = ", up to a year; later they fail, and the device is given up; "
+                               "default 60, with --swap 86400.",
+                       .called = "--dead --reconnect --reconnect-delay --persist"},
+                      {.name = "--block-size",
+                       .takes = "SIZE",
+                       .example = "4K",
+                       .brief = "Sector of the device",
+                       .more = ": 512, 1K, 2K or 4K; default: the least that the server takes.",
+                       .called = "--blocksize --sector-size -b"},
+                      {.name = "--systemd",
+                       .brief = "Print the units that attach it at each start instead",
+                       .more = ".",
+                       .called = "--units --unit --service"},
+                      {.name = "--list",
+                       .brief = "List what is attached, and who uses it",
+                       .more = ".",
+                       .called = "--ls --show --status"},
+                      {.name = "--json",
+                       .brief = "With --list: print JSON instead of a table",
+                       .more = ".",
+                       .called = "--format --output"},
+                      help}}},
+         .examples = R"(  gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0
+  gpunbd attach nbd://storage.example.org/scratch /dev/nbd1 --connections 4
+  gpunbd attach --systemd --swap nbd://127.0.0.1/ /dev/nbd2
+  gpunbd attach --list
+)",
+         .ending = R"(Exit codes: 0 it was detached, by whomever; 1 it could not be attached, or was
+given up; 2 wrong usage.
+See also: gpunbd(8)
+)"},
+        {.name = "detach",
+         .called = "disconnect unmap unplug umount unmount swapoff",
+         .takes = device_argument,
+         .example = "/dev/nbd0",
+         .brief = "Take such a device away",
+         .usage = "Usage: gpunbd detach DEVICE [--force]\n",
+         .about =
+             R"(Takes swap off it, and disconnects it. Where it is mounted, or a part of another
+device, it stays as it is, and who holds it is told.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--force",
+                       .brief = "Disconnect whoever holds it",
+                       .more = ", who has I/O errors from then on; where swap was on it, programs "
+                               "die.",
+                       .called = "-f --lazy --kill"},
+                      help}}},
+         .examples = "  gpunbd detach /dev/nbd0\n",
+         .ending =
+             R"(Exit codes: 0 done; 1 it is in use, or was not attached; 2 wrong usage.
+See also: gpunbd(8)
+)"},
         {.name = "devices",
          .called = "list ls info gpus status show",
          .brief = "List the host's memory and the GPUs that exports can use",

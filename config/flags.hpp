@@ -27,6 +27,8 @@ inline constexpr std::string_view file_argument = "FILE";
 
 inline constexpr std::string_view folder_argument = "DIR";
 
+inline constexpr std::string_view device_argument = "DEVICE";
+
 struct FlagGroup {
     std::string_view title;
     std::vector<Flag> flags;
@@ -35,7 +37,7 @@ struct FlagGroup {
 struct Command {
     std::string_view name;         // empty: gpunbd itself
     std::string_view called = "";  // what it is elsewhere: "start run"
-    std::string_view takes = "";   // its one argument
+    std::string_view takes = "";   // its one argument, or several: "URI DEVICE"
     std::string_view example = "";
     std::vector<std::string_view> words = {};
     std::string_view brief;

@@ -15,6 +15,8 @@
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/access/question.hpp"
+#include "server/attach/attach_process.hpp"
+#include "server/attach/attachment_list.hpp"
 #include "server/exports/device_list.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/keeper.hpp"
@@ -147,6 +149,12 @@ int kept(const config::KeptCommand& command) {
     return 0;
 }
 
+int list_attached(const config::AttachListCommand& command) {
+    const std::string root = "/";
+    fmt::print("{}", command.json ? attach::attachment_json(root) : attach::attachment_table(root));
+    return 0;
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -156,6 +164,9 @@ int run(int argc, char** argv, pid_t parent) {
     if (line.serve) return serve(*line.serve, parent);
     if (line.keep) return keep(*line.keep);
     if (line.kept) return kept(*line.kept);
+    if (line.attach) return attach::run_attach(*line.attach);
+    if (line.attach_list) return list_attached(*line.attach_list);
+    if (line.detach) return attach::run_detach(*line.detach);
     if (line.check) return check(*line.check);
     if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);

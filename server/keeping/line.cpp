@@ -6,7 +6,7 @@
 namespace gpunbd::server {
 
 // A pipe that can be written to has room for PIPE_BUF bytes, and a line is shorter.
-void write_keeper_line(std::string_view text) {
+void write_without_waiting(std::string_view text) {
     pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());

@@ -9,7 +9,7 @@
 
 namespace gpunbd::server {
 
-void write_keeper_line(std::string_view text);
+void write_without_waiting(std::string_view text);
 
 // Into a buffer on the stack: nothing is allocated. What is too long is cut.
 template <typename... Args>
@@ -21,7 +21,7 @@ void say(fmt::format_string<Args...> text, Args&&... args) {
     const auto out = fmt::format_to_n(line.data() + start.size(), static_cast<std::ptrdiff_t>(room),
                                       text, std::forward<Args>(args)...);
     *out.out = '\n';
-    write_keeper_line({line.data(), static_cast<std::size_t>(out.out - line.data()) + 1});
+    write_without_waiting({line.data(), static_cast<std::size_t>(out.out - line.data()) + 1});
 }
 
 }  // namespace gpunbd::server

@@ -6,7 +6,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "config/aligned_table.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
 #include "server/contents/kept_answer.hpp"
@@ -129,24 +129,6 @@ std::string time_of(const json::object& one, std::string_view key) {
     return seconds ? local_time_text(*seconds) : "-";
 }
 
-using TableRow = std::array<std::string, 7>;
-
-std::string aligned(const std::vector<TableRow>& rows) {
-    std::array<std::size_t, std::tuple_size_v<TableRow>> widths{};
-    for (const TableRow& row : rows) {
-        for (std::size_t i = 0; i != row.size(); ++i)
-            widths[i] = std::max(widths[i], row[i].size());
-    }
-    std::string out;
-    for (const TableRow& row : rows) {
-        for (std::size_t i = 0; i + 1 != row.size(); ++i) {
-            out += fmt::format("{:<{}}  ", row[i], widths[i]);
-        }
-        out += row.back() + '\n';
-    }
-    return out;
-}
-
 }  // namespace
 
 std::string kept_table(std::string_view answer) {
@@ -154,7 +136,8 @@ std::string kept_table(std::string_view answer) {
     const json::value* const kept = object.if_contains("kept");
     if (kept == nullptr || !kept->is_array()) throw std::runtime_error("the answer has no list");
     if (kept->get_array().empty()) return "nothing is kept\n";
-    std::vector<TableRow> rows{{"EXPORT", "SIZE", "USED", "DEVICES", "SINCE", "INSTANCE", "STATE"}};
+    std::vector<std::vector<std::string>> rows{
+        {"EXPORT", "SIZE", "USED", "DEVICES", "SINCE", "INSTANCE", "STATE"}};
     for (const json::value& each : kept->get_array()) {
         if (!each.is_object()) throw std::runtime_error("the answer has no list");
         const json::object& one = each.get_object();
@@ -162,7 +145,7 @@ std::string kept_table(std::string_view answer) {
                         size_of(one, "used"), text_of(one, "devices"), time_of(one, "made"),
                         text_of(one, "instance"), text_of(one, "state")});
     }
-    return aligned(rows);
+    return config::aligned_table(rows);
 }
 
 std::string ask_what_is_kept(const config::KeptCommand& command,

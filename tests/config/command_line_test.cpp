@@ -388,8 +388,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, keep, kept, devices, check, tls-setup or "
-         "completion"},
+         "gpunbd: unknown command 'bogus'; use serve, keep, kept, attach, detach, devices, check, "
+         "tls-setup or completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
         {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
@@ -516,8 +516,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, keep, kept, devices, check, tls-setup or "
-         "completion"},
+         "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, devices, check, "
+         "tls-setup or completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
         {{"--run",
@@ -631,6 +631,84 @@ TEST_CASE("keep: its own flags, and behind them a server's, which it does not re
             CAPTURE(flag);
             CAPTURE(value);
             CHECK(parse({"keep", flag, value, "serve"}).exit_code == 2);
+        }
+    }
+}
+
+TEST_CASE("attach and detach") {
+    const auto plain = parse({"attach", "nbd://h/", "/dev/nbd7"}).attach;
+    REQUIRE(plain);
+    CHECK(plain->uri == "nbd://h/");
+    CHECK(plain->device == 7);
+    CHECK(plain->connections == 1);
+    CHECK_FALSE(plain->timeout);
+    CHECK_FALSE(plain->dead_timeout);
+    CHECK_FALSE(plain->block_size);
+    CHECK_FALSE(plain->swap);
+    CHECK_FALSE(plain->units);
+    const auto all =
+        parse({"attach", "--connections", "4", "nbd://h/", "--timeout", "0", "/dev/nbd1048575",
+               "--dead-timeout", "31536000", "--block-size", "4K", "--swap", "--systemd"})
+            .attach;
+    REQUIRE(all);
+    CHECK(all->device == 1048575);
+    CHECK(all->connections == 4);
+    CHECK(all->timeout == 0);
+    CHECK(all->dead_timeout == 31536000);
+    CHECK(all->block_size == 4096);
+    CHECK(all->swap);
+    CHECK(all->units);
+    CHECK_FALSE(parse({"attach", "--list"}).attach_list->json);
+    CHECK(parse({"attach", "--list", "--json"}).attach_list->json);
+    CHECK_FALSE(parse({"detach", "/dev/nbd0"}).detach->force);
+    CHECK(parse({"detach", "/dev/nbd3", "--force"}).detach->device == 3);
+    CHECK(parse({"detach", "/dev/nbd3", "--force"}).detach->force);
+    const std::string example =
+        "; write for example gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0";
+    const struct {
+        std::vector<const char*> arguments;
+        std::string message;
+    } rows[] = {
+        {{"attach"}, "attach: URI and DEVICE are missing" + example},
+        {{"attach", "nbd://h"}, "attach: DEVICE is missing" + example},
+        {{"attach", "/dev/nbd0"}, "attach: URI is missing" + example},
+        {{"attach", "nbd://h", "/dev/nbd0", "x"},
+         "attach: takes one URI and one DEVICE; leave 'x' out"},
+        {{"attach", "nbd://h", "nbd0"},
+         "attach: 'nbd0' is no NBD device; write for example /dev/nbd0"},
+        {{"attach", "nbd://h", "/dev/nbd0p1"},
+         "attach: '/dev/nbd0p1' is no NBD device; write for example /dev/nbd0"},
+        {{"attach", "nbd://h", "/dev/nbd1048576"},
+         "attach: '/dev/nbd1048576' is no NBD device; write for example /dev/nbd0"},
+        {{"attach", "nbd://h", "/dev/nbd0", "--json"},
+         "attach: --json is for --list; leave it out"},
+        {{"attach", "--list", "/dev/nbd0"},
+         "attach: --list tells of all devices; leave '/dev/nbd0' out"},
+        {{"attach", "--list", "--swap"}, "attach: --list attaches nothing; leave --swap out"},
+        {{"detach"}, "detach: DEVICE is missing; write for example gpunbd detach /dev/nbd0"},
+        {{"detach", "/dev/sda"},
+         "detach: '/dev/sda' is no NBD device; write for example /dev/nbd0"},
+        {{"detach", "/dev/nbd0", "/dev/nbd1"},
+         "detach: takes one DEVICE at a time; leave '/dev/nbd1' out"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message == "gpunbd " + row.message + " (see 'gpunbd " +
+                                  std::string(row.arguments[0]) + " --help')\n");
+    }
+    const std::vector<std::pair<const char*, std::vector<const char*>>> values{
+        {"--connections", {"0", "257", "x", "-1", ""}},
+        {"--timeout", {"86401", "x", "-1", ""}},
+        {"--dead-timeout", {"0", "31536001", "x", ""}},
+        {"--block-size", {"256", "8K", "1000", "x", ""}}};
+    for (const auto& [flag, wrong] : values) {
+        for (const char* value : wrong) {
+            CAPTURE(flag);
+            CAPTURE(value);
+            const CommandLine line = parse({"attach", "nbd://h", "/dev/nbd0", flag, value});
+            CHECK(line.exit_code == 2);
+            CHECK(line.message.find(std::string(flag) + ": ") != std::string::npos);
         }
     }
 }

@@ -13,7 +13,7 @@ SHELL = ''
 
 # Words typed so far, the last one not to its end, and what the shell offers for it.
 ROWS = (
-    (('',), {'serve', 'keep', 'kept', 'devices', 'check', 'tls-setup', 'completion'}),
+    (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'devices', 'check', 'tls-setup', 'completion'}),
     (('s',), {'serve'}),
     (('serve', '--layout', ''), {'linear', 'stripe'}),
     (('serve', '--layout', 's'), {'stripe'}),
@@ -35,6 +35,10 @@ ROWS = (
     (('keep', '--max-r'), {'--max-restarts'}),
     (('kept', '--d'), {'--drop'}),
     (('kept', ''), {'a file.yaml', 'b.yaml'}),
+    (('attach', 'nbd://host/', 'b'), {'b.yaml'}),
+    (('attach', '--dead'), {'--dead-timeout'}),
+    (('detach', 'b'), {'b.yaml'}),
+    (('detach', '--f'), {'--force'}),
     (('completion', ''), {'bash', 'zsh', 'fish'}),
     (('serve', '--size', ''), set()),
     (('devices', '--cal'), {'--calibrate'}),
@@ -155,7 +159,7 @@ class Completion(unittest.TestCase):
 
     def test_every_flag_of_every_help(self):
         names = re.findall('^  ([a-z-]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
-        self.assertEqual(names, ['serve', 'keep', 'kept', 'devices', 'check', 'tls-setup', 'completion'])
+        self.assertEqual(names, ['serve', 'keep', 'kept', 'attach', 'detach', 'devices', 'check', 'tls-setup', 'completion'])
         commands = [(), *((name,) for name in names)]
         for command, offered in zip(commands, self.offers([(*each, '--') for each in commands]), strict=True):
             with self.subTest(command=command):

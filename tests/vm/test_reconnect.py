@@ -1,4 +1,4 @@
-"""The kernel's own NBD client over a server that dies: a QEMU guest in which nbd_attach holds /dev/nbd0.
+"""The kernel's own NBD client over a server that dies: a QEMU guest in which `gpunbd attach` holds /dev/nbd0.
 
 What the guest is made of is told in test_kernel_client.py. The server runs in the guest as well, under gpunbd keep,
 and is killed there."""
@@ -8,7 +8,6 @@ import shutil
 import test_kernel_client as guest
 import server
 
-ATTACH = os.environ.get('GPUNBD_ATTACH', os.path.join(os.path.dirname(server.PROGRAM), 'nbd_attach'))
 EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'stands-still ok', 'other-contents ok']
 
 
@@ -19,7 +18,6 @@ class Reconnect(server.Test):
         for program in ('mkfs.ext4', 'e2fsck', 'nbd-client'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
-        initramfs.program(ATTACH, 'nbd_attach')
         for module in ('nbd', 'crc32c_generic', 'ext4'):
             initramfs.module(module)
         self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=2', seconds=540), EXPECTED)

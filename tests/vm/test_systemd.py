@@ -1,5 +1,5 @@
 """systemd itself, in a QEMU guest, with the unit that server/OPERATION.md tells: contents over systemctl kill, restart
-and stop.
+and stop. And with the units that `gpunbd attach --systemd` prints.
 
 The guest is systemd and a few units in an initramfs; what else it is made of is told in test_kernel_client.py."""
 import os
@@ -10,7 +10,7 @@ import test_kernel_client as guest
 import server
 
 SYSTEMD = '/usr/lib/systemd'
-EXPECTED = ['killed ok', 'restarted ok', 'stopped ok']
+EXPECTED = ['killed ok', 'restarted ok', 'stopped ok', 'attached ok']
 
 if not os.path.exists(f'{SYSTEMD}/systemd'):
     server.skip('systemd is not installed (./dev setup installs it)')
@@ -48,7 +48,13 @@ class Systemd(server.Test):
         for name, text in (('etc/machine-id', '1' * 32 + '\n'), ('etc/os-release', 'ID=guest\n')):
             with open(os.path.join(initramfs.root, name), 'w', encoding='ascii') as file:
                 file.write(text)
+        initramfs.module('nbd')
+        os.makedirs(os.path.join(initramfs.root, 'sbin'), exist_ok=True)
+        for program in ('swapon', 'swapoff'):  # where systemd calls them
+            os.symlink('/bin/busybox', os.path.join(initramfs.root, 'sbin', program))
         early = 'DefaultDependencies=no'
+        for target in ('sysinit', 'basic', 'shutdown', 'swap', 'umount'):
+            self.unit(initramfs.root, f'{target}.target', Unit=[early])
         self.unit(initramfs.root, 'default.target', Unit=[early, 'Wants=gpunbd.service check.service'])
         self.unit(initramfs.root, 'gpunbd.service', Unit=[early, *documented('Unit')], Service=[
             'ExecStart=/bin/gpunbd serve --device host --size 16M --keep -U /run/gpunbd.sock',

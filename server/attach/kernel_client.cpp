@@ -1,4 +1,4 @@
-#include "kernel_client.hpp"
+#include "server/attach/kernel_client.hpp"
 
 #include <linux/genetlink.h>
 #include <linux/nbd-netlink.h>
@@ -49,7 +49,8 @@ Or<KernelClient> KernelClient::open() {
     GenericMessage question(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
     question.text(CTRL_ATTR_FAMILY_NAME, NBD_GENL_FAMILY_NAME);
     const auto answer = std::get<GenericSocket>(requests).ask(std::move(question));
-    if (answer.error == ENOENT) return Failure{"the kernel has no NBD client (modprobe nbd)"};
+    if (answer.error == ENOENT)
+        return Failure{"the kernel has no NBD client; load it: modprobe nbd"};
     if (answer.error != 0) return failure("netlink", answer.error);
     const auto family = find_number<std::uint16_t>(answer.attributes, CTRL_ATTR_FAMILY_ID);
     const auto group = group_named(answer.attributes, NBD_GENL_MCAST_GROUP_NAME);

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "attributes.hpp"
-#include "failure.hpp"
+#include "server/attach/attributes.hpp"
+#include "server/attach/failure.hpp"
 #include "server/listening/owned_fd.hpp"
 
 namespace gpunbd::attach {

@@ -1,4 +1,4 @@
-#include "generic_socket.hpp"
+#include "server/attach/generic_socket.hpp"
 
 #include <linux/genetlink.h>
 #include <linux/netlink.h>

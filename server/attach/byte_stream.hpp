@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "failure.hpp"
+#include "server/attach/failure.hpp"
 
 namespace gpunbd::attach {
 

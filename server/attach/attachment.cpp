@@ -1,13 +1,13 @@
-#include "attachment.hpp"
+#include "server/attach/attachment.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <vector>
+
+#include "protocol/constants.hpp"
+#include "server/attach/line.hpp"
 
 namespace gpunbd::attach {
 namespace {
@@ -27,14 +27,9 @@ Or<Connection> call_server(const Wanted& wanted) {
     if (const auto* failed = std::get_if<Failure>(&socket)) return *failed;
     auto& fd = std::get<server::OwnedFd>(socket);
     const ByteStream stream(fd.get(), ByteStream::Clock::now() + handshake_within);
-    auto facts = shake_hands(stream, wanted.name);
+    auto facts = shake_hands(stream, wanted.name, wanted.block_size);
     if (const auto* failed = std::get_if<Failure>(&facts)) return *failed;
     return Connection{.socket = std::move(fd), .facts = std::get<ExportFacts>(std::move(facts))};
-}
-
-void tell(const std::string& text) {
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
 }
 
 std::string instance_of(const ExportFacts& facts) {
@@ -48,44 +43,69 @@ bool same_shape(const ExportFacts& one, const ExportFacts& other) {
     return one.size == other.size && one.flags == other.flags;
 }
 
+// All that the server is to have, for one device.
+struct Connections {
+    std::vector<server::OwnedFd> sockets;
+    ExportFacts facts;
+};
+
+Or<Connections> call_server_often(const Wanted& wanted) {
+    Connections out;
+    for (unsigned i = 0; i != wanted.connections; ++i) {
+        auto called = call_server(wanted);
+        if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
+        auto& connection = std::get<Connection>(called);
+        if (i != 0 && (!same_shape(out.facts, connection.facts) ||
+                       out.facts.instance != connection.facts.instance)) {
+            return Failure{"each connection reaches another export"};
+        }
+        out.facts = std::move(connection.facts);
+        out.sockets.push_back(std::move(connection.socket));
+        if (wanted.connections > 1 &&
+            (out.facts.flags & protocol::transmission_flag::can_multi_conn) == 0) {
+            return Failure{"the export is not for several connections; leave --connections out"};
+        }
+    }
+    return out;
+}
+
+Failure refusal_of_kernel(std::uint32_t device, int error) {
+    const std::string path = path_of(device);
+    if (error == EPERM) {
+        return {"attaching " + path + " needs CAP_SYS_ADMIN; run it as root"};
+    }
+    if (error == EBUSY) {
+        return {path +
+                " is attached already; gpunbd attach --list tells to whom, and gpunbd "
+                "detach " +
+                path + " gives it back"};
+    }
+    return failure(path + " cannot be attached", error);
+}
+
 }  // namespace
 
 Or<Attachment> Attachment::attach(Wanted wanted) {
-    std::vector<server::OwnedFd> sockets;
-    std::optional<ExportFacts> facts;
-    for (unsigned i = 0; i != wanted.connections; ++i) {
-        auto called = call_server(wanted);
-        if (const auto* failed = std::get_if<Failure>(&called)) return *failed;
-        auto& connection = std::get<Connection>(called);
-        if (facts && (!same_shape(*facts, connection.facts) ||
-                      facts->instance != connection.facts.instance)) {
-            return Failure{"each connection reaches another export"};
-        }
-        facts = std::move(connection.facts);
-        sockets.push_back(std::move(connection.socket));
-    }
-    if (wanted.connections > 1 &&
-        (facts->flags & protocol::transmission_flag::can_multi_conn) == 0) {
-        return Failure{"the export is not for several connections"};
-    }
+    auto called = call_server_often(wanted);
+    if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
+    auto& [sockets, facts] = std::get<Connections>(called);
     auto kernel = KernelClient::open();
-    if (const auto* failed = std::get_if<Failure>(&kernel)) return *failed;
+    if (auto* failed = std::get_if<Failure>(&kernel)) return std::move(*failed);
     auto& client = std::get<KernelClient>(kernel);
-    if (const int error = client.connect(wanted.device, *facts, wanted.timeouts, sockets)) {
-        return failure(path_of(wanted.device) + " cannot be attached", error);
+    if (const int error = client.connect(wanted.device, facts, wanted.timeouts, sockets)) {
+        return refusal_of_kernel(wanted.device, error);
     }
-    tell(fmt::format("attached {}: {} bytes, {} connections, {}", path_of(wanted.device),
-                     facts->size, wanted.connections, instance_of(*facts)));
-    if (facts->instance.empty()) {
-        tell(
-            "the server does not say which contents these are: if it loses them, nobody will "
+    say(fmt::format("attached {}: {} bytes, {} connections, {}", path_of(wanted.device), facts.size,
+                    wanted.connections, instance_of(facts)));
+    if (facts.instance.empty()) {
+        say("the server does not say which contents these are: if it loses them, nobody will "
             "notice");
     }
-    return Attachment(std::move(wanted), std::move(client), *std::move(facts));
+    return Attachment(std::move(wanted), std::move(client), std::move(facts));
 }
 
 void Attachment::tell_once(std::string text) {
-    if (text != told_) tell(text);
+    if (text != told_) say(text);
     told_ = std::move(text);
 }
 
@@ -129,6 +149,7 @@ bool Attachment::given_up_by_kernel() const {
 }
 
 std::optional<Failure> Attachment::replace_dead_connections() {
+    look_for_dead_connections();
     while (dead_ != 0) {
         if (given_up_by_kernel()) {
             kernel_.disconnect(wanted_.device);
@@ -148,29 +169,6 @@ std::optional<Failure> Attachment::replace_dead_connections() {
 std::chrono::milliseconds Attachment::pause() const {
     if (dead_ == 0) return look_after;
     return last_ == Outcome::server_away ? call_again_after : ask_again_after;
-}
-
-std::optional<Failure> Attachment::hold(int end) {
-    std::array<pollfd, 2> wait{pollfd{.fd = end, .events = POLLIN, .revents = 0},
-                               pollfd{.fd = kernel_.events(), .events = POLLIN, .revents = 0}};
-    for (;;) {
-        if (::poll(wait.data(), wait.size(), static_cast<int>(pause().count())) < 0 &&
-            errno != EINTR) {
-            return failure("poll", errno);
-        }
-        if (wait[0].revents != 0) {
-            if (const int error = kernel_.disconnect(wanted_.device)) {
-                return failure(path_of(wanted_.device) + " cannot be detached", error);
-            }
-            return std::nullopt;
-        }
-        if (!kernel_.attached(wanted_.device)) {
-            tell(path_of(wanted_.device) + " was detached");
-            return std::nullopt;
-        }
-        look_for_dead_connections();
-        if (auto failed = replace_dead_connections()) return failed;
-    }
 }
 
 }  // namespace gpunbd::attach

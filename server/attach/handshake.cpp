@@ -1,10 +1,11 @@
-#include "handshake.hpp"
+#include "server/attach/handshake.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <vector>
 
+#include "config/quote.hpp"
 #include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
 
@@ -18,7 +19,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::uint32_t smallest_block = 512;
 constexpr std::uint32_t largest_block = 4096;  // a page: the kernel takes no larger one
 
-std::string text_of(std::span<const std::byte> bytes) {
+std::string_view text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -87,6 +88,7 @@ bool take_info(std::span<const std::byte> info, ExportFacts& facts) {
         case protocol::InfoType::block_size:
             if (rest.size() != 12) return false;
             facts.block_size = std::max(load_be<std::uint32_t>(rest.data()), smallest_block);
+            facts.max_request = load_be<std::uint32_t>(&rest[8]);
             return true;
         case protocol::InfoType::description:
             facts.instance = instance_in(text_of(rest));
@@ -107,18 +109,57 @@ std::optional<Failure> unusable(const ExportFacts& facts) {
     return std::nullopt;
 }
 
+std::optional<Failure> set_block_size(ExportFacts& facts, std::optional<std::uint32_t> wanted) {
+    if (!wanted) return std::nullopt;
+    if (*wanted < facts.block_size) {
+        return Failure{"the server takes no blocks below " + std::to_string(facts.block_size) +
+                       " bytes; give --block-size that, or leave it out"};
+    }
+    facts.block_size = *wanted;
+    return std::nullopt;
+}
+
+Failure refusal(OptionReply kind, std::span<const std::byte> data, std::string_view name) {
+    switch (kind) {
+        case OptionReply::err_unsup:
+            return Failure{"the server knows no GO: it is too old for the kernel to come back to"};
+        case OptionReply::err_tls_reqd:
+            return Failure{
+                "the server demands TLS, of which the kernel's client knows nothing; put a relay "
+                "in between: nbdkit -U /run/relay.sock nbd uri=nbds://..., and attach "
+                "nbd+unix:///?socket=/run/relay.sock"};
+        default:
+            break;
+    }
+    std::string text = "the server refuses export " + config::in_quotes(name);
+    if (!data.empty()) text += ": " + config::in_quotes(text_of(data));
+    if (kind == OptionReply::err_unknown) text += " (nbdinfo --list tells which there are)";
+    return {std::move(text)};
+}
+
+bool is_id(std::string_view text) {
+    constexpr std::size_t digits = 32;
+    return text.size() == digits &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace
 
 std::string instance_in(std::string_view description) {
-    constexpr std::string_view before = "(instance ";
-    const std::size_t start = description.rfind(before);
-    if (start == description.npos) return {};
-    description.remove_prefix(start + before.size());
-    const std::size_t end = description.find(')');
-    return end == description.npos ? std::string() : std::string(description.substr(0, end));
+    constexpr std::string_view alone = "instance ";
+    constexpr std::string_view behind_text = " (instance ";
+    if (description.starts_with(alone) && is_id(description.substr(alone.size()))) {
+        return std::string(description.substr(alone.size()));
+    }
+    const std::size_t start = description.rfind(behind_text);
+    if (start == description.npos || !description.ends_with(')')) return {};
+    description.remove_suffix(1);
+    const std::string_view id = description.substr(start + behind_text.size());
+    return is_id(id) ? std::string(id) : std::string();
 }
 
-Or<ExportFacts> shake_hands(const ByteStream& stream, std::string_view name) {
+Or<ExportFacts> shake_hands(const ByteStream& stream, std::string_view name,
+                            std::optional<std::uint32_t> block_size) {
     if (auto failed = greet(stream)) return *failed;
     if (auto failed = ask_to_go(stream, name)) return *failed;
     ExportFacts facts;
@@ -127,13 +168,11 @@ Or<ExportFacts> shake_hands(const ByteStream& stream, std::string_view name) {
         if (const auto* failed = std::get_if<Failure>(&answer)) return *failed;
         const auto& [kind, data] = std::get<OptionAnswer>(answer);
         if (kind == OptionReply::ack) break;
-        if (kind != OptionReply::info) {
-            return Failure{"the server refuses export '" + std::string(name) +
-                           "': " + text_of(data)};
-        }
+        if (kind != OptionReply::info) return refusal(kind, data, name);
         if (!take_info(data, facts)) return Failure{"the server tells half a fact of its export"};
     }
     if (auto failed = unusable(facts)) return *failed;
+    if (auto failed = set_block_size(facts, block_size)) return *failed;
     return facts;
 }
 

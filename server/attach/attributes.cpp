@@ -1,4 +1,4 @@
-#include "attributes.hpp"
+#include "server/attach/attributes.hpp"
 
 #include <linux/genetlink.h>
 #include <linux/netlink.h>

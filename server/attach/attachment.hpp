@@ -6,28 +6,33 @@
 #include <optional>
 #include <string>
 
-#include "address.hpp"
-#include "kernel_client.hpp"
-#include "protocol/constants.hpp"
+#include "server/attach/address.hpp"
+#include "server/attach/kernel_client.hpp"
 
 namespace gpunbd::attach {
 
 struct Wanted {
     std::uint32_t device = 0;
     Address address;
-    std::string name;
+    std::string name;  // of the export
     unsigned connections = 1;
-    KernelTimeouts timeouts{.dead_connection = std::chrono::seconds(60),
-                            .request = std::chrono::seconds(5)};
+    KernelTimeouts timeouts;
+    std::optional<std::uint32_t> block_size;  // none: the least that the server takes
 };
 
 class Attachment {
  public:
     static Or<Attachment> attach(Wanted wanted);
 
-    // Until the descriptor `end` can be read, which detaches the device, or somebody else detaches
-    // it; nothing then. A failure: the device is of no use any more.
-    std::optional<Failure> hold(int end);
+    const ExportFacts& facts() const { return facts_; }
+    bool attached() { return kernel_.attached(wanted_.device); }
+    void disconnect() { kernel_.disconnect(wanted_.device); }
+
+    // To be called when `events` can be read, and each time that `pause` has passed: replaces the
+    // connections that have died. A failure: the device is of no use any more.
+    std::optional<Failure> replace_dead_connections();
+    int events() const { return kernel_.events(); }
+    std::chrono::milliseconds pause() const;
 
  private:
     using Clock = std::chrono::steady_clock;
@@ -37,10 +42,8 @@ class Attachment {
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
 
     void look_for_dead_connections();
-    std::optional<Failure> replace_dead_connections();
     Outcome replace_one();
     bool given_up_by_kernel() const;
-    std::chrono::milliseconds pause() const;
     void tell_once(std::string text);
 
     Wanted wanted_;

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-#include "failure.hpp"
-#include "generic_socket.hpp"
-#include "handshake.hpp"
+#include "server/attach/failure.hpp"
+#include "server/attach/generic_socket.hpp"
+#include "server/attach/handshake.hpp"
 
 namespace gpunbd::attach {
 

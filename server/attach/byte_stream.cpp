@@ -1,4 +1,4 @@
-#include "byte_stream.hpp"
+#include "server/attach/byte_stream.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>

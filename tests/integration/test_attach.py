@@ -1,0 +1,222 @@
+"""gpunbd attach, up to where the kernel is asked: what it makes of URIs, of servers that break off their handshake, at
+each byte, or say what cannot be, and of other projects' servers. (The devices themselves are in tests/vm.)"""
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from urllib.parse import quote
+
+import server
+import wire
+
+FLAGS = wire.FLAG['has_flags'] | wire.FLAG['flush']
+DEVICE = '/dev/nbd0'
+ID, OTHER = b'0123456789abcdef' * 2, b'f' * 32
+# So that no test attaches anything where the kernel could.
+WITHOUT_RIGHTS = ['setpriv', '--bounding-set', '-sys_admin'] if os.geteuid() == 0 else []
+KERNEL = 'modprobe nbd|CAP_SYS_ADMIN'  # what it says when only the kernel is missing
+
+
+def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_NEWSTYLE | wire.NO_ZEROES):
+    return struct.pack('>QQH', magic, option_magic, flags)
+
+
+def reply(kind, data=b'', option=wire.OPT_GO, magic=wire.OPTION_REPLY, length=None):
+    return struct.pack('>QIII', magic, option, kind, len(data) if length is None else length) + data
+
+
+def info(kind, data):
+    return reply(wire.REP_INFO, struct.pack('>H', kind) + data)
+
+
+def export(size=1 << 20, flags=FLAGS):
+    return info(wire.INFO_EXPORT, struct.pack('>QH', size, flags))
+
+
+def blocks(minimum):
+    return info(wire.INFO_BLOCK_SIZE, struct.pack('>III', minimum, 4096, 1 << 25))
+
+
+def described(text):
+    return greeting() + export(flags=FLAGS | wire.FLAG['multi_conn']) + info(wire.INFO_DESCRIPTION, text) + ACK
+
+
+def unix_uri(path, name=''):
+    return f'nbd+unix:///{quote(name)}?socket={quote(path)}'
+
+
+ACK = reply(wire.REP_ACK)
+WHOLE = greeting() + export() + info(wire.INFO_DESCRIPTION, b'scratch (instance ' + ID + b')') + blocks(512) + ACK
+
+
+class Attach(server.Test):
+    def attach(self, uri, *arguments, status=1):
+        """What it says on its one line of standard error."""
+        self.command(*WITHOUT_RIGHTS, server.PROGRAM, 'attach', *arguments, uri, DEVICE, status=status)
+        self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+        return self.errors
+
+    def attach_to(self, *scripts, arguments=()):
+        """Of a server that sends script after script, one to each connection, and then hangs up."""
+        path = os.path.join(self.directory(), 'socket')
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            connections = []
+
+            def play():
+                for script in scripts:
+                    connections.append(listener.accept()[0])
+                    connections[-1].sendall(script)
+                    connections[-1].shutdown(socket.SHUT_WR)
+            player = threading.Thread(target=play, daemon=True)
+            player.start()
+            told = self.attach(unix_uri(path), *arguments)
+            player.join()
+            for each in connections:
+                each.close()
+        return told
+
+    def run_beside(self, command, path):
+        """Another project's server, until the test ends."""
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        server.wait_until(lambda: os.path.exists(path), 30, command[0])
+
+    def test_cut_at_each_byte(self):
+        for end in range(len(WHOLE)):
+            self.assertIn('hung up during the handshake', self.attach_to(WHOLE[:end]), end)
+        self.assertRegex(self.attach_to(WHOLE), KERNEL)
+
+    def test_what_cannot_be(self):
+        for script, told in ((greeting(magic=1), 'no NBD server'),
+                             (greeting(option_magic=0x00420281861253), 'of the old style'),
+                             (greeting(flags=0), 'knows no GO'),
+                             (greeting() + reply(wire.ERR_UNSUP), 'knows no GO'),
+                             (greeting() + reply(wire.ERR_TLS_REQD), 'demands TLS'),
+                             (greeting() + reply(wire.ERR_UNKNOWN, b'no such export'),
+                              "refuses export '': 'no such export' (nbdinfo --list tells"),
+                             (greeting() + reply(wire.ERR_POLICY, b'\x1b[2J'), r"refuses export '': '\x1b[2J'"),
+                             (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), "refuses export ''"),
+                             (greeting() + reply(wire.REP_ACK, magic=1), 'something else'),
+                             (greeting() + reply(wire.REP_ACK, option=wire.OPT_INFO), 'something else'),
+                             (greeting() + reply(wire.REP_INFO, length=1 << 31), 'something else'),
+                             (greeting() + reply(wire.REP_INFO, b'\0'), 'half a fact'),
+                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'half a fact'),
+                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'half a fact'),
+                             (greeting() + info(wire.INFO_BLOCK_SIZE, b'\0' * 11), 'half a fact'),
+                             (greeting() + ACK, 'how large'),
+                             (greeting() + export(size=0) + ACK, 'how large'),
+                             (greeting() + export(flags=0) + ACK, 'how large'),
+                             (greeting() + export() + blocks(8192) + ACK, 'no blocks of 8192 bytes'),
+                             (greeting() + export() + blocks(1536) + ACK, 'no blocks of 1536 bytes')):
+            with self.subTest(told=told, script=script):
+                self.assertIn(told, self.attach_to(script))
+
+    def test_block_size(self):
+        whole = greeting() + export() + blocks(4096) + ACK
+        self.assertIn('no blocks below 4096 bytes', self.attach_to(whole, arguments=('--block-size', '2K')))
+        self.assertRegex(self.attach_to(whole, arguments=('--block-size', '4K')), KERNEL)
+        self.assertRegex(self.attach_to(greeting() + export() + blocks(1) + ACK, arguments=('--block-size', '1K')), KERNEL)
+
+    def test_several_connections(self):
+        """They have to reach one export, and one that is for several."""
+        two = ('--connections', '2')
+        self.assertIn('not for several connections', self.attach_to(WHOLE, arguments=two))
+        one = described(b'scratch (instance ' + ID + b')')
+        self.assertRegex(self.attach_to(one, one, arguments=two), KERNEL)
+        self.assertIn('reaches another export', self.attach_to(one, WHOLE.replace(ID, OTHER), arguments=two))
+        self.assertIn('hung up', self.attach_to(one, b'', arguments=two))
+
+    def test_which_contents(self):
+        """The id is known in both of gpunbd's descriptions, and in no other text."""
+        two = ('--connections', '2')
+        for form in (b'instance %s', b'disk (instance %s)', b'(instance x) (instance %s)'):
+            with self.subTest(form=form):
+                self.assertIn('reaches another export',
+                              self.attach_to(described(form % ID), described(form % OTHER), arguments=two))
+        for form in (b'my instance %s', b'(instance %s)', b'disk (instance %s) more', b'disk (instance %sa)', b'disk (instance %s'):
+            with self.subTest(form=form):
+                self.assertRegex(self.attach_to(described(form % ID), described(form % OTHER), arguments=two), KERNEL)
+
+    def test_uris(self):
+        for uri, told in (('/run/socket', 'this is no NBD URI; write nbd://HOST/EXPORT or nbd+unix'), ('http://host/', 'no NBD URI'),
+                          ('nbd+unix://host/?socket=/s', 'has no host'), ('nbd+unix:///x', 'where the socket is, is missing'),
+                          ('nbd+unix:///?socket=', 'is missing'), ('nbd+unix:///?sockets=/s', 'is missing'),
+                          ('nbd+unix:///?socket=/' + 'x' * 107, '107 bytes'), ('nbd+unix:///?socket=/%2', 'hexadecimal'),
+                          ('nbd:///x', 'host is missing'), ('nbd://[::1/x', '] behind'), ('nbd://::1/x', 'in brackets'),
+                          ('nbd://[::1]10809/', 'behind a colon'), ('nbd://host:0/', 'out of range'), ('nbd://host:x/', 'whole number'),
+                          ('nbd://host/%zz', 'hexadecimal'), ('nbd://host/%00', 'not 00'), ('nbd://host/' + 'x' * 4097, '4096 bytes'),
+                          ('nbds://host/', 'speaks no TLS; put a relay'), ('nbds+unix:///?socket=/s', 'speaks no TLS'),
+                          ('nbd+vsock://2:10809/', 'TCP and Unix sockets only')):
+            with self.subTest(uri=uri):
+                self.assertIn(told, self.attach(uri, status=2))
+                self.assertIn(told, self.attach(uri, '--systemd', status=2))
+
+    def test_no_server(self):
+        for uri in ('nbd+unix:///?socket=/no/such/socket', f'nbd://127.0.0.1:{server.free_port()}',
+                    f'nbd://[::1]:{server.free_port("::1")}/'):
+            self.assertRegex(self.attach(uri), 'No such file|refused')
+        self.assertIn('no-such-host.invalid: ', self.attach('nbd://no-such-host.invalid/'))
+
+    def test_gpunbd(self):
+        for options in ({'tcp': True, 'bind': '127.0.0.1'}, {'tcp': True, 'bind': '::1'}, {}):
+            one = self.serve(name='a b/c', **options)
+            self.assertRegex(self.attach(one.uri(quote('a b/c', safe='')), '--connections', '4'), KERNEL)
+            self.assertIn("refuses export 'other'", self.attach(one.uri('other')))
+
+    def test_nbdkit(self):
+        server.need('nbdkit')
+        path = os.path.join(self.directory(), 'socket')
+        self.run_beside(['nbdkit', '-f', '-U', path, '--filter=blocksize-policy', 'memory', '16M', 'blocksize-minimum=4096'], path)
+        self.assertRegex(self.attach(unix_uri(path), '--connections', '4'), KERNEL)
+        self.assertIn('no blocks below 4096', self.attach(unix_uri(path), '--block-size', '512'))
+
+    def test_qemu_nbd(self):
+        server.need('qemu-nbd')
+        files = self.directory()
+        path, image = os.path.join(files, 'socket'), os.path.join(files, 'image')
+        with open(image, 'wb') as file:
+            file.truncate(1 << 20)
+        self.run_beside(['qemu-nbd', '-k', path, '-t', '-f', 'raw', '-x', 'disk', image], path)
+        self.assertIn("refuses export 'tape'", self.attach(unix_uri(path, 'tape')))
+        self.assertRegex(self.attach(unix_uri(path, 'disk')), KERNEL)
+
+    def test_units(self):
+        """What systemd reads is what was asked for, whatever is in it."""
+        uri = unix_uri('/run/a b.sock', 'x"y$z')
+        units = self.command(server.PROGRAM, 'attach', '--systemd', uri, '/dev/nbd3', '--swap', '--connections', '4', '--timeout', '9')
+        self.assertEqual([line for line in units.splitlines() if line.startswith('# /etc')],
+                         ['# /etc/systemd/system/gpunbd-attach-nbd3.service', '# /etc/systemd/system/dev-nbd3.swap'])
+        self.assertIn(f'attach --connections 4 --timeout 9 --swap "{uri.replace("%", "%%")}" /dev/nbd3\n', units)
+        self.assertIn('After=gpunbd-attach-nbd3.service', units.partition('dev-nbd3.swap')[2])
+        plain = self.command(server.PROGRAM, 'attach', '--systemd', 'nbd://host/', '/dev/nbd3')
+        self.assertNotIn('dev-nbd3.swap', plain)
+        if shutil.which('systemd-analyze') is None:
+            server.skip('systemd-analyze is not installed')
+        files = self.directory()
+        names = []
+        for part in units.split('# /etc/systemd/system/')[1:]:
+            name, _, text = part.partition('\n')
+            names.append(os.path.join(files, name))
+            with open(names[-1], 'w', encoding='utf-8') as file:
+                file.write(text)
+        self.command('systemd-analyze', 'verify', '--man=no', *names, status=None)
+        self.assertNotRegex(self.errors, '(?i)nbd3.*(unknown|invalid|ignoring|failed|not an absolute)')
+
+    def test_list_and_detach(self):
+        if os.path.exists('/sys/block/nbd0/pid'):
+            server.skip('/dev/nbd0 is attached here')
+        self.assertIn('attached', json.loads(self.command(server.PROGRAM, 'attach', '--list', '--json')))
+        self.command(server.PROGRAM, 'attach', '--list')
+        for arguments in (('/dev/nbd0',), ('/dev/nbd0', '--force')):
+            self.command(*WITHOUT_RIGHTS, server.PROGRAM, 'detach', *arguments, status=1)
+            self.assertEqual(self.errors, 'gpunbd detach: /dev/nbd0 is not attached (gpunbd attach --list tells what is)\n')
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,30 @@
+"""gpunbd attach and detach with the kernel: a QEMU guest that mounts the device, swaps to it, and takes it away again.
+
+What the guest is made of is told in test_kernel_client.py. It swaps to a server on the host, whose memory is not the
+guest's."""
+import os
+import shutil
+
+import test_kernel_client as guest
+import server
+from server import MiB
+
+EXPECTED = ['no-module ok', 'attached ok', 'listed ok', 'mounted ok', 'swapped ok', 'not-swap ok', 'forced ok', 'pressure ok']
+
+
+class AttachedDevice(server.Test):
+    def test_attached_device(self):
+        one = self.serve(size=512 * MiB, tcp=True, unix=False)
+        files = self.directory()
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_attach')
+        initramfs.program(shutil.which('mkfs.ext4'))
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):
+            initramfs.module(module)
+        results = guest.run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={one.port}', memory=448, seconds=540,
+                            network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='))
+        self.assertEqual(results, EXPECTED)
+
+
+if __name__ == '__main__':
+    server.main()
