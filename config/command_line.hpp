@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|keep|kept|devices|check|tls-setup|completion`.
+// The command line: `gpunbd serve|keep|kept|ping|devices|check|tls-setup|completion`.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,10 @@ struct KeptCommand {
     bool json = false;                            // --json
     std::optional<std::string> drop = {};         // --drop NAME
 };
+struct PingCommand {
+    std::string uri;
+    std::uint64_t timeout = 5;  // --timeout, in seconds
+};
 struct DevicesCommand {
     bool calibrate = false;
 };
@@ -69,6 +73,7 @@ struct CommandLine {
     std::optional<ServeCommand> serve;
     std::optional<KeepCommand> keep;
     std::optional<KeptCommand> kept;
+    std::optional<PingCommand> ping;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
     std::optional<TlsSetupCommand> tls_setup;

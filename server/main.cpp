@@ -1,5 +1,6 @@
 // gpunbd: exports memory of GPUs as NBD block devices.
 #include <fmt/format.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,11 +13,13 @@
 #include <vector>
 
 #include "config/command_line.hpp"
+#include "config/quote.hpp"
 #include "config/yaml_file.hpp"
 #include "server/access/question.hpp"
 #include "server/exports/device_list.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/keeper.hpp"
+#include "server/ping/ping.hpp"
 #include "server/process/kept_list.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
@@ -128,6 +131,19 @@ int kept(const config::KeptCommand& command) {
     return 0;
 }
 
+int ping(const config::PingCommand& command) {
+    ::signal(SIGPIPE, SIG_IGN);  // which OpenSSL does not ask the kernel to leave out
+    std::string told;
+    try {
+        told = server::ping(command);
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd ping: {}: {}\n", config::in_quotes(command.uri), error.what());
+        return exit_failure;
+    }
+    fmt::print("{}", told);
+    return 0;
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -137,6 +153,7 @@ int run(int argc, char** argv, pid_t parent) {
     if (line.serve) return serve(*line.serve, parent);
     if (line.keep) return keep(*line.keep);
     if (line.kept) return kept(*line.kept);
+    if (line.ping) return ping(*line.ping);
     if (line.check) return check(*line.check);
     if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);

@@ -380,7 +380,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, keep, kept, devices, check, tls-setup or "
+         "gpunbd: unknown command 'bogus'; use serve, keep, kept, ping, devices, check, tls-setup "
+         "or "
          "completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
@@ -508,7 +509,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, keep, kept, devices, check, tls-setup or "
+         "gpunbd: unknown command ''; use serve, keep, kept, ping, devices, check, tls-setup or "
          "completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
