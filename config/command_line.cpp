@@ -504,6 +504,14 @@ AttachCommand read_attach(const Command& command, const GivenFlags& flags,
     return out;
 }
 
+PingCommand read_ping(const GivenFlags& flags, const std::string& uri) {
+    PingCommand out{.uri = uri};
+    if (const auto* timeout = flags.text("--timeout")) {
+        out.timeout = checked_integer("--timeout", *timeout, {1, 3600});
+    }
+    return out;
+}
+
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
@@ -595,6 +603,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         } else if (command.name == "detach") {
             out.detach = DetachCommand{nbd_device(only_argument(command, words)),
                                        flags.at(command.name).on("--force")};
+        } else if (command.name == "ping") {
+            out.ping = read_ping(flags.at(command.name), only_argument(command, words));
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {

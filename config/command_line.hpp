@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|keep|kept|attach|detach|devices|check|tls-setup|completion`.
+// The command line: `gpunbd serve|keep|kept|attach|detach|ping|devices|check|tls-setup|completion`.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,10 @@ struct DetachCommand {
     std::uint32_t device = 0;  // the N of /dev/nbdN
     bool force = false;        // --force
 };
+struct PingCommand {
+    std::string uri;
+    std::uint64_t timeout = 5;  // --timeout, in seconds
+};
 struct DevicesCommand {
     bool calibrate = false;
 };
@@ -89,6 +93,7 @@ struct CommandLine {
     std::optional<AttachCommand> attach;
     std::optional<AttachListCommand> attach_list;
     std::optional<DetachCommand> detach;
+    std::optional<PingCommand> ping;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
     std::optional<TlsSetupCommand> tls_setup;

@@ -508,6 +508,35 @@ device, it stays as it is, and who holds it is told.
              R"(Exit codes: 0 done; 1 it is in use, or was not attached; 2 wrong usage.
 See also: gpunbd(8)
 )"},
+        {.name = "ping",
+         .called = "probe health healthcheck alive connect",
+         .takes = "URI",
+         .example = "nbd://127.0.0.1:10809",
+         .brief = "Ask a server whether it answers for an export",
+         .usage = "Usage: gpunbd ping URI [--timeout SECONDS]\n",
+         .about =
+             R"(Shakes hands with any NBD server as a client does, up to what opening the export
+would tell; for health checks. It opens nothing, and counts as no client of the
+export. URI is nbd://HOST:PORT/NAME or nbd+unix:///NAME?socket=PATH; in TLS
+nbds, with ?tls-certificates=DIR (ca-cert.pem, client-cert.pem, client-key.pem),
+tls-hostname=NAME and tls-verify-peer=false, as libnbd has them.
+)",
+         .groups = {{"Flags",
+                     {{.name = "--timeout",
+                       .takes = "SECONDS",
+                       .example = "5",
+                       .brief = "How long all of it may take",
+                       .more = ", 1 to 3600; default 5.",
+                       .called = "--time --wait --deadline"},
+                      help}}},
+         .examples = R"(  gpunbd ping nbd://127.0.0.1:10809
+  gpunbd ping 'nbd+unix:///scratch?socket=/run/gpunbd/gpunbd.sock'
+  gpunbd ping 'nbds://node-7/?tls-certificates=/etc/pki/nbd' --timeout 2
+)",
+         .ending = R"(Exit codes: 0 it answers; 1 it does not, or there is no such export; 2 wrong
+usage.
+See also: gpunbd(8)
+)"},
         {.name = "devices",
          .called = "list ls info gpus status show",
          .brief = "List the host's memory and the GPUs that exports can use",

@@ -1,5 +1,6 @@
 // gpunbd: exports memory of GPUs as NBD block devices.
 #include <fmt/format.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "config/command_line.hpp"
+#include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/access/question.hpp"
@@ -20,6 +22,7 @@
 #include "server/exports/device_list.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/keeper.hpp"
+#include "server/ping/ping.hpp"
 #include "server/process/kept_list.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
@@ -155,6 +158,19 @@ int list_attached(const config::AttachListCommand& command) {
     return 0;
 }
 
+int ping(const config::PingCommand& command) {
+    ::signal(SIGPIPE, SIG_IGN);  // which OpenSSL does not ask the kernel to leave out
+    std::string told;
+    try {
+        told = server::ping(command);
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd ping: {}: {}\n", config::in_quotes(command.uri), error.what());
+        return exit_failure;
+    }
+    fmt::print("{}", told);
+    return 0;
+}
+
 int run(int argc, char** argv, pid_t parent) {
     const config::CommandLine line = config::parse_command_line(argc, argv);
     if (line.exit_code) {
@@ -167,6 +183,7 @@ int run(int argc, char** argv, pid_t parent) {
     if (line.attach) return attach::run_attach(*line.attach);
     if (line.attach_list) return list_attached(*line.attach_list);
     if (line.detach) return attach::run_detach(*line.detach);
+    if (line.ping) return ping(*line.ping);
     if (line.check) return check(*line.check);
     if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);

@@ -97,6 +97,7 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       predecessor_(Predecessor::from_environment()),
       handed_over_(predecessor_ ? predecessor_->take_listeners() : HandedOver::from_environment()),
       supervisor_(NotifySocket::from_environment()),
+      watched_(Watchdog::patience_from_environment()),
       command_(command),
       options_(std::move(options)),
       protected_(options_.any_swap()),
@@ -192,6 +193,7 @@ void Server::run_events() {
             if (!waits_for_signal_) wait_for_signal();
             if (draining_ && !waits_for_drain_) drained_or_wait();
             if (ends_after_swapoff_ && !draining_ && !waits_for_swapoff_) wait_for_swapoff();
+            if (watchdog_) watchdog_->go_on();
             io_.run();
             return;
         } catch (const std::exception& error) {
@@ -249,6 +251,7 @@ void Server::start_serving(MadeExports made) {
     } else {
         announce();
     }
+    start_watchdog();
     tell_supervisor("READY=1");
 }
 
@@ -345,6 +348,12 @@ void Server::lock_memory(const ExportRegistry::Exports& exports) {
     for (std::future<void>& each : warm_up(workers_, exports)) each.get();
     if (const auto wrong = lock_all_memory()) throw std::runtime_error("swap: " + *wrong);
     spdlog::info("swap: {}", what_protects());
+}
+
+void Server::start_watchdog() {
+    if (!supervisor_ || !watched_) return;
+    watchdog_.emplace(io_, *watched_, workers_, [this] { tell_supervisor("WATCHDOG=1"); });
+    watchdog_->go_on();
 }
 
 void Server::announce() {
@@ -690,7 +699,8 @@ void Server::begin_upgrade() {
         upgrade_->start({.program = program_,
                          .arguments = own_arguments(),
                          .notify_address = supervisor_->address(),
-                         .capacity = store_->capacity()},
+                         .capacity = store_->capacity(),
+                         .watched = watched_},
                         first_messages());
     } catch (const std::exception& error) {
         upgrade_->give_up();
@@ -730,6 +740,7 @@ std::vector<UpgradeMessage> Server::first_messages() {
 void Server::after_upgrade(const std::string& why_not) {
     if (why_not.empty()) {
         if (pidfile_) pidfile_->leave();
+        watchdog_.reset();  // it is the other one that is watched
         draining_ = true;
         drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
         for (const auto& listener : listeners_) listener->stop();

@@ -29,6 +29,7 @@
 #include "server/process/keeping_socket.hpp"
 #include "server/process/kept_sockets.hpp"
 #include "server/process/pidfile.hpp"
+#include "server/process/watchdog.hpp"
 #include "server/tls/tls_context.hpp"
 #include "server/upgrade/predecessor.hpp"
 #include "server/upgrade/upgrade.hpp"
@@ -60,6 +61,7 @@ class Server {
     // for each; a warning where that is wished for.
     std::vector<std::string> exposures(const config::Options& options) const;
     void start_workers();
+    void start_watchdog();
     void announce();
     bool first_export_needs_tls() const;
     void accepted(int fd, Peer peer);
@@ -108,7 +110,8 @@ class Server {
     const std::string program_;  // as it was called: later another may lie there
     const std::unique_ptr<Predecessor> predecessor_;  // null: it is started in nobody's place
     HandedOver handed_over_;  // first: what else is opened is not taken for handed over
-    const std::optional<NotifySocket> supervisor_;  // unset: nobody wants to know
+    const std::optional<NotifySocket> supervisor_;            // unset: nobody wants to know
+    const std::optional<std::chrono::microseconds> watched_;  // how patient it is
     const config::ServeCommand command_;
     config::Options options_;
     const bool protected_;  // its memory is locked before the first client
@@ -135,6 +138,7 @@ class Server {
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;
+    std::optional<Watchdog> watchdog_;
     ExportMaker maker_;
     std::vector<Predecessor::Client> clients_;  // of the predecessor, until it is our turn
     std::shared_ptr<Upgrade> upgrade_;          // while it is under way

@@ -45,6 +45,7 @@ std::vector<std::string> environment_of(const SuccessorStart& start, int socket)
     all.push_back(fmt::format("{}={}", successor_variable, socket));
     all.push_back("NOTIFY_SOCKET=" + start.notify_address);
     if (start.capacity) all.push_back(fmt::format("FDSTORE={}", *start.capacity));
+    if (start.watched) all.push_back(fmt::format("WATCHDOG_USEC={}", start.watched->count()));
     return all;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,9 +16,10 @@ namespace gpunbd::server {
 
 struct SuccessorStart {
     std::string program;
-    std::vector<std::string> arguments;     // without the program's name
-    std::string notify_address;             // NOTIFY_SOCKET
-    std::optional<std::uint64_t> capacity;  // FDSTORE
+    std::vector<std::string> arguments;                // without the program's name
+    std::string notify_address;                        // NOTIFY_SOCKET
+    std::optional<std::uint64_t> capacity;             // FDSTORE
+    std::optional<std::chrono::microseconds> watched;  // WATCHDOG_USEC
 };
 
 class Successor {

@@ -2,7 +2,7 @@
 # What a newcomer does, on Debian 12 systems with nothing but git, in chroots: it is the check that ./dev
 # installs what it needs, for root and for others, and goes on. It takes what is committed. Needs root and
 # the network; skipped (77) where one is missing. $GPUNBD_FRESH_FOLDER holds the systems: 3 GB.
-# usage: run.sh [SCENARIO...]    scenarios: run test user archive; all if none is named
+# usage: run.sh [SCENARIO...]    scenarios: run test user archive package; all if none is named
 set -euo pipefail
 checkout=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 folder=$(realpath -m "${GPUNBD_FRESH_FOLDER:-/var/tmp/gpunbd-fresh}")
@@ -157,6 +157,44 @@ archive_scenario() {
     passed
 }
 
+# $GPUNBD_FRESH_DEB: a package to use instead of making one.
+package_scenario() {
+    local deb=$folder/gpunbd.deb
+    if [[ ${GPUNBD_FRESH_DEB:-} ]]; then
+        cp "$GPUNBD_FRESH_DEB" "$deb"
+    else
+        step "git clone, ./dev package" within root "$clone; ./dev package" || fail "./dev package"
+        cp "$system"/root/gpunbd/build/release/gpunbd_*.deb "$deb"
+        enter package # where nothing is installed
+    fi
+    cp "$deb" "$system/gpunbd.deb"
+    step "a package that is newer by its number" within root 'dpkg-deb -R /gpunbd.deb /new; sed -i "s/^Version: .*/Version: 999-1/" \
+        /new/DEBIAN/control; dpkg-deb -b /new /gpunbd-new.deb' || fail "dpkg-deb"
+    step "apt-get install" within root 'apt-get update -q; apt-get install -y --no-install-recommends /gpunbd.deb' || fail "apt-get install"
+    step "what is there then" within root "$installed" || fail "something is missing"
+    step "apt-get install of a newer one" within root 'echo "# mine" >>/etc/gpunbd/gpunbd.yaml
+        apt-get install -y --no-install-recommends /gpunbd-new.deb; tail -n 1 /etc/gpunbd/gpunbd.yaml | grep -x "# mine"' || fail "the upgrade"
+    step "apt-get remove" within root 'apt-get remove -y gpunbd; ! test -e /usr/bin/gpunbd; test -e /etc/gpunbd/gpunbd.yaml' || fail "apt-get remove"
+    step "apt-get purge" within root "apt-get purge -y gpunbd; $purged" || fail "apt-get purge"
+    step "lintian" within root 'apt-get install -y --no-install-recommends lintian
+        lintian --allow-root --fail-on error,warning --tag-display-limit 0 /gpunbd.deb' || fail "lintian"
+}
+
+# As its user, in the service's own configuration.
+# shellcheck disable=SC2016
+installed='id gpunbd; gpunbd --version; gpunbd check /etc/gpunbd/gpunbd.yaml; zcat /usr/share/man/man8/gpunbd.8.gz | grep -q "Nm gpunbd"
+    install -d -o gpunbd -g gpunbd /run/gpunbd
+    setpriv --reuid gpunbd --regid gpunbd --init-groups gpunbd serve --config /etc/gpunbd/gpunbd.yaml --pidfile /run/gpunbd/pid &
+    for _ in $(seq 300); do if test -s /run/gpunbd/pid; then break; fi; sleep 0.1; done
+    gpunbd ping "nbd+unix:///?socket=/run/gpunbd/gpunbd.sock"
+    test "$(stat -c "%U %G %a" /run/gpunbd/gpunbd.sock)" = "gpunbd gpunbd 660"
+    kill "$(cat /run/gpunbd/pid)"; wait'
+
+# The user stays, as of every package: files of its may be left.
+# shellcheck disable=SC2016
+purged='! test -e /etc/gpunbd; ! dpkg -s gpunbd; test -z "$(find / -xdev -path /new -prune -o -path "*gpunbd*" \
+    ! -path "/gpunbd*" ! -path "/run/gpunbd*" ! -path "/var/log/*" ! -path "/var/cache/*" -print)"'
+
 # -------------------------------------------------------------------------------------------------
 
 [[ $(id -u) == 0 ]] || skip "needs root, for chroot"
@@ -169,9 +207,9 @@ mkdir -p "$folder"
 trap leave EXIT
 host_needs nbdinfo libnbd-bin
 bootstrap
-(($#)) || set -- run test user archive
+(($#)) || set -- run test user archive package
 for scenario; do
-    [[ $(type -t "${scenario}_scenario") == function ]] || fail "there is no scenario '$scenario': run test user archive"
+    [[ $(type -t "${scenario}_scenario") == function ]] || fail "there is no scenario '$scenario': run test user archive package"
 done
 for scenario; do
     echo "== $scenario"

@@ -1,5 +1,5 @@
-"""systemd itself, in a QEMU guest, with the unit that server/OPERATION.md tells: contents over systemctl kill, restart
-and stop. And with the units that `gpunbd attach --systemd` prints.
+"""systemd itself, in a QEMU guest, with the unit of the package: contents over systemctl kill, restart and stop, as its
+user, within what it may. And with the units that `gpunbd attach --systemd` prints.
 
 The guest is systemd and a few units in an initramfs; what else it is made of is told in test_kernel_client.py."""
 import os
@@ -10,18 +10,27 @@ import test_kernel_client as guest
 import server
 
 SYSTEMD = '/usr/lib/systemd'
-EXPECTED = ['killed ok', 'restarted ok', 'stopped ok', 'attached ok']
+EXPECTED = ['killed ok', 'restarted ok', 'stopped ok', 'attached ok', 'watched ok']
 
 if not os.path.exists(f'{SYSTEMD}/systemd'):
     server.skip('systemd is not installed (./dev setup installs it)')
 
 
-def documented(section):
-    """The lines that the manual has for a section of the unit, in its chapter of what outlives the server."""
-    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
-        chapter = re.search(r'\n## What outlives the server\n(.*?)\n## ', file.read(), re.DOTALL)[1]
-    lines = re.search(rf'\n    \[{section}\]\n((?:    [^\[\n]*\n)+)', chapter)[1]
-    return [line.strip() for line in lines.splitlines()]
+# What the guest has none of: networks, modules of GPUs.
+LEFT_OUT = ('Wants=', 'After=', 'Documentation=', 'ExecStartPre=')
+CONFIG = '''
+listeners: {unix: [{path: /run/gpunbd/gpunbd.sock, mode: 0660}]}
+exports: [{name: scratch, size: 16M, devices: [host], keep: true}]
+'''
+USERS = {'etc/passwd': 'root:x:0:0::/:/bin/sh\ngpunbd:x:10809:10809::/run/gpunbd:/bin/false\n',
+         'etc/group': 'root:x:0:\ngpunbd:x:10809:\n'}
+
+
+def packaged(section):
+    """The lines that the package's unit has in a section."""
+    with open(os.path.join(server.ROOT, 'config/systemd/gpunbd.service'), encoding='utf-8') as file:
+        lines = re.search(rf'\n\[{section}\]\n([^[]*)', file.read())[1].splitlines()
+    return [line for line in lines if line and not line.startswith(LEFT_OUT)]
 
 
 class Systemd(server.Test):
@@ -45,7 +54,11 @@ class Systemd(server.Test):
                     os.symlink(f'/bin/{program}', f'{initramfs.root}{place}/{program}')
         for directory in ('proc', 'sys', 'dev', 'run', 'tmp', 'etc/systemd/system'):
             os.makedirs(os.path.join(initramfs.root, directory))
-        for name, text in (('etc/machine-id', '1' * 32 + '\n'), ('etc/os-release', 'ID=guest\n')):
+        for folder in ('etc/gpunbd', 'usr/bin', 'home', 'root', 'var/tmp'):
+            os.makedirs(os.path.join(initramfs.root, folder), exist_ok=True)
+        os.symlink('/bin/gpunbd', os.path.join(initramfs.root, 'usr/bin/gpunbd'))
+        for name, text in (('etc/machine-id', '1' * 32 + '\n'), ('etc/os-release', 'ID=guest\n'),
+                           ('etc/gpunbd/gpunbd.yaml', CONFIG), *USERS.items()):
             with open(os.path.join(initramfs.root, name), 'w', encoding='ascii') as file:
                 file.write(text)
         initramfs.module('nbd')
@@ -56,9 +69,8 @@ class Systemd(server.Test):
         for target in ('sysinit', 'basic', 'shutdown', 'swap', 'umount'):
             self.unit(initramfs.root, f'{target}.target', Unit=[early])
         self.unit(initramfs.root, 'default.target', Unit=[early, 'Wants=gpunbd.service check.service'])
-        self.unit(initramfs.root, 'gpunbd.service', Unit=[early, *documented('Unit')], Service=[
-            'ExecStart=/bin/gpunbd serve --device host --size 16M --keep -U /run/gpunbd.sock',
-            'StandardError=append:/run/gpunbd.log', *documented('Service')])
+        self.unit(initramfs.root, 'gpunbd.service', Unit=[early, *packaged('Unit')], Service=[
+            'StandardError=append:/run/gpunbd.log', *packaged('Service')])
         self.unit(initramfs.root, 'check.service', Unit=[early, 'After=gpunbd.service'],
                   Service=['Type=oneshot', 'TimeoutStartSec=infinity', 'ExecStart=/init'])
         return initramfs

@@ -1,0 +1,198 @@
+"""gpunbd ping: a server that answers for an export is told from every other, by any way to it; and what a server may
+say that is no answer, at each byte."""
+import os
+import socket
+import struct
+import subprocess
+import threading
+
+import server
+import wire
+
+FLAGS = wire.FLAG['has_flags'] | wire.FLAG['flush']
+
+
+def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_NEWSTYLE | wire.NO_ZEROES):
+    return struct.pack('>QQH', magic, option_magic, flags)
+
+
+def reply(kind, data=b'', option=wire.OPT_INFO, magic=wire.OPTION_REPLY, length=None):
+    return struct.pack('>QIII', magic, option, kind, len(data) if length is None else length) + data
+
+
+def info(kind, data):
+    return reply(wire.REP_INFO, struct.pack('>H', kind) + data)
+
+
+def export(size=1 << 20, flags=FLAGS):
+    return info(wire.INFO_EXPORT, struct.pack('>QH', size, flags))
+
+
+ACK = reply(wire.REP_ACK)
+WHOLE = greeting() + info(wire.INFO_NAME, b'x') + export() + ACK
+
+
+class Ping(server.Test):
+    def ping(self, uri, *arguments, status=0):
+        out = self.command(server.PROGRAM, 'ping', uri, *arguments, status=status)
+        if status:
+            self.assertEqual(out, '')
+            self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+        return out
+
+    def refused(self, uri, told, *arguments, status=1):
+        self.ping(uri, *arguments, status=status)
+        self.assertIn(told, self.errors)
+
+    def played(self, script, *, status=1, hang=False, listen_only=False, arguments=()):
+        """What it says of a server that sends that script and hangs up, or does not."""
+        path = os.path.join(self.directory(), 'socket')
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            connections = []
+
+            def play():
+                connections.append(listener.accept()[0])
+                connections[-1].sendall(script)
+                if not hang:
+                    connections[-1].shutdown(socket.SHUT_WR)
+            player = threading.Thread(target=play, daemon=True)
+            if not listen_only:
+                player.start()
+            out = self.ping(f'nbd+unix:///?socket={path}', *arguments, status=status)
+            if not listen_only:
+                player.join()
+            for each in connections:
+                each.close()
+        return out or self.errors
+
+
+class OfServers(Ping):
+    def test_each_way_to_a_server(self):
+        one = self.serve(size='3M', name='a b/c', tcp=True)
+        name = 'a%20b/c'
+        for uri in (f'nbd+unix:///{name}?socket={one.path}', f'nbd://127.0.0.1:{one.port}/{name}',
+                    f'nbd://localhost:{one.port}/{name}', f'nbd://127.0.0.1:{one.port}',  # the default export
+                    f'nbd+unix:///?socket={one.path.replace("/", "%2F")}'):
+            self.assertRegex(self.ping(uri), r"^export '(a b/c)?' answers: 3 MiB\n$")
+        self.refused(f'nbd://127.0.0.1:{one.port}/other', 'there is no such export')
+        self.assertIn('the client left the handshake', one.log())
+
+    def test_read_only_and_no_place_taken(self):
+        config = '''
+listeners: {unix: [{path: '{socket}'}]}
+exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connections: 1}]
+'''
+        one = self.serve(config=config)
+        with wire.connect(one.path, 'one'):
+            for _ in range(3):
+                self.assertEqual(self.ping(one.uri('one')), "export 'one' answers: 1 MiB, read-only\n")
+        self.assertNotIn('warn', one.log())
+
+    def test_ipv6(self):
+        if not os.path.exists('/proc/net/if_inet6'):
+            server.skip('this machine has no IPv6')
+        one = self.serve(tcp=True, bind='::1')
+        self.assertIn('answers: 64 MiB', self.ping(f'nbd://[::1]:{one.port}/'))
+
+    def test_a_server_that_ends(self):
+        one = self.serve(tcp=True)
+        one.stop()
+        self.refused(f'nbd://127.0.0.1:{one.port}', 'Connection refused')
+        self.refused(f'nbd+unix:///?socket={one.path}', 'No such file or directory')
+
+    def test_other_servers(self):
+        server.need('nbdkit')
+        path = os.path.join(self.directory(), 'socket')
+        process = subprocess.Popen(['nbdkit', '--foreground', '--exit-with-parent', '-U', path, 'memory', '5M'])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        server.wait_until(lambda: os.path.exists(path), 30, 'nbdkit')
+        self.assertIn('answers: 5 MiB', self.ping(f'nbd+unix:///?socket={path}'))
+
+    def test_tls(self):
+        folder = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--host', 'other.example', '--client', 'c')
+        one = self.serve(tcp=True, extra=['--tls-certificates', folder])
+        mine = f'tls-certificates={folder}/clients/c'
+        at = f'127.0.0.1:{one.port}/'
+        for uri in (f'nbds://localhost:{one.port}/?{mine}', f'nbds+unix:///?socket={one.path}&{mine}',
+                    f'nbds://{at}?{mine}&tls-hostname=other.example',
+                    f'nbds://{at}?{mine}&tls-verify-peer=false'):
+            self.assertIn('answers: 64 MiB', self.ping(uri))
+        self.refused(f'nbd://{at}', 'in TLS only; write nbds for nbd')
+        self.refused(f'nbds://{at}?{mine}', 'IP address mismatch')
+        self.refused(f'nbds://localhost:{one.port}/?{mine}&tls-hostname=third.example', 'hostname mismatch')
+        self.refused(f'nbds://localhost:{one.port}/', 'certificate')
+        stranger = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', stranger, '--host', 'localhost', '--client', 'c')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates={stranger}/clients/c', 'certificate')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates=/no/such', '/no/such/ca-cert.pem: No such file')
+        plain = self.serve(tcp=True)
+        self.refused(f'nbds://localhost:{plain.port}/?{mine}', 'the server has no TLS; write nbd for nbds')
+
+
+class OfWhatIsNone(Ping):
+    def test_cut_at_each_byte(self):
+        for end in range(len(WHOLE)):
+            self.assertIn('the server hung up', self.played(WHOLE[:end]), end)
+        self.assertIn('answers: 1 MiB', self.played(WHOLE, status=0))
+
+    def test_what_cannot_be(self):
+        for script, told in ((b'HTTP/1.1 400 Bad Request\r\n\r\n', 'it greets with something else'),
+                             (greeting(option_magic=0x00420281861253), 'the old handshake'),
+                             (greeting(flags=0), 'does not know the fixed newstyle'),
+                             (greeting() + reply(wire.ERR_UNKNOWN), 'there is no such export'),
+                             (greeting() + reply(wire.ERR_POLICY, b'\x1b[31mno\n'), r"or not now ('\x1b[31mno\n')"),
+                             (greeting() + reply(wire.ERR_UNSUP), 'does not know what was asked'),
+                             (greeting() + reply(wire.ERR_SHUTDOWN), 'is about to end'),
+                             (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'ask for its block sizes'),
+                             (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server refuses'),
+                             (greeting() + reply(wire.REP_ACK, magic=1), 'something else than was asked'),
+                             (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'something else than was asked'),
+                             (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
+                             (greeting() + reply(wire.REP_INFO, b'\0'), 'too short'),
+                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'another length'),
+                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'another length'),
+                             (greeting() + info(wire.INFO_NAME, b'') * 64, 'no end'),
+                             (greeting() + ACK, 'nothing of the export')):
+            with self.subTest(told=told):
+                self.assertIn(told, self.played(script))
+
+    def test_the_time_is_over(self):
+        for script in (b'', WHOLE[:17], WHOLE[:-1]):
+            self.assertIn('the time is over', self.played(script, hang=True, arguments=('--timeout', '1')))
+        self.assertIn('the time is over', self.played(b'', listen_only=True, arguments=('--timeout', '1')))
+
+    def test_what_is_known_stays_true(self):
+        """A server that never says goodbye has answered all the same."""
+        self.assertIn('answers: 1 MiB', self.played(WHOLE, hang=True, status=0, arguments=('--timeout', '1')))
+
+    def test_uris(self):
+        for uri, told in (('127.0.0.1:10809', 'is none of nbd, nbds'), ('http://a/', "'http' is none of"),
+                          ('nbd+vsock://2:10809/', 'is none of nbd'), ('nbd:///', 'names no host'),
+                          ('nbd://:10809/', 'names no host'), ('nbd://a:0/', 'is no port'), ('nbd://a:x/', 'is no port'),
+                          ('nbd://a:/', 'is no port'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
+                          ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'shared keys'),
+                          ('nbd+unix:///', 'no socket=PATH'), ('nbd+unix://host/?socket=/a', 'has no host'),
+                          ('nbd://a/?socket=/a', 'belongs to nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
+                          ('nbd://a/%4', 'hexadecimal'), ('nbd://a/?frob=1', "parameter 'frob'"),
+                          ('nbd://a/?tls-certificates=/a', 'write nbds for nbd'),
+                          ('nbds://a/?tls-verify-peer=1', 'is true or false'),
+                          ('nbd://a/' + 'x' * 4097, 'at most 4096 bytes'),
+                          ('nbd+unix:///?socket=/' + 'x' * 200, 'too long'),
+                          ('nbd://no-such-host.invalid/', '')):
+            with self.subTest(uri=uri):
+                self.refused(uri, told)
+
+    def test_usage(self):
+        for arguments, told in (((), 'URI is missing'), (('',), 'the URI is empty'), (('a', 'b'), 'one URI at a time'),
+                                (('a', '--timeout', '0'), '--timeout'), (('a', '--timeout', 'x'), '--timeout')):
+            with self.subTest(arguments=arguments):
+                self.command(server.PROGRAM, 'ping', *arguments, status=2)
+                self.assertIn(told, self.errors)
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,103 @@
+"""The .deb, made by cpack from this build: what is in it, whose it is, what it needs, and what lintian says of it."""
+import glob
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../integration'))
+
+import server  # noqa: E402
+
+CPACK = os.environ.get('GPUNBD_CPACK', 'cpack')
+BUILD = os.environ.get('GPUNBD_BUILD', os.path.dirname(server.PROGRAM))
+
+for program in ('dpkg-deb', 'dpkg-shlibdeps', 'file'):
+    server.need(program)
+
+FILES = {  # and the mode of each
+    './etc/gpunbd/gpunbd.yaml': '-rw-r--r--',
+    './usr/bin/gpunbd': '-rwxr-xr-x',
+    './usr/lib/systemd/system-sleep/gpunbd': '-rwxr-xr-x',
+    './usr/lib/systemd/system/gpunbd-swap@.service': '-rw-r--r--',
+    './usr/lib/systemd/system/gpunbd.service': '-rw-r--r--',
+    './usr/lib/systemd/system/gpunbd.socket': '-rw-r--r--',
+    './usr/lib/sysusers.d/gpunbd.conf': '-rw-r--r--',
+    './usr/lib/tmpfiles.d/gpunbd.conf': '-rw-r--r--',
+    './usr/share/bash-completion/completions/gpunbd': '-rw-r--r--',
+    './usr/share/doc/gpunbd/changelog.Debian.gz': '-rw-r--r--',
+    './usr/share/doc/gpunbd/changelog.gz': '-rw-r--r--',
+    './usr/share/doc/gpunbd/copyright': '-rw-r--r--',
+    './usr/share/doc/gpunbd/gpunbd.example.yaml': '-rw-r--r--',
+    './usr/share/fish/vendor_completions.d/gpunbd.fish': '-rw-r--r--',
+    './usr/share/lintian/overrides/gpunbd': '-rw-r--r--',
+    './usr/share/man/man5/gpunbd.yaml.5.gz': '-rw-r--r--',
+    './usr/share/man/man8/gpunbd.8.gz': '-rw-r--r--',
+    './usr/share/zsh/vendor-completions/_gpunbd': '-rw-r--r--',
+}
+
+
+class Package(server.Test):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = os.path.join(BUILD, 'Testing', 'package')
+        shutil.rmtree(cls.folder, ignore_errors=True)
+        made = subprocess.run([CPACK, '-G', 'DEB', '-B', cls.folder, '--config', os.path.join(BUILD, 'CPackConfig.cmake')],
+                              capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+        cls.file = glob.glob(os.path.join(cls.folder, '*.deb'))[0]
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def field(self, name):
+        return self.command('dpkg-deb', '--field', self.file, name).strip()
+
+    def extracted(self):
+        folder = self.directory()
+        self.command('dpkg-deb', '--raw-extract', self.file, folder)
+        return folder
+
+    def test_files_modes_and_owners(self):
+        lines = [line.split(None, 5) for line in self.command('dpkg-deb', '--contents', self.file).splitlines()]
+        self.assertEqual({line[5]: line[0] for line in lines if not line[5].endswith('/')}, FILES)
+        self.assertEqual({line[1] for line in lines}, {'root/root'})
+        self.assertEqual({line[0] for line in lines if line[5].endswith('/')}, {'drwxr-xr-x'})
+
+    def test_what_it_needs(self):
+        self.assertEqual(self.field('Package'), 'gpunbd')
+        self.assertRegex(self.field('Version'), r'^\d+\.\d+\.\d+-1$')
+        self.assertRegex(self.field('Depends'), r'\blibc6 \(>= .*\blibssl3')
+        self.assertIn('systemd-standalone-sysusers | systemd-sysusers', self.field('Depends'))
+
+    def test_what_it_does_when_it_comes_and_goes(self):
+        folder = os.path.join(self.extracted(), 'DEBIAN')
+        with open(os.path.join(folder, 'conffiles'), encoding='utf-8') as file:
+            self.assertEqual(file.read(), '/etc/gpunbd/gpunbd.yaml\n')
+        for script in ('postinst', 'prerm', 'postrm'):
+            self.assertEqual(os.stat(os.path.join(folder, script)).st_mode & 0o777, 0o755)
+            self.command('sh', '-n', os.path.join(folder, script))
+
+    def test_the_program_is_this_one_and_stripped(self):
+        folder = self.extracted()
+        program = os.path.join(folder, 'usr/bin/gpunbd')
+        self.assertEqual(self.command(program, '--version'), self.command(server.PROGRAM, '--version'))
+        self.assertIn(', stripped', self.command('file', program))
+        with gzip.open(os.path.join(folder, 'usr/share/doc/gpunbd/changelog.Debian.gz'), 'rt', encoding='utf-8') as file:
+            first = file.readline()
+        self.assertEqual(re.match(r'gpunbd \((.*)\) ', first)[1], self.field('Version'))
+        with gzip.open(os.path.join(folder, 'usr/share/man/man8/gpunbd.8.gz'), 'rt', encoding='utf-8') as file:
+            self.assertIn('.Cm ping', file.read())
+
+    def test_lintian(self):
+        if not shutil.which('lintian'):
+            server.skip('lintian is not installed (tests/fresh/run.sh package installs it)')
+        out = self.command('lintian', '--allow-root', '--fail-on', 'error,warning', '--tag-display-limit', '0', self.file, status=None)
+        self.assertEqual((out, self.status), ('', 0))
+
+
+if __name__ == '__main__':
+    server.main()
