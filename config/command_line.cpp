@@ -118,13 +118,36 @@ void read_devices(const GivenFlags& flags, Options& out) {
         if (device == "auto") {
             throw Usage{"--device auto stands alone: it leaves the choice to gpunbd"};
         }
-        if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+        set("--device", device, out);
+        if (std::find(devices.begin(), devices.end() - 1, devices.back()) != devices.end() - 1) {
             throw Usage{fmt::format("--device {} is given twice; give each device once", device)};
         }
-        set("--device", device, out);
         if (devices.size() > rules::max_devices) {
             throw Usage{fmt::format("--device is given more than {} times", rules::max_devices)};
         }
+    }
+}
+
+void read_device_options(const GivenFlags& flags, Options& out) {
+    const std::vector<std::string>& ids = out.exports[0].devices;
+    const std::string* reserve = flags.text("--reserve");
+    if (reserve != nullptr && ids.empty()) {
+        throw Usage{
+            "--reserve needs to know of which device; add --device, for example --device "
+            "cuda:0"};
+    }
+    const bool force = flags.on("--force-pci");
+    if (force && std::none_of(ids.begin(), ids.end(), rules::is_bar)) {
+        throw Usage{
+            "--force-pci is about memory of PCI cards; add --device, for example --device "
+            "pci:0000:01:00.0/2, or leave it out"};
+    }
+    for (const std::string& id : ids) {
+        const bool forced = force && rules::is_bar(id);
+        if (reserve == nullptr && !forced) continue;
+        out.devices.emplace_back().id = id;
+        if (reserve != nullptr) set("--reserve", *reserve, out);
+        if (forced) set("--force-pci", "true", out);
     }
 }
 
@@ -143,17 +166,7 @@ void read_export(const GivenFlags& flags, Options& out) {
         out.exports[0].provision = Provision::full;
     }
     read_devices(flags, out);
-    const std::string* reserve = flags.text("--reserve");
-    if (reserve == nullptr) return;
-    if (out.exports[0].devices.empty()) {
-        throw Usage{
-            "--reserve needs to know of which device; add --device, for example --device "
-            "cuda:0"};
-    }
-    for (const std::string& id : out.exports[0].devices) {
-        out.devices.emplace_back().id = id;
-        set("--reserve", *reserve, out);
-    }
+    read_device_options(flags, out);
 }
 
 // [CID:]PORT

@@ -40,11 +40,12 @@ FlagGroup export_flags() {
           .takes = "ID",
           .example = "cuda:0",
           .brief = "Where the memory comes from",
-          .more = ": host, cuda:N, or auto (the first GPU, else the host); default auto. Repeat it "
-                  "to spread the export over several devices.",
+          .more =
+              ": host, cuda:N, pci:ADDRESS/BAR, or auto (the first GPU, else the host); default "
+              "auto. Repeat it to spread the export over several devices.",
           .words = {"auto", "host", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5",
                     "cuda:6", "cuda:7"},
-          .called = "--gpu --gpus --cuda --card --devices",
+          .called = "--gpu --gpus --cuda --card --devices --pci --bar",
           .key = "exports[].devices",
           .repeats = true},
          {.name = "--layout",
@@ -79,6 +80,11 @@ FlagGroup export_flags() {
           .brief = "Memory of each --device that is never taken",
           .more = "; default: the device's own. Needs --device.",
           .key = "devices[].reserve"},
+         {.name = "--force-pci",
+          .brief = "Serve memory of a PCI card that a driver has, or that is a display",
+          .more = ". Needs --device pci:ADDRESS/BAR.",
+          .called = "--force",
+          .key = "devices[].force"},
          {.name = "--readonly",
           .brief = "Refuse what would change the export",
           .more = ".",

@@ -75,12 +75,13 @@ enum class GpuUse {
 
 // What a device keeps back for its other users, and how its data path is tuned.
 struct DeviceOptions {
-    std::string id;                         // "host", "cuda:0"
+    std::string id;                         // "host", "cuda:0", "pci:0000:01:00.0/2"
     std::optional<std::uint64_t> reserve;   // bytes never taken; unset: the device's own default
     std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
     // Only of GPUs: bytes mapped into the CPU's address space at most; unset: what can be.
     std::optional<std::uint64_t> mapped;
     GpuUse gpu_use = GpuUse::automatic;  // only of GPUs
+    bool force = false;                  // only of BARs: whoever uses the card
     bool operator==(const DeviceOptions&) const = default;
 };
 

@@ -14,6 +14,8 @@
 namespace gpunbd::config::rules {
 namespace {
 
+constexpr std::string_view gpu_prefix = "cuda:";
+constexpr std::string_view bar_prefix = "pci:";
 constexpr std::size_t max_host_name = 253;  // RFC 1035
 constexpr std::size_t max_label = 63;
 constexpr std::size_t max_client_name = 64;  // of a certificate's common name
@@ -61,6 +63,35 @@ std::string address_meant(std::string_view text) {
     if (bare == "localhost") bare = "127.0.0.1";
     if (!parse_ip(std::string(bare))) return {};
     return fmt::format("{}{}", bare, has_port ? ", and the port apart" : "");
+}
+
+// "0000:01:00.0", as the system names a card.
+bool is_pci_address(std::string_view text) {
+    const auto takes = [&text](std::size_t least, std::size_t most, char behind) {
+        const std::size_t end = text.find_first_not_of("0123456789abcdef");
+        const std::size_t digits = std::min(end, text.size());
+        if (digits < least || digits > most || digits == text.size()) return false;
+        if (text[digits] != behind) return false;
+        text.remove_prefix(digits + 1);
+        return true;
+    };
+    return takes(4, 8, ':') && takes(2, 2, ':') && takes(2, 2, '.') && text.size() == 1 &&
+           text[0] >= '0' && text[0] <= '7';
+}
+
+Checked<std::string> bar_id(std::string_view text) {
+    std::string place = lower_case(text.substr(bar_prefix.size()));
+    if (std::count(place.begin(), place.end(), ':') == 1) place.insert(0, "0000:");
+    const std::size_t slash = place.find('/');
+    const bool has_bar = slash != std::string::npos && slash + 2 == place.size() &&
+                         place[slash + 1] >= '0' && place[slash + 1] <= '5';
+    if (has_bar && is_pci_address(std::string_view(place).substr(0, slash))) {
+        return fmt::format("{}{}", bar_prefix, place);
+    }
+    return Wrong{
+        fmt::format("{} is not a device; write pci:, the card's address, and the number of its "
+                    "BAR, 0 to 5, for example pci:0000:01:00.0/2 ('gpunbd devices' lists them)",
+                    in_quotes(text))};
 }
 
 Checked<std::string> utf8_text(std::string_view text, std::string_view what,
@@ -255,9 +286,9 @@ Checked<std::string> client_name(std::string_view text) {
 
 Checked<std::string> device_id(std::string_view text) {
     if (text == "host") return std::string(text);
-    constexpr std::string_view prefix = "cuda:";
-    if (text.substr(0, prefix.size()) == prefix) {
-        const std::string_view number = text.substr(prefix.size());
+    if (is_bar(text)) return bar_id(text);
+    if (is_gpu(text)) {
+        const std::string_view number = text.substr(gpu_prefix.size());
         const bool digits = !number.empty() && number.size() <= 3 &&
                             std::all_of(number.begin(), number.end(), is_digit);
         if (digits && (number.size() == 1 || number[0] != '0')) return std::string(text);
@@ -265,8 +296,12 @@ Checked<std::string> device_id(std::string_view text) {
     const std::string meant = device_meant(text);
     return Wrong{fmt::format(
         "{} is not a device; write {} ('gpunbd devices' lists them)", in_quotes(text),
-        meant.empty() ? "host, or cuda:N with the GPU's number, for example cuda:0" : meant)};
+        meant.empty() ? "host, cuda:N with the GPU's number, for example cuda:0, or pci:ADDRESS/BAR"
+                      : meant)};
 }
+
+bool is_gpu(std::string_view device_id) { return device_id.starts_with(gpu_prefix); }
+bool is_bar(std::string_view device_id) { return device_id.starts_with(bar_prefix); }
 
 Checked<std::string> unix_path(std::string_view text) {
     if (text.empty()) return Wrong{"the path is empty; write for example /run/gpunbd.sock"};

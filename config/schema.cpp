@@ -94,16 +94,27 @@ void visit(V& v, Of<DeviceOptions> auto& device) {
     v.value("id", device.id, device_id(), {.example = "cuda:0"});
     v.value("reserve", device.reserve, bytes({0, max}), {.words = "the device's own"});
     v.value("capacity", device.capacity, bytes({64 * KiB, max}), {.words = "what there is"});
-    if (V::writes && device.id == "host") return;
-    v.value("mapped", device.mapped, bytes({0, max}), {.words = "what can be mapped"});
-    v.value("gpu_use", device.gpu_use,
-            one_of<GpuUse>({{"auto", GpuUse::automatic},
-                            {"copy-engines", GpuUse::copy_engines},
-                            {"all", GpuUse::all}}));
+    if (!V::writes || rules::is_gpu(device.id)) {
+        v.value("mapped", device.mapped, bytes({0, max}), {.words = "what can be mapped"});
+        v.value("gpu_use", device.gpu_use,
+                one_of<GpuUse>({{"auto", GpuUse::automatic},
+                                {"copy-engines", GpuUse::copy_engines},
+                                {"all", GpuUse::all}}));
+    }
+    if (!V::writes || rules::is_bar(device.id)) v.value("force", device.force, boolean());
     if constexpr (V::reads) {
-        for (const std::string_view key : {"mapped", "gpu_use"}) {
-            if (device.id != "host" || !v.map().find(key)) continue;
-            v.add(key, "is for GPUs, whose memory the CPU cannot address as it is; leave it out");
+        const auto refuse = [&](std::string_view key, const char* why) {
+            if (v.map().find(key)) v.add(key, why);
+        };
+        if (v.good("id") && !rules::is_gpu(device.id)) {
+            for (const std::string_view key : {"mapped", "gpu_use"}) {
+                refuse(key,
+                       "is for GPUs, whose memory the CPU cannot address as it is; leave it out");
+            }
+        }
+        if (v.good("id") && !rules::is_bar(device.id)) {
+            refuse("force",
+                   "is for memory of PCI cards (pci:), which others may use; leave it out");
         }
         v.identify("id", device.id, in_quotes(device.id));
     }

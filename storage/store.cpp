@@ -42,11 +42,30 @@ void store_streaming(std::byte* to, const std::byte* from, std::size_t length) {
     std::memcpy(to + at, from + at, length - at);
 }
 
+// Written out: what a library takes for large ranges stores single bytes where memory is not
+// cached.
+void zero_streaming(std::byte* to, std::size_t length) {
+    const std::size_t head = to_alignment(to, length);
+    std::memset(to, 0, head);
+    std::size_t at = head;
+    const __m128i zero = _mm_setzero_si128();
+    for (; length - at >= 64; at += 64) {
+        auto* target = reinterpret_cast<__m128i*>(to + at);
+        _mm_stream_si128(target, zero);
+        _mm_stream_si128(target + 1, zero);
+        _mm_stream_si128(target + 2, zero);
+        _mm_stream_si128(target + 3, zero);
+    }
+    std::memset(to + at, 0, length - at);
+}
+
+namespace {
+
 // A load from write-combined memory fetches one line of 64 bytes into a fill buffer; the four
 // streaming loads of that line then cost one bus read. The edges are read as whole aligned lines
 // too, as far as the source's page of memory reaches: a line never crosses a page.
-__attribute__((target("sse4.1"))) void load_streaming(std::byte* to, const std::byte* from,
-                                                      std::size_t length) {
+__attribute__((target("sse4.1"))) void load_lines(std::byte* to, const std::byte* from,
+                                                  std::size_t length) {
     const auto line = [](const std::byte* at, __m128i* out) __attribute__((target("sse4.1"))) {
         auto* source = reinterpret_cast<__m128i*>(const_cast<std::byte*>(at));
         out[0] = _mm_stream_load_si128(source);
@@ -85,7 +104,18 @@ __attribute__((target("sse4.1"))) void load_streaming(std::byte* to, const std::
     }
 }
 
+}  // namespace
+
+void load_streaming(std::byte* to, const std::byte* from, std::size_t length) {
+    if (__builtin_cpu_supports("sse4.1") != 0) {
+        load_lines(to, from, length);
+    } else {
+        std::memcpy(to, from, length);
+    }
+}
+
 void store_fence() { _mm_sfence(); }
+void forget_loaded_lines() { _mm_mfence(); }
 
 // Written out: CPUs without it execute its code as no operation, compilers emit it only for CPUs
 // that have it.
@@ -102,10 +132,12 @@ void demote(const std::byte* memory, std::size_t length) {
 void store_streaming(std::byte* to, const std::byte* from, std::size_t length) {
     std::memcpy(to, from, length);
 }
+void zero_streaming(std::byte* to, std::size_t length) { std::memset(to, 0, length); }
 void load_streaming(std::byte* to, const std::byte* from, std::size_t length) {
     std::memcpy(to, from, length);
 }
 void store_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+void forget_loaded_lines() { store_fence(); }
 void demote(const std::byte*, std::size_t) {}
 
 #endif

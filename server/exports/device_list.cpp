@@ -19,19 +19,23 @@ void print_line(const char* name, const std::string& value) {
     fmt::print("{}", config::wrapped(fmt::format("  {}", name), value, 16));
 }
 
-void print_device(const storage::Device& device) {
-    const storage::DeviceInfo& info = device.info();
+void print_info(const storage::DeviceInfo& info, const std::string& available) {
     fmt::print("{}\n", info.id);
     print_line("name", info.name);
     print_line("total", config::human_size(info.total));
-    print_line("available",
-               fmt::format("{}, beside a reserve of {}", config::human_size(device.available()),
-                           config::human_size(info.reserve)));
+    print_line("available", available);
     print_line("address", info.address);
     print_line("link", info.link);
     if (info.copy_engines != 0) print_line("copy engines", std::to_string(info.copy_engines));
     if (info.numa_node >= 0) print_line("NUMA node", std::to_string(info.numa_node));
     print_line("access", info.access);
+}
+
+void print_device(const storage::Device& device) {
+    const storage::DeviceInfo& info = device.info();
+    print_info(info,
+               fmt::format("{}, beside a reserve of {}", config::human_size(device.available()),
+                           config::human_size(info.reserve)));
 }
 
 }  // namespace
@@ -55,6 +59,7 @@ int list_devices(bool calibrate) {
             all_work = false;
         }
     }
+    for (const storage::DeviceInfo& info : devices.only_by_name()) print_info(info, {});
     return all_work ? 0 : 1;
 }
 

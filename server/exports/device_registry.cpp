@@ -72,16 +72,14 @@ std::unique_ptr<storage::Device> DeviceRegistry::open_anew(const std::string& id
                                                            const config::DeviceOptions& options) {
     for (const storage::DeviceDriver* driver : drivers_) {
         if (!driver->has_scheme_of(id)) continue;
-        std::string why_none;
-        const std::vector<std::string> ids = driver->enumerate(why_none);
-        const auto found = std::find(ids.begin(), ids.end(), id);
-        if (found == ids.end()) break;
-        return driver->open(static_cast<std::size_t>(found - ids.begin()),
-                            static_cast<std::uint32_t>(devices_.size()),
-                            {.reserve = options.reserve,
-                             .capacity = options.capacity,
-                             .mapped = options.mapped,
-                             .gpu_use = gpu_use(options.gpu_use)});
+        auto device = driver->open(id, static_cast<std::uint32_t>(devices_.size()),
+                                   {.reserve = options.reserve,
+                                    .capacity = options.capacity,
+                                    .mapped = options.mapped,
+                                    .gpu_use = gpu_use(options.gpu_use),
+                                    .force = options.force});
+        if (device) return device;
+        break;
     }
     refuse_absent(id);
 }
@@ -154,6 +152,14 @@ std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) const {
         reasons += reason;
     }
     if (all.empty()) why_none = std::move(reasons);
+    return all;
+}
+
+std::vector<storage::DeviceInfo> DeviceRegistry::only_by_name() const {
+    std::vector<storage::DeviceInfo> all;
+    for (const storage::DeviceDriver* driver : drivers_) {
+        for (storage::DeviceInfo& info : driver->only_by_name()) all.push_back(std::move(info));
+    }
     return all;
 }
 

@@ -35,6 +35,8 @@ class DeviceRegistry {
     // The ids of the GPUs of this machine; empty: `why_none` says why,
     // and what to do about it.
     std::vector<std::string> gpus(std::string& why_none) const;
+    // Those of this machine that are opened only where a configuration names them.
+    std::vector<storage::DeviceInfo> only_by_name() const;
 
     // What calibrating has found, for a later process, by DeviceInfo::identity.
     std::map<std::string, std::string> calibration_states() const;

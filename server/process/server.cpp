@@ -66,7 +66,8 @@ storage::ChannelOptions channel_options(const config::PipelineOptions& pipeline)
 
 bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
     return std::any_of(exports.begin(), exports.end(), [](const config::ExportOptions& each) {
-        return each.devices != std::vector<std::string>{"host"};
+        return each.devices.empty() ||
+               std::any_of(each.devices.begin(), each.devices.end(), config::rules::is_gpu);
     });
 }
 

@@ -1,5 +1,5 @@
-// A device: one pool of memory (`host`, `cuda:N`). It allocates slabs, clears them, and opens the
-// channels through which workers move bytes.
+// A device: one pool of memory (`host`, `cuda:N`, `pci:ADDRESS/BAR`). It allocates slabs, clears
+// them, and opens the channels through which workers move bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace gpunbd::storage {
 struct DeviceInfo {
     std::string id;    // "host", "cuda:0"
     std::string name;  // "NVIDIA H200"
-    // What names the hardware, whatever number it has after a restart: "host", "GPU-" and a UUID.
+    // What names the hardware, whatever number it has after a restart: "host", "GPU-" and a UUID,
+    // of a BAR its id.
     std::string identity;
     std::string address;  // PCI address
     std::string link;     // "PCIe gen 5 x16"

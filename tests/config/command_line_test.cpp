@@ -40,6 +40,25 @@ TEST_CASE("serve with nothing else") {
     CHECK_FALSE(command.run.has_value());
 }
 
+TEST_CASE(
+    "serve with BARs of PCI cards: their ids as the system writes them, and whose are forced") {
+    const Options o = serve({"--device", "pci:0A:00.0/2", "--device", "host", "--device",
+                             "pci:10000:01:1f.7/0", "--force-pci"})
+                          .options;
+    CHECK(o.exports[0].devices ==
+          std::vector<std::string>{"pci:0000:0a:00.0/2", "host", "pci:10000:01:1f.7/0"});
+    DeviceOptions first;
+    first.id = "pci:0000:0a:00.0/2";
+    first.force = true;
+    DeviceOptions second = first;
+    second.id = "pci:10000:01:1f.7/0";
+    CHECK(o.devices == std::vector<DeviceOptions>{first, second});
+    CHECK(serve({"--device", "pci:0a:00.0/2"}).options.devices.empty());
+    const Loaded loaded = load_text(to_yaml(o), "f");
+    CHECK(loaded.problems.empty());
+    CHECK(loaded.options.devices == o.devices);
+}
+
 TEST_CASE("serve with every flag") {
     const ServeCommand command = serve(
         {"--name",        "fast",        "--size",       "1.5GiB",        "--device", "cuda:0",
@@ -316,6 +335,14 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --device auto stands alone: it leaves the choice to gpunbd"},
         {{"serve", "--device", "host", "--device", "host"},
          "gpunbd serve: --device host is given twice; give each device once"},
+        {{"serve", "--device", "pci:0a:00.0/2", "--device", "PCI:0000:0A:00.0/2"},
+         "gpunbd serve: --device: 'PCI:0000:0A:00.0/2' is not a device; write host, cuda:N with "
+         "the GPU's number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+        {{"serve", "--device", "pci:0a:00.0/2", "--device", "pci:0000:0A:00.0/2"},
+         "gpunbd serve: --device pci:0000:0A:00.0/2 is given twice; give each device once"},
+        {{"serve", "--device", "host", "--force-pci"},
+         "gpunbd serve: --force-pci is about memory of PCI cards; add --device, for example "
+         "--device pci:0000:01:00.0/2, or leave it out"},
         {{"serve", "--layout", "mirror"},
          "gpunbd serve: --layout: 'mirror' is none of linear or stripe"},
         {{"serve", "--stripe-size", "4M"},
@@ -472,8 +499,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --device: 'cuda:0,cuda:1' is not a device; write one device at a time "
          "('gpunbd devices' lists them)"},
         {{"serve", "--device", "cuda:all"},
-         "gpunbd serve: --device: 'cuda:all' is not a device; write host, or cuda:N with the GPU's "
-         "number, for example cuda:0 ('gpunbd devices' lists them)"},
+         "gpunbd serve: --device: 'cuda:all' is not a device; write host, cuda:N with the GPU's "
+         "number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
         {{"serve", "-b", "[::1]"},
          "gpunbd serve: --bind: '[::1]' is not a numeric IPv4 or IPv6 address; write ::1"},
         {{"serve", "-b", "*"},
@@ -511,8 +538,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --pidfile: the name of the file is empty; write for example --pidfile "
          "/run/gpunbd.pid"},
         {{"serve", "--device", ""},
-         "gpunbd serve: --device: '' is not a device; write host, or cuda:N with the GPU's number, "
-         "for example cuda:0 ('gpunbd devices' lists them)"},
+         "gpunbd serve: --device: '' is not a device; write host, cuda:N with the GPU's number, "
+         "for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
         {{""},
@@ -749,9 +776,9 @@ TEST_CASE("--config names the flag that it excludes") {
     const std::vector<std::vector<const char*>> flags{
         {"--name", "a"},        {"--size", "1G"},        {"--device", "host"},
         {"--layout", "linear"}, {"--stripe-size", "2M"}, {"--provision", "thin"},
-        {"--page-size", "2M"},  {"--reserve", "1G"},     {"--readonly"},
-        {"--block-size", "4K"}, {"--port", "1"},         {"--bind", "::1"},
-        {"--unix", "a"}};
+        {"--page-size", "2M"},  {"--reserve", "1G"},     {"--force-pci"},
+        {"--readonly"},         {"--block-size", "4K"},  {"--port", "1"},
+        {"--bind", "::1"},      {"--unix", "a"}};
     for (std::vector<const char*> flag : flags) {
         const std::string name = flag[0];
         CAPTURE(name);

@@ -55,10 +55,12 @@ TEST_CASE("the example is read, key by key") {
     const Options& o = loaded.options;
     CHECK(o.tcp == std::vector<TcpListener>{{"127.0.0.1", 10809}, {"::1", 10809}});
     CHECK(o.unix_sockets == std::vector<UnixListener>{{"/run/gpunbd.sock", 0660, "root:disk"}});
-    REQUIRE(o.devices.size() == 2);
+    REQUIRE(o.devices.size() == 3);
     CHECK(o.devices[0] == DeviceOptions{"cuda:0", 2 * GiB, 64 * GiB, 32 * GiB, GpuUse::automatic});
     CHECK(o.devices[1] ==
           DeviceOptions{"host", std::nullopt, 8 * GiB, std::nullopt, GpuUse::automatic});
+    CHECK(o.devices[2].id == "pci:0000:01:00.0/2");
+    CHECK_FALSE(o.devices[2].force);
     REQUIRE(o.exports.size() == 3);
     CHECK(o.exports[0].name == "scratch");
     CHECK(o.exports[0].description == "Scratch space in GPU memory");
@@ -152,6 +154,36 @@ TEST_CASE("devices: what a GPU maps, and what copies there") {
     const Loaded again = load_text(to_yaml(loaded.options), "f");
     CHECK(joined(again.problems) == "");
     CHECK(again.options == loaded.options);
+}
+
+TEST_CASE("devices: BARs of PCI cards, by the address that the system writes") {
+    const Loaded loaded = load_text(
+        "exports: [{devices: ['pci:0A:00.0/2']}]\n"
+        "devices: [{id: 'pci:0000:0a:00.0/2', force: true, capacity: 64M}, "
+        "{id: 'pci:0a:00.0/0'}]",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.exports[0].devices == std::vector<std::string>{"pci:0000:0a:00.0/2"});
+    CHECK(loaded.options.devices[0].id == "pci:0000:0a:00.0/2");
+    CHECK(loaded.options.devices[0].force);
+    CHECK(loaded.options.devices[1].id == "pci:0000:0a:00.0/0");
+    CHECK_FALSE(loaded.options.devices[1].force);
+    const Loaded again = load_text(to_yaml(loaded.options), "f");
+    CHECK(joined(again.problems) == "");
+    CHECK(again.options == loaded.options);
+
+    CHECK(problems("exports: [{devices: ['pci:0a:00.0/2', 'pci:0000:0A:00.0/2']}]\n") ==
+          "f:1:39: exports[0].devices[1]: 'pci:0000:0a:00.0/2' is already in line 1; give each "
+          "once\n");
+    for (const char* id :
+         {"pci:", "pci:0000:0a:00.0", "pci:0a:00.0/6", "pci:0a:00.0/", "pci:0a:00.0/22",
+          "pci:a:00.0/2", "pci:0a:00.8/2", "pci:000:0a:00.0/2", "pci:0000:0a:00/2",
+          "pci:../0a:00.0/2", "pci:0g:00.0/2", "pci:0000:0000:0a:00.0/2", "pci:0a:00.0/2/"}) {
+        CAPTURE(id);
+        const std::string text = std::string("exports: [{devices: ['") + id + "']}]\n";
+        CHECK(problems(text).find("is not a device; write pci:, the card's address") !=
+              std::string::npos);
+    }
 }
 
 TEST_CASE("keys") {
@@ -342,6 +374,16 @@ TEST_CASE("ranges") {
         {"and the other", "exports: [{}]\ndevices: [{gpu_use: all, id: host}]\n",
          "f:2:21: devices[0].gpu_use: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
+        {"of a BAR", "exports: [{}]\ndevices: [{id: 'pci:01:00.0/2', mapped: 1G}]\n",
+         "f:2:41: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
+         "leave it out\n"},
+        {"of an id that is none", "exports: [{}]\ndevices: [{id: 'pci:1', mapped: 1G}]\n",
+         "f:2:16: devices[0].id: 'pci:1' is not a device; write pci:, the card's address, and the "
+         "number of its BAR, 0 to 5, for example pci:0000:01:00.0/2 ('gpunbd devices' lists "
+         "them)\n"},
+        {"a BAR's key of a GPU", "exports: [{}]\ndevices: [{id: cuda:0, force: true}]\n",
+         "f:2:31: devices[0].force: is for memory of PCI cards (pci:), which others may use; leave "
+         "it out\n"},
     };
     check(rows);
 }
@@ -564,8 +606,8 @@ limit: {}
        "8GiB\n"
        "f:10:16: exports[0].page_size: '3M' is not a power of two; use for example 2M\n"
        "f:12:11: exports[1].name: the name 'a' is already in line 8; give each once\n"
-       "f:13:21: exports[1].devices[1]: 'tpu:0' is not a device; write host, or cuda:N with the "
-       "GPU's number, for example cuda:0 ('gpunbd devices' lists them)\n"
+       "f:13:21: exports[1].devices[1]: 'tpu:0' is not a device; write host, cuda:N with the "
+       "GPU's number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)\n"
        "f:14:5: exports[1].readonly: unknown key; did you mean read_only?\n"
        "f:15:1: limit: unknown key; did you mean limits?\n");
 }
@@ -773,11 +815,13 @@ Options random_options(std::mt19937_64& random) {
     }
     for (std::uint64_t i = pick(3); i > 0; --i) {
         DeviceOptions& device = o.devices.emplace_back();
-        device.id = "cuda:" + std::to_string(i);
+        const bool is_bar = coin();
+        device.id = is_bar ? "pci:0000:01:00.0/" + std::to_string(i) : "cuda:" + std::to_string(i);
         if (coin()) device.reserve = pick(1 << 20);
         if (coin()) device.capacity = 64 * KiB + pick(1 << 20);
-        if (coin()) device.mapped = pick(1 << 20);
-        if (coin()) device.gpu_use = coin() ? GpuUse::all : GpuUse::copy_engines;
+        if (is_bar) device.force = coin();
+        if (!is_bar && coin()) device.mapped = pick(1 << 20);
+        if (!is_bar && coin()) device.gpu_use = coin() ? GpuUse::all : GpuUse::copy_engines;
     }
     const char* names[] = {"",  "a", "it's", "~",        "null", "true",
                            "5", "#", "x: y", "\xc3\xa9", "- "};

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string>
@@ -65,10 +66,13 @@ class CardDriver final : public storage::DeviceDriver {
         if (ids.empty()) why_none = "no " + scheme_ + " today";
         return ids;
     }
-    std::unique_ptr<storage::Device> open(std::size_t place, std::uint32_t number,
+    std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t number,
                                           const storage::DeviceOptions& options) const override {
+        std::string why_none;
+        const std::vector<std::string> ids = enumerate(why_none);
+        if (std::find(ids.begin(), ids.end(), id) == ids.end()) return nullptr;
         opened_with = options;
-        auto card = std::make_unique<Card>(number, scheme_ + ":" + std::to_string(place));
+        auto card = std::make_unique<Card>(number, std::string(id));
         card->fails = fails;
         return card;
     }
@@ -87,10 +91,31 @@ class LittleHost final : public storage::DeviceDriver {
     std::string_view scheme() const override { return "host"; }
     bool drives_gpus() const override { return false; }
     std::vector<std::string> enumerate(std::string&) const override { return {"host"}; }
-    std::unique_ptr<storage::Device> open(std::size_t, std::uint32_t number,
+    std::unique_ptr<storage::Device> open(std::string_view, std::uint32_t number,
                                           const storage::DeviceOptions&) const override {
         return storage::open_host_device(number, {.reserve = 0, .capacity = 1 << 20});
     }
+};
+
+// Its one device is opened only where it is named.
+class Untouched final : public storage::DeviceDriver {
+ public:
+    std::string_view scheme() const override { return "shy"; }
+    bool drives_gpus() const override { return false; }
+    std::vector<std::string> enumerate(std::string&) const override { return {}; }
+    std::vector<storage::DeviceInfo> only_by_name() const override {
+        storage::DeviceInfo info;
+        info.id = "shy:1";
+        return {info};
+    }
+    std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t number,
+                                          const storage::DeviceOptions&) const override {
+        if (id != "shy:1") throw std::runtime_error("there is but shy:1");
+        ++opened;
+        return std::make_unique<Card>(number, std::string(id));
+    }
+
+    mutable int opened = 0;
 };
 
 std::string refusal(DeviceRegistry& registry, const std::string& id) {
@@ -102,7 +127,7 @@ std::string refusal(DeviceRegistry& registry, const std::string& id) {
     return {};
 }
 
-TEST_CASE("device registry: each driver opens what has its scheme, by its place") {
+TEST_CASE("device registry: each driver opens what has its scheme") {
     const LittleHost host;
     const CardDriver red("red", 2);
     const CardDriver green("green", 12);
@@ -113,6 +138,7 @@ TEST_CASE("device registry: each driver opens what has its scheme, by its place"
     options.capacity = 2;
     options.mapped = 3;
     options.gpu_use = config::GpuUse::copy_engines;
+    options.force = true;
     DeviceRegistry registry({options}, false, drivers);
     CHECK(registry.open("host").available() == 1 << 20);
     CHECK(red.enumerated + green.enumerated == 0);  // no driver is started for nothing
@@ -123,7 +149,9 @@ TEST_CASE("device registry: each driver opens what has its scheme, by its place"
     CHECK(green.opened_with.mapped == 3U);
     CHECK(green.opened_with.gpu_use == storage::GpuUse::copy_engines);
     CHECK(registry.open("red:1").info().id == "red:1");
+    CHECK(green.opened_with.force);
     CHECK_FALSE(red.opened_with.reserve);
+    CHECK_FALSE(red.opened_with.force);
     CHECK(registry.open("red:1").number() == 2);
     CHECK(&registry.open("red:1") == &registry.open("red:1"));
 }
@@ -146,6 +174,25 @@ TEST_CASE("device registry: what is not there is told beside what is") {
     std::string why_none;
     CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0", "red:1"});
     CHECK(why_none.empty());
+}
+
+TEST_CASE("device registry: what changes when it is opened is opened by its name alone") {
+    const LittleHost host;
+    const CardDriver red("red", 1);
+    const Untouched shy;
+    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &shy};
+    DeviceRegistry registry({}, false, drivers);
+    const auto told = registry.only_by_name();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].id == "shy:1");
+    CHECK(registry.open_hardware("GPU-of-red:0", "").info().id == "red:0");
+    CHECK_THROWS_AS(registry.open_hardware("GPU-of-shy:1", ""), std::runtime_error);
+    std::string why_none;
+    CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0"});
+    CHECK(shy.opened == 0);
+    CHECK(refusal(registry, "shy:2") == "there is but shy:1");
+    CHECK(registry.open("shy:1").info().id == "shy:1");
+    CHECK(shy.opened == 1);
 }
 
 TEST_CASE("device registry: what was found by calibrating outlives it") {
@@ -203,7 +250,7 @@ TEST_CASE("device registry: what was found by calibrating outlives it") {
 
 TEST_CASE("device registry: the drivers of this program") {
     const auto drivers = storage::device_drivers();
-    REQUIRE(drivers.size() == 2);
+    REQUIRE(drivers.size() == 3);
     CHECK(drivers[0]->scheme() == "host");
     CHECK_FALSE(drivers[0]->drives_gpus());
     CHECK(drivers[1]->scheme() == "cuda");
@@ -211,6 +258,9 @@ TEST_CASE("device registry: the drivers of this program") {
     std::string why_none;
     const bool none = drivers[1]->enumerate(why_none).empty();
     CHECK(none != why_none.empty());
+    CHECK(drivers[2]->scheme() == "pci");
+    CHECK_FALSE(drivers[2]->drives_gpus());
+    CHECK(drivers[2]->enumerate(why_none).empty());  // to open one writes over it
 }
 
 }  // namespace

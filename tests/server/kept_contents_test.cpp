@@ -35,10 +35,15 @@ class MemoryDriver final : public storage::DeviceDriver {
         for (std::uint32_t i = 0; i != count_; ++i) ids.push_back("memory:" + std::to_string(i));
         return ids;
     }
-    std::unique_ptr<storage::Device> open(std::size_t place, std::uint32_t,
+    std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t,
                                           const storage::DeviceOptions&) const override {
+        std::string why_none;
+        const Names ids = enumerate(why_none);
+        const auto found = std::find(ids.begin(), ids.end(), id);
+        if (found == ids.end()) return nullptr;
         return std::make_unique<storage::test::MemoryDevice>(
-            static_cast<std::uint32_t>(place), storage::test::MemoryDevice::Options{});
+            static_cast<std::uint32_t>(found - ids.begin()),
+            storage::test::MemoryDevice::Options{});
     }
 
  private:

@@ -8,11 +8,14 @@
 #include <thread>
 #include <variant>
 
+#include "storage/devices/pci/bar_device.hpp"
+
 namespace gpunbd::storage::test {
 
 namespace {
 
 constexpr int max_polls = 100000;
+constexpr std::uint64_t bar_bytes = 4 * mib;
 
 // True: one that a provisioner was asked for has come.
 bool wait_for_pages(Channels& channels) {
@@ -26,15 +29,8 @@ bool wait_for_pages(Channels& channels) {
 Rig::Rig(const RigOptions& with) : options(with) {
     std::vector<Device*> all;
     for (const char kind : options.devices) {
-        auto memory = std::make_unique<MemoryDevice>(
-            static_cast<std::uint32_t>(devices.size()),
-            MemoryDevice::Options{.capacity = options.capacity, .discards = options.discards});
-        memories.push_back(memory.get());
-        if (kind == 's') {
-            devices.push_back(make_faulty_device(std::move(memory), script));
-        } else {
-            devices.push_back(std::move(memory));
-        }
+        const auto number = static_cast<std::uint32_t>(devices.size());
+        devices.push_back(kind == 'b' ? make_bar(number) : make_memory(number, kind == 's'));
         all.push_back(devices.back().get());
     }
     auto made = Volume::create(
@@ -45,6 +41,21 @@ Rig::Rig(const RigOptions& with) : options(with) {
     channels = open_channels();
     model.resize(options.size);
     known.assign(options.size, true);
+}
+
+std::unique_ptr<Device> Rig::make_memory(std::uint32_t number, bool staged) {
+    auto memory = std::make_unique<MemoryDevice>(
+        number, MemoryDevice::Options{.capacity = options.capacity, .discards = options.discards});
+    memories.push_back(memory.get());
+    if (staged) return make_faulty_device(std::move(memory), script);
+    return memory;
+}
+
+std::unique_ptr<Device> Rig::make_bar(std::uint32_t number) {
+    MadeCard& card = cards.emplace_back();
+    card.add(2, bar_bytes);
+    return open_bar_device(number, BarPlace(card.id(2)),
+                           {.reserve = {}, .capacity = options.capacity, .sysfs = card.sysfs()});
 }
 
 std::unique_ptr<Channels> Rig::open_channels() {

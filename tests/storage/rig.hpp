@@ -14,6 +14,7 @@
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
 #include "storage/transfers/zero_transfer.hpp"
+#include "tests/storage/devices/pci/made_card.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
@@ -22,7 +23,7 @@ namespace gpunbd::storage::test {
 
 struct RigOptions {
     std::string_view devices =
-        "h";  // one each: 'h' is addressed in place, 's' through staging memory
+        "h";  // one each: 'h' is addressed in place, 's' through staging memory, 'b' is a BAR
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
@@ -49,12 +50,17 @@ class Rig {
     RigOptions options;
     FaultScript script;  // of all staged devices
     std::vector<MemoryDevice*> memories;
+    std::deque<MadeCard> cards;  // of BARs
     std::vector<std::unique_ptr<Device>> devices;
     std::unique_ptr<Volume> volume;
     std::unique_ptr<Channels> channels;
     // What the volume holds; a byte is known until a write of it fails.
     std::vector<std::byte> model;
     std::vector<char> known;
+
+ private:
+    std::unique_ptr<Device> make_memory(std::uint32_t number, bool staged);
+    std::unique_ptr<Device> make_bar(std::uint32_t number);
 };
 
 // One request, from begin to end.

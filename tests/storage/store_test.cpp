@@ -55,6 +55,22 @@ TEST_CASE("store_streaming: sources of every alignment") {
     }
 }
 
+TEST_CASE("zero_streaming: every alignment and length, and not a byte beside it") {
+    std::vector<Line> memory(longest / line + 3);
+    auto* const base = memory.front().bytes;
+    const std::size_t size = memory.size() * line;
+    for (std::size_t to = 0; to != line; ++to) {
+        for (std::size_t length = 0; length <= longest; ++length) {
+            std::fill_n(base, size, untouched);
+            zero_streaming(base + to, length);
+            store_fence();
+            std::vector<std::byte> expected(size, untouched);
+            std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(to), length, std::byte{0});
+            REQUIRE(std::equal(expected.begin(), expected.end(), base));
+        }
+    }
+}
+
 TEST_CASE("load_streaming: every alignment and length, and not a byte beside it") {
     // Whole lines: the edges are read as such.
     std::vector<Line> source(longest / line + 3);

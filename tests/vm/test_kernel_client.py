@@ -95,13 +95,13 @@ class Initramfs:
         subprocess.run(['/bin/sh', '-c', 'find . | cpio --quiet -o -H newc -R 0:0 >"$0"', path], check=True, cwd=self.root)
 
 
-def run(test, initramfs, expected, append='', network=('-net', 'none'), memory=1536, seconds=240):
+def run(test, initramfs, expected, append='', network=('-net', 'none'), devices=(), memory=1536, seconds=240):
     """The results that a guest tells. Where they are others than expected, its console is shown."""
     image = os.path.join(test.directory(), 'initramfs')
     initramfs.pack(image)
     # Emulation is slow enough: a plain processor, and neither mitigations nor tests of the guest's cryptography.
     done = test.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', memory, '-smp', '2',
-                        '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network,
+                        '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network, *devices,
                         '-kernel', IMAGE, '-initrd', image,
                         '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests {append}', seconds=seconds)
     results = re.findall(r'RESULT ([^\r\n]*)', done)

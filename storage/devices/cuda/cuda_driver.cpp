@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 
@@ -25,9 +27,13 @@ class CudaDriver final : public DeviceDriver {
         if (!remedy.empty()) why_none += ", but " + remedy;
         return ids;
     }
-    std::unique_ptr<Device> open(std::size_t place, std::uint32_t number,
+    std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
                                  const DeviceOptions& options) const override {
-        return open_cuda_device(number, static_cast<int>(place), options);
+        std::string why_none;
+        const std::vector<std::string> ids = enumerate(why_none);
+        const auto found = std::find(ids.begin(), ids.end(), id);
+        if (found == ids.end()) return nullptr;
+        return open_cuda_device(number, static_cast<int>(found - ids.begin()), options);
     }
 };
 

@@ -4,11 +4,12 @@
 
 #include "storage/devices/cuda/cuda_driver.hpp"
 #include "storage/devices/drivers/host_driver.hpp"
+#include "storage/devices/drivers/pci_driver.hpp"
 
 namespace gpunbd::storage {
 
 std::span<const DeviceDriver* const> device_drivers() {
-    static const std::array drivers{&host_driver(), &cuda::cuda_driver()};
+    static const std::array drivers{&host_driver(), &cuda::cuda_driver(), &pci_driver()};
     return drivers;
 }
 

@@ -11,8 +11,9 @@ class HostDriver final : public DeviceDriver {
     std::string_view scheme() const override { return "host"; }
     bool drives_gpus() const override { return false; }
     std::vector<std::string> enumerate(std::string&) const override { return {"host"}; }
-    std::unique_ptr<Device> open(std::size_t, std::uint32_t number,
+    std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
                                  const DeviceOptions& options) const override {
+        if (id != scheme()) return nullptr;
         return open_host_device(number, {.reserve = options.reserve, .capacity = options.capacity});
     }
 };

@@ -1,5 +1,5 @@
-// Copies that the CPU makes itself, through the mapping of the device's memory. They end as they
-// are added.
+// Copies that the CPU makes itself, through the mapping of the device's memory: a GPU's, or a BAR.
+// They end as they are added.
 #pragma once
 
 #include "storage/devices/gpu/copy_path.hpp"

@@ -42,6 +42,8 @@ constexpr Setting settings[] = {
     {"striped, staged and in place", "sh", 2, 64 * kib, 1, page},
     {"striped, three staged", "sss", 2, 64 * kib, 2, page},
     {"linear, mixed", "hshs", 2, 128 * kib, 1, 0, page},
+    {"a BAR", "b", 2, 256 * kib, 1},
+    {"striped, BARs and in place", "bbh", 2, 64 * kib, 1, page},
     short_in_place,
 };
 

@@ -1,0 +1,176 @@
+#include "storage/devices/pci/bar_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+
+#include "storage/devices/device_driver.hpp"
+#include "storage/devices/gpu/pci.hpp"
+#include "storage/devices/pci/bar_channel.hpp"
+#include "storage/devices/pci/bar_ranges.hpp"
+#include "storage/devices/pci/bar_rules.hpp"
+#include "storage/devices/pci/mapped_bar.hpp"
+#include "storage/devices/pci/memory_check.hpp"
+#include "storage/log_line.hpp"
+#include "storage/store.hpp"
+
+namespace gpunbd::storage {
+
+namespace {
+
+constexpr std::uint64_t mapped_in = 4096;  // bytes: the unit of mapping and of checking
+
+DeviceInfo describe_bar(const PciCard& card, std::uint32_t number, const std::string& sysfs) {
+    const PciFacts facts = read_pci_facts(card.address, sysfs + "/bus/pci/devices");
+    DeviceInfo info;
+    info.id = BarPlace(card.address, number).id();
+    info.name = fmt::format("BAR {} of the PCI card {}", number, card.name);
+    info.identity = info.id;
+    info.address = card.address;
+    info.link = facts.link;
+    info.total = card.bars.at(number).bytes;
+    info.numa_node = facts.numa_node;
+    return info;
+}
+
+std::string describe_use(const PciCard& card, std::uint32_t number) {
+    const std::string why_not = why_not_served(card, number, true);
+    if (!why_not.empty()) return "refused: " + why_not;
+    const std::string user = user_of(card);
+    return user.empty() ? "nobody uses it" : "refused unless forced: " + user;
+}
+
+class BarDevice final : public Device {
+ public:
+    BarDevice(std::uint32_t number, const PciCard& card, std::uint32_t bar, std::uint64_t bytes,
+              const BarDeviceOptions& options)
+        : Device(number),
+          info_(describe_bar(card, bar, options.sysfs)),
+          memory_(card, bar, bytes),
+          ranges_(bytes) {
+        info_.reserve = options.reserve.value_or(0);
+        info_.access = memory_.write_combined()
+                           ? "write-combined: written in place, read by streaming loads"
+                           : "not write-combined, which is slow: by single stores and loads";
+        const std::string why_not = why_no_memory(memory_.data(), bytes);
+        if (!why_not.empty()) throw std::runtime_error(why_not);
+        tell(card);
+    }
+
+    const DeviceInfo& info() const override { return info_; }
+    std::uint64_t available() const override {
+        const std::lock_guard lock(mutex_);
+        return ranges_.free_bytes();
+    }
+    bool slow_to_allocate() const override { return true; }
+    std::string why_not_kept() const override {
+        return "a server writes over a BAR to check it before it serves";
+    }
+
+    Status allocate(const SlabRequest& request, Slab& out) override {
+        if (request.kept) return Status::io_error;
+        const auto offset = take(request.bytes);
+        if (!offset) return Status::no_space;
+        out = {.cpu = memory_.data() + *offset,
+               .address = reinterpret_cast<std::uintptr_t>(memory_.data() + *offset),
+               .bytes = request.bytes,
+               .handle = *offset,
+               .resident = request.provision == Provision::full};
+        return clear(out, 0, out.bytes);
+    }
+    void release(Slab& slab) noexcept override {
+        const std::lock_guard lock(mutex_);
+        ranges_.give_back(slab.handle);
+        slab = Slab{};
+    }
+    Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
+        zero_streaming(slab.cpu + offset, bytes);
+        store_fence();
+        return Status::ok;
+    }
+    std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
+        return std::make_unique<BarChannel>(options, memory_.write_combined());
+    }
+
+ private:
+    std::optional<std::uint64_t> take(std::uint64_t bytes) {
+        try {
+            const std::lock_guard lock(mutex_);
+            return ranges_.take(bytes);
+        } catch (const std::bad_alloc&) {
+            return std::nullopt;
+        }
+    }
+    void tell(const PciCard& card) const {
+        LogLine(spdlog::level::info)
+            .with("device", info_.id)
+            .say("{}: {}, {}, {}{}", info_.id, info_.name, bar_size(info_.total), info_.access,
+                 card.enabled ? "" : "; the card has been switched on");
+        const std::string user = user_of(card);
+        LogLine(spdlog::level::warn, !user.empty())
+            .with("device", info_.id)
+            .say("{}: forced: {}", info_.id, user);
+    }
+
+    DeviceInfo info_;
+    MappedBar memory_;
+    mutable std::mutex mutex_;  // guards what follows
+    BarRanges ranges_;
+};
+
+// Of the beginning of the BAR, where what is behind it lies if that is less.
+std::uint64_t bytes_to_use(std::uint64_t all, const BarDeviceOptions& options) {
+    const std::uint64_t kept = std::min(all, options.reserve.value_or(0));
+    const std::uint64_t bytes = std::min(all - kept, options.capacity.value_or(all));
+    return bytes / mapped_in * mapped_in;
+}
+
+std::unique_ptr<Device> open_bar(std::uint32_t number, const BarPlace& place,
+                                 const BarDeviceOptions& options) {
+    const auto card = read_pci_card(place.card, options.sysfs);
+    if (!card) throw std::runtime_error("there is no such card; lspci -D lists those that are");
+    const std::string why_not = why_not_served(*card, place.number, options.force);
+    if (!why_not.empty()) throw std::runtime_error(why_not);
+    const std::uint64_t all = card->bars.at(place.number).bytes;
+    const std::uint64_t bytes = bytes_to_use(all, options);
+    if (bytes == 0) {
+        throw std::runtime_error(
+            fmt::format("its {} are all in reserve; set a smaller one", bar_size(all)));
+    }
+    return std::make_unique<BarDevice>(number, *card, place.number, bytes, options);
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarPlace& place,
+                                        const BarDeviceOptions& options) {
+    const auto named = [&](const std::exception& error) {
+        return fmt::format("{}: {}", place.id(), error.what());
+    };
+    try {
+        return open_bar(number, place, options);
+    } catch (const DeviceTaken& error) {
+        throw DeviceTaken(named(error));
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(named(error));
+    }
+}
+
+std::vector<DeviceInfo> list_bars(const std::string& sysfs) {
+    std::vector<DeviceInfo> all;
+    for (const PciCard& card : pci_cards(sysfs)) {
+        for (std::uint32_t number = 0; number != card.bars.size(); ++number) {
+            const Bar& bar = card.bars.at(number);
+            if (!bar.prefetchable || bar.bytes < smallest_listed_bar) continue;
+            DeviceInfo info = describe_bar(card, number, sysfs);
+            info.access = describe_use(card, number);
+            all.push_back(std::move(info));
+        }
+    }
+    return all;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,87 @@
+// Parts of a BAR, taken and given back.
+#include "storage/devices/pci/bar_ranges.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/storage/random.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+TEST_CASE("bar ranges: all of it, to the byte, and again") {
+    BarRanges ranges(1000);
+    CHECK(ranges.free_bytes() == 1000);
+    CHECK_FALSE(ranges.take(1001));
+    CHECK(ranges.take(600) == 0U);
+    CHECK(ranges.take(400) == 600U);
+    CHECK(ranges.free_bytes() == 0);
+    CHECK_FALSE(ranges.take(1));
+    ranges.give_back(0);
+    CHECK(ranges.free_bytes() == 600);
+    CHECK_FALSE(ranges.take(601));
+    ranges.give_back(600);
+    CHECK(ranges.take(1000) == 0U);
+    CHECK_FALSE(BarRanges(0).take(1));
+}
+
+TEST_CASE("bar ranges: the smallest part that is long enough, so that long ones stay") {
+    BarRanges ranges(1000);
+    REQUIRE(ranges.take(500) == 0U);
+    REQUIRE(ranges.take(100) == 500U);
+    REQUIRE(ranges.take(200) == 600U);
+    REQUIRE(ranges.take(100) == 800U);  // 100 are left behind it
+    ranges.give_back(0);
+    ranges.give_back(600);
+    CHECK(ranges.take(150) == 600U);
+    CHECK(ranges.take(90) == 900U);
+    CHECK(ranges.take(500) == 0U);
+}
+
+TEST_CASE("bar ranges: parts that meet become one, in whatever order they come back") {
+    std::vector<std::uint64_t> order = {0, 100, 200};
+    do {
+        BarRanges ranges(300);
+        for (int i = 0; i != 3; ++i) REQUIRE(ranges.take(100));
+        for (const std::uint64_t offset : order) ranges.give_back(offset);
+        CHECK(ranges.take(300) == 0U);
+    } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("bar ranges: at random, no two overlap and nothing is lost") {
+    constexpr std::uint64_t all = 10000;
+    struct Taken {
+        std::uint64_t offset;
+        std::uint64_t bytes;
+    };
+    BarRanges ranges(all);
+    Random random(1);
+    std::vector<Taken> taken;
+    std::uint64_t used = 0;
+    for (int round = 0; round != 20000; ++round) {
+        if (!taken.empty() && random.one_in(2)) {
+            const std::size_t which = random.below(static_cast<std::uint32_t>(taken.size()));
+            ranges.give_back(taken[which].offset);
+            used -= taken[which].bytes;
+            taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(which));
+        } else {
+            const std::uint64_t bytes = random.between(1, 900);
+            const auto offset = ranges.take(bytes);
+            if (!offset) continue;
+            REQUIRE(*offset + bytes <= all);
+            for (const Taken& each : taken) {
+                REQUIRE((*offset + bytes <= each.offset || each.offset + each.bytes <= *offset));
+            }
+            taken.push_back({*offset, bytes});
+            used += bytes;
+        }
+        REQUIRE(ranges.free_bytes() == all - used);
+    }
+    for (const Taken& each : taken) ranges.give_back(each.offset);
+    CHECK(ranges.take(all) == 0U);
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,99 @@
+// Memory that is what it seems, and memory that answers at several addresses: one file, mapped
+// again and again.
+#include "storage/devices/pci/memory_check.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+// A window of which the first part is memory, and what follows is that again.
+class Window {
+ public:
+    Window(std::uint64_t bytes, std::uint64_t behind) : bytes_(bytes) {
+        const int file = ::memfd_create("gpunbd window", MFD_CLOEXEC);
+        REQUIRE(file >= 0);
+        REQUIRE(::ftruncate(file, static_cast<off_t>(behind)) == 0);
+        void* const base = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        REQUIRE(base != MAP_FAILED);
+        at = static_cast<std::byte*>(base);
+        for (std::uint64_t part = 0; part < bytes; part += behind) {
+            REQUIRE(::mmap(at + part, behind, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                           0) != MAP_FAILED);
+        }
+        ::close(file);
+    }
+    ~Window() { ::munmap(at, bytes_); }
+    Window(const Window&) = delete;
+    Window& operator=(const Window&) = delete;
+
+    std::byte* at = nullptr;
+
+ private:
+    const std::uint64_t bytes_;
+};
+
+TEST_CASE("memory check: memory passes, of any size") {
+    for (const std::uint64_t bytes : {4 * kib, 64 * kib, 3 * mib, 16 * mib}) {
+        CAPTURE(bytes);
+        const Window window(bytes, bytes);
+        CHECK(why_no_memory(window.at, bytes).empty());
+    }
+    // More than there are steps of a page.
+    const Window large(512 * mib, 512 * mib);
+    CHECK(why_no_memory(large.at, 512 * mib).empty());
+}
+
+TEST_CASE("memory check: a window that is larger than what is behind it") {
+    struct Row {
+        std::uint64_t bytes;
+        std::uint64_t behind;
+        const char* size;
+    };
+    for (const Row& row : {Row{16 * mib, 4 * mib, "4 MiB"}, Row{16 * mib, 8 * mib, "8 MiB"},
+                           Row{64 * kib, 4 * kib, "4 KiB"}, Row{512 * mib, 64 * mib, "64 MiB"},
+                           Row{12 * mib, 3 * mib, "3 MiB"}}) {
+        CAPTURE(row.size);
+        const Window window(row.bytes, row.behind);
+        CHECK(why_no_memory(window.at, row.bytes) ==
+              std::string("only ") + row.size +
+                  " of memory are behind it, and answer again and again; set its capacity to that");
+        CHECK(why_no_memory(window.at, row.behind).empty());
+    }
+}
+
+TEST_CASE("memory check: what does not keep what is written, the first time or the second") {
+    const Window window(mib, mib);
+    struct Fault {
+        int pass;
+        std::uint64_t place;
+        int value;
+    };
+    for (const Fault& fault : {Fault{1, 0, 0xff}, Fault{1, 512 * kib, 0xff}, Fault{2, 4096, 0},
+                               Fault{2, 64, 0}, Fault{1, mib - 64, 0xff}, Fault{1, 2048, 0xff}}) {
+        CAPTURE(fault.place);
+        int passes = 0;
+        const std::string why_not = why_no_memory(window.at, mib, [&] {
+            store_fence();
+            if (++passes == fault.pass) std::memset(window.at + fault.place, fault.value, 8);
+        });
+        CHECK(why_not == "it is no memory: byte " + std::to_string(fault.place) +
+                             " does not keep what is written");
+    }
+    // One bit that stays.
+    int passes = 0;
+    const std::string why_not = why_no_memory(window.at, mib, [&] {
+        store_fence();
+        if (++passes == 2) window.at[8192 + 63] &= std::byte{0x7f};
+    });
+    CHECK(why_not == "it is no memory: byte 8192 does not keep what is written");
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,136 @@
+// What sysfs tells of cards, and which of their BARs are served.
+#include "storage/devices/pci/pci_card.hpp"
+
+#include <doctest/doctest.h>
+
+#include "storage/devices/pci/bar_device.hpp"
+#include "storage/devices/pci/bar_rules.hpp"
+#include "tests/storage/devices/pci/made_card.hpp"
+#include "tests/storage/sizes.hpp"
+
+namespace gpunbd::storage::test {
+namespace {
+
+TEST_CASE("pci card: its BARs, name, driver and class") {
+    MadeCard made;
+    made.describe(0, 0xfebf1000, 256, MadeCard::memory);
+    made.describe(1, 0xc000, 32, MadeCard::ports);
+    made.describe(2, 0x380000000000, 16 * gib, MadeCard::memory | MadeCard::prefetchable);
+    made.describe(4, 0, 64 * mib, MadeCard::memory | 0x20000000);
+    auto card = read_pci_card(MadeCard::address, made.sysfs());
+    REQUIRE(card);
+    CHECK(card->name == "1af4:1110");
+    CHECK(card->driver.empty());
+    CHECK_FALSE(card->display);
+    CHECK(card->enabled);
+    CHECK(card->bars[0].bytes == 256);
+    CHECK(card->bars[0].memory);
+    CHECK_FALSE(card->bars[0].prefetchable);
+    CHECK(card->bars[1].bytes == 32);
+    CHECK_FALSE(card->bars[1].memory);
+    CHECK(card->bars[2].bytes == 16 * gib);
+    CHECK(card->bars[2].memory);
+    CHECK(card->bars[2].prefetchable);
+    CHECK(card->bars[2].has_address);
+    CHECK(card->bars[3].bytes == 0);
+    CHECK(card->bars[4].bytes == 64 * mib);
+    CHECK_FALSE(card->bars[4].has_address);
+
+    made.bind("nouveau");
+    made.set("class", "0x030000");
+    made.set("enable", "0");
+    card = read_pci_card(MadeCard::address, made.sysfs());
+    REQUIRE(card);
+    CHECK(card->driver == "nouveau");
+    CHECK(card->display);
+    CHECK_FALSE(card->enabled);
+    // What the machine shows from its start on may be of another class.
+    made.set("class", "0x040000");
+    made.set("boot_vga", "1");
+    CHECK(read_pci_card(MadeCard::address, made.sysfs())->display);
+    made.set("boot_vga", "0");
+    CHECK_FALSE(read_pci_card(MadeCard::address, made.sysfs())->display);
+    CHECK_FALSE(read_pci_card("0000:02:00.0", made.sysfs()));
+}
+
+TEST_CASE("pci card: the place of a BAR, and its id") {
+    const BarPlace place("pci:0000:01:00.0/4");
+    CHECK(place.card == "0000:01:00.0");
+    CHECK(place.number == 4);
+    CHECK(place.id() == "pci:0000:01:00.0/4");
+}
+
+std::string why_not(const MadeCard& made, std::uint32_t bar, bool force = false) {
+    return why_not_served(*read_pci_card(MadeCard::address, made.sysfs()), bar, force);
+}
+
+TEST_CASE("bar rules: what is no memory is refused, forced or not") {
+    MadeCard made;
+    made.describe(0, 0xfebf1000, 4096, MadeCard::memory);
+    made.describe(1, 0xc000, 32, MadeCard::ports);
+    made.describe(4, 0, 64 * mib, MadeCard::memory | 0x20000000);
+    const std::string none = "none of its BARs is memory of 64 KiB or more";
+    for (const bool force : {false, true}) {
+        CHECK(why_not(made, 0, force).starts_with("4 KiB are too little; "));
+        CHECK(why_not(made, 1, force).starts_with("BAR 1 is I/O ports, not memory; "));
+        CHECK(why_not(made, 3, force).starts_with("the card 1af4:1110 has no BAR 3; "));
+        CHECK(why_not(made, 4, force) ==
+              "the firmware has found no addresses for its 64 MiB; let it use those above 4 GiB");
+    }
+    CHECK(why_not(made, 3) == "the card 1af4:1110 has no BAR 3; those that are memory: 4 (64 MiB)");
+    made.describe(4, 0, 0, 0);
+    CHECK(why_not(made, 1) == "BAR 1 is I/O ports, not memory; " + none);
+    made.describe(2, 0xf0000000, gib, MadeCard::memory);
+    made.describe(4, 0xe0000000, 64 * kib, MadeCard::memory);
+    CHECK(why_not(made, 1) ==
+          "BAR 1 is I/O ports, not memory; those that are memory: 2 (1 GiB), 4 (64 KiB)");
+    CHECK(why_not(made, 2).empty());
+    CHECK(why_not(made, 4).empty());
+}
+
+TEST_CASE("bar rules: what others use is refused unless it is forced") {
+    MadeCard made;
+    made.describe(2, 0xf0000000, gib, MadeCard::memory);
+    CHECK(why_not(made, 2).empty());
+    made.set("class", "0x030000");
+    CHECK(why_not(made, 2) ==
+          "the card is a display, which may show what lies there; take another card, or force it "
+          "(force: true, --force-pci)");
+    CHECK(why_not(made, 2, true).empty());
+    made.bind("nouveau");
+    CHECK(why_not(made, 2) ==
+          "the driver nouveau has the card, a display; take it from the driver (echo 0000:01:00.0 "
+          "> " +
+              made.folder() +
+              "/driver/unbind) or, where the driver does not use this BAR, force it (force: true, "
+              "--force-pci)");
+    made.set("class", "0x050000");
+    CHECK(why_not(made, 2).starts_with("the driver nouveau has the card; "));
+    CHECK(why_not(made, 2, true).empty());
+}
+
+TEST_CASE("bar rules: what is told of cards is what is worth it, and who uses it") {
+    MadeCard made;
+    made.describe(0, 0xfebf1000, 16 * mib, MadeCard::memory);  // registers
+    made.describe(2, 0xf0000000, 16 * mib, MadeCard::memory | MadeCard::prefetchable);
+    made.describe(4, 0xe0000000, 8 * mib, MadeCard::memory | MadeCard::prefetchable);
+    auto listed = list_bars(made.sysfs());
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].id == made.id(2));
+    CHECK(listed[0].total == 16 * mib);
+    CHECK(listed[0].address == MadeCard::address);
+    CHECK(listed[0].name == "BAR 2 of the PCI card 1af4:1110");
+    CHECK(listed[0].access == "nobody uses it");
+    made.bind("nouveau");
+    listed = list_bars(made.sysfs());
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].access == "refused unless forced: the driver nouveau has the card");
+    made.describe(2, 0, 16 * mib, MadeCard::memory | MadeCard::prefetchable);
+    listed = list_bars(made.sysfs());
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].access.starts_with("refused: the firmware has found no addresses"));
+    CHECK(list_bars(made.sysfs() + "/none").empty());
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,34 @@
+"""Memory of a PCI card that no driver has: a QEMU guest with a card whose memory is a file of the host, and a display.
+
+What the guest is made of is told in test_kernel_client.py. Its processor has no SSE 4.1: what is loaded from the card is
+loaded without."""
+import os
+import shutil
+
+import test_kernel_client as guest
+import server
+from server import MiB
+
+EXPECTED = ['listed ok', 'served ok', 'alone ok', 'again ok', 'refused ok', 'forced ok']
+MARK = b'the bytes that the host will look for in the memory of the card'
+
+
+class Pci(server.Test):
+    def test_pci(self):
+        files = self.directory()
+        memory = os.path.join(files, 'memory')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_pci')
+        for program in ('nbdinfo', 'nbdcopy'):
+            initramfs.program(shutil.which(program))
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        cards = ('-cpu', 'qemu64',
+                 '-object', f'memory-backend-file,id=bar,share=on,mem-path={memory},size={64 * MiB}',
+                 '-device', 'ivshmem-plain,memdev=bar,addr=04.0', '-device', 'VGA,vgamem_mb=16,addr=05.0,romfile=')
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=512, devices=cards), EXPECTED)
+        # What clients wrote was there, and nowhere else.
+        with open(memory, 'rb') as file:
+            self.assertEqual(file.read().count(MARK), 1)
+
+
+if __name__ == '__main__':
+    server.main()
