@@ -353,12 +353,14 @@ const std::string& only_argument(const Command& command, const std::vector<std::
     return given[0];
 }
 
-std::string_view shell_of(const Command& command, const std::vector<std::string>& given) {
-    const std::string& shell = only_argument(command, given);
+// The one argument of a command, which can be but a few words.
+std::string_view only_word(const Command& command, std::string_view kind,
+                           const std::vector<std::string>& given) {
+    const std::string& word = only_argument(command, given);
     for (std::string_view known : command.words) {
-        if (known == shell) return known;
+        if (known == word) return known;
     }
-    throw Usage{fmt::format("{} is none of the shells {}; {}", in_quotes(shell),
+    throw Usage{fmt::format("{} is none of the {} {}; {}", in_quotes(word), kind,
                             rules::either(command.words), write_for_example(command))};
 }
 
@@ -623,10 +625,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         } else if (command.name == "check") {
             out.check =
                 CheckCommand{only_argument(command, words), read_question(flags.at(command.name))};
+        } else if (command.name == "doctor") {
+            out.doctor = DoctorCommand{.json = flags.at(command.name).on("--json")};
+            if (!words.empty()) out.doctor->topic = only_word(command, "topics", words);
         } else if (command.name == "tls-setup") {
             out.tls_setup = read_tls_setup(flags.at(command.name), only_argument(command, words));
         } else {
-            return finish(0, completion_script(shell_of(command, words)));
+            return finish(0, completion_script(only_word(command, "shells", words)));
         }
         return out;
     } catch (const Usage& usage) {

@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|keep|kept|attach|detach|ping|devices|check|tls-setup|completion`.
+// The command line: `gpunbd serve|keep|kept|attach|detach|ping|devices|check|doctor|tls-setup|completion`.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +75,10 @@ struct CheckCommand {
     std::optional<Question> question = {};
 };
 
+struct DoctorCommand {
+    std::string_view topic = {};  // one of the command's words; empty: all of them
+    bool json = false;            // --json
+};
 struct TlsSetupCommand {
     std::string folder;
     std::vector<std::string> hosts;    // --host: names and numeric addresses of one server
@@ -96,6 +100,7 @@ struct CommandLine {
     std::optional<PingCommand> ping;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
+    std::optional<DoctorCommand> doctor;
     std::optional<TlsSetupCommand> tls_setup;
     std::optional<int> exit_code;
     std::string message;

@@ -601,6 +601,35 @@ tried; 1 it is good, but something that serving needs is missing, or there is
 no such client; 2 it is not good, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"},
+        {.name = "doctor",
+         .called = "diagnose health support report",
+         .takes = "TOPIC",
+         .example = "swap",
+         .words = {"swap", "remote", "gpu", "keep"},
+         .brief = "Tell what of this machine needs mending",
+         .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep] [--json]\n",
+         .about =
+             R"(Looks at limits, rights, the kernel and its settings, drivers and cards, and says
+of each whether it is fit, with the remedy where it is not. It changes nothing.
+Run it as the user of the server, for these are that user's rights.
+  swap    the kernel's client, and swapping to a server of the same machine
+  remote  clients on other machines: TLS, how many can connect
+  gpu     the driver, what the CPU sees of the card's memory, NUMA
+  keep    contents that outlive the server
+)",
+         .groups = {{"Flags",
+                     {{.name = "--json",
+                       .brief = "Print JSON instead of lines",
+                       .more = ".",
+                       .called = "--format --output"},
+                      help}}},
+         .examples = R"(  gpunbd doctor
+  gpunbd doctor swap
+)",
+         .ending = R"(Exit codes: 0 nothing has failed, though there may be warnings; 1 something has; 2
+wrong usage.
+See also: gpunbd(8)
+)"},
         {.name = "tls-setup",
          .called = "tls certificates certs setup-tls mkcert keygen ca",
          .takes = folder_argument,

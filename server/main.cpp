@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -19,6 +20,7 @@
 #include "server/access/question.hpp"
 #include "server/attach/attach_process.hpp"
 #include "server/attach/attachment_list.hpp"
+#include "server/doctor/doctor.hpp"
 #include "server/exports/device_list.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/keeper.hpp"
@@ -115,6 +117,16 @@ int check(const config::CheckCommand& command) {
     return would_serve ? 0 : exit_failure;
 }
 
+int doctor(const config::DoctorCommand& command) {
+    const server::Log log({.level = "error"});  // of drivers
+    const server::Diagnoses found = server::diagnose(command.topic, server::Machine());
+    fmt::print("{}", command.json ? server::as_json(found) : server::as_lines(found));
+    const auto failed = [](const server::Diagnosis& each) {
+        return each.verdict == server::Diagnosis::Verdict::fail;
+    };
+    return std::any_of(found.begin(), found.end(), failed) ? exit_failure : 0;
+}
+
 int tls_setup(const config::TlsSetupCommand& command) {
     std::string told;
     try {
@@ -185,6 +197,7 @@ int run(int argc, char** argv, pid_t parent) {
     if (line.detach) return attach::run_detach(*line.detach);
     if (line.ping) return ping(*line.ping);
     if (line.check) return check(*line.check);
+    if (line.doctor) return doctor(*line.doctor);
     if (line.tls_setup) return tls_setup(*line.tls_setup);
     return server::list_devices(line.devices->calibrate);
 }

@@ -416,7 +416,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
          "gpunbd: unknown command 'bogus'; use serve, keep, kept, attach, detach, ping, devices, "
-         "check, tls-setup or completion"},
+         "check, doctor, tls-setup or completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
         {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
@@ -544,7 +544,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
         {{""},
          "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, ping, devices, "
-         "check, tls-setup or completion"},
+         "check, doctor, tls-setup or completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
         {{"--run",

@@ -1,0 +1,70 @@
+#include "server/doctor/doctor.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/json.hpp>
+#include <iterator>
+
+#include "server/doctor/topics.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+struct Topic {
+    std::string_view name;
+    Diagnoses (*look)(const Machine&);
+};
+constexpr std::array topics{
+    Topic{"swap", look_at_kernel_client}, Topic{"swap", look_at_swap},
+    Topic{"remote", look_at_remote},      Topic{"gpu", look_at_gpus},
+    Topic{"keep", look_at_keeping},
+};
+
+std::string_view word(Diagnosis::Verdict verdict) {
+    switch (verdict) {
+        case Diagnosis::Verdict::ok:
+            return "ok";
+        case Diagnosis::Verdict::warn:
+            return "warn";
+        case Diagnosis::Verdict::fail:
+            break;
+    }
+    return "fail";
+}
+
+}  // namespace
+
+Diagnoses diagnose(std::string_view topic, const Machine& machine) {
+    Diagnoses out;
+    for (const Topic& each : topics) {
+        if (!topic.empty() && each.name != topic) continue;
+        Diagnoses found = each.look(machine);
+        std::move(found.begin(), found.end(), std::back_inserter(out));
+    }
+    return out;
+}
+
+std::string as_lines(const Diagnoses& diagnoses) {
+    std::string out;
+    for (const Diagnosis& each : diagnoses) {
+        out += fmt::format("{:<5} {}: {}", word(each.verdict), each.what, each.is);
+        if (!each.remedy.empty()) out += "; " + each.remedy;
+        out += '\n';
+    }
+    return out;
+}
+
+std::string as_json(const Diagnoses& diagnoses) {
+    boost::json::array out;
+    for (const Diagnosis& each : diagnoses) {
+        out.push_back(boost::json::object{{"verdict", word(each.verdict)},
+                                          {"what", each.what},
+                                          {"is", each.is},
+                                          {"remedy", each.remedy}});
+    }
+    return boost::json::serialize(boost::json::object{{"diagnoses", std::move(out)}}) + '\n';
+}
+
+}  // namespace gpunbd::server

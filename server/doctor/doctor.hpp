@@ -1,0 +1,19 @@
+// `gpunbd doctor`: whether this machine is fit for what its user wants of it, and what would help.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/doctor/diagnosis.hpp"
+#include "server/doctor/machine.hpp"
+
+namespace gpunbd::server {
+
+// `topic`: swap, remote, gpu or keep; empty: all of them.
+Diagnoses diagnose(std::string_view topic, const Machine& machine);
+
+// A line each, for people, or JSON.
+std::string as_lines(const Diagnoses& diagnoses);
+std::string as_json(const Diagnoses& diagnoses);
+
+}  // namespace gpunbd::server

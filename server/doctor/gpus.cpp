@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "config/size.hpp"
+#include "server/doctor/topics.hpp"
+#include "storage/devices/drivers/device_drivers.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// Where the CPU sees the card's memory: the second region of NVIDIA's cards.
+constexpr std::size_t memory_region = 1;
+constexpr std::uint64_t small_window = std::uint64_t{256} << 20;  // bytes: without resizable BAR
+
+// A line of `resource` is "0xBEGIN 0xEND 0xFLAGS". 0: no such region.
+std::uint64_t bytes_of_region(const std::string& resource, std::size_t region) {
+    std::size_t line = 0;
+    for (; region != 0 && line != std::string::npos; --region) {
+        line = resource.find('\n', line);
+        if (line != std::string::npos) ++line;
+    }
+    if (line == std::string::npos || resource.size() < line + 37) return 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    const char* const at = resource.data() + line;
+    std::from_chars(at + 2, at + 18, begin, 16);
+    std::from_chars(at + 21, at + 37, end, 16);
+    return end > begin ? end - begin + 1 : 0;
+}
+
+Diagnosis look_at_driver(const Machine& machine, const std::vector<std::string>& cards) {
+    const auto version = machine.text("/proc/driver/nvidia/version");
+    if (version) return well("NVIDIA driver", version->substr(0, version->find('\n')));
+    std::string remedy = storage::gpu_remedy(cards, true);
+    return bad("NVIDIA driver", fmt::format("not loaded, beside {} cards", cards.size()),
+               remedy.empty() ? "install it" : std::move(remedy));
+}
+
+Diagnosis look_at_persistence(const Machine& machine) {
+    if (machine.has("/run/nvidia-persistenced/socket")) {
+        return well("persistence mode", "nvidia-persistenced runs");
+    }
+    return doubtful("persistence mode",
+                    "nvidia-persistenced does not run, so that a card may begin anew, and lose "
+                    "kept contents, whenever nobody uses it",
+                    "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
+}
+
+Diagnosis look_at_window(const Machine& machine, const std::string& card) {
+    const auto resource = machine.text("/sys/bus/pci/devices/" + card + "/resource");
+    const std::uint64_t bytes = bytes_of_region(resource.value_or(""), memory_region);
+    const std::string what = "memory of " + card + " that the CPU sees";
+    if (bytes > small_window) return well(what, config::human_size(bytes));
+    return doubtful(what, config::human_size(bytes),
+                    "turn on resizable BAR and above 4G decoding in the firmware; without, "
+                    "writes are copied by the GPU");
+}
+
+Diagnosis look_at_node(const Machine& machine, const std::string& card) {
+    const auto node = machine.text("/sys/bus/pci/devices/" + card + "/numa_node");
+    const std::string what = "NUMA node of " + card;
+    if (node && *node != "-1") return well(what, *node);
+    return well(what, "not told; one, or unknown");
+}
+
+}  // namespace
+
+Diagnoses look_at_gpus(const Machine& machine) {
+    Diagnoses out;
+    const std::vector<std::string> cards = storage::nvidia_cards(machine.root() + "/sys");
+    if (cards.empty()) {
+        out.push_back(doubtful("GPU", "no NVIDIA card in this machine",
+                               "without one, --device host exports the host's memory"));
+        return out;
+    }
+    out.push_back(look_at_driver(machine, cards));
+    out.push_back(look_at_persistence(machine));
+    for (const std::string& card : cards) {
+        out.push_back(look_at_window(machine, card));
+        out.push_back(look_at_node(machine, card));
+    }
+    for (const storage::DeviceDriver* driver : storage::device_drivers()) {
+        if (!driver->drives_gpus()) continue;
+        std::string why_none;
+        const auto found = driver->enumerate(why_none);
+        const std::string what = fmt::format("devices of gpunbd, {}", driver->scheme());
+        out.push_back(found.empty() ? bad(what, "none: " + why_none, "")
+                                    : well(what, fmt::format("{}", found.size())));
+    }
+    return out;
+}
+
+}  // namespace gpunbd::server

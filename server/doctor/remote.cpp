@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+
+#include "server/doctor/topics.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::uint64_t backlog_of_many = 1024;
+constexpr rlim_t files_of_many = 4096;
+
+Diagnosis look_at_kernel_tls(const Machine& machine) {
+    if (machine.has("/sys/module/tls")) return well("kernel TLS", "the module is loaded");
+    return doubtful("kernel TLS", "the module is not loaded, and TLS is done in the process",
+                    "modprobe tls, where the kernel has it");
+}
+
+Diagnosis look_at_backlog(const Machine& machine) {
+    const auto most = machine.number("/proc/sys/net/core/somaxconn").value_or(0);
+    const std::string is = fmt::format("net.core.somaxconn is {}", most);
+    if (most >= backlog_of_many) return well("clients that wait to be accepted", is);
+    return doubtful("clients that wait to be accepted", is,
+                    fmt::format("sysctl net.core.somaxconn={}", backlog_of_many));
+}
+
+Diagnosis look_at_open_files(const Machine& machine) {
+    const rlim_t most = machine.limit(RLIMIT_NOFILE);
+    if (most == RLIM_INFINITY) return well("open files", "no limit");
+    const std::string is = fmt::format("at most {}", most);
+    if (most >= files_of_many) return well("open files", is);
+    return doubtful("open files", is, fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn",
+                                                  files_of_many));
+}
+
+}  // namespace
+
+Diagnoses look_at_remote(const Machine& machine) {
+    return {well("TLS", ::OpenSSL_version(OPENSSL_VERSION)), look_at_kernel_tls(machine),
+            look_at_backlog(machine), look_at_open_files(machine)};
+}
+
+}  // namespace gpunbd::server

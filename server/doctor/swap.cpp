@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include "server/doctor/topics.hpp"
+#include "server/protection/protection.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::uint64_t reserve_that_was_enough = 16384;  // KiB; OPERATION.md has the runs
+
+Diagnosis look_at_reserve(const Machine& machine) {
+    const auto kib = machine.number("/proc/sys/vm/min_free_kbytes").value_or(0);
+    const std::string is = fmt::format("vm.min_free_kbytes is {}", kib);
+    if (kib >= reserve_that_was_enough) return well("the kernel's reserve of memory", is);
+    return doubtful("the kernel's reserve of memory", is,
+                    fmt::format("sysctl vm.min_free_kbytes={}", reserve_that_was_enough));
+}
+
+Diagnosis look_at_real_time(const Machine& machine) {
+    const auto runtime = machine.text("/proc/sys/kernel/sched_rt_runtime_us").value_or("");
+    if (runtime != "0") return well("real-time scheduling", "the kernel grants it");
+    return bad("real-time scheduling", "kernel.sched_rt_runtime_us is 0",
+               "sysctl kernel.sched_rt_runtime_us=950000");
+}
+
+}  // namespace
+
+Diagnoses look_at_swap(const Machine& machine) {
+    Diagnoses out{look_at_reserve(machine), look_at_real_time(machine)};
+    const std::vector<std::string> lacking = what_cannot_protect();
+    for (const std::string& each : lacking) {
+        const std::size_t remedy = each.find("; ");
+        out.push_back(bad("protection for --swap", each.substr(0, remedy),
+                          remedy == std::string::npos ? "" : each.substr(remedy + 2)));
+    }
+    if (lacking.empty()) {
+        out.push_back(well("protection for --swap", "this user may have all of it"));
+    }
+    return out;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,19 @@
+// What the doctor looks at, by topic. Each looks, and changes nothing.
+#pragma once
+
+#include "server/doctor/diagnosis.hpp"
+#include "server/doctor/machine.hpp"
+
+namespace gpunbd::server {
+
+// The kernel's client, on this machine.
+Diagnoses look_at_kernel_client(const Machine& machine);
+// A server whose own machine swaps to it. server/OPERATION.md, "Swap".
+Diagnoses look_at_swap(const Machine& machine);
+// Clients on other machines.
+Diagnoses look_at_remote(const Machine& machine);
+Diagnoses look_at_gpus(const Machine& machine);
+// Contents that outlive the server.
+Diagnoses look_at_keeping(const Machine& machine);
+
+}  // namespace gpunbd::server

@@ -1,0 +1,61 @@
+"""gpunbd doctor: what it says of the machine that it runs on, in lines and in JSON."""
+import json
+import os
+import subprocess
+
+import server
+
+TOPICS = ('swap', 'remote', 'gpu', 'keep')
+
+
+def doctor(*arguments, **options):
+    return subprocess.run([server.PROGRAM, 'doctor', *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def found(*arguments, **options):
+    done = doctor(*arguments, '--json', **options)
+    return done.returncode, json.loads(done.stdout)['diagnoses']
+
+
+class Doctor(server.Test):
+    def test_it_fails_where_something_has(self):
+        for topic in ((), *((topic,) for topic in TOPICS)):
+            status, diagnoses = found(*topic)
+            self.assertTrue(diagnoses)
+            self.assertEqual(status, int(any(each['verdict'] == 'fail' for each in diagnoses)))
+            for each in diagnoses:
+                self.assertIn(each['verdict'], ('ok', 'warn', 'fail'))
+                self.assertTrue(each['what'] and each['is'], each)
+                if each['verdict'] == 'ok':
+                    self.assertEqual(each['remedy'], '')
+
+    def test_lines_say_the_same(self):
+        status, diagnoses = found()
+        done = doctor()
+        self.assertEqual(done.returncode, status)
+        expected = [f"{each['verdict']:<5} {each['what']}: {each['is']}" + (f"; {each['remedy']}" if each['remedy'] else '')
+                    for each in diagnoses]
+        self.assertEqual(done.stdout.splitlines(), expected)
+        self.assertEqual(done.stderr, '')
+
+    def test_a_user_without_rights(self):
+        """What a server could not have is a failure for swap, with what helps."""
+        if os.getuid() != 0:
+            server.skip('only root can give rights up')
+        status, diagnoses = found('swap', user=65534, group=65534)
+        lacking = [each for each in diagnoses if each['what'] == 'protection for --swap']
+        self.assertEqual(status, 1)
+        self.assertTrue(lacking)
+        for each in lacking:
+            self.assertEqual(each['verdict'], 'fail')
+            self.assertRegex(each['remedy'], 'CAP_|Limit|OOMScore')
+
+    def test_wrong_words(self):
+        done = doctor('memory')
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'memory' is none of the topics swap, remote, gpu or keep", done.stderr)
+        self.assertEqual(doctor('swap', 'gpu').returncode, 2)
+
+
+if __name__ == '__main__':
+    server.main()
