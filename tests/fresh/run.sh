@@ -182,8 +182,8 @@ package_scenario() {
 
 # As its user, in the service's own configuration.
 # shellcheck disable=SC2016
-installed='id gpunbd; gpunbd --version; gpunbd check /etc/gpunbd/gpunbd.yaml; zcat /usr/share/man/man8/gpunbd.8.gz | grep -q "Nm gpunbd"
-    install -d -o gpunbd -g gpunbd /run/gpunbd
+installed='id gpunbd; gpunbd --version; zcat /usr/share/man/man8/gpunbd.8.gz | grep -q "Nm gpunbd"
+    install -d -o gpunbd -g gpunbd /run/gpunbd; gpunbd check /etc/gpunbd/gpunbd.yaml
     setpriv --reuid gpunbd --regid gpunbd --init-groups gpunbd serve --config /etc/gpunbd/gpunbd.yaml --pidfile /run/gpunbd/pid &
     for _ in $(seq 300); do if test -s /run/gpunbd/pid; then break; fi; sleep 0.1; done
     gpunbd ping "nbd+unix:///?socket=/run/gpunbd/gpunbd.sock"

@@ -1,0 +1,225 @@
+"""The compose files and the objects for Kubernetes: what one of them calls something, the others call so, too; the
+commands and the configuration in them are gpunbd's; and nothing is open to all."""
+import os
+import re
+import shlex
+import subprocess
+
+import yaml_files
+from yaml_files import composed, documents, server, text_of, yaml
+
+COMPOSE = ('compose.yaml', 'compose.gpu.yaml', 'compose.remote.yaml')
+USER = 10809
+
+
+def dockerfile(name='Dockerfile'):
+    """Its instructions, with continued lines joined."""
+    joined = re.sub(r'\\\n(?:#.*\n)*', ' ', text_of(name))
+    return [line.split(None, 1) for line in joined.splitlines() if line and not line.startswith('#')]
+
+
+def last(instruction, name='Dockerfile'):
+    return [rest for word, rest in dockerfile(name) if word == instruction][-1]
+
+
+class Image(server.Test):
+    def test_who_it_runs_as(self):
+        self.assertEqual(last('USER'), f'{USER}:{USER}')
+        self.assertIn(f'useradd --system --no-create-home --uid {USER}', text_of('Dockerfile'))
+
+    def test_health_is_a_ping_of_where_it_listens(self):
+        self.assertTrue(last('HEALTHCHECK').endswith('CMD gpunbd ping "$GPUNBD_PING"'))
+        path = yaml.safe_load(last('CMD'))[-1]
+        self.assertIn(f'GPUNBD_PING="nbd+unix:///?socket={path}"', text_of('Dockerfile'))
+        self.assertEqual(yaml.safe_load(last('CMD'))[:2], ['serve', '--unix'])
+
+    def test_what_is_copied_is_let_through(self):
+        """The image's context holds what the file copies, and CMake needs."""
+        ignored = text_of('Dockerfile.dockerignore').splitlines()
+        for name in re.findall(r'^COPY (docker/\S+)', text_of('Dockerfile'), re.MULTILINE):
+            self.assertIn(f'!{name}', ignored)
+            self.assertTrue(os.access(os.path.join(server.ROOT, name), os.X_OK))
+        for name in ('config', 'protocol', 'server', 'storage', 'CMakeLists.txt', 'LICENSE'):
+            self.assertIn(f'!{name}', ignored)
+
+    def test_flags_alone_are_those_of_serve(self):
+        folder = self.directory()
+        with open(os.path.join(folder, 'gpunbd'), 'w', encoding='ascii') as file:
+            file.write('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        os.chmod(os.path.join(folder, 'gpunbd'), 0o755)
+        for given, run in (((), []), (('serve', '--size', '1 G'), ['serve', '--size', '1 G']),
+                           (('--size', '1G'), ['serve', '--size', '1G']), (('-U', '/a b'), ['serve', '-U', '/a b']),
+                           (('--version',), ['--version']), (('-h',), ['-h']), (('--help',), ['--help']),
+                           (('devices', '--calibrate'), ['devices', '--calibrate'])):
+            out = self.command(os.path.join(yaml_files.FOLDER, 'entrypoint'), *given,
+                               environment={'PATH': f'{folder}:{os.environ["PATH"]}'})
+            self.assertEqual(out.splitlines(), run or [''])
+
+
+class Compose(server.Test):
+    def command_of(self, service):
+        """That gpunbd takes all of it: what it finds wrong is what stands behind it here."""
+        words = [str(word) for word in service['command']]
+        last_flag = {'serve': '--log-level', 'tls-setup': '--days'}[words[0]]
+        self.command(server.PROGRAM, *words, last_flag, 'wrong', status=2)
+        self.assertIn(f': {last_flag}: ', self.errors)
+
+    def services(self):
+        for name in COMPOSE:
+            for service, what in composed(name)['services'].items():
+                yield name, service, what
+
+    def test_their_commands_are_known(self):
+        seen = 0
+        for name, service, what in self.services():
+            if service == 'client':
+                continue
+            with self.subTest(file=name, service=service):
+                self.command_of(what)
+                seen += 1
+        self.assertEqual(seen, 4)
+
+    def test_a_flag_that_is_not_known_is_found(self):
+        for words in (['serve', '--no-such-flag'], ['serve', '--size', 'x'], ['tls-setup', '/a', '--hosts', 'a']):
+            with self.assertRaises(AssertionError):
+                self.command_of({'command': words})
+
+    def test_nothing_is_open_to_all(self):
+        for name, service, what in self.services():
+            with self.subTest(file=name, service=service):
+                words = [str(word) for word in what.get('command', [])]
+                self.assertNotIn('--insecure', words)
+                for port in what.get('ports', []):
+                    self.assertTrue(port.startswith('127.0.0.1:'), port)
+                    self.assertIn('--tls=required', words)
+
+    def test_health_asks_where_the_server_listens(self):
+        for name in ('compose.yaml', 'compose.remote.yaml'):
+            both = composed(name)
+            server_ = both['services']['gpunbd']
+            client = both['services']['client']
+            uri = server_['environment']['GPUNBD_PING']
+            self.assertEqual(client['depends_on']['gpunbd']['condition'], 'service_healthy')
+            self.assertEqual(client['user'], f'{USER}:{USER}')
+            self.assertIn(uri, [*client['command'], client.get('environment', {}).get('URI')])
+            mine = {volume.split(':')[0]: volume.split(':')[1] for volume in server_['volumes']}
+            its = {volume.split(':')[0]: volume.split(':')[1] for volume in client['volumes']}
+            self.assertEqual(mine, its)
+            self.assertEqual(set(mine), set(both['volumes']))
+            if 'socket=' in uri:
+                self.assertEqual(uri.split('socket=')[1], server_['command'][-1])
+            else:
+                self.assertIn(f'{next(iter(mine.values()))}/clients/client', uri)
+
+    def test_what_goes_on_top_changes_services_that_are_there(self):
+        below = composed('compose.yaml')['services']
+        self.assertLessEqual(set(composed('compose.gpu.yaml')['services']), set(below))
+
+    def test_the_clients_commands_are_shell(self):
+        words = composed('compose.yaml')['services']['client']['command']
+        self.assertEqual(words[:2], ['sh', '-ec'])
+        subprocess.run(['sh', '-n'], input=words[2], text=True, check=True)
+
+
+class Kubernetes(server.Test):
+    def setUp(self):
+        self.objects = {(each['kind'], each['metadata']['name']): each
+                        for name in ('kubernetes/server.yaml', 'kubernetes/client.yaml') for each in documents(name)}
+        self.daemons = self.objects['DaemonSet', 'gpunbd']
+        self.pod = self.daemons['spec']['template']
+        self.container = self.pod['spec']['containers'][0]
+        self.disk_pod = self.objects['StatefulSet', 'scratch-user']['spec']['template']
+
+    def test_kinds(self):
+        self.assertEqual({kind: each['apiVersion'] for (kind, _), each in self.objects.items()},
+                         {'ConfigMap': 'v1', 'DaemonSet': 'apps/v1', 'Service': 'v1',
+                          'NetworkPolicy': 'networking.k8s.io/v1', 'StatefulSet': 'apps/v1'})
+
+    def test_labels_select_the_pods(self):
+        labels = self.pod['metadata']['labels']
+        for selector in (self.daemons['spec']['selector']['matchLabels'],
+                         self.objects['Service', 'gpunbd']['spec']['selector'],
+                         self.objects['NetworkPolicy', 'gpunbd']['spec']['podSelector']['matchLabels']):
+            self.assertLessEqual(selector.items(), labels.items())
+        stateful = self.objects['StatefulSet', 'scratch-user']['spec']
+        labels = self.disk_pod['metadata']['labels']
+        self.assertLessEqual(stateful['selector']['matchLabels'].items(), labels.items())
+        self.assertIn(('Service', stateful['serviceName']), self.objects)
+        let_in = self.objects['NetworkPolicy', 'gpunbd']['spec']['ingress'][0]['from'][0]['podSelector']['matchLabels']
+        self.assertLessEqual(let_in.items(), labels.items())
+
+    def test_ports_are_one(self):
+        path = os.path.join(self.directory(), 'gpunbd.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
+        told = subprocess.run([server.PROGRAM, 'check', path], capture_output=True, text=True, check=False)
+        self.assertIn(told.returncode, (0, 1), told.stderr)  # 1: there is no such GPU here, and no such folder
+        port = yaml.safe_load(told.stdout)['listeners']['tcp'][0]['port']
+        named = {each['name']: each['containerPort'] for each in self.container['ports']}
+        self.assertEqual(named, {'nbd': port})
+        service = self.objects['Service', 'gpunbd']['spec']['ports'][0]
+        self.assertEqual((service['port'], service['targetPort']), (port, 'nbd'))
+        policy = self.objects['NetworkPolicy', 'gpunbd']['spec']['ingress'][0]['ports']
+        self.assertEqual(policy, [{'protocol': 'TCP', 'port': port}])
+        self.assertIn(f'nbds://127.0.0.1:{port}/', self.container['env'][0]['value'])
+        self.assertIn(f'"$SERVER" {port} ', self.objects['ConfigMap', 'scratch-disk']['data']['attach'])
+
+    def test_the_configuration_lets_its_client_in_and_nobody_else(self):
+        path = os.path.join(self.directory(), 'gpunbd.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
+        mine = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'client')
+        others = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'other')
+        self.assertIn(': read-write: rule 1 matches', mine)
+        self.assertNotIn('rule 1 matches', others)
+        self.assertEqual(yaml.safe_load(open(path, encoding='utf-8'))['tls']['mode'], 'required')
+
+    def test_probes_ping_an_export_that_is_there(self):
+        exports = yaml.safe_load(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])['exports']
+        uri = self.container['env'][0]
+        self.assertIn(f'/{exports[0]["name"]}?', uri['value'])
+        for name in ('startupProbe', 'readinessProbe', 'livenessProbe'):
+            probe = self.container[name]
+            words = shlex.split(probe['exec']['command'][2])
+            self.assertEqual(words, ['gpunbd', 'ping', '--timeout', '4', f'${uri["name"]}'])
+            self.assertGreater(probe['timeoutSeconds'], 4)  # or ping has no time to say why
+        self.command(server.PROGRAM, 'ping', uri['value'], '--timeout', '1', status=1)
+        self.assertRegex(self.errors, 'nobody answers there|TLS|certificate')
+
+    def test_mounts_have_volumes_and_volumes_something_in_them(self):
+        for pod in (self.pod, self.disk_pod):
+            volumes = {each['name']: each for each in pod['spec']['volumes']}
+            used = set()
+            for container in [*pod['spec'].get('initContainers', []), *pod['spec']['containers']]:
+                used |= {mount['name'] for mount in container['volumeMounts']}
+            self.assertEqual(used, set(volumes))
+            for volume in volumes.values():
+                if 'configMap' in volume:
+                    self.assertIn(('ConfigMap', volume['configMap']['name']), self.objects)
+                if 'secret' in volume:
+                    self.assertIn(f'create secret generic {volume["secret"]["secretName"]} ',
+                                  text_of('kubernetes/README.md'))
+                    self.assertEqual(volume['secret']['defaultMode'] & 0o007, 0)  # gpunbd refuses other keys
+
+    def test_who_may_what(self):
+        self.assertEqual(self.pod['spec']['securityContext']['runAsUser'], USER)
+        self.assertEqual(self.container['securityContext']['capabilities'], {'drop': ['ALL']})
+        self.assertFalse(self.container['securityContext']['allowPrivilegeEscalation'])
+        self.assertEqual(self.container['resources']['limits']['nvidia.com/gpu'], 1)
+        init, = self.disk_pod['spec']['initContainers']
+        self.assertTrue(init['securityContext']['privileged'])
+        mounts = {mount['name']: mount.get('mountPropagation') for mount in init['volumeMounts']}
+        self.assertEqual(mounts['disk'], 'Bidirectional')
+        program, = self.disk_pod['spec']['containers']
+        self.assertNotIn('privileged', program['securityContext'])
+        self.assertEqual(program['volumeMounts'][0]['mountPropagation'], 'HostToContainer')
+        subprocess.run(['sh', '-n'], input=self.objects['ConfigMap', 'scratch-disk']['data']['attach'], text=True, check=True)
+
+    def test_no_key_is_in_them(self):
+        for (kind, _), each in self.objects.items():
+            self.assertNotEqual(kind, 'Secret')
+            self.assertNotIn('PRIVATE KEY', str(each))
+
+
+if __name__ == '__main__':
+    server.main()

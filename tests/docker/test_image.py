@@ -1,0 +1,169 @@
+"""The image, built by buildah on a base that debootstrap makes, since that needs neither Docker nor a registry: what runs
+in it as whom, the health check, and what the compose files show."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+from yaml_files import composed, server
+
+MIRROR = os.environ.get('GPUNBD_FRESH_MIRROR', 'http://deb.debian.org/debian')
+KEPT = os.path.join(os.environ.get('GPUNBD_FRESH_FOLDER', '/var/tmp/gpunbd-fresh'), 'debian-12')
+BASE = 'localhost/gpunbd-base'
+IMAGE = 'localhost/gpunbd-test'
+CLIENT = 'localhost/gpunbd-client-test'
+
+for program in ('buildah', 'debootstrap'):
+    if not shutil.which(program):
+        server.skip(f'{program} is not installed (apt-get install {program})')
+if os.geteuid() != 0:
+    server.skip('buildah needs root for chroot isolation')
+
+
+def buildah(*words, check=True, **kwargs):
+    done = subprocess.run(['buildah', *map(str, words)], capture_output=True, text=True, check=False, **kwargs)
+    if check and done.returncode != 0:
+        raise AssertionError(f'buildah {words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}')
+    return done
+
+
+class Image(server.Test):
+    @classmethod
+    def setUpClass(cls):
+        storage = tempfile.mkdtemp(prefix='gpunbd-buildah-', dir='/var/tmp')
+        cls.addClassCleanup(shutil.rmtree, storage, True)
+        os.environ.update(BUILDAH_ISOLATION='chroot', STORAGE_DRIVER='vfs')
+        with open(f'{storage}/storage.conf', 'w', encoding='ascii') as file:
+            file.write(f'[storage]\ndriver = "vfs"\ngraphroot = "{storage}/graph"\nrunroot = "{storage}/run"\n')
+        os.environ['CONTAINERS_STORAGE_CONF'] = f'{storage}/storage.conf'
+        cls.make_base(storage)
+        base = [f'--build-arg={which}={BASE}' for which in ('BUILD_BASE', 'RUN_BASE')]
+        file, context = cls.what_to_build(storage)
+        # Of the OCI's format, health checks are no part.
+        buildah('bud', '--format', 'docker', *base, '-f', file, '-t', IMAGE, context, cwd=server.ROOT)
+        buildah('bud', '--format', 'docker', base[1], '-f', 'docker/client.Dockerfile', '-t', CLIENT, 'docker', cwd=server.ROOT)
+
+    @classmethod
+    def what_to_build(cls, storage):
+        """The Dockerfile and its context. $GPUNBD_FRESH_DEB: a package to use instead of making one."""
+        deb = os.environ.get('GPUNBD_FRESH_DEB')
+        if not deb:
+            return 'docker/Dockerfile', '.'
+        context = f'{storage}/context'
+        os.makedirs(f'{context}/docker')
+        shutil.copy(os.path.join(server.ROOT, 'docker/entrypoint'), f'{context}/docker')
+        shutil.copy(deb, context)
+        with open(os.path.join(server.ROOT, 'docker/Dockerfile'), encoding='utf-8') as file:
+            text = re.sub(r'(?s)(AS build\n).*?(?=FROM )', r'\1COPY gpunbd_*.deb /build/\n', file.read())
+        with open(f'{context}/Dockerfile', 'w', encoding='utf-8') as file:
+            file.write(text)
+        return f'{context}/Dockerfile', context
+
+    @classmethod
+    def make_base(cls, storage):
+        root = KEPT
+        if not os.path.exists(root):
+            root = f'{storage}/root'
+            made = subprocess.run(['debootstrap', '--variant=minbase', 'bookworm', root, MIRROR], capture_output=True,
+                                  text=True, check=False)
+            if made.returncode != 0:
+                server.skip(f'debootstrap fails: {made.stdout.splitlines()[-1:]}')
+        container = buildah('from', 'scratch').stdout.strip()
+        buildah('add', '-q', container, root, '/')
+        buildah('commit', '-q', '--rm', container, BASE)
+
+    def setUp(self):
+        self.config = json.loads(buildah('inspect', '--type', 'image', IMAGE).stdout)['Docker']['config']
+        self.volume = self.directory()
+        os.chown(self.volume, 10809, 10809)
+
+    def container(self, image):
+        name = buildah('from', image).stdout.strip()
+        self.addCleanup(buildah, 'rm', name)
+        return name
+
+    def words(self, container, command, volume=(), environment=()):
+        """As `docker run` would run it: the entry point, and behind it the command."""
+        entry = self.config['Entrypoint'] if container == self.server_container else []
+        mounts = [f'--volume={each}' for each in volume or [f'{self.volume}:/run/gpunbd']]
+        settings = [f'--env={name}={value}' for name, value in environment]
+        return ['buildah', 'run', *mounts, *settings, container, '--', *entry, *map(str, command)]
+
+    def run_in(self, container, command, status=0, **kwargs):
+        done = subprocess.run(self.words(container, command, **kwargs), capture_output=True, text=True, timeout=300,
+                              errors='replace', check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def serve_in(self, container, command, **kwargs):
+        log = tempfile.TemporaryFile()
+        self.addCleanup(log.close)
+        process = subprocess.Popen(self.words(container, command, **kwargs), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+        def end():
+            process.terminate()
+            process.wait(60)
+        self.addCleanup(end)
+
+        def said():
+            log.seek(0)
+            return log.read().decode()
+        server.wait_until(lambda: 'ready' in said() or process.poll() is not None, 120, said)
+        self.assertIsNone(process.poll(), said())
+        return said
+
+    def test_what_it_is(self):
+        self.server_container = self.container(IMAGE)
+        self.assertEqual(self.config['User'], '10809:10809')
+        self.assertEqual(self.config['Labels']['org.opencontainers.image.title'], 'gpunbd')
+        self.assertEqual(self.config['Labels']['org.opencontainers.image.licenses'], 'MIT')
+        version = self.run_in(self.server_container, ['--version'])
+        self.assertIn(self.config['Labels']['org.opencontainers.image.version'], version)
+        self.assertIn('unknown flag', self.run_in(self.server_container, ['--frob'], status=2))
+        out = self.run_in(self.server_container, ['serve', '--size', '1M', '--device', 'host', '--run', 'id -u; id -g'])
+        self.assertRegex(out, r'(?m)^10809\n10809$')
+
+    def test_as_it_is_it_is_healthy(self):
+        self.server_container = self.container(IMAGE)
+        health = self.config['Healthcheck']['Test']
+        self.assertEqual(health[0], 'CMD-SHELL')
+        environment = [each.split('=', 1) for each in self.config['Env']]
+        ask = ['sh', '-c', health[1]]
+        entry, self.config['Entrypoint'] = self.config['Entrypoint'], []
+        self.assertIn('nobody answers there', self.run_in(self.server_container, ask, status=1, environment=environment))
+        self.config['Entrypoint'] = entry
+        self.serve_in(self.server_container, self.config['Cmd'])
+        self.config['Entrypoint'] = []
+        self.assertIn('answers: ', self.run_in(self.server_container, ask, environment=environment))
+
+    def test_the_sidecar(self):
+        services = composed('compose.yaml')['services']
+        self.server_container = self.container(IMAGE)
+        client = self.container(CLIENT)
+        self.serve_in(self.server_container, services['gpunbd']['command'])
+        script = re.sub(r'exec sleep infinity\n', '', services['client']['command'][2])
+        out = self.run_in(client, ['sh', '-ec', script], environment=services['client']['environment'].items())
+        self.assertIn('export-size: 268435456', out)
+        self.assertIn('the same came back', out)
+
+    def test_the_remote_one(self):
+        services = composed('compose.remote.yaml')['services']
+        self.server_container = self.container(IMAGE)
+        client = self.container(CLIENT)
+        tls = self.directory()
+        os.chown(tls, 10809, 10809)
+        volume = [f'{tls}:/etc/gpunbd/tls']
+        self.run_in(self.server_container, services['tls-setup']['command'], volume=volume)
+        self.serve_in(self.server_container, services['gpunbd']['command'], volume=volume)
+        # One network for both here, where the service's name is nobody's; but the certificate has localhost, too.
+        here = [word.replace('//gpunbd:', '//localhost:') for word in services['client']['command']]
+        self.assertIn('export-size: 268435456', self.run_in(client, here, volume=volume))
+        ping = services['gpunbd']['environment']['GPUNBD_PING'].replace('//gpunbd:', '//localhost:')
+        self.assertIn('answers: 256 MiB', self.run_in(self.server_container, ['ping', ping], volume=volume))
+        self.assertIn('in TLS only', self.run_in(self.server_container, ['ping', 'nbd://localhost:10809/'], status=1, volume=volume))
+
+
+if __name__ == '__main__':
+    server.main()
