@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "protocol/constants.hpp"
+#include "server/attach/attendant.hpp"
+#include "server/attach/device.hpp"
 #include "server/attach/line.hpp"
 
 namespace gpunbd::attach {
@@ -83,6 +85,12 @@ Failure refusal_of_kernel(std::uint32_t device, int error) {
     return failure(path + " cannot be attached", error);
 }
 
+// Attached by somebody who has ended since, to the same contents.
+bool is_orphan(const Device& device, const ExportFacts& facts) {
+    return !facts.instance.empty() && device.attribute("backend") == facts.instance &&
+           device.size() == facts.size && !attendant_of(device);
+}
+
 }  // namespace
 
 Or<Attachment> Attachment::attach(Wanted wanted) {
@@ -92,16 +100,24 @@ Or<Attachment> Attachment::attach(Wanted wanted) {
     auto kernel = KernelClient::open();
     if (auto* failed = std::get_if<Failure>(&kernel)) return std::move(*failed);
     auto& client = std::get<KernelClient>(kernel);
-    if (const int error = client.connect(wanted.device, facts, wanted.timeouts, sockets)) {
-        return refusal_of_kernel(wanted.device, error);
-    }
-    say(fmt::format("attached {}: {} bytes, {} connections, {}", path_of(wanted.device), facts.size,
-                    wanted.connections, instance_of(facts)));
+    const int error = client.connect(wanted.device, facts, wanted.timeouts, sockets);
+    const bool orphan = error == EBUSY && is_orphan(Device(wanted.device), facts);
+    if (error != 0 && !orphan) return refusal_of_kernel(wanted.device, error);
+    say(fmt::format("{} {}: {} bytes, {} connections, {}", orphan ? "taken over" : "attached",
+                    path_of(wanted.device), facts.size, wanted.connections, instance_of(facts)));
     if (facts.instance.empty()) {
         say("the server does not say which contents these are: if it loses them, nobody will "
             "notice");
     }
-    return Attachment(std::move(wanted), std::move(client), std::move(facts));
+    Attachment out(std::move(wanted), std::move(client), std::move(facts));
+    if (orphan) out.take_all_for_dead();
+    return out;
+}
+
+// Nobody has told which are. The kernel takes no connection in the place of one that lives.
+void Attachment::take_all_for_dead() {
+    dead_ = wanted_.connections;
+    all_dead_since_ = Clock::now();
 }
 
 void Attachment::tell_once(std::string text) {

@@ -22,6 +22,8 @@ struct Wanted {
 
 class Attachment {
  public:
+    // A device that is attached to the same contents already, and has nobody who looks after it, is
+    // taken over.
     static Or<Attachment> attach(Wanted wanted);
 
     const ExportFacts& facts() const { return facts_; }
@@ -41,6 +43,7 @@ class Attachment {
     Attachment(Wanted wanted, KernelClient kernel, ExportFacts facts)
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
 
+    void take_all_for_dead();
     void look_for_dead_connections();
     Outcome replace_one();
     bool given_up_by_kernel() const;

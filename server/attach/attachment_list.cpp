@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
-#include <fstream>
 #include <optional>
 #include <vector>
 
 #include "config/aligned_table.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
+#include "server/attach/attendant.hpp"
 #include "server/attach/device.hpp"
 #include "server/attach/holders.hpp"
 
@@ -21,32 +20,10 @@ namespace json = boost::json;
 
 struct Attached {
     Device device;
-    std::uint64_t process = 0;       // that has attached it, of whatever program
-    std::optional<std::string> uri;  // where that is a `gpunbd attach` that still runs
+    std::optional<Attendant> attendant;
     std::optional<std::string> instance;
     std::vector<std::string> uses;
 };
-
-std::vector<std::string> words_of_process(const std::string& root, std::uint64_t process) {
-    std::ifstream file(fmt::format("{}proc/{}/cmdline", root, process), std::ios::binary);
-    std::vector<std::string> words;
-    for (std::string each; std::getline(file, each, '\0');) words.push_back(each);
-    return words;
-}
-
-// Of the process that keeps the device: a number may be another process's by now.
-std::optional<std::string> uri_of(const std::string& root, const Device& device,
-                                  std::uint64_t process) {
-    const auto words = words_of_process(root, process);
-    const auto has = [&](std::string_view word) {
-        return std::find(words.begin(), words.end(), word) != words.end();
-    };
-    if (!has("attach") || !has(device.path())) return std::nullopt;
-    const auto uri = std::find_if(words.begin(), words.end(), [](const std::string& each) {
-        return each.find("://") != std::string::npos;
-    });
-    return uri == words.end() ? std::nullopt : std::optional(*uri);
-}
 
 std::vector<std::string> uses_of(const Device& device) {
     std::vector<std::string> out = holders_of(device);
@@ -57,18 +34,13 @@ std::vector<std::string> uses_of(const Device& device) {
 std::vector<Attached> all_attached(const std::string& root) {
     std::vector<Attached> out;
     for (Device& device : attached_devices(root)) {
-        const std::uint64_t process = device.number_in("pid").value_or(0);
-        auto uri = uri_of(root, device, process);
+        auto attendant = attendant_of(device);
         auto instance = device.attribute("backend");
         auto uses = uses_of(device);
         out.push_back(
-            {std::move(device), process, std::move(uri), std::move(instance), std::move(uses)});
+            {std::move(device), std::move(attendant), std::move(instance), std::move(uses)});
     }
     return out;
-}
-
-json::value or_null(const std::optional<std::string>& text) {
-    return text ? json::value(*text) : json::value(nullptr);
 }
 
 }  // namespace
@@ -81,8 +53,9 @@ std::string attachment_table(const std::string& root) {
     for (const Attached& each : all) {
         const std::string& path = each.device.path();
         rows.push_back({path, config::human_size(each.device.size()),
-                        each.uri ? std::to_string(each.process) : "-",
-                        each.uri ? config::in_quotes(*each.uri) : "-", each.instance.value_or("-"),
+                        each.attendant ? std::to_string(each.attendant->process) : "-",
+                        each.attendant ? config::in_quotes(each.attendant->uri) : "-",
+                        each.instance.value_or("-"),
                         each.uses.empty() ? "-" : fmt::format("{}", fmt::join(each.uses, ", "))});
     }
     return config::aligned_table(rows);
@@ -94,9 +67,9 @@ std::string attachment_json(const std::string& root) {
         json::object one;
         one["device"] = each.device.path();
         one["size"] = each.device.size();
-        one["process"] = each.uri ? json::value(each.process) : json::value(nullptr);
-        one["uri"] = or_null(each.uri);
-        one["instance"] = or_null(each.instance);
+        one["process"] = each.attendant ? json::value(each.attendant->process) : json::value();
+        one["uri"] = each.attendant ? json::value(each.attendant->uri) : json::value();
+        one["instance"] = each.instance ? json::value(*each.instance) : json::value();
         json::array uses;
         for (const std::string& use : each.uses) uses.emplace_back(use);
         one["uses"] = std::move(uses);

@@ -102,6 +102,7 @@ bool KernelClient::attached(std::uint32_t device) {
     GenericMessage request = message(NBD_CMD_STATUS);
     request.number(NBD_ATTR_INDEX, device);
     const GenericReply reply = requests_.ask(std::move(request));
+    if (reply.error != 0) return true;  // such as ENOBUFS, where memory is short
     const auto list = find_attribute(reply.attributes, NBD_ATTR_DEVICE_LIST);
     const auto item = list ? find_attribute(*list, NBD_DEVICE_ITEM) : std::nullopt;
     return item && find_number<std::uint8_t>(*item, NBD_DEVICE_CONNECTED).value_or(0) != 0;

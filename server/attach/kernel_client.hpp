@@ -31,7 +31,7 @@ class KernelClient {
     // kernel has other contents at this device than `instance`, or the device is not attached.
     int reconnect(std::uint32_t device, const std::string& instance, int socket);
     int disconnect(std::uint32_t device);
-    // False as well where the kernel does not say.
+    // True as well where the kernel does not say: who cannot be asked is not given up.
     bool attached(std::uint32_t device);
 
     // How many connections of the device have died since the last call, at most; a number that is

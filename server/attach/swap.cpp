@@ -86,6 +86,7 @@ std::optional<Failure> make_swap(const std::string& file, std::uint64_t size) {
 }
 
 std::optional<Failure> swap_on(const Device& device) {
+    if (!swaps_on(device).empty()) return std::nullopt;  // of a device that was taken over
     const std::string file = device.path();
     if (auto failed = make_swap(file, device.size())) return failed;
     if (::swapon(file.c_str(), SWAP_FLAG_PREFER | swap_priority) == 0) return std::nullopt;

@@ -8,7 +8,8 @@ import shutil
 import test_kernel_client as guest
 import server
 
-EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'stands-still ok', 'other-contents ok']
+EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'stands-still ok', 'taken-over ok',
+            'other-contents ok']
 
 
 class Reconnect(server.Test):
