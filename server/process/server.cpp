@@ -614,6 +614,13 @@ std::string Server::why_no_upgrade() const {
                      [](const auto& each) { return each->contents_outlive_server(); })) {
         return "no export has keep: true, so that all memory ends with it";
     }
+    for (const auto& each : *exports) {
+        for (const storage::Device* device : each->volume->devices()) {
+            if (!device->exclusive()) continue;
+            return fmt::format("{} can be had by one server at a time; restart this one",
+                               device->info().id);
+        }
+    }
     return {};
 }
 
