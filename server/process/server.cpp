@@ -678,6 +678,13 @@ std::string Server::why_no_upgrade() const {
         !std::all_of(exports->begin(), exports->end(), outlives)) {
         return "this machine swaps to it, and not all of its exports have keep: true";
     }
+    for (const auto& each : *exports) {
+        for (const storage::Device* device : each->volume->devices()) {
+            if (!device->exclusive()) continue;
+            return fmt::format("{} can be had by one server at a time; restart this one",
+                               device->info().id);
+        }
+    }
     return {};
 }
 

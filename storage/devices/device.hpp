@@ -79,6 +79,8 @@ class Device {
     virtual bool failed() const { return false; }
     // Do allocating and clearing take so long that a thread should do them ahead of need?
     virtual bool slow_to_allocate() const { return false; }
+    // Only one process can have it open.
+    virtual bool exclusive() const { return false; }
     PendingReleases& releases() { return releases_; }
 
     // Why no slab of this device can be kept, in a few words; empty: they can.

@@ -66,6 +66,7 @@ class BarDevice final : public Device {
         return ranges_.free_bytes();
     }
     bool slow_to_allocate() const override { return true; }
+    bool exclusive() const override { return true; }
     std::string why_not_kept() const override {
         return "a server writes over a BAR to check it before it serves";
     }

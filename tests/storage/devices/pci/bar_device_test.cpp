@@ -54,6 +54,7 @@ TEST_CASE("bar device: what it is") {
     CHECK(device->info().numa_node == 1);
     CHECK(device->available() == 4 * mib);
     CHECK(device->slow_to_allocate());
+    CHECK(device->exclusive());
     CHECK_FALSE(device->failed());
 }
 
