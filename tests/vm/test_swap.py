@@ -26,7 +26,8 @@ class Swap(server.Test):
         # Linked to nothing.
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
-        self.assertEqual(guest.run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 flags={FLAGS}', memory=1024), EXPECTED)
+        results = guest.run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 flags={FLAGS}', memory=1024, seconds=540)
+        self.assertEqual(results, EXPECTED)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
-// Takes more memory than the machine has, fills it, and checks it again and again, so that every
-// page is swapped out and in. usage: memory_hog MEGABYTES ROUNDS
+// Takes more memory than the machine has, fills it, and checks it again and again, so that pages
+// are swapped out and in. usage: memory_hog MEGABYTES ROUNDS
 #include <sys/mman.h>
 
 #include <array>
@@ -32,9 +32,11 @@ bool holds(const Page& page, std::size_t number, std::uint64_t round) {
     return true;
 }
 
-// False: a page holds something else than what was written there last.
+// False: a page holds something else than what was written there last. There and back again: what
+// was used last is there still, so that only what is too much has to come and go.
 bool check_and_fill(std::span<Page> pages, std::uint64_t round) {
-    for (std::size_t i = 0; i != pages.size(); ++i) {
+    for (std::size_t n = 0; n != pages.size(); ++n) {
+        const std::size_t i = round % 2 == 0 ? n : pages.size() - 1 - n;
         if (round != 0 && !holds(pages[i], i, round - 1)) {
             std::printf("page %zu is wrong in round %llu\n", i,
                         static_cast<unsigned long long>(round));
