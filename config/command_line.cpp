@@ -139,6 +139,9 @@ void read_export(const GivenFlags& flags, Options& out) {
     if (const auto misfit = rules::size_misfit(out.exports[0], "--block-size")) {
         throw Usage{"--size: " + *misfit};
     }
+    if (out.exports[0].swap && !flags.given("--provision")) {
+        out.exports[0].provision = Provision::full;
+    }
     read_devices(flags, out);
     const std::string* reserve = flags.text("--reserve");
     if (reserve == nullptr) return;

@@ -64,7 +64,8 @@ FlagGroup export_flags() {
           .takes = "KIND",
           .example = "full",
           .brief = "When memory is taken",
-          .more = ": thin, when it is first written, or full, all of it at start; default thin.",
+          .more = ": thin, when it is first written, or full, all of it at start; default thin, "
+                  "full with --swap.",
           .called = "--thin --full --preallocate --prealloc",
           .key = "exports[].provision"},
          {.name = "--page-size",
@@ -88,6 +89,12 @@ FlagGroup export_flags() {
           .more = ", where a supervisor keeps them: systemd, or gpunbd keep.",
           .called = "--persist --persistent --preserve",
           .key = "exports[].keep"},
+         {.name = "--swap",
+          .brief = "The machine that serves it may swap to it",
+          .more = ": memory is locked, threads run in real time, and what of that cannot be had is "
+                  "an error; SIGTERM waits for swapoff.",
+          .called = "--mlock --mlockall --lock --realtime --protect",
+          .key = "exports[].swap"},
          {.name = "--block-size",
           .takes = "SIZE",
           .example = "4K",

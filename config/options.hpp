@@ -147,6 +147,7 @@ struct ExportOptions {
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
     bool read_only = false;
     bool keep = false;  // its contents outlive the server, where a supervisor keeps them
+    bool swap = false;  // its own clients may swap to it: the process protects itself
     BlockSizes block_size;
     bool tls_required = false;       // to be had in TLS only, also where TLS is optional
     std::vector<AccessRule> access;  // the first that matches decides; empty: everybody may
@@ -217,6 +218,11 @@ struct Options {
     KeepingOptions keeping;
     LogOptions log;
     bool trace = false;  // keep latency histograms; SIGUSR1 prints them
+
+    bool any_swap() const {
+        return std::any_of(exports.begin(), exports.end(),
+                           [](const ExportOptions& each) { return each.swap; });
+    }
     bool operator==(const Options&) const = default;
 };
 

@@ -379,6 +379,23 @@ std::optional<std::string> size_misfit(const ExportOptions& exported,
                        human(exported.size->bytes), minimum_name, human(minimum), human(up));
 }
 
+std::optional<Misplaced> swap_misfit(const Options& options) {
+    if (!options.any_swap()) return std::nullopt;
+    if (options.tls.mode != TlsMode::off) {
+        return Misplaced{"tls",
+                         "TLS and an export with swap exclude each other: the kernel's client "
+                         "passes TLS through a process, which waits for memory when the kernel "
+                         "waits for it; leave one of the two out, or serve them by two servers"};
+    }
+    if (options.limits.idle.count() != 0) {
+        return Misplaced{"limits",
+                         "idle and an export with swap exclude each other: a machine may swap "
+                         "nothing for hours, and loses what is swapped out with the connection; "
+                         "leave idle out"};
+    }
+    return std::nullopt;
+}
+
 std::uint64_t min_pinned(const PipelineOptions& pipeline) {
     if (!pipeline.chunk_size) return 0;
     return std::bit_ceil(2 * pipeline.slots * *pipeline.chunk_size);

@@ -80,6 +80,13 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
 // The same of the size of an export beside the blocks that clients have to keep to.
 std::optional<std::string> size_misfit(const ExportOptions& exported,
                                        std::string_view minimum_name);
+// What does not go together with an export that machines swap to: the section of the configuration
+// where it stands, and why.
+struct Misplaced {
+    std::string_view section;
+    std::string what;
+};
+std::optional<Misplaced> swap_misfit(const Options& options);
 // The least `pinned` with which `slots` chunks are in flight for one transfer while another one
 // finds as much: 0 where the chunk size is calibrated.
 std::uint64_t min_pinned(const PipelineOptions& pipeline);

@@ -206,10 +206,12 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
     v.value("stripe_size", exported.stripe_size, with_text(bytes({64 * KiB, 1024 * GiB}), 0, ""),
             {.words = "one page"});
     v.value("provision", exported.provision,
-            one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}));
+            one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}),
+            {.words = "thin, or full where swap is true"});
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}));
     v.value("read_only", exported.read_only, boolean());
     v.value("keep", exported.keep, boolean());
+    v.value("swap", exported.swap, boolean());
     v.section("block_size", exported.block_size);
     v.value("tls", exported.tls_required, one_of<bool>({{"optional", false}, {"required", true}}));
     v.list("access", exported.access,
@@ -236,6 +238,7 @@ void visit(V& v, Of<ExportOptions> auto& exported) {
             const auto misfit = rules::stripe_misfit(exported, "layout:", "page_size");
             if (misfit) v.add("stripe_size", *misfit);
         }
+        if (exported.swap && !v.map().find("provision")) exported.provision = Provision::full;
         v.identify("name", exported.name, "the name " + in_quotes(exported.name));
         if (v.map().find("name")) return;
         YamlValue nameless = v.map().value();
@@ -352,6 +355,11 @@ void visit(V& v, Of<Options> auto& options) {
     v.section("keeping", options.keeping);
     v.section("log", options.log);
     v.value("trace", options.trace, boolean());
+    if constexpr (V::reads) {
+        if (const auto misfit = rules::swap_misfit(options)) {
+            v.add(misfit->section, misfit->what);
+        }
+    }
 }
 
 // --- what goes through it ------------------------------------------------------------------------

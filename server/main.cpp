@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/command_line.hpp"
+#include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/access/question.hpp"
 #include "server/exports/device_list.hpp"
@@ -24,6 +25,7 @@
 #include "server/process/privileges.hpp"
 #include "server/process/server.hpp"
 #include "server/process/standard_streams.hpp"
+#include "server/protection/protection.hpp"
 #include "server/setup/tls_setup.hpp"
 
 namespace {
@@ -41,6 +43,14 @@ std::optional<config::Options> load(const std::string& path) {
     return std::move(loaded.options);
 }
 
+// Flags may stand beside a file, which each is good for itself.
+std::string why_not_together(const config::ServeCommand& command, const config::Options& options) {
+    if (const auto misfit = config::rules::swap_misfit(options)) return misfit->what;
+    if (!command.run || !options.any_swap()) return {};
+    return "--run and an export with swap exclude each other: the command would run in real time, "
+           "and never be killed for its memory; leave one of the two out";
+}
+
 int serve(const config::ServeCommand& command, pid_t parent) {
     config::Options options = command.options;
     if (command.config_file) {
@@ -49,8 +59,17 @@ int serve(const config::ServeCommand& command, pid_t parent) {
         options = std::move(*loaded);
         command.overrides.apply_to(options);
     }
+    if (const std::string wrong = why_not_together(command, options); !wrong.empty()) {
+        fmt::print(stderr, "gpunbd serve: {}\n", wrong);
+        return exit_usage;
+    }
     if (!command.core_dumps) server::keep_memory_out_of_core_dumps();
+    // Before the log has a thread.
+    const std::vector<std::string> unprotected =
+        options.any_swap() ? server::protect_process() : std::vector<std::string>{};
     const server::Log log(options.log);
+    for (const std::string& each : unprotected) spdlog::error("swap: {}", each);
+    if (!unprotected.empty()) return exit_failure;
     try {
         if (command.exit_with_parent && !server::end_with_parent(parent)) {
             spdlog::info("--exit-with-parent: the parent has ended already");

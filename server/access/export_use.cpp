@@ -61,6 +61,11 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
     return {std::move(place), {}};
 }
 
+std::uint32_t ExportUse::connections() {
+    const std::lock_guard lock(mutex_);
+    return connections_;
+}
+
 void ExportUse::leave(const std::string& peer) {
     const std::lock_guard lock(mutex_);
     const auto at = peers_.find(peer);

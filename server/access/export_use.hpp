@@ -54,6 +54,7 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     };
     // `peer`: as peer_key() tells one from another.
     Answer enter(const std::string& peer);
+    std::uint32_t connections();
 
  private:
     struct PeerUse {

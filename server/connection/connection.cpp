@@ -366,13 +366,14 @@ void Connection::resume_receiving() noexcept {
 
 Connection::Resumption Connection::ready(Transport::Wait direction) {
     if (!waiting_to_be_ready_) {
-        transport_.wait(direction, [weak = weak_from_this()](boost::system::error_code) {
+        auto told = [weak = weak_from_this()](boost::system::error_code) {
             const auto self = weak.lock();
             if (!self) return;
             self->waiting_to_be_ready_ = false;
             self->resumed_ = true;
             if (self->waiter_) self->wake();
-        });
+        };
+        transport_.wait(direction, within(memory_to_be_ready_, std::move(told)));
         waiting_to_be_ready_ = true;
     }
     return resumed();
@@ -460,13 +461,13 @@ void Connection::flush_or_close() noexcept {
 }
 
 void Connection::wait_to_send() {
-    transport_.wait(Transport::Wait::writable,
-                    [weak = weak_from_this()](boost::system::error_code error) {
-                        const auto self = weak.lock();
-                        if (!self) return;
-                        self->waiting_to_send_ = false;
-                        if (!error) self->flush_or_close();
-                    });
+    auto told = [weak = weak_from_this()](boost::system::error_code error) {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->waiting_to_send_ = false;
+        if (!error) self->flush_or_close();
+    };
+    transport_.wait(Transport::Wait::writable, within(memory_to_send_, std::move(told)));
     waiting_to_send_ = true;
 }
 

@@ -17,6 +17,7 @@
 #include "server/connection/transport.hpp"
 #include "server/exports/export.hpp"
 #include "server/operations/operation_context.hpp"
+#include "server/worker/wait_memory.hpp"
 #include "server/worker/worker_context.hpp"
 
 namespace gpunbd::server {
@@ -173,6 +174,8 @@ class Connection final : public OperationContext,
     bool going_on_ = false;  // once nothing is under way
     bool closed_ = false;
     bool out_of_memory_ = false;
+    const std::shared_ptr<WaitMemory> memory_to_be_ready_ = std::make_shared<WaitMemory>();
+    const std::shared_ptr<WaitMemory> memory_to_send_ = std::make_shared<WaitMemory>();
     bool waiting_to_be_ready_ = false;
     bool waiting_to_send_ = false;
     const char* hang_up_ = nullptr;

@@ -80,6 +80,14 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
              options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
              options.provision == config::Provision::full ? "full" : "thin", kept ? ", kept" : "",
              storage::instance_text(volume->shape().instance));
+    if (options.swap && options.provision == config::Provision::thin) {
+        storage::LogLine(spdlog::level::warn)
+            .with("export", options.name)
+            .say(
+                "export {}: it is thin: a page that is swapped out when the device has no memory "
+                "left is lost, and so is the process that it is of; leave provision out",
+                name);
+    }
     if (options.keep && !kept) {
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)

@@ -47,6 +47,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.description != b.description) keys.push_back("description");
     if (a.read_only != b.read_only) keys.push_back("read_only");
     if (a.keep != b.keep) keys.push_back("keep");
+    if (a.swap != b.swap) keys.push_back("swap");
     if (a.block_size != b.block_size) keys.push_back("block_size");
     if (a.tls_required != b.tls_required) keys.push_back("tls");
     if (a.max_connections != b.max_connections) keys.push_back("max_connections");

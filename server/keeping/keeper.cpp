@@ -21,13 +21,13 @@
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/handed_over.hpp"
 #include "server/keeping/line.hpp"
-#include "server/keeping/locked_memory.hpp"
 #include "server/keeping/notice.hpp"
 #include "server/keeping/notice_socket.hpp"
 #include "server/keeping/open_files.hpp"
 #include "server/keeping/own_program.hpp"
 #include "server/keeping/restart_policy.hpp"
 #include "server/keeping/server_process.hpp"
+#include "server/protection/locked_memory.hpp"
 
 namespace gpunbd::server {
 
@@ -164,7 +164,9 @@ Keeper::Keeper(const KeeperLimits& limits, std::vector<std::string> arguments)
     notices_.emplace();
     start_.notify_address = notices_->address();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    lock_memory();
+    if (const auto wrong = lock_touched_memory()) {
+        say("{}: where memory is short, a restart may take longer", *wrong);
+    }
 }
 
 // Sockets, as a rule. All else that was inherited is closed: it would be kept for ever.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "config/size.hpp"
 #include "server/access/exposure.hpp"
@@ -13,6 +15,7 @@
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
 #include "server/listening/vsock_address.hpp"
+#include "server/protection/protection.hpp"
 #include "server/tls/tls_context.hpp"
 
 namespace gpunbd::server {
@@ -43,6 +46,7 @@ class Preflight {
         }
         try_tls(options);
         if (auto warning = unproved_in_tls(options)) note("tls", std::move(*warning));
+        try_swap(options.exports);
         DeviceRegistry devices(options.devices, false);
         Promised promised;
         for (std::size_t i = 0; i != options.exports.size(); ++i) {
@@ -120,6 +124,14 @@ class Preflight {
         }
     }
 
+    void try_swap(const std::vector<config::ExportOptions>& exports) {
+        const auto first = std::find_if(exports.begin(), exports.end(),
+                                        [](const auto& each) { return each.swap; });
+        if (first == exports.end()) return;
+        const std::string key = fmt::format("exports[{}].swap", first - exports.begin());
+        for (std::string& each : what_cannot_protect()) fail(key, std::move(each));
+    }
+
     void try_export(const std::string& key, const config::ExportOptions& options,
                     DeviceRegistry& devices, Promised& promised) {
         try {
@@ -128,6 +140,10 @@ class Preflight {
                 note(key + ".devices",
                      fmt::format("no GPU can be used ({}): {} of host memory would be served",
                                  plan.instead_of_gpu, config::human_size(plan.options.size)));
+            }
+            if (options.swap && options.provision == config::Provision::thin) {
+                note(key + ".provision",
+                     "thin: a page that is swapped out when the device has no memory left is lost");
             }
             if (plan.options.provision != storage::Provision::full) return;
             for (std::uint32_t i = 0; i != plan.devices.size(); ++i) {

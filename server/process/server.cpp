@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
+#include "config/rules.hpp"
 #include "config/yaml_file.hpp"
 #include "server/access/exposure.hpp"
 #include "server/connection/line_limit.hpp"
@@ -30,6 +31,10 @@
 #include "server/process/keeping_path.hpp"
 #include "server/process/numa.hpp"
 #include "server/process/privileges.hpp"
+#include "server/process/swap_use.hpp"
+#include "server/process/warm_up.hpp"
+#include "server/protection/locked_memory.hpp"
+#include "server/protection/protection.hpp"
 #include "storage/log_line.hpp"
 #include "storage/signals_blocked.hpp"
 
@@ -42,6 +47,8 @@ namespace {
 constexpr std::size_t max_inherited = 64;  // listening sockets
 constexpr auto store_patience = std::chrono::seconds(10);
 constexpr auto drain_poll = std::chrono::milliseconds(20);
+constexpr auto swapoff_poll = std::chrono::seconds(1);
+constexpr auto swapoff_patience = 10 * swapoff_poll;  // of a supervisor, until it is told again
 constexpr auto telling_interval = std::chrono::seconds(1);  // of lines about lines left out
 
 std::uint32_t worker_count(const config::Options& options) {
@@ -92,6 +99,7 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       supervisor_(NotifySocket::from_environment()),
       command_(command),
       options_(std::move(options)),
+      protected_(options_.any_swap()),
       devices_(options_.devices, true),
       limits_{.handshake = options_.limits.handshake,
               .in_flight = options_.limits.in_flight_per_connection,
@@ -103,6 +111,7 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       drain_timer_(io_),
       left_out_timer_(io_),
       contents_timer_(io_),
+      swapoff_timer_(io_),
       maker_(io_) {
     if (!supervisor_) return;
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
@@ -182,6 +191,7 @@ void Server::run_events() {
         try {
             if (!waits_for_signal_) wait_for_signal();
             if (draining_ && !waits_for_drain_) drained_or_wait();
+            if (ends_after_swapoff_ && !draining_ && !waits_for_swapoff_) wait_for_swapoff();
             io_.run();
             return;
         } catch (const std::exception& error) {
@@ -222,6 +232,7 @@ void Server::start_serving(MadeExports made) {
     refused_ = std::move(made.refused);
     settle_contents();
     start_workers();
+    if (protected_) lock_memory(*exports_.snapshot());
     if (predecessor_) take_turn();
     client_lines().when_left_out([this] { asio::post(io_, [this] { tell_left_out_later(); }); });
     for (const auto& listener : listeners_) {
@@ -330,6 +341,12 @@ void Server::start_workers() {
     }
 }
 
+void Server::lock_memory(const ExportRegistry::Exports& exports) {
+    for (std::future<void>& each : warm_up(workers_, exports)) each.get();
+    if (const auto wrong = lock_all_memory()) throw std::runtime_error("swap: " + *wrong);
+    spdlog::info("swap: {}", what_protects());
+}
+
 void Server::announce() {
     const std::optional<std::string> uri =
         listeners_.empty()
@@ -391,7 +408,8 @@ void Server::on_signal(int signal) {
         print_trace();
     } else if (signal == SIGUSR2) {
         begin_upgrade();
-    } else if (draining_) {
+    } else if (draining_ || ends_after_swapoff_) {
+        begin_drain();
         drain_until_ = std::chrono::steady_clock::now();  // told twice: at once
     } else {
         end();
@@ -400,7 +418,8 @@ void Server::on_signal(int signal) {
 
 // One signal has two meanings: read the file again, and: the terminal has been closed.
 void Server::on_hangup() {
-    if (draining_) return;  // a terminal that closes may send it more than once
+    // A terminal that closes may send it more than once.
+    if (draining_ || ends_after_swapoff_) return;
     if (!command_.config_file) {
         spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
         end();
@@ -416,7 +435,31 @@ void Server::on_hangup() {
 
 void Server::end() {
     if (captive_) captive_->terminate();
+    if (protected_) {
+        if (const auto devices = swapped_to(*exports_.snapshot()); !devices.empty()) {
+            spdlog::warn(
+                "the server ends when this machine does not swap to it any more: swapoff {}; a "
+                "second signal ends it at once, and all that is swapped out there is lost",
+                fmt::join(devices, " "));
+            return wait_for_swapoff();
+        }
+    }
     begin_drain();
+}
+
+void Server::wait_for_swapoff() {
+    ends_after_swapoff_ = true;
+    tell_supervisor(fmt::format("STATUS=waiting for swapoff\nEXTEND_TIMEOUT_USEC={}",
+                                std::chrono::microseconds(swapoff_patience).count()));
+    swapoff_timer_.expires_after(swapoff_poll);
+    swapoff_timer_.async_wait([this](boost::system::error_code error) {
+        waits_for_swapoff_ = false;
+        if (error || draining_) return;
+        if (!swapped_to(*exports_.snapshot()).empty()) return wait_for_swapoff();
+        spdlog::info("this machine does not swap to it any more");
+        begin_drain();
+    });
+    waits_for_swapoff_ = true;
 }
 
 void Server::reload() {
@@ -452,6 +495,14 @@ bool Server::load(Reload& reload) const {
         return false;
     }
     command_.overrides.apply_to(loaded.options);
+    if (const auto misfit = config::rules::swap_misfit(loaded.options)) {
+        refuse_reload({misfit->what});
+        return false;
+    }
+    if (loaded.options.any_swap() && !protected_) {
+        refuse_reload({"swap: a server protects itself at its start alone; start it anew"});
+        return false;
+    }
     try {
         reload.tls = TlsContext::load(loaded.options);
     } catch (const std::exception& error) {
@@ -496,6 +547,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
         return;
     }
     const auto warned = unproved_in_tls(options_);
+    if (protected_) warm_up(workers_, made.exports);  // a connection says what does not open
     exports_.replace(std::move(made.exports));
     refused_ = std::move(made.refused);
     for (const auto& worker : workers_) worker->look_at_access();
@@ -608,15 +660,19 @@ std::string Server::why_no_upgrade() const {
     }
     if (workers_.empty() || maker_.busy()) return "its exports are being made; try again later";
     const auto exports = exports_.snapshot();
-    if (std::none_of(exports->begin(), exports->end(),
-                     [](const auto& each) { return each->contents_outlive_server(); })) {
+    const auto outlives = [](const auto& each) { return each->contents_outlive_server(); };
+    if (std::none_of(exports->begin(), exports->end(), outlives)) {
         return "no export has keep: true, so that all memory ends with it";
+    }
+    if (!swapped_to(*exports_.snapshot()).empty() &&
+        !std::all_of(exports->begin(), exports->end(), outlives)) {
+        return "this machine swaps to it, and not all of its exports have keep: true";
     }
     return {};
 }
 
 void Server::begin_upgrade() {
-    if (draining_) return;
+    if (draining_ || ends_after_swapoff_) return;
     if (upgrade_) {
         spdlog::info("SIGUSR2: another server is being started already");
         return;

@@ -99,6 +99,8 @@ class Server {
     void open_keeping_socket(bool starting);
     std::optional<std::string> answer_about_contents(const std::string& request);
     void print_trace();
+    void lock_memory(const ExportRegistry::Exports& exports);
+    void wait_for_swapoff();
     void begin_drain();
     void drained_or_wait();
     void tell_left_out_later();
@@ -109,6 +111,7 @@ class Server {
     const std::optional<NotifySocket> supervisor_;  // unset: nobody wants to know
     const config::ServeCommand command_;
     config::Options options_;
+    const bool protected_;  // its memory is locked before the first client
     // Null: nobody keeps anything.
     std::unique_ptr<DescriptorStore> store_;
     std::optional<KeptSockets> sockets_;  // where contents outlive the server
@@ -125,6 +128,7 @@ class Server {
     boost::asio::steady_timer drain_timer_;
     boost::asio::steady_timer left_out_timer_;
     boost::asio::steady_timer contents_timer_;
+    boost::asio::steady_timer swapoff_timer_;
     std::optional<CaptiveCommand> captive_;
     std::optional<Pidfile> pidfile_;
     std::unique_ptr<KeepingSocket> keeping_socket_;
@@ -142,6 +146,8 @@ class Server {
     bool file_asked_ = false;  // that it be read again
     bool draining_ = false;
     bool waits_for_drain_ = false;
+    bool ends_after_swapoff_ = false;
+    bool waits_for_swapoff_ = false;
     std::exception_ptr failure_;  // of the start
     std::vector<MadeExports::Refused> refused_;
     std::chrono::steady_clock::time_point drain_until_;

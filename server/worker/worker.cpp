@@ -170,10 +170,10 @@ void Worker::move_sessions(
 
 void Worker::look_again_later() {
     look_timer_.expires_after(stall_limit_ / looks_per_limit);
-    look_timer_.async_wait([this](boost::system::error_code error) {
+    look_timer_.async_wait(within(memory_to_look_, [this](boost::system::error_code error) {
         looking_ = false;
         if (!error) look_for_stalled();
-    });
+    }));
     looking_ = true;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "server/connection/session.hpp"
+#include "server/worker/wait_memory.hpp"
 #include "server/worker/worker_context.hpp"
 
 namespace gpunbd::server {
@@ -82,6 +83,7 @@ class Worker {
     std::atomic<std::uint32_t> connections_{0};
     const std::chrono::milliseconds stall_limit_;
     boost::asio::steady_timer look_timer_;
+    const std::shared_ptr<WaitMemory> memory_to_look_ = std::make_shared<WaitMemory>();
     bool looking_ = false;
 };
 

@@ -55,6 +55,8 @@ class PagePool {
     // Provision::full: allocates every slab now.
     // `stop`: ends between two slabs.
     Status fill(const std::stop_token& stop = {});
+    // The thread that asks the device is there from now on. False: the system refuses one.
+    bool start_provisioner() noexcept { return provisioner_.begin(); }
     // The slabs that the directory knows, made by another process: `descriptors` by their numbers,
     // -1 where there is none. `is_mapped` tells for each page whether an entry has it. Empty: all
     // are there, and the pool uses their descriptors; else why not, in one phrase. Either

@@ -20,12 +20,13 @@ class Provisioner {
 
     // Any thread; does not block. False: the system refuses a thread.
     bool wake() noexcept;
+    // The thread begins now. False: the system refuses one.
+    bool begin() noexcept;
     // Waits for a call that is under way. Nobody wakes it any more.
     void end();
 
  private:
     enum class Order { none, work, stop };
-    bool begin() noexcept;
     void run();
 
     const std::function<void()> work_;

@@ -184,6 +184,10 @@ void Volume::go_on() {
     for (const auto& pool : pools_) pool->go_on();
 }
 
+void Volume::start_provisioners() noexcept {
+    for (const auto& pool : pools_) pool->start_provisioner();
+}
+
 std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
     std::vector<SlabCopy> copies;
     for (std::uint32_t device = 0; device != pools_.size(); ++device) {

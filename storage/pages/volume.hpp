@@ -75,6 +75,9 @@ class Volume {
         return table_.shape().stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
     }
 
+    // So that nobody waits for a thread later. Where the system has none now, it is asked again.
+    void start_provisioners() noexcept;
+
     // Lock-free. The page behind page number `page`, pinned, or a hole.
     PageRef find(std::uint64_t page) const;
     // The same, but a hole is first given a page that reads as zeroes. Does not block: nothing,

@@ -77,6 +77,14 @@ TEST_CASE("serve with every flag") {
     CHECK(loaded.options == o);
 }
 
+TEST_CASE("--swap: memory is there from the start on, unless it is asked for otherwise") {
+    CHECK(serve({"--swap"}).options.any_swap());
+    CHECK(serve({"--swap"}).options.exports[0].provision == Provision::full);
+    CHECK(serve({"--swap", "--provision", "thin"}).options.exports[0].provision == Provision::thin);
+    CHECK_FALSE(serve({}).options.any_swap());
+    CHECK(serve({}).options.exports[0].provision == Provision::thin);
+}
+
 TEST_CASE("listeners by flags") {
     struct Row {
         const char* name;

@@ -170,7 +170,7 @@ TEST_CASE("keys") {
          "threads, "
          "limits, keeping, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
-         "layout, stripe_size, provision, page_size, read_only, keep, "
+         "layout, stripe_size, provision, page_size, read_only, keep, swap, "
          "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
          "rates_per_peer\n"},
         {"twice", "exports: [{}]\nthreads: 1\nthreads: 2\n",
@@ -229,7 +229,7 @@ TEST_CASE("types") {
          "f:2:1: log: expected a mapping, found nothing; its keys are level, format\n"},
         {"null item", "exports:\n  - name: a\n  -\n",
          "f:2:3: exports[1]: expected a mapping, found nothing; its keys are name, description, "
-         "size, devices, layout, stripe_size, provision, page_size, read_only, keep, "
+         "size, devices, layout, stripe_size, provision, page_size, read_only, keep, swap, "
          "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
          "rates_per_peer\n"},
         {"list for text", "exports:\n  - name: [a]\n",
@@ -448,8 +448,27 @@ TEST_CASE("what does not go together") {
         {"in flight, default", "exports: [{}]\nlimits: {in_flight_per_connection: 2G}\n",
          "f:2:36: limits.in_flight_per_connection: in_flight (1G) is less than "
          "in_flight_per_connection (2G); let all connections have at least what one may have\n"},
+        {"swap and TLS", "exports: [{}, {name: a, swap: true}]\ntls: {psk: /k, mode: optional}\n",
+         "f:2:6: tls: TLS and an export with swap exclude each other: the kernel's client passes "
+         "TLS through a process, which waits for memory when the kernel waits for it; leave one of "
+         "the two out, or serve them by two servers\n"},
+        {"swap and idle", "exports: [{swap: true}]\nlimits: {idle: 1}\n",
+         "f:2:9: limits: idle and an export with swap exclude each other: a machine may swap "
+         "nothing for hours, and loses what is swapped out with the connection; leave idle out\n"},
     };
     check(rows);
+}
+
+TEST_CASE("swap: memory is there from the start on, unless it is asked for otherwise") {
+    const Loaded loaded = load_text(
+        "exports: [{swap: true}, {name: a, swap: true, provision: thin}, {name: b, swap: false}]",
+        "f");
+    REQUIRE(joined(loaded.problems) == "");
+    CHECK(loaded.options.any_swap());
+    CHECK(loaded.options.exports[0].provision == Provision::full);
+    CHECK(loaded.options.exports[1].provision == Provision::thin);
+    CHECK(loaded.options.exports[2].provision == Provision::thin);
+    CHECK_FALSE(load_text("exports: [{}]", "f").options.any_swap());
 }
 
 TEST_CASE("pinned memory grows with the chunks where it is not given") {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace gpunbd::server::test::failing_allocation {
@@ -14,13 +15,13 @@ namespace {
 
 thread_local constinit bool takes_part = false;
 std::atomic<bool> armed{false};
-std::atomic<std::int64_t> made{0};
+std::atomic<std::int64_t> number_made{0};
 std::int64_t first_to_fail = 0;
 std::int64_t last_to_fail = 0;
 
 bool fails() {
     if (!takes_part || !armed.load(std::memory_order_acquire)) return false;
-    const std::int64_t number = ++made;
+    const std::int64_t number = ++number_made;
     return number >= first_to_fail && number <= last_to_fail;
 }
 
@@ -54,7 +55,7 @@ void fail_openssl_too() {
 }
 
 void arm(std::int64_t number, std::int64_t count) {
-    made = 0;
+    number_made = 0;
     first_to_fail = number;
     last_to_fail = number + count - 1;
     armed.store(true, std::memory_order_release);
@@ -62,8 +63,12 @@ void arm(std::int64_t number, std::int64_t count) {
 
 bool disarm() {
     armed = false;
-    return made >= first_to_fail;
+    return made() >= first_to_fail;
 }
+
+void count() { arm(std::numeric_limits<std::int64_t>::max()); }
+
+std::int64_t made() { return number_made; }
 
 }  // namespace gpunbd::server::test::failing_allocation
 

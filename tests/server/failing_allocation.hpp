@@ -14,5 +14,8 @@ void take_part();
 void arm(std::int64_t number, std::int64_t count = 1);
 // Has the first of them?
 bool disarm();
+// None fails. How many there have been since is told by made().
+void count();
+std::int64_t made();
 
 }  // namespace gpunbd::server::test::failing_allocation

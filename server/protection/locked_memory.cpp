@@ -1,0 +1,68 @@
+#include "server/protection/locked_memory.hpp"
+
+#include <fmt/format.h>
+#include <linux/capability.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "server/protection/resource_limit.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// A locked stack may not grow beyond RLIMIT_MEMLOCK: it does so before.
+void touch_stack() {
+    std::array<volatile char, std::size_t{256} * 1024> room;
+    for (std::size_t at = 0; at < room.size(); at += 1024) room[at] = 0;
+}
+
+// For whom RLIMIT_MEMLOCK does not hold.
+bool may_lock_without_limit() {
+    __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+    if (::syscall(SYS_capget, &header, sets.data()) != 0) return false;
+    return (sets[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
+}
+
+}  // namespace
+
+// MCL_ONFAULT: the libraries that the server needs are mapped, and never touched here. Not
+// MCL_FUTURE: an allocation that would pass the limit fails then, and the process with it.
+std::optional<std::string> lock_touched_memory() {
+    ::malloc_trim(0);  // what reading the command line took
+    touch_stack();
+    if (::mlockall(MCL_CURRENT | MCL_ONFAULT) == 0) return std::nullopt;
+    return fmt::format(
+        "its memory cannot be locked ({}); raise LimitMEMLOCK= (systemd), --ulimit memlock= "
+        "(Docker) or ulimit -l (a shell)",
+        std::strerror(errno));
+}
+
+std::optional<std::string> lift_lock_limit() {
+    if (lift_limit(RLIMIT_MEMLOCK) || may_lock_without_limit()) return std::nullopt;
+    rlimit limit{};
+    ::getrlimit(RLIMIT_MEMLOCK, &limit);
+    return fmt::format(
+        "its memory cannot be locked for good, for at most {} KiB may be; set "
+        "LimitMEMLOCK=infinity (systemd), --ulimit memlock=-1 (Docker) or ulimit -l unlimited (a "
+        "shell), or give it CAP_IPC_LOCK",
+        limit.rlim_cur / 1024);
+}
+
+std::optional<std::string> lock_all_memory() {
+    if (::mlockall(MCL_CURRENT | MCL_FUTURE) == 0) return std::nullopt;
+    return fmt::format("its memory cannot be locked ({}); make exports smaller",
+                       std::strerror(errno));
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,78 @@
+#include "server/protection/protection.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <sstream>
+
+#include "server/protection/heap.hpp"
+#include "server/protection/io_flusher.hpp"
+#include "server/protection/locked_memory.hpp"
+#include "server/protection/oom_score.hpp"
+#include "server/protection/real_time.hpp"
+#include "server/protection/thread_stacks.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+std::vector<std::string> take_all() {
+    std::vector<std::string> missing;
+    for (const auto take :
+         {become_io_flusher, escape_oom_killer, lift_lock_limit, run_in_real_time}) {
+        if (auto why_not = take()) missing.push_back(std::move(*why_not));
+    }
+    return missing;
+}
+
+[[noreturn]] void tell_and_end(int pipe) {
+    std::string text;
+    for (const std::string& each : take_all()) text += each + '\n';
+    const bool told = ::write(pipe, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::_exit(told ? 0 : 1);
+}
+
+std::string all_of(int pipe) {
+    std::string text;
+    std::array<char, 4096> part;
+    for (ssize_t got = 0; (got = ::read(pipe, part.data(), part.size())) > 0;) {
+        text.append(part.data(), static_cast<std::size_t>(got));
+    }
+    return text;
+}
+
+}  // namespace
+
+std::vector<std::string> protect_process() {
+    never_shrink_heap();
+    make_thread_stacks_small();
+    return take_all();
+}
+
+// A child of it takes them, and ends.
+std::vector<std::string> what_cannot_protect() {
+    std::array<int, 2> ends{};
+    if (::pipe(ends.data()) != 0) return {"it cannot be tried: no descriptors are left"};
+    const pid_t child = ::fork();
+    if (child == 0) tell_and_end(ends[1]);
+    ::close(ends[1]);
+    std::istringstream lines(all_of(ends[0]));
+    ::close(ends[0]);
+    int status = -1;
+    if (child > 0) ::waitpid(child, &status, 0);
+    if (status != 0) return {"it cannot be tried: no process can be started"};
+    std::vector<std::string> missing;
+    for (std::string line; std::getline(lines, line);) missing.push_back(line);
+    return missing;
+}
+
+std::string what_protects() {
+    return fmt::format(
+        "memory is locked, what comes included; all threads have real-time priority (SCHED_FIFO "
+        "{}) and are I/O flushers, with stacks of {} KiB; the OOM killer spares the process",
+        real_time_priority, thread_stack / 1024);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,56 @@
+// Where Asio puts what waits for a socket or a timer. Of its own memory Asio uses again only what
+// is asked for within a handler, and most of a worker's waits begin outside of them.
+#pragma once
+
+#include <array>
+#include <boost/asio/bind_allocator.hpp>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace gpunbd::server {
+
+// Of one wait at a time.
+struct WaitMemory {
+    alignas(std::max_align_t) std::array<std::byte, 256> room;
+    bool taken = false;
+};
+
+// What does not fit is allocated. It shares the memory, since a wait can end after who began it.
+template <typename T>
+class WaitAllocator {
+ public:
+    using value_type = T;
+
+    explicit WaitAllocator(std::shared_ptr<WaitMemory> memory) : memory_(std::move(memory)) {}
+    template <typename Other>
+    explicit(false) WaitAllocator(const WaitAllocator<Other>& other) : memory_(other.memory()) {}
+
+    T* allocate(std::size_t count) {
+        if (memory_->taken || count * sizeof(T) > memory_->room.size()) {
+            return std::allocator<T>().allocate(count);
+        }
+        memory_->taken = true;
+        return reinterpret_cast<T*>(memory_->room.data());
+    }
+    void deallocate(T* given, std::size_t count) noexcept {
+        if (reinterpret_cast<std::byte*>(given) != memory_->room.data()) {
+            return std::allocator<T>().deallocate(given, count);
+        }
+        memory_->taken = false;
+    }
+    const std::shared_ptr<WaitMemory>& memory() const { return memory_; }
+    bool operator==(const WaitAllocator&) const = default;
+
+ private:
+    std::shared_ptr<WaitMemory> memory_;
+};
+
+template <typename Handler>
+auto within(std::shared_ptr<WaitMemory> memory, Handler handler) {
+    return boost::asio::bind_allocator(WaitAllocator<std::byte>(std::move(memory)),
+                                       std::move(handler));
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,245 @@
+"""A server that its own machine may swap to: what protects it is there, and what cannot be had is an error.
+
+That it does not hang is tests/vm/test_swap.py's, where root has all rights; here what needs them may be skipped."""
+import os
+import re
+import signal
+
+import server
+import wire
+from server import KiB, MiB
+
+CAPABILITIES = {'ipc_lock': 14, 'sys_nice': 23, 'sys_resource': 24}
+I_O_FLUSHER = 0x00080000 | 0x00100000  # PF_MEMALLOC_NOIO | PF_LOCAL_THROTTLE
+STACK = 1 * MiB
+
+PROBLEMS = {
+    'flusher': 'swap: the kernel does not take it for an I/O flusher (PR_SET_IO_FLUSHER: Operation not permitted); '
+               'give it CAP_SYS_RESOURCE',
+    'oom': 'swap: the OOM killer may kill it (oom_score_adj: Permission denied); set OOMScoreAdjust=-1000',
+    'memory': 'swap: its memory cannot be locked for good, for at most 8192 KiB may be; set LimitMEMLOCK=infinity',
+    'time': 'swap: its threads cannot have real-time priority (SCHED_FIFO 5: Operation not permitted); give it CAP_SYS_NICE',
+}
+
+CONFIG = '''
+listeners: {unix: [{path: '{socket}'}]}
+exports: [{size: 16M, devices: [host], swap: true}]
+'''
+
+
+def read(path):
+    with open(path, encoding='utf-8') as file:
+        return file.read()
+
+
+def privileged():
+    effective = int(re.search(r'CapEff:\s*(\w+)', read('/proc/self/status'))[1], 16)
+    return all(effective >> bit & 1 for bit in CAPABILITIES.values())
+
+
+def need_rights():
+    if not privileged():
+        server.skip('it needs CAP_IPC_LOCK, CAP_SYS_NICE and CAP_SYS_RESOURCE, as root has outside of containers')
+
+
+server.need('setpriv', 'prlimit')
+if os.geteuid() != 0:
+    server.skip('only root can take capabilities from a program')
+
+
+def without(*capabilities, limits=()):
+    """The command that takes these from what follows."""
+    command = ['prlimit', *limits, '--'] if limits else []
+    if capabilities:
+        command += ['setpriv', '--bounding-set=' + ','.join('-' + each for each in capabilities), '--']
+    return command
+
+
+def threads(pid):
+    """Their statistics, from the state on: field 3 is at index 0."""
+    return {int(task): read(f'/proc/{pid}/task/{task}/stat').rpartition(')')[2].split()
+            for task in os.listdir(f'/proc/{pid}/task')}
+
+
+def faults(pid):
+    """Of each worker: page faults without and with I/O."""
+    return {task: (int(stat[7]), int(stat[9])) for task, stat in threads(pid).items()
+            if read(f'/proc/{pid}/task/{task}/comm').startswith('worker')}
+
+
+def mappings(pid):
+    """(size, rights, name, flags) of each, in order."""
+    out = []
+    for line in read(f'/proc/{pid}/smaps').splitlines():
+        head = re.match(r'([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+\s*(.*)', line)
+        if head:
+            out.append([int(head[2], 16) - int(head[1], 16), head[3], head[4], []])
+        elif line.startswith('VmFlags:'):
+            out[-1][3] = line.split()[1:]
+    return out
+
+
+class Swap(server.Test):
+    def test_what_protects(self):
+        need_rights()
+        one = self.serve(extra=('--swap', '--threads', '3'))
+        pid = one.process.pid
+        with wire.connect(one.address) as client:
+            client.write(0, b'all threads are there')
+            tasks = threads(pid)
+            self.assertGreaterEqual(len(tasks), 5)
+            for task, stat in tasks.items():
+                self.assertEqual(os.sched_getscheduler(task), os.SCHED_FIFO)
+                self.assertEqual(os.sched_getparam(task).sched_priority, 5)
+                self.assertEqual(int(stat[6]) & I_O_FLUSHER, I_O_FLUSHER)
+            self.assertEqual(read(f'/proc/{pid}/oom_score_adj').strip(), '-1000')
+            if not server.SANITIZED:
+                self.assert_locked(pid, len(tasks))
+        lines = [line for line in one.log().splitlines() if 'swap: ' in line]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn('memory is locked', lines[0])
+        self.assertIn('full', next(line for line in one.log().splitlines() if "export ''" in line))
+
+    def assert_locked(self, pid, count):
+        locked = int(re.search(r'VmLck:\s*(\d+) kB', read(f'/proc/{pid}/status'))[1]) * KiB
+        self.assertGreater(locked, 64 * MiB)
+        maps = mappings(pid)
+        # The kernel's own cannot be.
+        self.assertEqual([each for each in maps if 'lo' not in each[3] and not each[2].startswith('[v')], [])
+        stacks = [size for (guard, rights, _, _), (size, _, _, _) in zip(maps, maps[1:])
+                  if rights == '---p' and guard == 4 * KiB and STACK - guard <= size <= STACK]
+        self.assertGreaterEqual(len(stacks), count - 1)
+        large = [each for each in maps if each[2].startswith('[stack:') or each[0] in (8 * MiB, 8 * MiB - 4 * KiB)]
+        self.assertEqual(large, [])
+
+    def refused(self, problems, *prefix):
+        """Its lines are these, and it does not serve."""
+        path = os.path.join(self.directory(), 'socket')
+        self.command(*prefix, server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--swap', '-U', path, status=1)
+        lines = [line.partition('error: ')[2] for line in self.errors.splitlines()]
+        self.assertEqual(len(lines), len(problems), self.errors)
+        for line, problem in zip(lines, problems):
+            self.assertTrue(line.startswith(PROBLEMS[problem]), line)
+        self.assertFalse(os.path.exists(path))
+
+    SMALL = ('--memlock=8388608:8388608', '--rtprio=0:0')
+
+    def test_each_right_that_is_missing(self):
+        self.refused(['flusher', 'oom'], *without('sys_resource'))
+        self.refused(['flusher', 'oom', 'memory'], *without('sys_resource', 'ipc_lock', limits=self.SMALL))
+        self.refused(['flusher', 'oom', 'time'], *without('sys_resource', 'sys_nice', limits=self.SMALL))
+        self.refused(['flusher', 'oom', 'memory', 'time'],
+                     *without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL))
+
+    def test_limits_are_lifted(self):
+        """Who has CAP_SYS_RESOURCE needs nothing else; and limits do instead of the other two."""
+        need_rights()
+        for prefix in (without('sys_nice', 'ipc_lock', limits=self.SMALL),
+                       without('sys_nice', 'ipc_lock', limits=('--memlock=unlimited', '--rtprio=5:5'))):
+            out = self.tried(prefix)
+            self.assertNotIn('swap', out)
+        self.assertEqual(self.status, 0)
+
+    def tried(self, prefix):
+        """What check says of a file whose second export is for swap."""
+        path = os.path.join(self.directory(), 'gpunbd.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write('listeners: {}\nexports:\n  - {name: a, size: 1M, devices: [host]}\n'
+                       '  - {name: b, size: 1M, devices: [host], swap: true}\n')
+        self.command(*prefix, server.PROGRAM, 'check', path, status=None)
+        return self.errors.replace(path + ': ', '')
+
+    def test_check_tells(self):
+        lines = self.tried(without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL)).splitlines()
+        self.assertEqual(self.status, 1)
+        self.assertEqual(len(lines), 4)
+        for line, problem in zip(lines, PROBLEMS.values()):
+            self.assertTrue(line.startswith(problem.replace('swap: ', 'exports[1].swap: ')), line)
+
+    def test_check_finds_nothing(self):
+        need_rights()
+        self.assertEqual(self.tried(without()), '')
+        self.assertEqual(self.status, 0)
+
+    def test_what_does_not_go_with_it(self):
+        folder = self.directory()
+        path = os.path.join(folder, 'gpunbd.yaml')
+        serve = (server.PROGRAM, 'serve')
+        with open(os.path.join(folder, 'keys'), 'w', encoding='ascii') as file:
+            file.write('alice:0123456789abcdef0123456789abcdef\n')
+        os.chmod(os.path.join(folder, 'keys'), 0o600)
+        tls = ('--tls-psk', os.path.join(folder, 'keys'))
+        self.command(*serve, '--size', '1M', '--device', 'host', '--swap', *tls, status=2)
+        self.assertIn('TLS and an export with swap exclude each other: the kernel\'s client passes TLS through a process',
+                      self.errors)
+        self.command(*serve, '--size', '1M', '--device', 'host', '--swap', '--run', 'true', status=2)
+        self.assertIn('--run and an export with swap exclude each other', self.errors)
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(CONFIG.replace('{socket}', os.path.join(folder, 'socket')))
+        for flags in (tls, ('--run', 'true')):
+            self.command(*serve, '--config', path, *flags, status=2)
+            self.assertIn('exclude each other', self.errors)
+
+    def test_thin_is_told(self):
+        need_rights()
+        one = self.serve(extra=('--swap', '--provision', 'thin'))
+        self.assertIn("warning: export '': it is thin: ", one.log())
+
+    def test_a_reload_protects_nothing(self):
+        plain = self.serve(config=CONFIG.replace(', swap: true', ''))
+        self.reload(plain, CONFIG)
+        self.assertIn('swap: a server protects itself at its start alone', plain.log())
+        self.assertIn('the configuration stays as it was', plain.log())
+
+    def test_reload(self):
+        need_rights()
+        one = self.serve(config=CONFIG)
+        self.reload(one, CONFIG.replace('exports: [', 'exports: [{name: b, size: 32M, devices: [host], swap: true}, '))
+        self.assertIn('2 exports are offered now', one.log())
+        with wire.connect(one.address, 'b') as client:
+            client.write(0, b'new')
+            self.assertEqual(client.read(0, 3), b'new')
+
+    def reload(self, one, text):
+        one.configure(text)
+        before = one.log()
+        one.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
+
+    def ask(self, client, length, count, size):
+        """`count` writes, reads and trims of that length, all at once, and their answers."""
+        payload = bytes([length % 251]) * length
+        for command in (wire.CMD_WRITE, wire.CMD_READ, wire.CMD_TRIM):
+            cookies = []
+            for number in range(count):
+                offset = number * 7 * length % (size - length)
+                cookies.append(client.request(command, offset, length,
+                                              payload=payload if command == wire.CMD_WRITE else b''))
+            for _ in cookies:
+                error, _ = client.simple_reply()
+                self.assertEqual(error, 0)
+                if command == wire.CMD_READ:
+                    client.receive(length)
+
+    def test_no_page_faults(self):
+        """From the first request on: all that a worker needs is there, and stays. 100,000 of them are asked for."""
+        need_rights()
+        if server.SANITIZED:
+            server.skip('a sanitizer has memory of its own')
+        one = self.serve(size=64 * MiB, extra=('--swap', '--threads', '2'))
+        clients = [wire.connect(one.address, structured=False, contexts=()) for _ in range(4)]
+        server.wait_until(lambda: len(faults(one.process.pid)) == 2)
+        before = faults(one.process.pid)
+        asked = 0
+        for length, count, rounds in ((512, 64, 40), (4096, 128, 40), (16 * KiB, 64, 20), (128 * KiB, 16, 10),
+                                      (1 * MiB, 4, 5), (8 * MiB, 1, 3)):
+            for _ in range(rounds):
+                for client in clients:
+                    self.ask(client, length, count, 64 * MiB)
+                    asked += 3 * count
+        self.assertGreater(asked, 100000)
+        self.assertEqual(faults(one.process.pid), before)
+
+
+if __name__ == '__main__':
+    server.main()
