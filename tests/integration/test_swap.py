@@ -61,12 +61,6 @@ def threads(pid):
             for task in os.listdir(f'/proc/{pid}/task')}
 
 
-def faults(pid):
-    """Of each worker: page faults without and with I/O."""
-    return {task: (int(stat[7]), int(stat[9])) for task, stat in threads(pid).items()
-            if read(f'/proc/{pid}/task/{task}/comm').startswith('worker')}
-
-
 def mappings(pid):
     """(size, rights, name, flags) of each, in order."""
     out = []
@@ -205,40 +199,6 @@ class Swap(server.Test):
         before = one.log()
         one.process.send_signal(signal.SIGHUP)
         server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
-
-    def ask(self, client, length, count, size):
-        """`count` writes, reads and trims of that length, all at once, and their answers."""
-        payload = bytes([length % 251]) * length
-        for command in (wire.CMD_WRITE, wire.CMD_READ, wire.CMD_TRIM):
-            cookies = []
-            for number in range(count):
-                offset = number * 7 * length % (size - length)
-                cookies.append(client.request(command, offset, length,
-                                              payload=payload if command == wire.CMD_WRITE else b''))
-            for _ in cookies:
-                error, _ = client.simple_reply()
-                self.assertEqual(error, 0)
-                if command == wire.CMD_READ:
-                    client.receive(length)
-
-    def test_no_page_faults(self):
-        """From the first request on: all that a worker needs is there, and stays. 100,000 of them are asked for."""
-        need_rights()
-        if server.SANITIZED:
-            server.skip('a sanitizer has memory of its own')
-        one = self.serve(size=64 * MiB, extra=('--swap', '--threads', '2'))
-        clients = [wire.connect(one.address, structured=False, contexts=()) for _ in range(4)]
-        server.wait_until(lambda: len(faults(one.process.pid)) == 2)
-        before = faults(one.process.pid)
-        asked = 0
-        for length, count, rounds in ((512, 64, 40), (4096, 128, 40), (16 * KiB, 64, 20), (128 * KiB, 16, 10),
-                                      (1 * MiB, 4, 5), (8 * MiB, 1, 3)):
-            for _ in range(rounds):
-                for client in clients:
-                    self.ask(client, length, count, 64 * MiB)
-                    asked += 3 * count
-        self.assertGreater(asked, 100000)
-        self.assertEqual(faults(one.process.pid), before)
 
 
 if __name__ == '__main__':
