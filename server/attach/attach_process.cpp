@@ -16,7 +16,6 @@
 #include "server/attach/detachment.hpp"
 #include "server/attach/device.hpp"
 #include "server/attach/line.hpp"
-#include "server/attach/protection.hpp"
 #include "server/attach/step.hpp"
 #include "server/attach/swap.hpp"
 #include "server/attach/target.hpp"
@@ -24,6 +23,10 @@
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/notify_socket.hpp"
 #include "server/keeping/own_program.hpp"
+#include "server/protection/heap.hpp"
+#include "server/protection/io_flusher.hpp"
+#include "server/protection/locked_memory.hpp"
+#include "server/protection/oom_score.hpp"
 
 namespace gpunbd::attach {
 namespace {
@@ -175,11 +178,16 @@ class AttachProcess {
     std::optional<int> status_;
 };
 
-// Swap needs all of it; else each thing that is missing is told.
+// The device that it keeps alive may be where memory comes from. Swap needs all of it; else each
+// thing that is missing is told.
 std::optional<Failure> protect(bool swap) {
-    for (const std::string& missing : protect_process()) {
-        if (swap) return Failure{"swap could hang the machine: " + missing};
-        say(missing);
+    server::never_shrink_heap();
+    server::grow_heap();
+    for (const auto take : {server::become_io_flusher, server::escape_oom_killer,
+                            server::lift_lock_limit, server::lock_all_memory}) {
+        const auto missing = take();
+        if (missing && swap) return Failure{"swap could hang the machine: " + *missing};
+        if (missing) say(*missing);
     }
     return std::nullopt;
 }

@@ -20,7 +20,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// A locked stack may not grow beyond RLIMIT_MEMLOCK: it does so before.
+// A locked stack may not grow beyond RLIMIT_MEMLOCK, nor where memory is short: it does so before.
 void touch_stack() {
     std::array<volatile char, std::size_t{256} * 1024> room;
     for (std::size_t at = 0; at < room.size(); at += 1024) room[at] = 0;
@@ -60,6 +60,7 @@ std::optional<std::string> lift_lock_limit() {
 }
 
 std::optional<std::string> lock_all_memory() {
+    touch_stack();
     if (::mlockall(MCL_CURRENT | MCL_FUTURE) == 0) return std::nullopt;
     return fmt::format("its memory cannot be locked ({}); make exports smaller",
                        std::strerror(errno));

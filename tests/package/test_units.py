@@ -67,11 +67,12 @@ class Units(server.Test):
                              os.path.join(folder, name))
 
     def test_none_of_their_programs_is_missing(self):
-        """Each command of the service's is one of gpunbd's."""
-        commands = re.findall(r'^Exec\w+=[-+@:!]*/usr/bin/gpunbd ([\w-]+)', contents('gpunbd.service'), re.MULTILINE)
-        self.assertEqual(sorted(commands), ['devices', 'serve'])
-        for command in commands:
-            self.assertTrue(self.command(server.PROGRAM, command, '--help').startswith(f'gpunbd {command} - '))
+        """Each command of the services' is one of gpunbd's."""
+        for unit, expected in (('gpunbd.service', ['devices', 'serve']), ('gpunbd-swap@.service', ['attach'])):
+            commands = re.findall(r'^Exec\w+=[-+@:!]*/usr/bin/gpunbd ([\w-]+)', contents(unit), re.MULTILINE)
+            self.assertEqual(sorted(commands), expected)
+            for command in commands:
+                self.assertTrue(self.command(server.PROGRAM, command, '--help').startswith(f'gpunbd {command} - '))
 
 
 class Configuration(server.Test):
