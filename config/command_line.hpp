@@ -1,4 +1,4 @@
-// The command line: `gpunbd serve|keep|kept|attach|detach|ping|devices|check|doctor|tls-setup|completion`.
+// The command line: `gpunbd COMMAND ...`, and what each command is given.
 #pragma once
 
 #include <cstdint>

@@ -626,7 +626,8 @@ Run it as the user of the server, for these are that user's rights.
          .examples = R"(  gpunbd doctor
   gpunbd doctor swap
 )",
-         .ending = R"(Exit codes: 0 nothing has failed, though there may be warnings; 1 something has; 2
+         .ending =
+             R"(Exit codes: 0 nothing has failed, though there may be warnings; 1 something has; 2
 wrong usage.
 See also: gpunbd(8)
 )"},

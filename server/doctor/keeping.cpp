@@ -8,9 +8,9 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr unsigned systemd_with_store = 230;     // FileDescriptorStoreMax=
+constexpr unsigned systemd_with_store = 230;      // FileDescriptorStoreMax=
 constexpr unsigned systemd_that_preserves = 254;  // FileDescriptorStorePreserve=
-constexpr rlim_t files_of_kept_slabs = 16384;    // gpunbd keep --max-descriptors
+constexpr rlim_t files_of_kept_slabs = 16384;     // gpunbd keep --max-descriptors
 
 // "systemd 252 (252.39-1~deb12u1)"
 std::optional<unsigned> systemd_version(const Machine& machine) {
@@ -37,11 +37,11 @@ Diagnosis look_at_supervisor(const Machine& machine) {
 Diagnosis look_at_descriptors(const Machine& machine) {
     const rlim_t most = machine.limit(RLIMIT_NOFILE);
     if (most >= files_of_kept_slabs) {
-        return well("descriptors", most == RLIM_INFINITY ? "no limit"
-                                                          : fmt::format("at most {}", most));
+        return well("descriptors",
+                    most == RLIM_INFINITY ? "no limit" : fmt::format("at most {}", most));
     }
-    return doubtful("descriptors", fmt::format("at most {}: large exports need one for each slab",
-                                               most),
+    return doubtful("descriptors",
+                    fmt::format("at most {}: large exports need one for each slab", most),
                     fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_kept_slabs));
 }
 

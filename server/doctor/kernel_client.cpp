@@ -13,8 +13,9 @@ constexpr std::uint64_t few_kib = 1024;  // of a request: below, the kernel cuts
 
 Diagnosis look_at_module(const Machine& machine) {
     if (!machine.has("/sys/module/nbd")) {
-        return bad("nbd module", "not loaded", "modprobe nbd, and for each boot: echo nbd "
-                                               ">/etc/modules-load.d/nbd.conf");
+        return bad("nbd module", "not loaded",
+                   "modprobe nbd, and for each boot: echo nbd "
+                   ">/etc/modules-load.d/nbd.conf");
     }
     const auto devices = machine.number("/sys/module/nbd/parameters/nbds_max");
     return well("nbd module", fmt::format("loaded, {} devices", devices.value_or(0)));

@@ -38,8 +38,7 @@ std::optional<std::uint64_t> Machine::number(const std::string& path) const {
     const auto found = text(path);
     if (!found) return std::nullopt;
     std::uint64_t value = 0;
-    const auto [stop, error] =
-        std::from_chars(found->data(), found->data() + found->size(), value);
+    const auto [stop, error] = std::from_chars(found->data(), found->data() + found->size(), value);
     return error == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
@@ -90,8 +89,8 @@ std::optional<std::string> Machine::first_line_of(const std::vector<std::string>
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     pid_t child = -1;
-    const int error = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(),
-                                     environ);
+    const int error =
+        ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(to.release());
     if (error != 0) return std::nullopt;

@@ -29,8 +29,8 @@ Diagnosis look_at_open_files(const Machine& machine) {
     if (most == RLIM_INFINITY) return well("open files", "no limit");
     const std::string is = fmt::format("at most {}", most);
     if (most >= files_of_many) return well("open files", is);
-    return doubtful("open files", is, fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn",
-                                                  files_of_many));
+    return doubtful("open files", is,
+                    fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_many));
 }
 
 }  // namespace

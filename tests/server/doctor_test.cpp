@@ -82,8 +82,7 @@ TEST_CASE("doctor: a machine that swaps to its own server") {
 TEST_CASE("doctor: clients on other machines") {
     MadeUpMachine machine;
     CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::warn);
-    CHECK(of(look_at_remote(machine), "clients that wait to be accepted").verdict ==
-          Verdict::warn);
+    CHECK(of(look_at_remote(machine), "clients that wait to be accepted").verdict == Verdict::warn);
     machine.put("/sys/module/tls/refcnt", "0");
     machine.put("/proc/sys/net/core/somaxconn", "4096");
     CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::ok);
