@@ -609,8 +609,8 @@ See also: gpunbd(8), gpunbd.yaml(5)
          .brief = "Tell what of this machine needs mending",
          .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep] [--json]\n",
          .about =
-             R"(Looks at limits, rights, the kernel and its settings, drivers and cards, and says
-of each whether it is fit, with the remedy where it is not. It changes nothing.
+             R"(Looks at limits, rights, the kernel and its settings, drivers and cards, and
+says of each whether it is fit, with the remedy where not. It changes nothing.
 Run it as the user of the server, for these are that user's rights.
   swap    the kernel's client, and swapping to a server of the same machine
   remote  clients on other machines: TLS, how many can connect
@@ -627,8 +627,8 @@ Run it as the user of the server, for these are that user's rights.
   gpunbd doctor swap
 )",
          .ending =
-             R"(Exit codes: 0 nothing has failed, though there may be warnings; 1 something has; 2
-wrong usage.
+             R"(Exit codes: 0 nothing has failed, though there may be warnings; 1 something
+has; 2 wrong usage.
 See also: gpunbd(8)
 )"},
         {.name = "tls-setup",
