@@ -38,7 +38,7 @@ Address unix_address(const std::string& path) {
     return {.text = path, .places = {place}};
 }
 
-Or<Address> tcp_address(const Target& target) {
+Or<Address> tcp_address(const server::NbdTarget& target) {
     addrinfo wanted{};
     wanted.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;
@@ -58,8 +58,8 @@ Or<Address> tcp_address(const Target& target) {
 
 }  // namespace
 
-Or<Address> look_up(const Target& target) {
-    if (target.port.empty()) return unix_address(target.host);
+Or<Address> look_up(const server::NbdTarget& target) {
+    if (target.host.empty()) return unix_address(target.socket);
     return tcp_address(target);
 }
 

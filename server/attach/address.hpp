@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/attach/failure.hpp"
-#include "server/attach/target.hpp"
+#include "server/client/nbd_target.hpp"
 #include "server/listening/owned_fd.hpp"
 
 namespace gpunbd::attach {
@@ -22,7 +22,7 @@ struct Address {
     std::vector<Place> places;
 };
 
-Or<Address> look_up(const Target& target);
+Or<Address> look_up(const server::NbdTarget& target);
 
 // A connected socket, in blocking mode, as the kernel wants it.
 Or<server::OwnedFd> dial(const Address& address);

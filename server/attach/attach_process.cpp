@@ -10,16 +10,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
+#include "config/quote.hpp"
 #include "server/attach/attachment.hpp"
 #include "server/attach/detachment.hpp"
 #include "server/attach/device.hpp"
 #include "server/attach/line.hpp"
 #include "server/attach/step.hpp"
 #include "server/attach/swap.hpp"
-#include "server/attach/target.hpp"
 #include "server/attach/units.hpp"
+#include "server/client/nbd_target.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/notify_socket.hpp"
 #include "server/keeping/own_program.hpp"
@@ -40,13 +43,14 @@ constexpr std::uint64_t default_dead_timeout = 60;
 constexpr std::uint64_t default_dead_timeout_of_swap = 86'400;
 constexpr std::chrono::seconds there_within(30);
 
-Wanted wanted_by(const config::AttachCommand& command, const Target& target, Address address) {
+Wanted wanted_by(const config::AttachCommand& command, const server::NbdTarget& target,
+                 Address address) {
     const std::uint64_t dead = command.dead_timeout.value_or(
         command.swap ? default_dead_timeout_of_swap : default_dead_timeout);
     return {
         .device = command.device,
         .address = std::move(address),
-        .name = target.name,
+        .name = target.export_name,
         .connections = command.connections,
         .timeouts = {.dead_connection = std::chrono::seconds(dead),
                      .request = std::chrono::seconds(command.timeout.value_or(default_timeout))},
@@ -178,6 +182,22 @@ class AttachProcess {
     std::optional<int> status_;
 };
 
+// A server that the kernel's client can be connected to.
+Or<server::NbdTarget> parse_target(std::string_view uri) {
+    const std::string text = config::in_quotes(uri) + ": ";
+    server::NbdTarget target;
+    try {
+        target = server::parse_nbd_uri(uri);
+    } catch (const std::runtime_error& error) {
+        return Failure{text + error.what()};
+    }
+    if (!target.tls) return target;
+    return Failure{text +
+                   "the kernel's client speaks no TLS; put a relay that does in between: nbdkit -U "
+                   "/run/relay.sock nbd uri=nbds://..., and attach "
+                   "nbd+unix:///?socket=/run/relay.sock"};
+}
+
 // The device that it keeps alive may be where memory comes from. Swap needs all of it; else each
 // thing that is missing is told.
 std::optional<Failure> protect(bool swap) {
@@ -210,12 +230,12 @@ int run_attach(const config::AttachCommand& command) {
     ::signal(SIGPIPE, SIG_IGN);
     auto signals = ending_signals();
     auto supervisor = server::NotifySocket::from_environment();
-    auto address = look_up(std::get<Target>(target));
+    auto address = look_up(std::get<server::NbdTarget>(target));
     if (const auto* failed = std::get_if<Failure>(&address)) {
         return ended_by(program, *failed, exit_failure);
     }
-    auto attachment = Attachment::attach(
-        wanted_by(command, std::get<Target>(target), std::get<Address>(std::move(address))));
+    auto attachment = Attachment::attach(wanted_by(command, std::get<server::NbdTarget>(target),
+                                                   std::get<Address>(std::move(address))));
     if (const auto* failed = std::get_if<Failure>(&attachment)) {
         return ended_by(program, *failed, exit_failure);
     }

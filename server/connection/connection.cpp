@@ -103,7 +103,7 @@ Connection::Round Connection::round() {
         flush();
         resumed_ = false;  // flush() itself told
         if (reading_is_over()) return Round::over;
-        if (!going_on_ || !operations_.empty()) return Round::blocked;
+        if (!going_on_ || half_written_ != nullptr) return Round::blocked;
         take_up_again();
     }
     Taken taken = take_requests();
@@ -314,7 +314,11 @@ void Connection::start(Operation& operation, const protocol::Command& command) {
 
 void Connection::finish(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
-    const bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
+    bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
+    if (&operation == half_written_) {
+        half_written_ = nullptr;
+        may_go_on = true;
+    }
     operation.return_to(worker_.operations);
     if (operations_.empty()) {
         worker_.scheduler.ends_work();
@@ -487,6 +491,7 @@ void Connection::pause() {
                            .offset = command.offset,
                            .length = command.length,
                            .arrived = command.length - write->missing()};
+            half_written_ = write;
             write->cut_short();
         }
     }

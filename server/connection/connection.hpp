@@ -172,7 +172,7 @@ class Connection final : public OperationContext,
     bool end_of_requests_ = false;
     bool draining_ = false;
     bool pausing_ = false;
-    bool going_on_ = false;  // once nothing is under way
+    bool going_on_ = false;  // once half a write has been written
     bool closed_ = false;
     bool out_of_memory_ = false;
     const std::shared_ptr<WaitMemory> memory_to_be_ready_ = std::make_shared<WaitMemory>();
@@ -184,7 +184,8 @@ class Connection final : public OperationContext,
     std::coroutine_handle<> waiter_;
     bool resumed_ = false;
 
-    ConnectionState::HalfWrite half_write_;  // while it pauses
+    ConnectionState::HalfWrite half_write_;    // while it pauses
+    const Operation* half_written_ = nullptr;  // until what had come of it is in its place
 
     std::int64_t turn_left_ = 0;  // bytes received, to be sent, or of work
     std::uint64_t requests_at_flush_ = 0;

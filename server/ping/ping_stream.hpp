@@ -11,8 +11,8 @@
 #include <optional>
 #include <span>
 
+#include "server/client/nbd_target.hpp"
 #include "server/listening/owned_fd.hpp"
-#include "server/ping/nbd_target.hpp"
 
 namespace gpunbd::server {
 

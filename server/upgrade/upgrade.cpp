@@ -22,6 +22,8 @@ constexpr std::chrono::seconds answers_patience{2};     // with clients that tak
 constexpr std::chrono::seconds answers_limit{10};       // with those that are slow to
 constexpr std::chrono::seconds cutting_patience{10};    // with copies of those
 constexpr std::chrono::seconds follow_patience{5};      // with the supervisor
+constexpr std::chrono::milliseconds stuck_after{100};   // without a byte moved
+constexpr std::chrono::milliseconds breath{50};
 constexpr auto look_interval = std::chrono::microseconds(500);
 
 }  // namespace
@@ -73,6 +75,7 @@ void Upgrade::pause() {
     paused_ = true;
     quiet_until_ = Clock::now() + answers_patience;
     quiet_at_last_ = Clock::now() + answers_limit;
+    moved_last_ = Clock::now();
     for (const auto& listener : parts_.listeners) listener->pause();
     for (const auto& worker : parts_.workers) worker->pause_sessions();
     look_whether_quiet();
@@ -94,12 +97,16 @@ void Upgrade::counted(Worker::Unquiet unquiet) {
     unquiet_.sessions += unquiet.sessions;
     unquiet_.moved += unquiet.moved;
     if (--workers_asked_ != 0 || over_) return;
+    const Clock::time_point now = Clock::now();
     if (unquiet_.moved > moved_before_ && !cut_) {
-        quiet_until_ = std::min(Clock::now() + answers_patience, quiet_at_last_);
+        quiet_until_ = std::min(now + answers_patience, quiet_at_last_);
+        moved_last_ = now;
     }
     if (unquiet_.sessions == 0) {
         attempt(&Upgrade::move_sessions);
-    } else if (Clock::now() < quiet_until_) {
+    } else if (now < quiet_until_ && now - moved_last_ >= stuck_after) {
+        let_unquiet_breathe();
+    } else if (now < quiet_until_) {
         look_again();
     } else if (!cut_) {
         cut_ = true;
@@ -119,6 +126,20 @@ void Upgrade::look_again() {
     timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
         const auto self = weak.lock();
         if (self && !error && !self->over_) self->look_whether_quiet();
+    });
+}
+
+// Some clients take no answer before they have sent all that they are about to: who does not
+// receive it waits for them in vain.
+void Upgrade::let_unquiet_breathe() {
+    moved_last_ = Clock::now() + breath;
+    for (const auto& worker : parts_.workers) worker->let_unquiet_sessions_go_on();
+    timer_.expires_after(breath);
+    timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+        const auto self = weak.lock();
+        if (!self || error || self->over_) return;
+        for (const auto& worker : self->parts_.workers) worker->pause_sessions();
+        self->look_whether_quiet();
     });
 }
 

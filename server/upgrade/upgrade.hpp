@@ -56,6 +56,7 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     void look_whether_quiet();
     void counted(Worker::Unquiet unquiet);
     void look_again();
+    void let_unquiet_breathe();
     void move_sessions();
     void hand_over();
     void send_connection(Session::Moving& moving);
@@ -74,6 +75,7 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     bool over_ = false;
     Clock::time_point quiet_until_;
     Clock::time_point quiet_at_last_;
+    Clock::time_point moved_last_;
     std::size_t workers_asked_ = 0;
     Worker::Unquiet unquiet_;
     std::uint64_t moved_before_ = 0;  // bytes, at the look before

@@ -136,6 +136,12 @@ void Worker::let_sessions_go_on() {
     tell_sessions([](Session& session) { session.go_on(); });
 }
 
+void Worker::let_unquiet_sessions_go_on() {
+    tell_sessions([](Session& session) {
+        if (!session.quiet()) session.go_on();
+    });
+}
+
 void Worker::cut_unquiet_sessions(const char* reason) {
     tell_sessions([reason](Session& session) {
         if (!session.quiet()) session.cut(reason);

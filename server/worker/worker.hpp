@@ -46,6 +46,7 @@ class Worker {
     // For an export whose contents outlive the server: Session has each of these.
     void pause_sessions();
     void let_sessions_go_on();
+    void let_unquiet_sessions_go_on();
     void cut_unquiet_sessions(const char* reason);
     void leave_sessions();
     // Sessions that are not quiet, and how many bytes they have moved so far.

@@ -144,15 +144,11 @@ class Attach(server.Test):
                 self.assertRegex(self.attach_to(described(form % ID), described(form % OTHER), arguments=two), KERNEL)
 
     def test_uris(self):
-        for uri, told in (('/run/socket', 'this is no NBD URI; write nbd://HOST/EXPORT or nbd+unix'), ('http://host/', 'no NBD URI'),
-                          ('nbd+unix://host/?socket=/s', 'has no host'), ('nbd+unix:///x', 'where the socket is, is missing'),
-                          ('nbd+unix:///?socket=', 'is missing'), ('nbd+unix:///?sockets=/s', 'is missing'),
-                          ('nbd+unix:///?socket=/' + 'x' * 107, '107 bytes'), ('nbd+unix:///?socket=/%2', 'hexadecimal'),
-                          ('nbd:///x', 'host is missing'), ('nbd://[::1/x', '] behind'), ('nbd://::1/x', 'in brackets'),
-                          ('nbd://[::1]10809/', 'behind a colon'), ('nbd://host:0/', 'out of range'), ('nbd://host:x/', 'whole number'),
-                          ('nbd://host/%zz', 'hexadecimal'), ('nbd://host/%00', 'not 00'), ('nbd://host/' + 'x' * 4097, '4096 bytes'),
+        """What is wrong with one is told as gpunbd ping tells it (test_ping.py)."""
+        for uri, told in (('/run/socket', 'is none of nbd, nbds, nbd+unix and nbds+unix; write for example nbd://'),
+                          ('nbd+unix:///x', 'no socket=PATH'), ('nbd://host/%zz', 'hexadecimal'),
                           ('nbds://host/', 'speaks no TLS; put a relay'), ('nbds+unix:///?socket=/s', 'speaks no TLS'),
-                          ('nbd+vsock://2:10809/', 'TCP and Unix sockets only')):
+                          ('nbd+vsock://2:10809/', 'is none of')):
             with self.subTest(uri=uri):
                 self.assertIn(told, self.attach(uri, status=2))
                 self.assertIn(told, self.attach(uri, '--systemd', status=2))

@@ -173,15 +173,15 @@ class OfWhatIsNone(Ping):
         for uri, told in (('127.0.0.1:10809', 'is none of nbd, nbds'), ('http://a/', "'http' is none of"),
                           ('nbd+vsock://2:10809/', 'is none of nbd'), ('nbd:///', 'names no host'),
                           ('nbd://:10809/', 'names no host'), ('nbd://a:0/', 'is no port'), ('nbd://a:x/', 'is no port'),
-                          ('nbd://a:/', 'is no port'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
+                          ('nbd://::1/', 'stands in brackets'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
                           ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'shared keys'),
                           ('nbd+unix:///', 'no socket=PATH'), ('nbd+unix://host/?socket=/a', 'has no host'),
                           ('nbd://a/?socket=/a', 'belongs to nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
-                          ('nbd://a/%4', 'hexadecimal'), ('nbd://a/?frob=1', "parameter 'frob'"),
+                          ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'or 00'), ('nbd://a/?frob=1', "parameter 'frob'"),
                           ('nbd://a/?tls-certificates=/a', 'write nbds for nbd'),
                           ('nbds://a/?tls-verify-peer=1', 'is true or false'),
                           ('nbd://a/' + 'x' * 4097, 'at most 4096 bytes'),
-                          ('nbd+unix:///?socket=/' + 'x' * 200, 'too long'),
+                          ('nbd+unix:///?socket=/' + 'x' * 107, '107 bytes'),
                           ('nbd://no-such-host.invalid/', '')):
             with self.subTest(uri=uri):
                 self.refused(uri, told)

@@ -240,6 +240,28 @@ class Load4(Upgrade):
             self.assertEqual(slow.read(0, 4), b'xxxx')
         self.assertEqual(keeper.end(), 0)
 
+    def test_a_client_that_sends_all_before_it_takes_an_answer(self):
+        """The server has to take what it sends meanwhile, or both wait for each other."""
+        keeper = self.kept()
+        with wire.connect(self.path, structured=False) as client:
+            client.write(0, b'x' * 32 * MiB)
+            for cookie in (1, 2):
+                client.request(wire.CMD_READ, 0, 16 * MiB, cookie=cookie)
+            keeper.process.send_signal(signal.SIGUSR2)
+            server.wait_until(lambda: 'to serve in place' in keeper.said(), 30, keeper.said)
+            data = random.Random(3).randbytes(30 * MiB)
+            message = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 3, 32 * MiB, len(data)) + data
+            client.send(message[:MiB])
+            time.sleep(1)  # by now it pauses, with half a write
+            client.send(message[MiB:])
+            for cookie in (1, 2):
+                self.assertEqual(client.simple_reply(), (0, cookie))
+                self.assertEqual(client.receive(16 * MiB), b'x' * 16 * MiB)
+            self.assertEqual(client.simple_reply(), (0, 3))
+            server.wait_until(lambda: 'is the server now' in keeper.said(), 60, keeper.said)
+            self.assertEqual(client.read(32 * MiB, len(data)), data)
+        self.assertEqual(keeper.end(), 0)
+
     def test_signals_in_a_storm(self):
         """They interrupt whatever call is under way; none of them is a reason to give up."""
         keeper = self.kept()

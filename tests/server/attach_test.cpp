@@ -16,38 +16,11 @@
 #include "server/attach/holders.hpp"
 #include "server/attach/step.hpp"
 #include "server/attach/swap.hpp"
-#include "server/attach/target.hpp"
 
 namespace gpunbd::attach {
 namespace {
 
 namespace fs = std::filesystem;
-
-TEST_CASE("attach: what a URI names") {
-    const struct {
-        const char* uri;
-        Target target;
-    } rows[] = {
-        {"nbd://host", {"host", "10809", ""}},
-        {"nbd://host/", {"host", "10809", ""}},
-        {"NBD://host:1/a/b", {"host", "1", "a/b"}},
-        {"nbd://user@host/x?tls-hostname=y#z", {"host", "10809", "x"}},
-        {"nbd://[::1]:2/%2f%C3%A4", {"::1", "2", "/\xc3\xa4"}},
-        {"nbd://[fe80::1%25eth0]/", {"fe80::1%eth0", "10809", ""}},
-        {"nbd://10.0.0.1//x", {"10.0.0.1", "10809", "/x"}},
-        {"nbd+unix:///?socket=/run/a%20b", {"/run/a b", "", ""}},
-        {"nbd+unix:///x?a=b&socket=/run/s&c=d", {"/run/s", "", "x"}},
-    };
-    for (const auto& row : rows) {
-        CAPTURE(row.uri);
-        const auto parsed = parse_target(row.uri);
-        const auto* target = std::get_if<Target>(&parsed);
-        REQUIRE(target != nullptr);
-        CHECK(target->host == row.target.host);
-        CHECK(target->port == row.target.port);
-        CHECK(target->name == row.target.name);
-    }
-}
 
 // A folder with the parts of /sys and /proc that are looked at.
 class FakeRoot {

@@ -1,5 +1,5 @@
-// Which export of which server an NBD URI names, for `gpunbd ping`: the parts of the URI, with the
-// parameters that libnbd has for TLS.
+// Which export of which server an NBD URI names (NBD's doc/uri.md), for commands that are clients:
+// the parts of the URI, with the parameters that libnbd has for TLS.
 #pragma once
 
 #include <string>

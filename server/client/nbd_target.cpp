@@ -1,6 +1,7 @@
-#include "server/ping/nbd_target.hpp"
+#include "server/client/nbd_target.hpp"
 
 #include <fmt/format.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <charconv>
@@ -8,6 +9,7 @@
 #include <stdexcept>
 
 #include "config/quote.hpp"
+#include "config/rules.hpp"
 #include "protocol/constants.hpp"
 
 namespace gpunbd::server {
@@ -30,8 +32,8 @@ std::string percent_decoded(std::string_view text) {
         std::uint8_t byte = 0;
         const auto [end, error] =
             std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-        if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2) {
-            refuse_uri(fmt::format("a % in it has no two hexadecimal digits behind it: {}",
+        if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2 || byte == 0) {
+            refuse_uri(fmt::format("a % in it has no two hexadecimal digits behind it, or 00: {}",
                                    config::in_quotes(text)));
         }
         out += static_cast<char>(byte);
@@ -58,23 +60,32 @@ void read_port(std::string_view port, NbdTarget& out) {
 }
 
 void read_authority(std::string_view text, NbdTarget& out) {
-    if (text.find('@') != std::string_view::npos) {
-        refuse_uri("a user in it is for shared keys, which ping has none of; use certificates");
+    if (const std::size_t user = text.find('@'); user != std::string_view::npos) {
+        if (out.tls) {
+            refuse_uri(
+                "a user in it is for shared keys, which gpunbd has none of as a client; use "
+                "certificates");
+        }
+        text.remove_prefix(user + 1);
     }
     if (text.starts_with('[')) {
         const std::size_t end = text.find(']');
         if (end == std::string_view::npos) refuse_uri("the [ in it has no ]");
-        out.host = text.substr(1, end - 1);
+        out.host = percent_decoded(text.substr(1, end - 1));
         text.remove_prefix(end + 1);
     } else {
         const std::size_t colon = std::min(text.find(':'), text.size());
+        if (text.find(':', colon + 1) != std::string_view::npos) {
+            refuse_uri("an IPv6 address stands in brackets: nbd://[::1]/");
+        }
         out.host = percent_decoded(text.substr(0, colon));
         text.remove_prefix(colon);
     }
     if (out.host.empty()) refuse_uri(fmt::format("it names no host; {}", uri_forms));
-    if (text.empty()) return;
+    if (text.empty() || text == ":") return;
     if (text.front() != ':') {
-        refuse_uri(fmt::format("{} stands behind the address", config::in_quotes(text)));
+        refuse_uri(fmt::format("{} stands behind the address; write :PORT there",
+                               config::in_quotes(text)));
     }
     read_port(text.substr(1), out);
 }
@@ -94,8 +105,8 @@ void read_parameter(std::string_view name, const std::string& value, NbdTarget& 
         out.verify = value == "true";
     } else {
         refuse_uri(
-            fmt::format("ping does not know its parameter {}; it knows socket, "
-                        "tls-certificates, tls-hostname and tls-verify-peer",
+            fmt::format("its parameter {} is not known; those that are: socket, tls-certificates, "
+                        "tls-hostname and tls-verify-peer",
                         config::in_quotes(name)));
     }
 }
@@ -106,6 +117,10 @@ void check_parameters(bool unix, const NbdTarget& target) {
             "{}; {}",
             unix ? "it has no socket=PATH, which nbd+unix needs" : "socket= belongs to nbd+unix",
             uri_forms));
+    }
+    if (target.socket.size() >= sizeof(sockaddr_un::sun_path)) {
+        refuse_uri(fmt::format("the path of the socket is too long; {} bytes are the most",
+                               sizeof(sockaddr_un::sun_path) - 1));
     }
     const bool about_tls =
         !target.certificates.empty() || !target.tls_hostname.empty() || !target.verify;
@@ -121,8 +136,8 @@ void check_parameters(bool unix, const NbdTarget& target) {
 
 NbdTarget parse_nbd_uri(std::string_view uri) {
     NbdTarget out;
-    std::string_view rest = uri;
-    const std::string_view scheme = cut_before(rest, "://");
+    std::string_view rest = uri.substr(0, uri.find('#'));
+    const std::string scheme = config::rules::lower_case(cut_before(rest, "://"));
     const bool unix = scheme == "nbd+unix" || scheme == "nbds+unix";
     out.tls = scheme.starts_with("nbds");
     if (!unix && scheme != "nbd" && scheme != "nbds") {
