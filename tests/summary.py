@@ -1,6 +1,7 @@
 """What the tests came to: what the failed ones printed, why others were skipped, and the numbers.
 
-usage: summary.py [--count] RESULTS...   as ctest --output-junit writes them, to build/PRESET/tests.xml
+usage: summary.py [--count] RESULTS...   as ctest --output-junit writes them, to build/PRESET/tests.xml,
+                                      or to build/release/guests.xml
 With --count only the numbers.
 """
 import os
@@ -50,7 +51,8 @@ def main(arguments):
     total, lines = dict.fromkeys(COUNTED, 0), []
     paths = [path for path in arguments if path != '--count']
     for path in paths:
-        preset = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        folder, name = os.path.split(os.path.abspath(path))
+        preset = os.path.basename(folder) if name == 'tests.xml' else name.removesuffix('.xml')
         try:
             cases = ElementTree.parse(path).getroot().findall('testcase')
         except (OSError, ElementTree.ParseError):
