@@ -440,7 +440,7 @@ TEST_CASE(
         CAPTURE(answers);
         LivingSupervisor supervisor;
         const NotifySocket way = supervisor.way();
-        ServerOptions options{.capacity = 2};  // the table, and one of two slabs
+        ServerOptions options{.capacity = 2};         // the table, and one of two slabs
         if (!answers) options = {.patience = 300ms};  // enough for one that does
         Life server(supervisor, way, options);
         supervisor.answers = answers;
