@@ -11,29 +11,15 @@ from urllib.parse import quote
 
 import server
 import wire
+from handshake_script import FLAGS, Answers, greeting
 
-FLAGS = wire.FLAG['has_flags'] | wire.FLAG['flush']
+ANSWERS = Answers(wire.OPT_GO)
+reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 DEVICE = '/dev/nbd0'
 ID, OTHER = b'0123456789abcdef' * 2, b'f' * 32
 # So that no test attaches anything where the kernel could.
 WITHOUT_RIGHTS = ['setpriv', '--bounding-set', '-sys_admin'] if os.geteuid() == 0 else []
 KERNEL = 'modprobe nbd|CAP_SYS_ADMIN'  # what it says when only the kernel is missing
-
-
-def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_NEWSTYLE | wire.NO_ZEROES):
-    return struct.pack('>QQH', magic, option_magic, flags)
-
-
-def reply(kind, data=b'', option=wire.OPT_GO, magic=wire.OPTION_REPLY, length=None):
-    return struct.pack('>QIII', magic, option, kind, len(data) if length is None else length) + data
-
-
-def info(kind, data):
-    return reply(wire.REP_INFO, struct.pack('>H', kind) + data)
-
-
-def export(size=1 << 20, flags=FLAGS):
-    return info(wire.INFO_EXPORT, struct.pack('>QH', size, flags))
 
 
 def blocks(minimum):

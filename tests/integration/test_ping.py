@@ -8,26 +8,9 @@ import threading
 
 import server
 import wire
-
-FLAGS = wire.FLAG['has_flags'] | wire.FLAG['flush']
-
-
-def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_NEWSTYLE | wire.NO_ZEROES):
-    return struct.pack('>QQH', magic, option_magic, flags)
-
-
-def reply(kind, data=b'', option=wire.OPT_INFO, magic=wire.OPTION_REPLY, length=None):
-    return struct.pack('>QIII', magic, option, kind, len(data) if length is None else length) + data
-
-
-def info(kind, data):
-    return reply(wire.REP_INFO, struct.pack('>H', kind) + data)
-
-
-def export(size=1 << 20, flags=FLAGS):
-    return info(wire.INFO_EXPORT, struct.pack('>QH', size, flags))
-
-
+from handshake_script import Answers, greeting
+ANSWERS = Answers(wire.OPT_INFO)
+reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 ACK = reply(wire.REP_ACK)
 WHOLE = greeting() + info(wire.INFO_NAME, b'x') + export() + ACK
 

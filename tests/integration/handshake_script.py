@@ -1,0 +1,27 @@
+"""What a server says in the handshake, right or wrong, for tests that play one to a client."""
+import struct
+
+import wire
+
+FLAGS = wire.FLAG['has_flags'] | wire.FLAG['flush']
+
+
+def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_NEWSTYLE | wire.NO_ZEROES):
+    return struct.pack('>QQH', magic, option_magic, flags)
+
+
+class Answers:
+    """To that option."""
+
+    def __init__(self, option):
+        self.option = option
+
+    def reply(self, kind, data=b'', option=None, magic=wire.OPTION_REPLY, length=None):
+        return struct.pack('>QIII', magic, self.option if option is None else option, kind,
+                           len(data) if length is None else length) + data
+
+    def info(self, kind, data):
+        return self.reply(wire.REP_INFO, struct.pack('>H', kind) + data)
+
+    def export(self, size=1 << 20, flags=FLAGS):
+        return self.info(wire.INFO_EXPORT, struct.pack('>QH', size, flags))
