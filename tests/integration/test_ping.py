@@ -9,6 +9,7 @@ import threading
 import server
 import wire
 from handshake_script import Answers, greeting
+
 ANSWERS = Answers(wire.OPT_INFO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 ACK = reply(wire.REP_ACK)
