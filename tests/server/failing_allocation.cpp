@@ -57,7 +57,7 @@ void fail_openssl_too() {
 void arm(std::int64_t number, std::int64_t count) {
     number_made = 0;
     first_to_fail = number;
-    last_to_fail = number + count - 1;
+    last_to_fail = number + (count - 1);
     armed.store(true, std::memory_order_release);
 }
 
