@@ -1,7 +1,9 @@
 // What `gpunbd doctor` finds: one line for each thing that it has looked at.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpunbd::server {
@@ -24,6 +26,13 @@ inline Diagnosis doubtful(std::string what, std::string is, std::string remedy) 
 }
 inline Diagnosis bad(std::string what, std::string is, std::string remedy) {
     return {Diagnosis::Verdict::fail, std::move(what), std::move(is), std::move(remedy)};
+}
+
+// A figure that should be no less than that: fit, or doubtful with what makes it so.
+inline Diagnosis no_less(std::uint64_t value, std::uint64_t least, std::string what, std::string is,
+                         std::string remedy) {
+    return value >= least ? well(std::move(what), std::move(is))
+                          : doubtful(std::move(what), std::move(is), std::move(remedy));
 }
 
 }  // namespace gpunbd::server

@@ -18,19 +18,16 @@ Diagnosis look_at_kernel_tls(const Machine& machine) {
 
 Diagnosis look_at_backlog(const Machine& machine) {
     const auto most = machine.number("/proc/sys/net/core/somaxconn").value_or(0);
-    const std::string is = fmt::format("net.core.somaxconn is {}", most);
-    if (most >= backlog_of_many) return well("clients that wait to be accepted", is);
-    return doubtful("clients that wait to be accepted", is,
-                    fmt::format("sysctl net.core.somaxconn={}", backlog_of_many));
+    return no_less(most, backlog_of_many, "clients that wait to be accepted",
+                   fmt::format("net.core.somaxconn is {}", most),
+                   fmt::format("sysctl net.core.somaxconn={}", backlog_of_many));
 }
 
 Diagnosis look_at_open_files(const Machine& machine) {
     const rlim_t most = machine.limit(RLIMIT_NOFILE);
     if (most == RLIM_INFINITY) return well("open files", "no limit");
-    const std::string is = fmt::format("at most {}", most);
-    if (most >= files_of_many) return well("open files", is);
-    return doubtful("open files", is,
-                    fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_many));
+    return no_less(most, files_of_many, "open files", fmt::format("at most {}", most),
+                   fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_many));
 }
 
 }  // namespace

@@ -11,10 +11,9 @@ constexpr std::uint64_t reserve_that_was_enough = 16384;  // KiB; OPERATION.md h
 
 Diagnosis look_at_reserve(const Machine& machine) {
     const auto kib = machine.number("/proc/sys/vm/min_free_kbytes").value_or(0);
-    const std::string is = fmt::format("vm.min_free_kbytes is {}", kib);
-    if (kib >= reserve_that_was_enough) return well("the kernel's reserve of memory", is);
-    return doubtful("the kernel's reserve of memory", is,
-                    fmt::format("sysctl vm.min_free_kbytes={}", reserve_that_was_enough));
+    return no_less(kib, reserve_that_was_enough, "the kernel's reserve of memory",
+                   fmt::format("vm.min_free_kbytes is {}", kib),
+                   fmt::format("sysctl vm.min_free_kbytes={}", reserve_that_was_enough));
 }
 
 Diagnosis look_at_real_time(const Machine& machine) {

@@ -674,8 +674,7 @@ std::string Server::why_no_upgrade() const {
     if (std::none_of(exports->begin(), exports->end(), outlives)) {
         return "no export has keep: true, so that all memory ends with it";
     }
-    if (!swapped_to(*exports_.snapshot()).empty() &&
-        !std::all_of(exports->begin(), exports->end(), outlives)) {
+    if (!swapped_to(*exports).empty() && !std::all_of(exports->begin(), exports->end(), outlives)) {
         return "this machine swaps to it, and not all of its exports have keep: true";
     }
     for (const auto& each : *exports) {

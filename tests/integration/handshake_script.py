@@ -1,5 +1,8 @@
 """What a server says in the handshake, right or wrong, for tests that play one to a client."""
+import contextlib
+import socket
 import struct
+import threading
 
 import wire
 
@@ -25,3 +28,25 @@ class Answers:
 
     def export(self, size=1 << 20, flags=FLAGS):
         return self.info(wire.INFO_EXPORT, struct.pack('>QH', size, flags))
+
+
+@contextlib.contextmanager
+def played(path, scripts, hang=False):
+    """A server at `path` that sends script after script, one to each connection, and then hangs up, or does not."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        connections = []
+
+        def play():
+            for script in scripts:
+                connections.append(listener.accept()[0])
+                connections[-1].sendall(script)
+                if not hang:
+                    connections[-1].shutdown(socket.SHUT_WR)
+        player = threading.Thread(target=play, daemon=True)
+        player.start()
+        yield
+        player.join()
+        for each in connections:
+            each.close()

@@ -3,15 +3,13 @@ each byte, or say what cannot be, and of other projects' servers. (The devices t
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
-import threading
 from urllib.parse import quote
 
 import server
 import wire
-from handshake_script import FLAGS, Answers, greeting
+from handshake_script import FLAGS, Answers, greeting, played
 
 ANSWERS = Answers(wire.OPT_GO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
@@ -48,23 +46,8 @@ class Attach(server.Test):
     def attach_to(self, *scripts, arguments=()):
         """Of a server that sends script after script, one to each connection, and then hangs up."""
         path = os.path.join(self.directory(), 'socket')
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen()
-            connections = []
-
-            def play():
-                for script in scripts:
-                    connections.append(listener.accept()[0])
-                    connections[-1].sendall(script)
-                    connections[-1].shutdown(socket.SHUT_WR)
-            player = threading.Thread(target=play, daemon=True)
-            player.start()
-            told = self.attach(unix_uri(path), *arguments)
-            player.join()
-            for each in connections:
-                each.close()
-        return told
+        with played(path, scripts):
+            return self.attach(unix_uri(path), *arguments)
 
     def run_beside(self, command, path):
         """Another project's server, until the test ends."""

@@ -1,14 +1,12 @@
 """gpunbd ping: a server that answers for an export is told from every other, by any way to it; and what a server may
 say that is no answer, at each byte."""
 import os
-import socket
 import struct
 import subprocess
-import threading
 
 import server
 import wire
-from handshake_script import Answers, greeting
+from handshake_script import Answers, greeting, played
 
 ANSWERS = Answers(wire.OPT_INFO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
@@ -31,24 +29,8 @@ class Ping(server.Test):
     def played(self, script, *, status=1, hang=False, listen_only=False, arguments=()):
         """What it says of a server that sends that script and hangs up, or does not."""
         path = os.path.join(self.directory(), 'socket')
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen()
-            connections = []
-
-            def play():
-                connections.append(listener.accept()[0])
-                connections[-1].sendall(script)
-                if not hang:
-                    connections[-1].shutdown(socket.SHUT_WR)
-            player = threading.Thread(target=play, daemon=True)
-            if not listen_only:
-                player.start()
+        with played(path, [] if listen_only else [script], hang):
             out = self.ping(f'nbd+unix:///?socket={path}', *arguments, status=status)
-            if not listen_only:
-                player.join()
-            for each in connections:
-                each.close()
         return out or self.errors
 
 
