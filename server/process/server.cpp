@@ -28,6 +28,7 @@
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
 #include "server/listening/vsock_address.hpp"
+#include "server/process/finish_taking_over.hpp"
 #include "server/process/keeping_path.hpp"
 #include "server/process/numa.hpp"
 #include "server/process/privileges.hpp"
@@ -254,6 +255,7 @@ void Server::start_serving(MadeExports made) {
     }
     start_watchdog();
     tell_supervisor("READY=1");
+    finish_taking_over(workers_, *exports_.snapshot());
 }
 
 void Server::open_listeners() {
@@ -567,6 +569,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
     options_.keeping.grace = reload.options.keeping.grace;
     tls_ = reload.tls;
     settle_contents();
+    finish_taking_over(workers_, *exports_.snapshot());
     open_keeping_socket(false);
     const auto warning = unproved_in_tls(options_);
     if (warning && warning != warned) spdlog::warn("{}", *warning);

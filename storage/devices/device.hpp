@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "storage/devices/channel.hpp"
+#include "storage/devices/cpu_address.hpp"
 #include "storage/devices/pending_releases.hpp"
 #include "storage/status.hpp"
 
@@ -53,7 +54,7 @@ struct SlabRecord {
 
 // One device allocation, many pages long.
 struct Slab {
-    std::byte* cpu = nullptr;   // where the CPU addresses it; null: only through a channel
+    CpuAddress cpu;             // null: only through a channel
     std::uint64_t address = 0;  // in the device's own address space
     std::uint64_t bytes = 0;    // 0: no slab
     std::uint64_t handle = 0;   // the device's own name for it
@@ -97,6 +98,9 @@ class Device {
     virtual Status adopt(int /*descriptor*/, const SlabRecord&, Slab& /*out*/) {
         return Status::io_error;
     }
+    // Where the CPU addresses a slab from now on that adopt() has given no address, because that
+    // takes long. Null: nowhere. Not while the slab is released.
+    virtual std::byte* address(const Slab&) { return nullptr; }
     // A kept slab's memory lives on where its descriptor has been copied.
     virtual void release(Slab& slab) noexcept = 0;
     // Returns once the range reads as zeroes to every channel and to the CPU.

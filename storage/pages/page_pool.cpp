@@ -18,7 +18,7 @@ constexpr std::uint32_t word_bits = 64;
 constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of an export, for what counts its pins
 constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
 // A kept slab costs a descriptor.
-constexpr std::uint64_t kept_slabs = 128;
+constexpr std::uint64_t kept_slabs = 64;
 constexpr std::uint64_t largest_kept_slab = 1 << 30;  // bytes
 
 void set(std::vector<std::uint64_t>& map, std::uint32_t bit) {
@@ -430,6 +430,7 @@ std::string PagePool::adopt_slab(std::uint32_t slab_number, SlabEntry entry, int
         return fmt::format("slab {} cannot be taken over", slab_number);
     }
     slabs_[slab_number] = slab;
+    if (slab.cpu == nullptr) unaddressed_.push_back(slab_number);
     pages_in_slab_[slab_number] = entry.pages;
     allocated_pages_ += entry.pages;
     return {};
@@ -536,8 +537,10 @@ void PagePool::provision() {
         answer_requests(lock);
         if (has_slab_to_release()) {
             release_empty_slab(lock);
-        } else if (!ahead_ || !can_prepare() || prepare(lock) != Status::ok) {
-            break;  // who needs a page meets the same, and tells
+        } else if (ahead_ && can_prepare() && prepare(lock) == Status::ok) {
+            continue;
+        } else if (!address_an_adopted_slab(lock)) {
+            break;  // where preparing has failed, who needs a page meets the same, and tells
         }
     }
     providing_ = false;
@@ -590,6 +593,31 @@ void PagePool::release_empty_slab(std::unique_lock<std::mutex>& lock) {
     while (pages_in_slab_[number] == 0 || free_in_slab_[number] != pages_in_slab_[number]) --number;
     release_slab(number, lock);
     device_.releases().end();
+}
+
+bool PagePool::is_adopted() const {
+    const std::lock_guard lock(mutex_);
+    return unaddressed_.empty();
+}
+
+void PagePool::finish_adoption() noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        addresses_adopted_ = true;
+    }
+    provisioner_.wake();  // where there is no thread, all goes through channels
+}
+
+// The provisioner's, which releases slabs as well: none goes meanwhile.
+bool PagePool::address_an_adopted_slab(std::unique_lock<std::mutex>& lock) {
+    if (!addresses_adopted_ || unaddressed_.empty()) return false;
+    Slab& slab = slabs_[unaddressed_.back()];
+    unaddressed_.pop_back();
+    if (slab.bytes == 0 || slab.cpu != nullptr) return true;  // released since, or made anew
+    lock.unlock();
+    slab.cpu = device_.address(slab);
+    lock.lock();
+    return true;
 }
 
 Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {

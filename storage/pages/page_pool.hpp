@@ -67,6 +67,11 @@ class PagePool {
     // The descriptors that it uses are its own from now on, and -1 there; what is not mapped is
     // free.
     void own_adopted(std::vector<int>& descriptors, const std::vector<bool>& is_mapped);
+    // Has adopting put off nothing?
+    bool is_adopted() const;
+    // What it has put off is done from now on, behind those who use the pool: slabs come to have
+    // addresses for the CPU.
+    void finish_adoption() noexcept;
     // Gives up all slabs: those adopted are left as they were, those made are kept by nobody. Then
     // the pool is of no use.
     void leave(const std::vector<int>& adopted);
@@ -143,6 +148,7 @@ class PagePool {
     void free_adopted(const std::vector<bool>& is_mapped);
     void release_slab(std::uint32_t slab_number, std::unique_lock<std::mutex>& lock);
     void release_empty_slab(std::unique_lock<std::mutex>& lock);
+    bool address_an_adopted_slab(std::unique_lock<std::mutex>& lock);
     Status prepare(std::unique_lock<std::mutex>& lock);
     void answer_requests(std::unique_lock<std::mutex>& lock);
     // With the lock held, and kept.
@@ -188,6 +194,9 @@ class PagePool {
     std::uint64_t free_pages_ = 0;
     std::uint64_t clear_pages_ = 0;
     std::uint32_t empty_slabs_ = 0;
+    // The numbers of those slabs which the CPU may be able to address, or may not.
+    std::vector<std::uint32_t> unaddressed_;
+    bool addresses_adopted_ = false;
     bool resting_ = false;
     bool providing_ = false;    // the provisioner is at work
     std::uint32_t coming_ = 0;  // pages and slabs that somebody is about to make free

@@ -184,6 +184,15 @@ void Volume::go_on() {
     for (const auto& pool : pools_) pool->go_on();
 }
 
+bool Volume::is_taken_over() const {
+    return std::all_of(pools_.begin(), pools_.end(),
+                       [](const auto& pool) { return pool->is_adopted(); });
+}
+
+void Volume::finish_taking_over() noexcept {
+    for (const auto& pool : pools_) pool->finish_adoption();
+}
+
 void Volume::start_provisioners() noexcept {
     for (const auto& pool : pools_) pool->start_provisioner();
 }

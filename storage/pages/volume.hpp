@@ -63,6 +63,11 @@ class Volume {
     // while nobody asks for pages, no slab comes or goes.
     void rest();
     void go_on();
+    // Has taking over put off nothing?
+    bool is_taken_over() const;
+    // What it has put off is done from now on, behind those who use the volume: the CPU comes to
+    // address what it can.
+    void finish_taking_over() noexcept;
     // The descriptors of its slabs, copied, for another process.
     struct SlabCopy {
         std::uint32_t device = 0;

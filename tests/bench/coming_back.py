@@ -9,6 +9,7 @@ Prints a line for each round, and the median. The program is build/release/gpunb
 """
 
 import argparse
+import concurrent.futures
 import os
 import signal
 import statistics
@@ -23,17 +24,27 @@ import kept  # noqa: E402: where it lies is said above
 
 MIB, GIB = 1 << 20, 1 << 30
 FILLED_AT_ONCE = 32 * MIB
+FILLERS = 8  # connections
+CONFIG = """listeners: {{unix: [{{path: {{socket}}}}]}}
+exports: [{{name: "", size: {size}, devices: ["{device}"], keep: true}}]
+{mapped}"""
+MAPPED = "devices: [{{id: '{device}', mapped: {mapped}}}]\n"
 
 
 def size(text):
-    return int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
+    return 0 if text == "0" else int(text[:-1]) << {"M": 20, "G": 30}[text[-1]]
 
 
 def fill(keeper, bytes_):
     block = os.urandom(MIB) * (FILLED_AT_ONCE // MIB)
-    with keeper.client() as client:
-        for at in range(0, bytes_, FILLED_AT_ONCE):
-            client.write(at, block)
+
+    def fill_each(first):
+        with keeper.client() as client:
+            for at in range(first * FILLED_AT_ONCE, bytes_, FILLERS * FILLED_AT_ONCE):
+                client.write(at, block)
+
+    with concurrent.futures.ThreadPoolExecutor(FILLERS) as fillers:
+        list(fillers.map(fill_each, range(FILLERS)))
 
 
 def until_the_next_has_taken_over(keeper, at):
@@ -57,9 +68,14 @@ def main():
     parser.add_argument("--device", default="host", help="(host)")
     parser.add_argument("--used", type=size, default=2 * GIB, metavar="SIZE", help="written before: 512M, 64G (2G)")
     parser.add_argument("--rounds", type=int, default=15, help="(15)")
+    parser.add_argument("--pause", type=float, default=4, metavar="SECONDS", help="between rounds, in which the server "
+                        "finishes what it has put off: one that dies before dies faster (4)")
+    parser.add_argument("--mapped", type=size, metavar="SIZE", help="of a GPU: how much of it the CPU addresses")
     parser.add_argument("--upgrade", action="store_true", help="SIGUSR2 instead of SIGKILL")
     options = parser.parse_args()
-    keeper = kept.Kept("--device", options.device, "--size", options.used)
+    keeper = kept.Kept(config=CONFIG.format(device=options.device, size=options.used,
+                                            mapped="" if options.mapped is None else MAPPED.format(
+                                                device=options.device, mapped=options.mapped)))
     took = []
     try:
         fill(keeper, options.used)
@@ -69,7 +85,7 @@ def main():
             else:
                 took.append(keeper.kill_until_answer(options.used - 4096))
             print(f"{took[-1]:.4f} s", flush=True)
-            time.sleep(0.2)
+            time.sleep(options.pause)
     finally:
         keeper.stop()
     what = "the longest answer during an upgrade" if options.upgrade else "from SIGKILL to the first answer"

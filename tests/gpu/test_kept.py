@@ -1,20 +1,23 @@
 """Contents on GPUs that outlive the server: killed in the midst of large writes, it comes back with all of them."""
+import concurrent.futures
 import os
 import random
 import re
+import signal
 import subprocess
 import time
 
 import gpu
 import kept
 import server
-import wire
+import test_upgrade
 from server import GiB, MiB
 
 DEVICES = gpu.devices(1)  # test_two_gpus.py has two
 # What is in use when the time of coming back is taken; facts of one H200 are about 64 GiB.
 LARGE = int(os.environ.get('GPUNBD_TEST_LARGE', 64 * GiB))
 PIECE = 32 * MiB
+CLIENTS = 8
 
 
 def free_memory(device):
@@ -24,74 +27,104 @@ def free_memory(device):
     return float(found[1]) * {'M': MiB, 'G': GiB, 'T': 1024 * GiB}[found[2]]
 
 
-def fill(client, size, seed):
+def on_all_of(connect, size, piece_done):
+    """piece_done(client, at) for each piece, by several clients."""
+    def each(first):
+        with connect() as client:
+            for at in range(first * PIECE, size, CLIENTS * PIECE):
+                piece_done(client, at)
+
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
+        list(clients.map(each, range(CLIENTS)))
+
+
+def contents(noise, at):
     """Different everywhere, and cheap to make."""
-    noise = bytearray(random.Random(seed).randbytes(PIECE))
-    waiting = 0
-    for at in range(0, size, PIECE):
-        noise[0:8] = at.to_bytes(8, 'big')
-        client.request(wire.CMD_WRITE, at, PIECE, 0, bytes(noise))
-        waiting += 1
-        if waiting == 4:
-            waiting -= 1
-            assert client.simple_reply()[0] == 0
-    for _ in range(waiting):
-        assert client.simple_reply()[0] == 0
+    return at.to_bytes(8, 'big') + noise[8:]
 
 
-def check(client, size, seed):
-    noise = bytearray(random.Random(seed).randbytes(PIECE))
-    for at in range(0, size, PIECE):
-        noise[0:8] = at.to_bytes(8, 'big')
-        assert client.read(at, PIECE) == noise, f'wrong bytes in {PIECE} from {at} on'
+def fill(connect, size, seed):
+    noise = random.Random(seed).randbytes(PIECE)
+    on_all_of(connect, size, lambda client, at: client.write(at, contents(noise, at)))
+
+
+def check(connect, size, seed):
+    noise = random.Random(seed).randbytes(PIECE)
+
+    def is_right(client, at):
+        assert client.read(at, PIECE) == contents(noise, at), f'wrong bytes in {PIECE} from {at} on'
+
+    on_all_of(connect, size, is_right)
+
+
+def keep_one(test, devices=None, size=GiB, mapped=None, **options):
+    devices = devices or DEVICES[:1]
+    text = gpu.config({'': {'devices': devices, 'size': size, 'keep': 'true', **options}})
+    if mapped is not None:
+        text += 'devices:\n' + ''.join(f"  - {{id: '{each}', mapped: {mapped}}}\n" for each in devices)
+    return test.keep(config=text)
 
 
 class Killed(kept.Test):
-    def keep_one(self, devices=None, size=GiB, mapped=None, **options):
-        devices = devices or DEVICES[:1]
-        text = gpu.config({'': {'devices': devices, 'size': size, 'keep': 'true', **options}})
-        if mapped is not None:
-            text += 'devices:\n' + ''.join(f"  - {{id: '{each}', mapped: {mapped}}}\n" for each in devices)
-        return self.keep(config=text)
-
     def load_and_kill(self, keeper, size=64 * MiB):
         kept.kill_under_load(keeper, kept.loads(keeper.client, 4, size), 8, 0.5)
 
     def test_thin(self):
-        self.load_and_kill(self.keep_one())
+        self.load_and_kill(keep_one(self))
 
     def test_full(self):
-        self.load_and_kill(self.keep_one(provision='full'))
+        self.load_and_kill(keep_one(self, provision='full'))
 
     def test_not_mapped(self):
-        self.load_and_kill(self.keep_one(mapped=0))
+        self.load_and_kill(keep_one(self, mapped=0))
 
     def test_slabs_come_and_go(self):
-        self.load_and_kill(self.keep_one(page_size='64M'), size=128 * MiB)
+        self.load_and_kill(keep_one(self, page_size='64M'), size=128 * MiB)
 
     def test_striped(self):
-        self.load_and_kill(self.keep_one([*DEVICES, 'host'], layout='stripe', stripe_size='2M'))
+        self.load_and_kill(keep_one(self, [*DEVICES, 'host'], layout='stripe', stripe_size='2M'))
 
     def test_large(self):
         """Also the time from SIGKILL to the first answer, and that all of it is given back at the end."""
         before = free_memory(DEVICES[0])
         size = min(LARGE, int(before * 0.9) // PIECE * PIECE)
-        keeper = self.keep_one(size=size)
+        keeper = keep_one(self, size=size)
         began = time.monotonic()
-        with keeper.client() as client:
-            fill(client, size, 1)
+        fill(keeper.client, size, 1)
         print(f'filled in {time.monotonic() - began:.1f} s', flush=True)
         for _ in range(3):
             took = keeper.kill_until_answer(size - 4096)
             print(f'{size / GiB:.0f} GiB in use: {took:.3f} s from SIGKILL to the first answer', flush=True)
+        check(keeper.client, size, 1)
         with keeper.client() as client:
-            check(client, size, 1)
             for at in range(0, size, GiB):
                 client.trim(at, min(GiB, size - at))
         # Of a trimmed export one slab is left.
         server.wait_until(lambda: free_memory(DEVICES[0]) > before - 3 * GiB, 60, 'the memory to be given back')
         keeper.stop()
         server.wait_until(lambda: free_memory(DEVICES[0]) >= before - 64 * MiB, 60, 'all of the memory')
+
+
+class Upgraded(kept.Test):
+    def test_clients_do_not_notice(self):
+        for mapped in (None, 0):
+            with self.subTest(mapped=mapped):
+                self.upgrade_under_load(mapped)
+
+    def upgrade_under_load(self, mapped):
+        keeper = keep_one(self, size=64 * MiB, mapped=mapped)
+        clients = [test_upgrade.Load(keeper.path, number, structured=number % 2 == 0) for number in range(4)]
+        for client in clients:
+            client.start()
+        for number in range(1, 6):
+            os.kill(keeper.process.pid, signal.SIGUSR2)
+            for said in ('serves now', 'is the server now'):
+                server.wait_until(lambda: keeper.log().count(said) == number, 60, keeper.log)
+            time.sleep(0.3)  # of load
+        for client in clients:
+            client.finish()
+            self.assertGreater(client.requests, 100)
+        self.assertNotIn('error', keeper.log())
 
 
 if __name__ == '__main__':

@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
     std::string why_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
     Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
+    std::byte* address(const Slab& slab) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
@@ -63,6 +64,7 @@ class CudaDevice final : public Device {
     void take_in(const MappedMemory& memory, std::uint64_t bytes, Slab& out);
     void take_in(const ShareableMemory::Piece& piece, Slab& out);
     std::string adopt_as_recorded(int descriptor, const SlabRecord& record, Slab& out);
+    void tell_unmapped(const std::string& why);
     Status failure(cudaError_t error, const std::string& what);
     Status failure(const std::string& error, const std::string& what);
     // What a calibration holds for.

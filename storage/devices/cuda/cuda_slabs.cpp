@@ -209,23 +209,38 @@ std::string CudaDevice::adopt_as_recorded(int descriptor, const SlabRecord& reco
     if ((record.kind & mapped_kind) == 0 || type >= memory_types) {
         return fmt::format("its kind, {}, is unknown", record.kind);
     }
+    // Its contents are the same without a mapping, which takes long: address() is for that.
     MappedMemory memory;
-    if (vulkan_ != nullptr &&
-        adopt_mapped(*vulkan_, descriptor, record.bytes, type, memory, why_not)) {
-        take_in(memory, record.bytes, out);
-        return {};
-    }
-    // Its contents are the same without a mapping.
-    const std::string why_unmapped = vulkan_ == nullptr ? "nothing is mapped now" : why_not;
     if (!adopt_unmapped(descriptor, record.bytes, memory, why_not)) return why_not;
-    if (!std::exchange(unmapping_logged_, true)) {
-        LogLine(spdlog::level::warn)
-            .with("device", state_.id)
-            .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id,
-                 why_unmapped);
-    }
+    if (vulkan_ == nullptr) tell_unmapped("nothing is mapped now");
     take_in(memory, record.bytes, out);
     return {};
+}
+
+// With the lock held.
+void CudaDevice::tell_unmapped(const std::string& why) {
+    if (std::exchange(unmapping_logged_, true)) return;
+    LogLine(spdlog::level::warn)
+        .with("device", state_.id)
+        .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id, why);
+}
+
+std::byte* CudaDevice::address(const Slab& slab) {
+    if (failed()) return nullptr;
+    const std::lock_guard lock(mutex_);
+    const auto found = mapped_slabs_.find(slab.handle);
+    if (vulkan_ == nullptr || found == mapped_slabs_.end()) return nullptr;
+    MappedMemory& memory = found->second;
+    std::string why_not;
+    if (memory.mapping.cpu == nullptr) {
+        const std::uint32_t type = slab.kind & ~std::uint32_t{mapped_kind};
+        if (!vulkan_->import(slab.descriptor, slab.bytes, type, memory.mapping, why_not)) {
+            tell_unmapped(why_not);
+            return nullptr;
+        }
+        mapped_bytes_ += slab.bytes;
+    }
+    return memory.mapping.cpu;
 }
 
 void CudaDevice::release(Slab& slab) noexcept {

@@ -48,19 +48,6 @@ bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, int* kep
     return true;
 }
 
-bool adopt_mapped(vulkan::VulkanMemory& vulkan, int descriptor, std::uint64_t bytes,
-                  std::uint32_t type, MappedMemory& out, std::string& why_not) {
-    MappedMemory memory;
-    if (!vulkan.import(descriptor, bytes, type, memory.mapping, why_not)) return false;
-    const int copy = another(descriptor, why_not);
-    if (copy < 0 || !import_opaque(copy, bytes, memory.opaque, why_not)) {
-        vulkan.release(memory.mapping);
-        return false;
-    }
-    out = memory;
-    return true;
-}
-
 bool adopt_unmapped(int descriptor, std::uint64_t bytes, MappedMemory& out, std::string& why_not) {
     MappedMemory memory;
     const int copy = another(descriptor, why_not);

@@ -21,11 +21,8 @@ struct MappedMemory {
 // `kept`: null, or where to put a descriptor that the memory outlives the process by.
 bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, int* kept,
                      MappedMemory& out, std::string& why_not);
-// By a descriptor that allocate_mapped() has given in another process, for memory of that type; it
-// stays the caller's.
-bool adopt_mapped(vulkan::VulkanMemory& vulkan, int descriptor, std::uint64_t bytes,
-                  std::uint32_t type, MappedMemory& out, std::string& why_not);
-// The same without the CPU's side.
+// CUDA's side of it, by a descriptor that allocate_mapped() has given in another process; it stays
+// the caller's. The CPU's side is had by vulkan.import() of the same.
 bool adopt_unmapped(int descriptor, std::uint64_t bytes, MappedMemory& out, std::string& why_not);
 // Nothing uses the memory any more. `vulkan` may be null where there is no mapping.
 void release_mapped(vulkan::VulkanMemory* vulkan, MappedMemory& memory) noexcept;

@@ -41,8 +41,13 @@ class FaultyDevice final : public Device {
     Status adopt(int descriptor, const SlabRecord& record, Slab& out) override {
         if (expires(script_.adoptions_until_failure)) return Status::io_error;
         const Status status = inner_->adopt(descriptor, record, out);
-        if (status == Status::ok) hide(out);
+        if (status != Status::ok) return status;
+        hide(out);
+        if (script_.addressed_later) out.cpu = nullptr;
         return status;
+    }
+    std::byte* address(const Slab& slab) override {
+        return script_.unaddressable ? nullptr : reinterpret_cast<std::byte*>(slab.address);
     }
     void release(Slab& slab) noexcept override {
         slab.cpu = reinterpret_cast<std::byte*>(slab.address);
@@ -61,7 +66,7 @@ class FaultyDevice final : public Device {
 
  private:
     void hide(Slab& slab) const {
-        slab.address = reinterpret_cast<std::uintptr_t>(slab.cpu);
+        slab.address = reinterpret_cast<std::uintptr_t>(slab.cpu.get());
         if (script_.in_place_up_to == 0) slab.cpu = nullptr;
     }
     static Slab visible(Slab slab) {

@@ -22,6 +22,9 @@ struct FaultScript {
     std::atomic<std::uint32_t> polls_per_copy{1};              // a copy ends after so many polls
     std::atomic<bool> hold{false};                             // no copy ends while this is set
     std::atomic<std::int64_t> copies_until_held{never};        // it is set when so many have ended
+    // Slabs that are taken over have an address for the CPU only from Device::address() on.
+    std::atomic<bool> addressed_later{false};
+    std::atomic<bool> unaddressable{false};  // and not even then
     // Bytes. Writes no longer than this are received in place; set before slabs are allocated.
     std::atomic<std::uint32_t> in_place_up_to{0};
     std::atomic<std::uint64_t> copies_seen{0};

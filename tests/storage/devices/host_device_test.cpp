@@ -195,7 +195,7 @@ TEST_CASE("host device: a slab is zeroes, all of it the CPU's, and starts on a h
             Slab slab;
             REQUIRE(device->allocate({.bytes = bytes, .provision = provision}, slab) == Status::ok);
             CHECK(slab.bytes == bytes);
-            CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu));
+            CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu.get()));
             CHECK(slab.resident == (provision == Provision::full));
             if (bytes >= 2 * mib) CHECK(slab.address % (2 * mib) == 0);
             CHECK(zeroes(slab.cpu, bytes));

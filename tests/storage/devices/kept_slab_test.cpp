@@ -133,7 +133,7 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
         REQUIRE(device->adopt(copy, record, slab) == Status::ok);
         CHECK(slab.descriptor == copy);
         CHECK(slab.bytes == slab_bytes);
-        CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu));
+        CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu.get()));
         CHECK(slab.address % (2 * mib) == 0);
         CHECK(slab.resident == (provision == Provision::full));
         CHECK(all_are(slab.cpu, mib, 0));

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -253,6 +254,59 @@ TEST_CASE("take over: a device that fails to take a slab over leaves all as it w
                               std::to_string(slab % 2) + " cannot be taken over");
             check_whole(left, devices);
         }
+    }
+}
+
+bool is_addressed(const Volume& volume, std::uint64_t page) {
+    return volume.find(page).cpu() != nullptr;
+}
+
+TEST_CASE("take over: the CPU comes to address what was put off, beside those who read") {
+    for (const Provision provision : {Provision::thin, Provision::full}) {
+        Left left(of_a_whole_volume(provision));
+        TwoDevices devices;
+        devices.script.in_place_up_to = 4096;
+        devices.script.addressed_later = true;
+        const Taken taken = left.take_over(devices);
+        REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
+        Volume& volume = *std::get<std::unique_ptr<Volume>>(taken);
+        for (std::uint64_t page = 0; page != left_pages; ++page) {
+            CHECK_FALSE(is_addressed(volume, page));
+        }
+        std::vector<std::thread> readers;
+        for (std::uint64_t page = 0; page != left_pages; ++page) {
+            readers.emplace_back([&volume, page] {
+                while (!is_addressed(volume, page)) std::this_thread::yield();
+                const PageRef ref = volume.find(page);
+                CHECK(*reinterpret_cast<const std::uint64_t*>(ref.cpu()) == page + 1);
+            });
+        }
+        CHECK_FALSE(volume.is_taken_over());
+        volume.finish_taking_over();
+        for (std::thread& each : readers) each.join();
+        CHECK(volume.is_taken_over());
+    }
+}
+
+TEST_CASE("take over: what the CPU cannot address, and what has gone meanwhile, does no harm") {
+    Left left(of_a_whole_volume(Provision::thin));
+    TwoDevices devices;
+    devices.script.in_place_up_to = 4096;
+    devices.script.addressed_later = true;
+    const Taken taken = left.take_over(devices);
+    REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
+    Volume& volume = *std::get<std::unique_ptr<Volume>>(taken);
+    // Both slabs of the first device go, and one comes again.
+    for (std::uint64_t page = 0; page != left_shares[0]; ++page) volume.unmap(page);
+    PageRef anew;
+    REQUIRE(volume.map(0, anew) == Status::ok);
+    devices.script.unaddressable = true;
+    volume.finish_taking_over();
+    volume.rest();  // behind what is under way
+    volume.go_on();
+    for (std::uint64_t page = left_shares[0]; page != left_pages; ++page) {
+        CHECK_FALSE(is_addressed(volume, page));
+        CHECK(*reinterpret_cast<const std::uint64_t*>(volume.find(page).address()) == page + 1);
     }
 }
 
