@@ -5,7 +5,7 @@
 #        node.sh make     makes it: as root
 set -euo pipefail
 
-place=${GPUNBD_VM_CACHE:-/var/cache/gpunbd}
+place=${GPUNBD_NODE_CACHE:-/var/cache/gpunbd}
 mirror=${GPUNBD_FRESH_MIRROR:-http://deb.debian.org/debian}
 # As the chapter on diskless nodes has them, in OPERATION.md; then what the package of gpunbd depends on.
 packages=systemd-sysv,udev,initramfs-tools,zstd,e2fsprogs,kmod
