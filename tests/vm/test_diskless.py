@@ -1,5 +1,5 @@
 """Diskless nodes, as OPERATION.md tells to make them: two at once boot a Debian with systemd from one image that they
-only read, each with a writable export over it. The server is killed again and again while they do.
+only read, each with a writable export over it. The server is killed again and again while they do, and as they end.
 
 What is in the chapter's code blocks runs here; what differs is in `Recipe`."""
 import os
@@ -126,10 +126,13 @@ class Node:
         if ended[2] != '0':
             raise AssertionError(f'{command}: {self.said}')
         self.wait(r'root@\w+:~# ')
-        return ended[1].replace('\r', '')
+        return re.sub(r'\r|\x1b\[[?0-9;]*[A-Za-z]', '', ended[1])
 
-    def power_off(self):
+    def power_off(self, late):
+        """`late` is called when all units have ended, and file systems have yet to be let go of."""
         self.type('systemctl poweroff')
+        self.wait('Reached target .*poweroff.target')
+        late()
         self.process.wait(400)
         self.reader.join()
         return self.said
@@ -163,8 +166,8 @@ class Diskless(server.Test):
         self.command('nbdcopy', f'nbd+unix:///{name}?socket={one.path}', path)
         return path
 
-    def power_off(self, node):
-        said = node.power_off()
+    def power_off(self, node, late):
+        said = node.power_off(late)
         self.assertRegex(said, 'reboot: Power down')
         self.assertNotRegex(said, 'I/O error|EXT4-fs error|[Ff]ailed to unmount|[Ff]ailed to remount')
 
@@ -186,7 +189,7 @@ class Diskless(server.Test):
             node.run(f'echo of {name} >/root/file; rm /etc/debian_version; findmnt -no FSTYPE / | grep overlay')
             self.assertRegex(node.run('cat /proc/mounts'), r'/dev/nbd0 /run/initramfs/gpunbd/image ext4 ro,')
         for node in nodes.values():
-            self.power_off(node)
+            self.power_off(node, one.kill_and_wait)
         self.assertTrue(server.same_file(self.contents(one, 'debian'), os.path.join(recipe.folder, 'image.ext4')))
         for name in nodes:
             path = self.contents(one, name)
@@ -197,7 +200,7 @@ class Diskless(server.Test):
         node.log_in('node2')
         self.assertEqual(node.run('cat /root/file'), 'of node2\n')
         node.run('test ! -e /etc/debian_version')
-        self.power_off(node)
+        self.power_off(node, one.kill_and_wait)
 
 
 if __name__ == '__main__':
