@@ -12,7 +12,7 @@ FOLDER = os.path.join(server.ROOT, 'config/initramfs')
 PLACES = ('/scripts/functions', '/usr/share/initramfs-tools/hook-functions', '/proc/cmdline', '/run/initramfs',
           '/conf/param.conf', '/sbin/e2fsck')
 FUNCTIONS = '''
-panic() { echo "panic: $*"; exit 1; }
+panic() { echo "panic: $*"; [ -e "$HERE/mended" ] || exit 1; TYPE=ext4 E2FSCK=0 FAILS=nothing; export TYPE E2FSCK FAILS; }
 configure_networking() { echo configure_networking >>"$CALLS"; }
 get_fstype() { echo "$TYPE"; [ "$TYPE" ]; }
 manual_add_modules() { echo "modules $*" >>"$CALLS"; }
@@ -117,7 +117,8 @@ class Initramfs(server.Test):
         self.assertEqual(self.read('conf/param.conf'), '')
 
     def over(self, status=0, **environment):
-        return self.play('scripts/local-bottom/gpunbd', 'gpunbd.root=a gpunbd.overlay=nbd://a/c', status=status, **environment)
+        return self.play('scripts/local-bottom/gpunbd', 'gpunbd.root=a gpunbd.overlay=nbd://a/c', status=status,
+                         **environment)
 
     def test_the_overlay_is_checked_and_put_over_the_root(self):
         below = f'{self.here}/run/initramfs/gpunbd'
@@ -138,6 +139,13 @@ class Initramfs(server.Test):
                                   ({'FAILS': '-t overlay'}, 'nbd://a/c cannot be put over the root')):
             with self.subTest(said):
                 self.assertEqual(self.over(status=1, **environment).splitlines()[-1], f'panic: {said}')
+
+    def test_what_was_mended_in_the_shell_is_tried_again(self):
+        self.write('mended', '')
+        for environment in ({'TYPE': ''}, {'E2FSCK': '4'}, {'FAILS': '-t ext4'}):
+            with self.subTest(environment):
+                self.assertEqual(self.over(**environment).count('panic: '), 1)
+                self.assertTrue(self.calls[-1].startswith('mount -t overlay '))
 
 
 if __name__ == '__main__':
