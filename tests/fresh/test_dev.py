@@ -52,6 +52,9 @@ class Dev(unittest.TestCase):
         os.mkdir(self.programs)
         for name in ('dev', 'tests/vm/kernel.sh', 'tests/summary.py'):
             shutil.copy(os.path.join(ROOT, name), os.path.join(self.path, name))
+        with open(os.path.join(self.path, 'tests/vm/node.sh'), 'w', encoding='ascii') as file:
+            file.write('#!/bin/sh\necho "node.sh $1" >>"$CALLS"\nexit "${NO_NODE:-0}"\n')
+        os.chmod(file.name, 0o755)
         for name, does in STAND_INS.items():
             path = os.path.join(self.programs, name)
             with open(path, 'w', encoding='ascii') as file:
@@ -154,6 +157,15 @@ class Dev(unittest.TestCase):
             self.assertIn('setup: without that kernel, the tests in tests/vm are skipped\n', self.errors)
             self.assertEqual(self.out, 'setup: everything is there\n')
             self.assertEqual(os.listdir(self.path), before)
+
+    def test_no_node(self):
+        """The system of diskless nodes: made where it is missing, and nothing stops where it cannot be."""
+        self.need_packages()
+        self.assertEqual(self.dev('setup'), 0)
+        self.assertEqual(self.calls('node.sh'), ['find'])
+        self.assertEqual(self.dev('setup', NO_NODE='1'), 0)
+        self.assertEqual(self.calls('node.sh'), ['find', 'find', 'make'])
+        self.assertIn('setup: without that system, the test of diskless nodes is skipped\n', self.errors)
 
     def test_lint_without_git(self):
         for name in ('a b.cpp', 'tests/protocol/c.hpp', 'build/x/not.cpp', '.hidden/not.hpp', 'd.cu', 'e.txt'):
