@@ -1,4 +1,4 @@
-// `gpunbd attach --systemd`: the units that attach a device at each start of the machine.
+// `gpunbd attach --systemd`: the unit that attaches a device at each start of the machine.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace gpunbd::attach {
 
-// `program`: the path of gpunbd. The text of each file, behind a line with its path.
-std::string systemd_units(const config::AttachCommand& command, const std::string& program);
+// `program`: the path of gpunbd. The file's text, behind a line with its path. The one for swap is,
+// for another device and URI, the package's gpunbd-swap@.service.
+std::string systemd_unit(const config::AttachCommand& command, const std::string& program);
 
 }  // namespace gpunbd::attach
