@@ -20,7 +20,7 @@ if not os.path.exists(f'{SYSTEMD}/systemd'):
 
 CONFIGURATION = '''
 listeners: {unix: [{path: /run/gpunbd/gpunbd.sock, mode: 0660}]}
-exports: [{name: scratch, size: 16M, devices: [host], keep: true}]
+exports: [{name: scratch, size: 8M, devices: [host], keep: true}]
 '''
 CARD = ('-object', f'memory-backend-ram,id=bar,share=on,size={16 * server.MiB}', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
 USERS = {'etc/passwd': 'root:x:0:0::/:/bin/sh\ngpunbd:x:10809:10809::/run/gpunbd:/bin/false\n',
