@@ -12,7 +12,8 @@ import server
 
 SYSTEMD = '/usr/lib/systemd'
 UNITS = os.path.join(server.ROOT, 'config/systemd')
-EXPECTED = [f'{part} ok' for part in ('killed', 'restarted', 'stopped', 'watched', 'socketed', 'swapped', 'slept', 'ended', 'striped')]
+EXPECTED = [f'{part} ok' for part in ('killed', 'restarted', 'stopped', 'attached', 'watched', 'socketed', 'swapped', 'slept',
+                                      'ended', 'striped')]
 
 if not os.path.exists(f'{SYSTEMD}/systemd'):
     server.skip('systemd is not installed (./dev setup installs it)')
