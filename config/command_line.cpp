@@ -498,7 +498,7 @@ AttachCommand read_attach(const Command& command, const GivenFlags& flags,
     AttachCommand out{.uri = words[0],
                       .device = nbd_device(words[1]),
                       .swap = flags.on("--swap"),
-                      .units = flags.on("--systemd")};
+                      .unit = flags.on("--systemd")};
     constexpr std::uint64_t day = 86'400;
     if (const auto* text = flags.text("--connections")) {
         out.connections = static_cast<unsigned>(checked_integer("--connections", *text, {1, 256}));

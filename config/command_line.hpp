@@ -48,7 +48,7 @@ struct AttachCommand {
     std::optional<std::uint64_t> dead_timeout = {};  // --dead-timeout, in seconds
     std::optional<std::uint32_t> block_size = {};    // --block-size
     bool swap = false;                               // --swap
-    bool units = false;                              // --systemd: print them, attach nothing
+    bool unit = false;                               // --systemd: print one, attach nothing
 };
 struct AttachListCommand {  // attach --list
     bool json = false;      // --json

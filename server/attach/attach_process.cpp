@@ -21,7 +21,7 @@
 #include "server/attach/line.hpp"
 #include "server/attach/step.hpp"
 #include "server/attach/swap.hpp"
-#include "server/attach/units.hpp"
+#include "server/attach/unit.hpp"
 #include "server/client/nbd_target.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/notify_socket.hpp"
@@ -223,8 +223,8 @@ int run_attach(const config::AttachCommand& command) {
     constexpr std::string_view program = "gpunbd attach";
     const auto target = parse_target(command.uri);
     if (const auto* bad = std::get_if<Failure>(&target)) return ended_by(program, *bad, exit_usage);
-    if (command.units) {
-        fmt::print("{}", systemd_units(command, server::own_program()));
+    if (command.unit) {
+        fmt::print("{}", systemd_unit(command, server::own_program()));
         return 0;
     }
     ::signal(SIGPIPE, SIG_IGN);

@@ -43,9 +43,14 @@ Diagnosis look_at_persistence(const Machine& machine) {
     if (machine.has("/run/nvidia-persistenced/socket")) {
         return well("persistence mode", "nvidia-persistenced runs");
     }
+    // Without that service it can be set as well, until the machine restarts.
+    if (machine.first_line_of(
+            {"nvidia-smi", "--query-gpu=persistence_mode", "--format=csv,noheader"}) == "Enabled") {
+        return well("persistence mode", "on until the machine restarts");
+    }
     return doubtful("persistence mode",
-                    "nvidia-persistenced does not run, so that a card may begin anew, and lose "
-                    "kept contents, whenever nobody uses it",
+                    "off, so that a card may begin anew, and lose kept contents, whenever nobody "
+                    "uses it",
                     "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
 }
 
@@ -63,10 +68,31 @@ Diagnosis look_at_node(const Machine& machine, const std::string& card) {
     const auto node = machine.text("/sys/bus/pci/devices/" + card + "/numa_node");
     const std::string what = "NUMA node of " + card;
     if (node && *node != "-1") return well(what, *node);
-    return well(what, "not told; one, or unknown");
+    if (!machine.has("/sys/devices/system/node/node1")) return well(what, "there is one only");
+    return doubtful(what, "not told, so that workers run on any of them",
+                    "update the firmware, or turn on its ACPI tables for NUMA");
+}
+
+// One that cannot be opened says why.
+Diagnosis look_at_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
+    try {
+        const auto gpu = driver.open(id, 0, {});
+        if (gpu) return look_at_mapping(gpu->info());
+        return bad("mapping of " + id, "it is there no more", "gpunbd devices");
+    } catch (const std::exception& error) {
+        return bad("mapping of " + id, error.what(), "");
+    }
 }
 
 }  // namespace
+
+Diagnosis look_at_mapping(const storage::DeviceInfo& gpu) {
+    const std::string what = "mapping of " + gpu.id;
+    if (gpu.access.starts_with("mapped")) return well(what, gpu.access);
+    return doubtful(what, gpu.access,
+                    "install libvulkan1 and the driver's part for Vulkan; in a container ask for "
+                    "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
+}
 
 Diagnoses look_at_gpus(const Machine& machine) {
     Diagnoses out;
@@ -89,6 +115,7 @@ Diagnoses look_at_gpus(const Machine& machine) {
         const std::string what = fmt::format("devices of gpunbd, {}", driver->scheme());
         out.push_back(found.empty() ? bad(what, "none: " + why_none, "")
                                     : well(what, fmt::format("{}", found.size())));
+        for (const std::string& id : found) out.push_back(look_at_mapping_of(*driver, id));
     }
     return out;
 }

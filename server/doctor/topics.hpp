@@ -3,6 +3,7 @@
 
 #include "server/doctor/diagnosis.hpp"
 #include "server/doctor/machine.hpp"
+#include "storage/devices/device.hpp"
 
 namespace gpunbd::server {
 
@@ -13,6 +14,8 @@ Diagnoses look_at_swap(const Machine& machine);
 // Clients on other machines.
 Diagnoses look_at_remote(const Machine& machine);
 Diagnoses look_at_gpus(const Machine& machine);
+// How the CPU reaches the memory of a GPU that was opened.
+Diagnosis look_at_mapping(const storage::DeviceInfo& gpu);
 // Contents that outlive the server.
 Diagnoses look_at_keeping(const Machine& machine);
 

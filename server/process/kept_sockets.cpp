@@ -24,13 +24,16 @@ std::string KeptSockets::name(const std::string& address) {
 }
 
 std::optional<OwnedFd> KeptSockets::take(const std::string& address) {
-    for (OwnedFd& each : handed_over_.take(name(address))) {
+    std::vector<OwnedFd> handed_over = handed_over_.take(name(address));
+    if (!outlive_ && !handed_over.empty()) forget(name(address));
+    for (OwnedFd& each : handed_over) {
         if (is_listening(each.get())) return std::move(each);
     }
     return std::nullopt;
 }
 
 void KeptSockets::keep(const std::string& address, int fd) {
+    if (!outlive_) return;
     const std::string its_name = name(address);
     auto wrong = store_.remove(its_name);
     if (!wrong) wrong = store_.store(its_name, fd);
@@ -42,8 +45,12 @@ void KeptSockets::forget_the_rest() {
     for (const std::string& each : handed_over_.names()) {
         if (!each.starts_with(socket_prefix)) continue;
         handed_over_.take(each);
-        if (const auto wrong = store_.remove(each)) spdlog::warn("{}", *wrong);
+        forget(each);
     }
+}
+
+void KeptSockets::forget(const std::string& its_name) {
+    if (const auto wrong = store_.remove(its_name)) spdlog::warn("{}", *wrong);
 }
 
 }  // namespace gpunbd::server

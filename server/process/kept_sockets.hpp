@@ -12,9 +12,11 @@ namespace gpunbd::server {
 
 class KeptSockets {
  public:
-    // Both outlive it.
-    KeptSockets(DescriptorStore& store, HandedOver& handed_over)
-        : store_(store), handed_over_(handed_over) {}
+    // Both outlive it. `outlive`: the sockets do; else what an earlier server has kept is taken
+    // over for the last time.
+    KeptSockets(DescriptorStore& store, HandedOver& handed_over, bool outlive)
+        : store_(store), handed_over_(handed_over), outlive_(outlive) {}
+    bool outlive() const { return outlive_; }
 
     // Under which the supervisor has the one of that address.
     static std::string name(const std::string& address);
@@ -25,8 +27,11 @@ class KeptSockets {
     void forget_the_rest();
 
  private:
+    void forget(const std::string& its_name);
+
     DescriptorStore& store_;
     HandedOver& handed_over_;
+    bool outlive_;
 };
 
 }  // namespace gpunbd::server

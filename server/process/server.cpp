@@ -127,7 +127,7 @@ Server::Server(const config::ServeCommand& command, config::Options options)
         contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
         devices_.set_calibration_states(calibration_->states());
     }
-    if (keeps_any(options_.exports)) sockets_.emplace(*store_, handed_over_);
+    sockets_.emplace(*store_, handed_over_, keeps_any(options_.exports));
 }
 
 Server::~Server() {
@@ -298,7 +298,9 @@ void Server::open_kept(const std::string& address, Open open) {
 }
 
 void Server::open_unix(const config::UnixListener& options) {
-    const auto open = [&] { return Listener::unix_socket(io_, options, sockets_.has_value()); };
+    const auto open = [&] {
+        return Listener::unix_socket(io_, options, sockets_ && sockets_->outlive());
+    };
     struct stat file {};
     // Without its file nobody finds the way to it.
     if (sockets_ && ::lstat(options.path.c_str(), &file) != 0) sockets_->take(name_of(options));

@@ -672,7 +672,7 @@ TEST_CASE("attach and detach") {
     CHECK_FALSE(plain->dead_timeout);
     CHECK_FALSE(plain->block_size);
     CHECK_FALSE(plain->swap);
-    CHECK_FALSE(plain->units);
+    CHECK_FALSE(plain->unit);
     const auto all =
         parse({"attach", "--connections", "4", "nbd://h/", "--timeout", "0", "/dev/nbd1048575",
                "--dead-timeout", "31536000", "--block-size", "4K", "--swap", "--systemd"})
@@ -684,7 +684,7 @@ TEST_CASE("attach and detach") {
     CHECK(all->dead_timeout == 31536000);
     CHECK(all->block_size == 4096);
     CHECK(all->swap);
-    CHECK(all->units);
+    CHECK(all->unit);
     CHECK_FALSE(parse({"attach", "--list"}).attach_list->json);
     CHECK(parse({"attach", "--list", "--json"}).attach_list->json);
     CHECK_FALSE(parse({"detach", "/dev/nbd0"}).detach->force);

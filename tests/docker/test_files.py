@@ -1,5 +1,7 @@
 """The compose files and the objects for Kubernetes: what one of them calls something, the others call so, too; the
 commands and the configuration in them are gpunbd's; and nothing is open to all."""
+import copy
+import json
 import os
 import re
 import shlex
@@ -7,6 +9,11 @@ import subprocess
 
 import yaml_files
 from yaml_files import composed, documents, server, text_of, yaml
+
+try:
+    import jsonschema
+except ImportError:
+    server.skip('the Python module jsonschema is missing (python3-jsonschema, for /usr/bin/python3; ./dev setup installs it)')
 
 COMPOSE = ('compose.yaml', 'compose.gpu.yaml', 'compose.remote.yaml')
 USER = 10809
@@ -121,19 +128,68 @@ class Compose(server.Test):
         subprocess.run(['sh', '-n'], input=words[2], text=True, check=True)
 
 
+MANIFESTS = ('kubernetes/server.yaml', 'kubernetes/client.yaml')
+
+
+class Published(server.Test):
+    """The objects, by the schema that Kubernetes publishes."""
+
+    def setUp(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'schemas/kubernetes.json'), encoding='utf-8') as file:
+            self.schema = json.load(file)
+
+    def problems(self, thing):
+        """What does not fit, and where."""
+        kind = self.schema['kinds'].get(f'{thing["apiVersion"]} {thing["kind"]}')
+        if kind is None:
+            return ['no such kind']
+        checker = jsonschema.Draft7Validator({**self.schema, '$ref': f'#/definitions/{kind}'})
+        return ['/'.join(map(str, each.path)) + ': ' + each.message for each in checker.iter_errors(thing)]
+
+    def test_each_is_as_published(self):
+        seen = set()
+        for name in MANIFESTS:
+            for thing in documents(name):
+                with self.subTest(file=name, kind=thing['kind'], name=thing['metadata']['name']):
+                    self.assertEqual(self.problems(thing), [])
+                    seen.add(f'{thing["apiVersion"]} {thing["kind"]}')
+        self.assertEqual(seen, set(self.schema['kinds']))  # and nothing is kept that nobody needs
+
+    def test_what_is_wrong_is_found(self):
+        whole = next(each for each in documents(MANIFESTS[0]) if each['kind'] == 'DaemonSet')
+
+        def change(path, value):
+            out = copy.deepcopy(whole)
+            at = out
+            for key in path[:-1]:
+                at = at[key]
+            if value is None:
+                del at[path[-1]]
+            else:
+                at[path[-1]] = value
+            return out
+        container = ('spec', 'template', 'spec', 'containers', 0)
+        for path, value, told in (
+                (('apiVersion',), 'extensions/v1beta1', 'no such kind'),
+                (('kind',), 'Daemonset', 'no such kind'),
+                (('spec', 'replicas'), 3, "'replicas' was unexpected"),
+                (('spec', 'selector'), None, "'selector' is a required property"),
+                ((*container, 'readinessprobe'), {}, "'readinessprobe' was unexpected"),
+                ((*container, 'ports', 0, 'containerPort'), '10809', 'ports/0/containerPort: '),
+                ((*container, 'name'), None, "'name' is a required property"),
+                ((*container, 'resources', 'limits', 'nvidia.com/gpu'), 1, "is not of type 'string'"),
+                ((*container, 'volumeMounts', 0, 'mountPath'), None, "'mountPath' is a required property")):
+            with self.subTest(path=path):
+                self.assertIn(told, str(self.problems(change(path, value))))
+
+
 class Kubernetes(server.Test):
     def setUp(self):
-        self.objects = {(each['kind'], each['metadata']['name']): each
-                        for name in ('kubernetes/server.yaml', 'kubernetes/client.yaml') for each in documents(name)}
+        self.objects = {(each['kind'], each['metadata']['name']): each for name in MANIFESTS for each in documents(name)}
         self.daemons = self.objects['DaemonSet', 'gpunbd']
         self.pod = self.daemons['spec']['template']
         self.container = self.pod['spec']['containers'][0]
         self.disk_pod = self.objects['StatefulSet', 'scratch-user']['spec']['template']
-
-    def test_kinds(self):
-        self.assertEqual({kind: each['apiVersion'] for (kind, _), each in self.objects.items()},
-                         {'ConfigMap': 'v1', 'DaemonSet': 'apps/v1', 'Service': 'v1',
-                          'NetworkPolicy': 'networking.k8s.io/v1', 'StatefulSet': 'apps/v1'})
 
     def test_labels_select_the_pods(self):
         labels = self.pod['metadata']['labels']
@@ -205,7 +261,7 @@ class Kubernetes(server.Test):
         self.assertEqual(self.pod['spec']['securityContext']['runAsUser'], USER)
         self.assertEqual(self.container['securityContext']['capabilities'], {'drop': ['ALL']})
         self.assertFalse(self.container['securityContext']['allowPrivilegeEscalation'])
-        self.assertEqual(self.container['resources']['limits']['nvidia.com/gpu'], 1)
+        self.assertEqual(self.container['resources']['limits']['nvidia.com/gpu'], '1')
         init, = self.disk_pod['spec']['initContainers']
         self.assertTrue(init['securityContext']['privileged'])
         mounts = {mount['name']: mount.get('mountPropagation') for mount in init['volumeMounts']}

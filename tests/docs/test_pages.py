@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follows every link between the pages, and looks for every test that SECURITY.md names."""
+"""Follows every link between the pages, looks for every test that they name, and for what they say that gpunbd says."""
 
 import os
 import re
@@ -60,7 +60,9 @@ def source_of_test(name):
     """The file that a test, called as ctest does, comes from; None: there is none."""
     group, _, rest = name.partition(".")
     folder = ROOT / "tests" / group
-    script = folder / f"test_{rest}.py"
+    listed = (folder / "CMakeLists.txt").read_text(encoding="utf-8") if (folder / "CMakeLists.txt").exists() else ""
+    called = re.search(rf"gpunbd_python_test\({re.escape(name)} \S*?/(\w+\.py)\)", listed)
+    script = folder / (called[1] if called else f"test_{rest}.py")
     if script.exists():
         return script
     case = f'TEST_CASE("{rest}")'
@@ -77,6 +79,22 @@ def missing_tests(text):
             continue
         defined = re.findall(r"def (test_\w+)", source.read_text(encoding="utf-8"))
         yield from (f"{name}: {method}" for method in re.findall(r"\w+", methods) if method not in defined)
+
+
+def sentences(source):
+    """What a C++ file prints: its string literals, those that stand side by side in one."""
+    source = re.sub(r"(?m)//.*$", "", source)
+    return re.sub(r'"\s*"', "", source).replace('\\"', '"')
+
+
+def unsaid(page, sources):
+    """What is quoted in the first column of tables of symptoms, and in no source."""
+    for table in re.findall(r"(?m)^\| one sees \|.*\n\|.*\n((?:\|.*\n)+)", page):
+        for row in table.splitlines():
+            for quoted in re.findall(r"`([^`]+)`", row.split("|")[1]):
+                said = quoted.replace(": Address already in use", "")  # the kernel's words
+                if not said.startswith("gpunbd ") and not any(said in source for source in sources):
+                    yield quoted
 
 
 class Pages(unittest.TestCase):
@@ -105,6 +123,24 @@ class Pages(unittest.TestCase):
             ["server.no such case", "integration.nothing", "integration.hostile: test_none"],
             list(missing_tests("`server.no such case`, `integration.nothing`, `integration.hostile` (`test_none`, "
                                "`test_noise`), `protocol.random bytes`, `server/main.cpp`")))
+
+    def test_every_test_that_a_recipe_rests_on_is_there(self):
+        text = (ROOT / "server/OPERATION.md").read_text(encoding="utf-8")
+        recipes = re.search(r"(?s)## Recipes\n(.*?)\n## ", text)[1]
+        rows = [line.split("|")[1:-1] for line in recipes.splitlines() if line.startswith("|")][2:]
+        self.assertGreater(len(rows), 5)
+        self.assertEqual([], list(missing_tests(recipes)))
+        for row in rows:
+            self.assertRegex(row[2], r"`\w+\.\w+`")
+            self.assertRegex(row[1], r"\]\(")
+
+    def test_what_one_sees_is_what_gpunbd_says(self):
+        text = (ROOT / "server/OPERATION.md").read_text(encoding="utf-8")
+        sources = [sentences(file.read_text(encoding="utf-8"))
+                   for folder in ("config", "protocol", "server", "storage") for file in (ROOT / folder).rglob("*.cpp")]
+        self.assertEqual([], list(unsaid(text, sources)))
+        self.assertEqual(["it has eaten"], list(unsaid(
+            "| one sees | it is |\n|---|---|\n| `it has` or `it has eaten` | x |\n", [sentences('say("it "\n    "has {}");')])))
 
     def test_problems_are_reported_to_the_contact_of_the_package(self):
         contact = re.search(r'CPACK_PACKAGE_CONTACT "([^"]+)"', (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))

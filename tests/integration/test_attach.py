@@ -151,27 +151,26 @@ class Attach(server.Test):
         self.assertIn("refuses export 'tape'", self.attach(unix_uri(path, 'tape')))
         self.assertRegex(self.attach(unix_uri(path, 'disk')), KERNEL)
 
-    def test_units(self):
+    def test_unit(self):
         """What systemd reads is what was asked for, whatever is in it."""
         uri = unix_uri('/run/a b.sock', 'x"y$z')
-        units = self.command(server.PROGRAM, 'attach', '--systemd', uri, '/dev/nbd3', '--swap', '--connections', '4', '--timeout', '9')
-        self.assertEqual([line for line in units.splitlines() if line.startswith('# /etc')],
-                         ['# /etc/systemd/system/gpunbd-attach-nbd3.service', '# /etc/systemd/system/dev-nbd3.swap'])
-        self.assertIn(f'attach --connections 4 --timeout 9 --swap "{uri.replace("%", "%%")}" /dev/nbd3\n', units)
-        self.assertIn('After=gpunbd-attach-nbd3.service', units.partition('dev-nbd3.swap')[2])
+        swap = self.command(server.PROGRAM, 'attach', '--systemd', uri, '/dev/nbd3', '--swap', '--connections', '4', '--timeout', '9')
+        self.assertTrue(swap.startswith('# /etc/systemd/system/gpunbd-swap@nbd3.service\n[Unit]\n'))
+        self.assertIn('\nEnvironment="URI=%s"\n' % uri.replace('%', '%%').replace('"', '\\"'), swap)
+        self.assertIn(' attach --connections 4 --timeout 9 --swap ${URI} /dev/nbd3\n', swap)
+        self.assertIn('\nBefore=dev-nbd3.swap\n', swap)
         plain = self.command(server.PROGRAM, 'attach', '--systemd', 'nbd://host/', '/dev/nbd3')
-        self.assertNotIn('dev-nbd3.swap', plain)
+        self.assertTrue(plain.startswith('# /etc/systemd/system/gpunbd-attach-nbd3.service\n[Unit]\n'))
+        self.assertNotIn('swap', plain.replace('detaches; swap comes', ''))
         if shutil.which('systemd-analyze') is None:
             server.skip('systemd-analyze is not installed')
         files = self.directory()
-        names = []
-        for part in units.split('# /etc/systemd/system/')[1:]:
-            name, _, text = part.partition('\n')
-            names.append(os.path.join(files, name))
-            with open(names[-1], 'w', encoding='utf-8') as file:
+        for text in (swap, plain):
+            path = os.path.join(files, os.path.basename(text.partition('\n')[0]))
+            with open(path, 'w', encoding='utf-8') as file:
                 file.write(text)
-        self.command('systemd-analyze', 'verify', '--man=no', *names, status=None)
-        self.assertNotRegex(self.errors, '(?i)nbd3.*(unknown|invalid|ignoring|failed|not an absolute)')
+            self.command('systemd-analyze', 'verify', '--man=no', path, status=None)
+            self.assertNotRegex(self.errors, '(?i)nbd3.*(unknown|invalid|ignoring|failed|not an absolute)')
 
     def test_list_and_detach(self):
         if os.path.exists('/sys/block/nbd0/pid'):

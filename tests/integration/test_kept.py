@@ -1,4 +1,5 @@
 """Contents that outlive the server: killed at any moment, it comes back with every byte that it had acknowledged."""
+import os
 import signal
 import time
 
@@ -182,6 +183,22 @@ class Configured(kept.Test):
         with keeper.client('b') as client:
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
         self.assertTrue(self.holds(keeper, 'a'))
+
+    def sockets(self, keeper):
+        folder = f'/proc/{keeper.process.pid}/fd'
+        return sum(os.readlink(f'{folder}/{each}').startswith('socket:') for each in os.listdir(folder))
+
+    def test_nothing_is_kept_any_more(self):
+        """Not the listening socket either, which the server without contents to keep takes over all the same."""
+        keeper = self.written(A, B)
+        before = self.sockets(keeper)
+        keeper.configure(config(A.replace('true', 'false'), B.replace('true', 'false')))
+        keeper.kill_and_wait()
+        self.assertNotIn(f'{keeper.path}: another server is listening there', keeper.log())
+        self.assertTrue(self.holds(keeper, 'a'))
+        server.wait_until(lambda: self.sockets(keeper) == before - 1, 30, 'the socket to go')
+        keeper.kill_and_wait()
+        self.assertFalse(self.holds(keeper, 'a'))
 
 
 class Refused(kept.Test):

@@ -30,6 +30,8 @@ FILES = {  # and the mode of each
     './usr/share/doc/gpunbd/changelog.Debian.gz': '-rw-r--r--',
     './usr/share/doc/gpunbd/changelog.gz': '-rw-r--r--',
     './usr/share/doc/gpunbd/copyright': '-rw-r--r--',
+    './usr/share/doc/gpunbd/examples/pci.conf': '-rw-r--r--',
+    './usr/share/doc/gpunbd/examples/swap.conf': '-rw-r--r--',
     './usr/share/doc/gpunbd/gpunbd.example.yaml': '-rw-r--r--',
     './usr/share/fish/vendor_completions.d/gpunbd.fish': '-rw-r--r--',
     './usr/share/initramfs-tools/hooks/gpunbd': '-rwxr-xr-x',

@@ -66,6 +66,13 @@ class Units(server.Test):
                 self.command('systemd-analyze', 'security', '--offline=true', f'--threshold={threshold}', '--no-pager',
                              os.path.join(folder, name))
 
+    def test_the_unit_for_swap_is_what_attach_prints(self):
+        packaged = re.sub(r'(?m)^EnvironmentFile=.*\n', '', contents('gpunbd-swap@.service'))
+        uri = re.search('^Environment="URI=(.*)"$', packaged, re.MULTILINE)[1]
+        printed = self.command(server.PROGRAM, 'attach', '--systemd', '--swap', uri, '/dev/nbd7')
+        self.assertEqual(printed.replace(server.PROGRAM, '/usr/bin/gpunbd').partition('[Unit]')[2],
+                         packaged.replace('%i', 'nbd7').partition('[Unit]')[2])
+
     def test_none_of_their_programs_is_missing(self):
         """Each command of the services' is one of gpunbd's."""
         for unit, expected in (('gpunbd.service', ['devices', 'serve']), ('gpunbd-swap@.service', ['attach'])):

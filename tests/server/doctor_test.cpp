@@ -52,13 +52,21 @@ TEST_CASE("doctor: the kernel's client") {
     MadeUpMachine machine;
     CHECK(of(look_at_kernel_client(machine), "nbd module").verdict == Verdict::fail);
     CHECK(of(look_at_kernel_client(machine), "nbd module").remedy.starts_with("modprobe nbd"));
-    machine.put("/sys/module/nbd/parameters/nbds_max", "16");
-    CHECK(of(look_at_kernel_client(machine), "nbd module").is == "loaded, 16 devices");
+    machine.put("/sys/module/nbd/parameters/max_part", "0");
+    CHECK(of(look_at_kernel_client(machine), "nbd module").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "partitions").verdict == Verdict::warn);
+    machine.put("/sys/module/nbd/parameters/max_part", "16");
+    CHECK(of(look_at_kernel_client(machine), "partitions").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
     // One that nothing is attached to says nothing.
     machine.put("/sys/block/nbd0/queue/max_sectors_kb", "128");
     CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").is == "1 of 1 are free");
     machine.put("/sys/block/nbd0/pid", "12");
     CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::warn);
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
+    machine.put("/sys/block/nbd1/queue/max_sectors_kb", "128");
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::ok);
     machine.put("/sys/block/nbd0/queue/max_sectors_kb", "1024");
     CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::ok);
     CHECK(of(look_at_kernel_client(machine), "right to attach devices").verdict == Verdict::ok);
@@ -93,7 +101,7 @@ TEST_CASE("doctor: clients on other machines") {
 }
 
 TEST_CASE("doctor: a GPU") {
-    const MadeUpMachine machine;
+    MadeUpMachine machine;
     CHECK(of(look_at_gpus(machine), "GPU").verdict == Verdict::warn);
     const std::string card = "/sys/bus/pci/devices/0000:65:00.0/";
     machine.put(card + "vendor", "0x10de");
@@ -109,6 +117,15 @@ TEST_CASE("doctor: a GPU") {
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "256 MiB");
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").verdict == Verdict::warn);
     CHECK(of(found, "NUMA node of 0000:65:00.0").is == "1");
+    machine.put(card + "numa_node", "-1");
+    CHECK(of(look_at_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::ok);
+    machine.put("/sys/devices/system/node/node1/cpulist", "8-15");
+    CHECK(of(look_at_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::warn);
+    machine.line_ = "Disabled";
+    CHECK(of(look_at_gpus(machine), "persistence mode").verdict == Verdict::warn);
+    machine.line_ = "Enabled";
+    CHECK(of(look_at_gpus(machine), "persistence mode").verdict == Verdict::ok);
+    machine.line_.reset();
     machine.put(card + "resource",
                 first + "0x0000202000000000 0x0000203fffffffff 0x000000000014220c");
     machine.put("/proc/driver/nvidia/version", "NVRM version: 550.54\nGCC version: 12");
@@ -120,6 +137,17 @@ TEST_CASE("doctor: a GPU") {
     machine.put(card + "resource", first + "0x00");
     CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
           Verdict::warn);
+}
+
+TEST_CASE("doctor: a GPU that the CPU reaches, and one that it does not") {
+    storage::DeviceInfo gpu;
+    gpu.id = "cuda:1";
+    gpu.access = "mapped: writes are received into GPU memory";
+    CHECK(look_at_mapping(gpu).verdict == Verdict::ok);
+    CHECK(look_at_mapping(gpu).what == "mapping of cuda:1");
+    gpu.access = "not mapped (there is no libvulkan.so.1): by kernels and copy engines";
+    CHECK(look_at_mapping(gpu).verdict == Verdict::warn);
+    CHECK(look_at_mapping(gpu).is == gpu.access);
 }
 
 TEST_CASE("doctor: contents that outlive the server") {

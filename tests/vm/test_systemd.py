@@ -1,36 +1,46 @@
-"""systemd itself, in a QEMU guest, with the unit of the package: contents over systemctl kill, restart and stop, as its
-user, within what it may. And with the units that `gpunbd attach --systemd` prints.
+"""systemd itself, in a QEMU guest, with what the package has for it, as it is there: contents over systemctl kill, restart
+and stop, as its user, within what it may; sockets; swap, a machine that sleeps and one that ends; a PCI card.
 
 The guest is systemd and a few units in an initramfs; what else it is made of is told in test_kernel_client.py."""
 import os
 import re
 import shutil
+import textwrap
 
 import test_kernel_client as guest
 import server
 
 SYSTEMD = '/usr/lib/systemd'
-EXPECTED = ['killed ok', 'restarted ok', 'stopped ok', 'attached ok', 'watched ok']
+UNITS = os.path.join(server.ROOT, 'config/systemd')
+EXPECTED = [f'{part} ok' for part in ('killed', 'restarted', 'stopped', 'attached', 'watched', 'socketed', 'swapped', 'slept',
+                                      'ended', 'striped')]
 
 if not os.path.exists(f'{SYSTEMD}/systemd'):
     server.skip('systemd is not installed (./dev setup installs it)')
 
 
-# What the guest has none of: networks, modules of GPUs.
-LEFT_OUT = ('Wants=', 'After=', 'Documentation=', 'ExecStartPre=')
-CONFIG = '''
+CONFIGURATION = '''
 listeners: {unix: [{path: /run/gpunbd/gpunbd.sock, mode: 0660}]}
-exports: [{name: scratch, size: 16M, devices: [host], keep: true}]
+exports: [{name: scratch, size: 8M, devices: [host], keep: true}]
 '''
+CARD = ('-object', f'memory-backend-ram,id=bar,share=on,size={16 * server.MiB}', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
 USERS = {'etc/passwd': 'root:x:0:0::/:/bin/sh\ngpunbd:x:10809:10809::/run/gpunbd:/bin/false\n',
          'etc/group': 'root:x:0:\ngpunbd:x:10809:\n'}
 
 
-def packaged(section):
-    """The lines that the package's unit has in a section."""
-    with open(os.path.join(server.ROOT, 'config/systemd/gpunbd.service'), encoding='utf-8') as file:
-        lines = re.search(rf'\n\[{section}\]\n([^[]*)', file.read())[1].splitlines()
-    return [line for line in lines if line and not line.startswith(LEFT_OUT)]
+def recipe(heading, others):
+    """The first block of code below a heading of OPERATION.md, with another word where the guest has another thing."""
+    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
+        text = re.search(rf'(?m)^#+ {heading}\n(?:.*\n)*?\n((?:    .*\n)+)', file.read())[1]
+    for word, other in others.items():
+        assert word in text, (heading, word)
+        text = text.replace(word, other)
+    return textwrap.dedent(text)
+
+
+def recipes():
+    return {'recipes/swap': recipe('Swap by systemd', {'cuda:0': 'host', '8G': '32M'}),
+            'recipes/stripe': recipe('A stripe over GPUs', {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'})}
 
 
 class Systemd(server.Test):
@@ -40,43 +50,56 @@ class Systemd(server.Test):
             for section, lines in sections.items():
                 file.write(f'[{section}]\n' + ''.join(f'{line}\n' for line in lines))
 
+    def packaged(self, root):
+        """What the .deb installs."""
+        for folder in ('usr/lib/systemd/system', 'lib/systemd/system-sleep', 'usr/share/doc/gpunbd/examples'):
+            os.makedirs(os.path.join(root, folder))
+        for name, folder in (('gpunbd.service', 'usr/lib/systemd/system'), ('gpunbd.socket', 'usr/lib/systemd/system'),
+                             ('gpunbd-swap@.service', 'usr/lib/systemd/system'), ('system-sleep', 'lib/systemd/system-sleep/gpunbd'),
+                             ('swap.conf', 'usr/share/doc/gpunbd/examples'), ('pci.conf', 'usr/share/doc/gpunbd/examples')):
+            shutil.copy(os.path.join(UNITS, name), os.path.join(root, folder))
+
+    def units(self, root):
+        """What a Debian has besides, as far as ours want it."""
+        early = 'DefaultDependencies=no'
+        for target in ('sysinit', 'basic', 'shutdown', 'swap', 'umount', 'network-online'):
+            self.unit(root, f'{target}.target', Unit=[early])
+        self.unit(root, 'end.target', Unit=[early, 'Requires=shutdown.target umount.target', 'After=shutdown.target umount.target'])
+        self.unit(root, 'modprobe@.service', Unit=[early], Service=['Type=oneshot', 'ExecStart=-/bin/insmod /modules/%i'])
+        self.unit(root, 'default.target', Unit=[early, 'Wants=gpunbd.service check.service'])
+        self.unit(root, 'check.service', Unit=[early, 'After=gpunbd.service'],
+                  Service=['Type=oneshot', 'TimeoutStartSec=infinity', 'ExecStart=/init', 'MemoryAccounting=yes'])
+        os.makedirs(f'{root}/etc/systemd/system/gpunbd.service.d')
+        self.unit(root, 'gpunbd.service.d/log.conf', Service=['StandardError=append:/run/gpunbd.log'])
+
     def root(self, files):
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_systemd')
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for program in (shutil.which('nbdcopy'), shutil.which('systemctl')):
-            initramfs.program(program)
+        for program in ('nbdcopy', 'nbdinfo', 'systemctl', 'install'):
+            initramfs.program(shutil.which(program))
         for program in ('systemd', 'systemd-executor'):  # the latter came with 254
             if os.path.exists(f'{SYSTEMD}/{program}'):
                 initramfs.program(f'{SYSTEMD}/{program}')
-                os.makedirs(initramfs.root + '/lib/systemd', exist_ok=True)
                 for place in ('/lib/systemd', SYSTEMD):
                     os.makedirs(initramfs.root + place, exist_ok=True)
                     os.symlink(f'/bin/{program}', f'{initramfs.root}{place}/{program}')
-        for directory in ('proc', 'sys', 'dev', 'run', 'tmp', 'etc/systemd/system'):
-            os.makedirs(os.path.join(initramfs.root, directory))
-        for folder in ('etc/gpunbd', 'usr/bin', 'home', 'root', 'var/tmp'):
+        for folder in ('proc', 'sys', 'dev', 'run', 'tmp', 'etc/systemd/system', 'etc/gpunbd', 'usr/bin', 'sbin', 'home', 'root', 'var/tmp',
+                       'recipes'):
             os.makedirs(os.path.join(initramfs.root, folder), exist_ok=True)
         os.symlink('/bin/gpunbd', os.path.join(initramfs.root, 'usr/bin/gpunbd'))
+        for program in ('swapon', 'swapoff'):  # where systemd calls them
+            os.symlink('/bin/busybox', os.path.join(initramfs.root, 'sbin', program))
         for name, text in (('etc/machine-id', '1' * 32 + '\n'), ('etc/os-release', 'ID=guest\n'),
-                           ('etc/gpunbd/gpunbd.yaml', CONFIG), *USERS.items()):
+                           ('etc/gpunbd/gpunbd.yaml', CONFIGURATION), *USERS.items(), *recipes().items()):
             with open(os.path.join(initramfs.root, name), 'w', encoding='ascii') as file:
                 file.write(text)
         initramfs.module('nbd')
-        os.makedirs(os.path.join(initramfs.root, 'sbin'), exist_ok=True)
-        for program in ('swapon', 'swapoff'):  # where systemd calls them
-            os.symlink('/bin/busybox', os.path.join(initramfs.root, 'sbin', program))
-        early = 'DefaultDependencies=no'
-        for target in ('sysinit', 'basic', 'shutdown', 'swap', 'umount'):
-            self.unit(initramfs.root, f'{target}.target', Unit=[early])
-        self.unit(initramfs.root, 'default.target', Unit=[early, 'Wants=gpunbd.service check.service'])
-        self.unit(initramfs.root, 'gpunbd.service', Unit=[early, *packaged('Unit')], Service=[
-            'StandardError=append:/run/gpunbd.log', *packaged('Service')])
-        self.unit(initramfs.root, 'check.service', Unit=[early, 'After=gpunbd.service'],
-                  Service=['Type=oneshot', 'TimeoutStartSec=infinity', 'ExecStart=/init'])
+        self.packaged(initramfs.root)
+        self.units(initramfs.root)
         return initramfs
 
     def test_systemd(self):
-        results = guest.run(self, self.root(self.directory()), EXPECTED, seconds=300,
+        results = guest.run(self, self.root(self.directory()), EXPECTED, seconds=500, devices=CARD,
                             append='systemd.show_status=no systemd.log_target=kmsg printk.devkmsg=on')
         self.assertEqual(results, EXPECTED)
 
