@@ -32,14 +32,14 @@ std::optional<Failure> not_all_in_kernel(SSL& ssl) {
     const bool sends = BIO_get_ktls_send(::SSL_get_wbio(&ssl));
     const bool receives = BIO_get_ktls_recv(::SSL_get_rbio(&ssl));
     if (!sends || !receives) {
-        return Failure{fmt::format(
-            "the kernel takes over {} of {}; it needs AES-GCM (modprobe gcm), and OpenSSL its "
-            "kernel TLS (this is {})",
-            sends      ? "only what is sent"
-            : receives ? "only what is received"
-                       : "nothing",
-            ::SSL_CIPHER_standard_name(::SSL_get_current_cipher(&ssl)),
-            ::OpenSSL_version(OPENSSL_VERSION))};
+        return Failure{
+            fmt::format("the kernel takes over {} of {}; it needs the cipher (modprobe gcm, or "
+                        "chacha20poly1305), and OpenSSL its kernel TLS (this is {})",
+                        sends      ? "only what is sent"
+                        : receives ? "only what is received"
+                                   : "nothing",
+                        ::SSL_CIPHER_standard_name(::SSL_get_current_cipher(&ssl)),
+                        ::OpenSSL_version(OPENSSL_VERSION))};
     }
     if (::SSL_has_pending(&ssl) != 0) return Failure{"the server sends what nobody has asked for"};
     return std::nullopt;

@@ -23,7 +23,8 @@ constexpr const char* by_certificate =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:@SECLEVEL=2";
 constexpr const char* by_shared_key =
-    "DHE-PSK-AES128-GCM-SHA256:DHE-PSK-AES256-GCM-SHA384:@SECLEVEL=2";
+    "DHE-PSK-AES128-GCM-SHA256:DHE-PSK-AES256-GCM-SHA384:"
+    "ECDHE-PSK-CHACHA20-POLY1305:@SECLEVEL=2";  // the one that GnuTLS's servers know as well
 
 void check_tls(bool went_well) {
     if (!went_well) throw std::runtime_error("TLS: " + server::take_openssl_error("no memory"));
@@ -123,11 +124,10 @@ std::string Tls::failure_of(const SSL& ssl) const {
         return ::X509_verify_cert_error_string(verified);
     }
     const int reason = ERR_GET_REASON(::ERR_peek_error());
-    std::string why = server::take_openssl_error("the server hung up during the handshake");
-    if (by_ == TlsBy::kernel && reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION) {
-        why +=
-            "; the server takes TLS 1.3 alone, in which it may change keys at any time, and the "
-            "kernel's client could not follow; have it allow TLS 1.2 as well";
+    const std::string told = server::take_openssl_error("");
+    std::string why = told.empty() ? "the server hung up during the handshake" : told;
+    if (by_ == TlsBy::kernel && (told.empty() || reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION)) {
+        why += "; the kernel's client needs a server that takes TLS 1.2";
     }
     if (!user_.empty()) {
         why += fmt::format(" (has the server the same key of {}?)", config::in_quotes(user_));

@@ -148,7 +148,8 @@ TEST_CASE("doctor: files for TLS that are good") {
                                     std::string("authority"), tls.file("keys.psk")}) {
         CHECK(tls.look(what).verdict == Verdict::ok);
     }
-    CHECK(look_at_tls_files({.mode = config::TlsMode::off, .certificates = "/no/such"}).empty());
+    CHECK(look_at_tls_files({.mode = config::TlsMode::off, .certificates = "/no/such", .psk = {}})
+              .empty());
 }
 
 TEST_CASE("doctor: certificates that end") {

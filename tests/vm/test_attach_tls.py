@@ -10,8 +10,9 @@ import subprocess
 import test_kernel_client as guest
 import server
 
-EXPECTED = ['no-module ok', 'recipe ok', 'reconnected ok', 'strangers ok', 'shared-key ok', 'nbdkit ok']
-MODULES = ('nbd', 'tls', 'gcm', 'ghash_generic', 'ctr', 'crc32c_generic', 'ext4')
+EXPECTED = ['no-module ok', 'recipe ok', 'reconnected ok', 'strangers ok', 'shared-key ok', 'nbdkit ok', '1.3-alone ok']
+MODULES = ('nbd', 'tls', 'gcm', 'ghash_generic', 'ctr', 'chacha20poly1305', 'chacha_generic', 'poly1305_generic',
+           'crc32c_generic', 'ext4')
 SMALL = {'64G': '64M', 'cuda:0': 'host'}  # what a guest has instead
 
 server.need('nbdkit')
