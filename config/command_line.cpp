@@ -431,6 +431,12 @@ KeepCommand read_keep(const GivenFlags& flags, Arguments server) {
     return out;
 }
 
+DoctorCommand read_doctor(const GivenFlags& flags) {
+    DoctorCommand out{.json = flags.on("--json")};
+    if (const auto* file = flags.text("--config")) out.config_file = *file;
+    return out;
+}
+
 KeptCommand read_kept(const Command& command, const GivenFlags& flags,
                       const std::vector<std::string>& words) {
     KeptCommand out{.json = flags.on("--json")};
@@ -626,7 +632,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
             out.check =
                 CheckCommand{only_argument(command, words), read_question(flags.at(command.name))};
         } else if (command.name == "doctor") {
-            out.doctor = DoctorCommand{.json = flags.at(command.name).on("--json")};
+            out.doctor = read_doctor(flags.at(command.name));
             if (!words.empty()) out.doctor->topic = only_word(command, "topics", words);
         } else if (command.name == "tls-setup") {
             out.tls_setup = read_tls_setup(flags.at(command.name), only_argument(command, words));

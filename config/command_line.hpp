@@ -76,8 +76,9 @@ struct CheckCommand {
 };
 
 struct DoctorCommand {
-    std::string_view topic = {};  // one of the command's words; empty: all of them
-    bool json = false;            // --json
+    std::string_view topic = {};                  // one of the command's words; empty: all of them
+    bool json = false;                            // --json
+    std::optional<std::string> config_file = {};  // --config
 };
 struct TlsSetupCommand {
     std::string folder;

@@ -607,18 +607,24 @@ See also: gpunbd(8), gpunbd.yaml(5)
          .example = "swap",
          .words = {"swap", "remote", "gpu", "keep"},
          .brief = "Tell what of this machine needs mending",
-         .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep] [--json]\n",
+         .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep] [--config FILE] [--json]\n",
          .about =
              R"(Looks at limits, rights, the kernel and its settings, drivers and cards, and
 says of each whether it is fit, with the remedy where not. It changes nothing.
 Run it as the user of the server, for these are that user's rights.
   swap    the kernel's client, and swapping to a server of the same machine
-  remote  clients on other machines: TLS, how many can connect
+  remote  clients on other machines: TLS and its files, how many can connect
   gpu     the driver, what the CPU sees of the card's memory, NUMA
   keep    contents that outlive the server
 )",
          .groups = {{"Flags",
-                     {{.name = "--json",
+                     {{.name = "--config",
+                       .takes = file_argument,
+                       .example = "/etc/gpunbd.yaml",
+                       .brief = "Look at the files that this configuration names for TLS",
+                       .more = ". Default: /etc/gpunbd/gpunbd.yaml, where it is there.",
+                       .called = "--file --conf --configuration"},
+                      {.name = "--json",
                        .brief = "Print JSON instead of lines",
                        .more = ".",
                        .called = "--format --output"},

@@ -119,7 +119,8 @@ int check(const config::CheckCommand& command) {
 
 int doctor(const config::DoctorCommand& command) {
     const server::Log log({.level = "error"});  // of drivers
-    const server::Diagnoses found = server::diagnose(command.topic, server::Machine());
+    const server::Diagnoses found =
+        server::diagnose(command.topic, server::Machine(), command.config_file);
     fmt::print("{}", command.json ? server::as_json(found) : server::as_lines(found));
     const auto failed = [](const server::Diagnosis& each) {
         return each.verdict == server::Diagnosis::Verdict::fail;
@@ -172,14 +173,12 @@ int list_attached(const config::AttachListCommand& command) {
 
 int ping(const config::PingCommand& command) {
     ::signal(SIGPIPE, SIG_IGN);  // which OpenSSL does not ask the kernel to leave out
-    std::string told;
-    try {
-        told = server::ping(command);
-    } catch (const std::runtime_error& error) {
-        fmt::print(stderr, "gpunbd ping: {}: {}\n", config::in_quotes(command.uri), error.what());
+    const auto told = server::ping(command);
+    if (const auto* failed = std::get_if<Failure>(&told)) {
+        fmt::print(stderr, "gpunbd ping: {}: {}\n", config::in_quotes(command.uri), failed->text);
         return exit_failure;
     }
-    fmt::print("{}", told);
+    fmt::print("{}", std::get<std::string>(told));
     return 0;
 }
 

@@ -22,6 +22,7 @@
 #include "server/attach/step.hpp"
 #include "server/attach/swap.hpp"
 #include "server/attach/unit.hpp"
+#include "server/client/call.hpp"
 #include "server/client/nbd_target.hpp"
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/notify_socket.hpp"
@@ -43,14 +44,12 @@ constexpr std::uint64_t default_dead_timeout = 60;
 constexpr std::uint64_t default_dead_timeout_of_swap = 86'400;
 constexpr std::chrono::seconds there_within(30);
 
-Wanted wanted_by(const config::AttachCommand& command, const server::NbdTarget& target,
-                 Address address) {
+Wanted wanted_by(const config::AttachCommand& command, client::Callee callee) {
     const std::uint64_t dead = command.dead_timeout.value_or(
         command.swap ? default_dead_timeout_of_swap : default_dead_timeout);
     return {
         .device = command.device,
-        .address = std::move(address),
-        .name = target.export_name,
+        .callee = std::move(callee),
         .connections = command.connections,
         .timeouts = {.dead_connection = std::chrono::seconds(dead),
                      .request = std::chrono::seconds(command.timeout.value_or(default_timeout))},
@@ -82,7 +81,7 @@ void tune(const Device& device, std::uint32_t max_request) {
     }
 }
 
-std::optional<Failure> prepare(const Device& device, const ExportFacts& facts, bool swap) {
+std::optional<Failure> prepare(const Device& device, const client::ExportFacts& facts, bool swap) {
     if (auto failed = device.await(facts.size, there_within)) return failed;
     tune(device, facts.max_request);
     return swap ? swap_on(device) : std::nullopt;
@@ -182,20 +181,30 @@ class AttachProcess {
     std::optional<int> status_;
 };
 
-// A server that the kernel's client can be connected to.
-Or<server::NbdTarget> parse_target(std::string_view uri) {
-    const std::string text = config::in_quotes(uri) + ": ";
-    server::NbdTarget target;
+// What no kernel can do, or should.
+std::optional<Failure> unfit(const client::NbdTarget& target, bool swap) {
+    if (!target.tls) return std::nullopt;
+    if (target.host.empty()) {
+        return Failure{
+            "the kernel does TLS over TCP only; write nbd+unix for nbds+unix: what passes "
+            "over that socket does not leave the machine"};
+    }
+    if (!swap) return std::nullopt;
+    return Failure{
+        "swap over TLS could hang the machine: each new handshake takes memory, of which there may "
+        "be none until the server answers; leave --swap out, or use a network of your own without "
+        "TLS"};
+}
+
+Or<client::NbdTarget> parse_target(const config::AttachCommand& command) {
+    const std::string text = config::in_quotes(command.uri) + ": ";
     try {
-        target = server::parse_nbd_uri(uri);
+        auto target = client::parse_nbd_uri(command.uri);
+        if (auto wrong = unfit(target, command.swap)) return Failure{text + wrong->text};
+        return target;
     } catch (const std::runtime_error& error) {
         return Failure{text + error.what()};
     }
-    if (!target.tls) return target;
-    return Failure{text +
-                   "the kernel's client speaks no TLS; put a relay that does in between: nbdkit -U "
-                   "/run/relay.sock nbd uri=nbds://..., and attach "
-                   "nbd+unix:///?socket=/run/relay.sock"};
 }
 
 // The device that it keeps alive may be where memory comes from. Swap needs all of it; else each
@@ -221,7 +230,7 @@ int ended_by(std::string_view program, const Failure& failed, int status) {
 
 int run_attach(const config::AttachCommand& command) {
     constexpr std::string_view program = "gpunbd attach";
-    const auto target = parse_target(command.uri);
+    const auto target = parse_target(command);
     if (const auto* bad = std::get_if<Failure>(&target)) return ended_by(program, *bad, exit_usage);
     if (command.unit) {
         fmt::print("{}", systemd_unit(command, server::own_program()));
@@ -230,12 +239,12 @@ int run_attach(const config::AttachCommand& command) {
     ::signal(SIGPIPE, SIG_IGN);
     auto signals = ending_signals();
     auto supervisor = server::NotifySocket::from_environment();
-    auto address = look_up(std::get<server::NbdTarget>(target));
-    if (const auto* failed = std::get_if<Failure>(&address)) {
+    auto callee = client::find_callee(std::get<client::NbdTarget>(target), client::TlsBy::kernel);
+    if (const auto* failed = std::get_if<Failure>(&callee)) {
         return ended_by(program, *failed, exit_failure);
     }
-    auto attachment = Attachment::attach(wanted_by(command, std::get<server::NbdTarget>(target),
-                                                   std::get<Address>(std::move(address))));
+    auto attachment =
+        Attachment::attach(wanted_by(command, std::get<client::Callee>(std::move(callee))));
     if (const auto* failed = std::get_if<Failure>(&attachment)) {
         return ended_by(program, *failed, exit_failure);
     }

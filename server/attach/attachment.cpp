@@ -9,15 +9,18 @@
 #include "protocol/constants.hpp"
 #include "server/attach/attendant.hpp"
 #include "server/attach/device.hpp"
+#include "server/attach/kernel_fit.hpp"
 #include "server/attach/line.hpp"
 
 namespace gpunbd::attach {
 namespace {
 
+using client::ExportFacts;
+
 constexpr std::chrono::milliseconds call_again_after(200);
 constexpr std::chrono::milliseconds ask_again_after(2000);  // somebody has to put that right first
 constexpr std::chrono::milliseconds look_after(2000);  // nobody tells of a device that is detached
-constexpr std::chrono::seconds handshake_within(5);
+constexpr std::chrono::seconds handshake_within(10);   // the call, too
 
 struct Connection {
     server::OwnedFd socket;
@@ -25,13 +28,17 @@ struct Connection {
 };
 
 Or<Connection> call_server(const Wanted& wanted) {
-    auto socket = dial(wanted.address);
-    if (const auto* failed = std::get_if<Failure>(&socket)) return *failed;
-    auto& fd = std::get<server::OwnedFd>(socket);
-    const ByteStream stream(fd.get(), ByteStream::Clock::now() + handshake_within);
-    auto facts = shake_hands(stream, wanted.name, wanted.block_size);
-    if (const auto* failed = std::get_if<Failure>(&facts)) return *failed;
-    return Connection{.socket = std::move(fd), .facts = std::get<ExportFacts>(std::move(facts))};
+    auto called = client::call(wanted.callee, client::Clock::now() + handshake_within);
+    if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
+    auto& stream = std::get<client::Stream>(called);
+    auto told = client::ask_about(stream, protocol::OptionType::go, wanted.callee.name);
+    if (auto* failed = std::get_if<Failure>(&told)) return std::move(*failed);
+    auto& facts = std::get<ExportFacts>(told);
+    if (auto failed = fit_for_kernel(facts, wanted.block_size)) return std::move(*failed);
+    auto socket = stream.hand_over();
+    if (auto* failed = std::get_if<Failure>(&socket)) return std::move(*failed);
+    return Connection{.socket = std::get<server::OwnedFd>(std::move(socket)),
+                      .facts = std::move(facts)};
 }
 
 std::string instance_of(const ExportFacts& facts) {

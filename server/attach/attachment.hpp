@@ -6,15 +6,14 @@
 #include <optional>
 #include <string>
 
-#include "server/attach/address.hpp"
 #include "server/attach/kernel_client.hpp"
+#include "server/client/call.hpp"
 
 namespace gpunbd::attach {
 
 struct Wanted {
     std::uint32_t device = 0;
-    Address address;
-    std::string name;  // of the export
+    client::Callee callee;
     unsigned connections = 1;
     KernelTimeouts timeouts;
     std::optional<std::uint32_t> block_size;  // none: the least that the server takes
@@ -26,7 +25,7 @@ class Attachment {
     // taken over.
     static Or<Attachment> attach(Wanted wanted);
 
-    const ExportFacts& facts() const { return facts_; }
+    const client::ExportFacts& facts() const { return facts_; }
     bool attached() { return kernel_.attached(wanted_.device); }
     void disconnect() { kernel_.disconnect(wanted_.device); }
 
@@ -40,7 +39,7 @@ class Attachment {
     using Clock = std::chrono::steady_clock;
     enum class Outcome { connected, server_away, other_contents, refused };
 
-    Attachment(Wanted wanted, KernelClient kernel, ExportFacts facts)
+    Attachment(Wanted wanted, KernelClient kernel, client::ExportFacts facts)
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
 
     void take_all_for_dead();
@@ -51,7 +50,7 @@ class Attachment {
 
     Wanted wanted_;
     KernelClient kernel_;
-    ExportFacts facts_;
+    client::ExportFacts facts_;
     unsigned dead_ = 0;
     Outcome last_ = Outcome::connected;
     Clock::time_point all_dead_since_;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/attach/failure.hpp"
+#include "server/client/failure.hpp"
 
 namespace gpunbd::attach {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/attach/attributes.hpp"
-#include "server/attach/failure.hpp"
+#include "server/client/failure.hpp"
 #include "server/listening/owned_fd.hpp"
 
 namespace gpunbd::attach {

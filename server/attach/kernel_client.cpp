@@ -66,8 +66,8 @@ GenericMessage KernelClient::message(int command) const {
     return {family_, static_cast<std::uint8_t>(command), NBD_GENL_VERSION};
 }
 
-int KernelClient::connect(std::uint32_t device, const ExportFacts& facts, KernelTimeouts timeouts,
-                          std::span<const server::OwnedFd> sockets) {
+int KernelClient::connect(std::uint32_t device, const client::ExportFacts& facts,
+                          KernelTimeouts timeouts, std::span<const server::OwnedFd> sockets) {
     std::vector<int> numbers;
     for (const auto& each : sockets) numbers.push_back(each.get());
     GenericMessage request = message(NBD_CMD_CONNECT);

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-#include "server/attach/failure.hpp"
 #include "server/attach/generic_socket.hpp"
-#include "server/attach/handshake.hpp"
+#include "server/client/failure.hpp"
+#include "server/client/handshake.hpp"
 
 namespace gpunbd::attach {
 
@@ -25,7 +25,7 @@ class KernelClient {
 
     // Each gives an errno, or 0. The kernel holds the sockets from then on; the caller's
     // descriptors may be closed.
-    int connect(std::uint32_t device, const ExportFacts& facts, KernelTimeouts timeouts,
+    int connect(std::uint32_t device, const client::ExportFacts& facts, KernelTimeouts timeouts,
                 std::span<const server::OwnedFd> sockets);
     // In the place of one that has died; where none has, the kernel does nothing. EINVAL: the
     // kernel has other contents at this device than `instance`, or the device is not attached.

@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "server/attach/failure.hpp"
+#include "server/client/failure.hpp"
 #include "server/listening/owned_fd.hpp"
 
 namespace gpunbd::attach {

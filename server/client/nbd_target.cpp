@@ -12,7 +12,7 @@
 #include "config/rules.hpp"
 #include "protocol/constants.hpp"
 
-namespace gpunbd::server {
+namespace gpunbd::client {
 
 namespace {
 
@@ -61,11 +61,7 @@ void read_port(std::string_view port, NbdTarget& out) {
 
 void read_authority(std::string_view text, NbdTarget& out) {
     if (const std::size_t user = text.find('@'); user != std::string_view::npos) {
-        if (out.tls) {
-            refuse_uri(
-                "a user in it is for shared keys, which gpunbd has none of as a client; use "
-                "certificates");
-        }
+        out.user = percent_decoded(text.substr(0, user));
         text.remove_prefix(user + 1);
     }
     if (text.starts_with('[')) {
@@ -95,6 +91,8 @@ void read_parameter(std::string_view name, const std::string& value, NbdTarget& 
         out.socket = value;
     } else if (name == "tls-certificates") {
         out.certificates = value;
+    } else if (name == "tls-psk-file") {
+        out.psk_file = value;
     } else if (name == "tls-hostname") {
         out.tls_hostname = value;
     } else if (name == "tls-verify-peer") {
@@ -106,8 +104,27 @@ void read_parameter(std::string_view name, const std::string& value, NbdTarget& 
     } else {
         refuse_uri(
             fmt::format("its parameter {} is not known; those that are: socket, tls-certificates, "
-                        "tls-hostname and tls-verify-peer",
+                        "tls-psk-file, tls-hostname and tls-verify-peer",
                         config::in_quotes(name)));
+    }
+}
+
+void check_tls_parameters(const NbdTarget& target) {
+    const bool by_psk = !target.psk_file.empty();
+    const bool by_name = !target.certificates.empty() || !target.tls_hostname.empty();
+    if ((by_psk || by_name || !target.verify) && !target.tls) {
+        refuse_uri("it has a parameter for TLS, and names no TLS; write nbds for nbd");
+    }
+    if (by_psk && (by_name || !target.verify)) {
+        refuse_uri(
+            "tls-psk-file is for a shared key, and the other parameters of TLS are for "
+            "certificates; leave one of the two out");
+    }
+    if (by_psk && target.user.empty()) {
+        refuse_uri("it does not say whose shared key; write nbds://USER@HOST/");
+    }
+    if (target.tls && !by_psk && !target.user.empty()) {
+        refuse_uri("a user in it is for a shared key; add tls-psk-file=FILE, or leave it out");
     }
 }
 
@@ -122,11 +139,7 @@ void check_parameters(bool unix, const NbdTarget& target) {
         refuse_uri(fmt::format("the path of the socket is too long; {} bytes are the most",
                                sizeof(sockaddr_un::sun_path) - 1));
     }
-    const bool about_tls =
-        !target.certificates.empty() || !target.tls_hostname.empty() || !target.verify;
-    if (about_tls && !target.tls) {
-        refuse_uri("it has a parameter for TLS, and names no TLS; write nbds for nbd");
-    }
+    check_tls_parameters(target);
     if (target.export_name.size() > protocol::max_string) {
         refuse_uri(fmt::format("the name of an export has at most {} bytes", protocol::max_string));
     }
@@ -148,6 +161,8 @@ NbdTarget parse_nbd_uri(std::string_view uri) {
     const std::string_view authority = cut_before(place, "/");
     if (!unix) {
         read_authority(authority, out);
+    } else if (authority.ends_with('@')) {
+        out.user = percent_decoded(authority.substr(0, authority.size() - 1));
     } else if (!authority.empty()) {
         refuse_uri(fmt::format("nbd+unix has no host, and {} stands there; {}",
                                config::in_quotes(authority), uri_forms));
@@ -162,4 +177,4 @@ NbdTarget parse_nbd_uri(std::string_view uri) {
     return out;
 }
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::client

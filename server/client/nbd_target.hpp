@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace gpunbd::server {
+namespace gpunbd::client {
 
 struct NbdTarget {
     bool tls = false;
@@ -13,6 +13,8 @@ struct NbdTarget {
     std::string port = "10809";
     std::string socket = {};  // path
     std::string export_name = {};
+    std::string user = {};          // whose shared key
+    std::string psk_file = {};      // tls-psk-file: instead of certificates
     std::string certificates = {};  // tls-certificates: folder; empty: the system's authorities
     std::string tls_hostname = {};  // tls-hostname: whom the certificate has to name; empty: host
     bool verify = true;             // tls-verify-peer
@@ -21,4 +23,4 @@ struct NbdTarget {
 // Throws std::runtime_error, which says what would be right.
 NbdTarget parse_nbd_uri(std::string_view uri);
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::client

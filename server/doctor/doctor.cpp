@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <iterator>
 
+#include "server/doctor/configuration.hpp"
 #include "server/doctor/topics.hpp"
 
 namespace gpunbd::server {
@@ -36,13 +37,16 @@ std::string_view word(Diagnosis::Verdict verdict) {
 
 }  // namespace
 
-Diagnoses diagnose(std::string_view topic, const Machine& machine) {
+Diagnoses diagnose(std::string_view topic, const Machine& machine,
+                   const std::optional<std::string>& configuration) {
     Diagnoses out;
-    for (const Topic& each : topics) {
-        if (!topic.empty() && each.name != topic) continue;
-        Diagnoses found = each.look(machine);
+    const auto add = [&](Diagnoses found) {
         std::move(found.begin(), found.end(), std::back_inserter(out));
+    };
+    for (const Topic& each : topics) {
+        if (topic.empty() || each.name == topic) add(each.look(machine));
     }
+    if (topic.empty() || topic == "remote") add(look_at_configuration(machine, configuration));
     return out;
 }
 

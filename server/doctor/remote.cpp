@@ -11,9 +11,14 @@ constexpr std::uint64_t backlog_of_many = 1024;
 constexpr rlim_t files_of_many = 4096;
 
 Diagnosis look_at_kernel_tls(const Machine& machine) {
-    if (machine.has("/sys/module/tls")) return well("kernel TLS", "the module is loaded");
-    return doubtful("kernel TLS", "the module is not loaded, and TLS is done in the process",
-                    "modprobe tls, where the kernel has it");
+    const auto offered = machine.text("/proc/sys/net/ipv4/tcp_available_ulp").value_or("");
+    if (machine.has("/sys/module/tls") || (' ' + offered + ' ').find(" tls ") != offered.npos) {
+        return well("kernel TLS", "TCP has it");
+    }
+    return doubtful("kernel TLS",
+                    "the module is not loaded: a server does TLS in the process, and gpunbd attach "
+                    "refuses it",
+                    "modprobe tls, and for each boot: echo tls >/etc/modules-load.d/tls.conf");
 }
 
 Diagnosis look_at_backlog(const Machine& machine) {

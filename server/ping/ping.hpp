@@ -5,10 +5,11 @@
 #include <string>
 
 #include "config/command_line.hpp"
+#include "server/client/failure.hpp"
 
 namespace gpunbd::server {
 
-// One line for standard output. Throws std::runtime_error where the export is not to be had.
-std::string ping(const config::PingCommand& command);
+// One line for standard output; a failure: the export is not to be had.
+Or<std::string> ping(const config::PingCommand& command);
 
 }  // namespace gpunbd::server

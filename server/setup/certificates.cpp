@@ -15,7 +15,7 @@
 #include <stdexcept>
 
 #include "config/network.hpp"
-#include "server/tls/openssl_error.hpp"
+#include "server/credentials/openssl_error.hpp"
 
 namespace gpunbd::server {
 

@@ -2,19 +2,15 @@
 
 #include <fmt/format.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
-#include <sys/stat.h>
 
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
 
 #include "config/quote.hpp"
-#include "server/tls/openssl_error.hpp"
-#include "server/tls/private_file.hpp"
+#include "server/credentials/certificate_folder.hpp"
+#include "server/credentials/openssl_error.hpp"
 #include "server/tls/tls_stream.hpp"
 
 namespace gpunbd::server {
@@ -37,16 +33,6 @@ constexpr std::uint64_t behaviour = SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIAT
                                     // a hang-up is none the worse for not being announced
                                     SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_ENABLE_KTLS;
 
-constexpr const char* authority_file = "ca-cert.pem";
-constexpr const char* revoked_file = "ca-crl.pem";
-constexpr const char* certificate_file = "server-cert.pem";
-constexpr const char* key_file = "server-key.pem";
-
-struct FreeOpenssl {
-    void operator()(BIO* bio) const noexcept { ::BIO_free(bio); }
-    void operator()(EVP_PKEY* key) const noexcept { ::EVP_PKEY_free(key); }
-};
-
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
     throw std::runtime_error(fmt::format("{}: {}", where, what));
 }
@@ -65,57 +51,6 @@ protocol::TlsMode mode_of(config::TlsMode mode) {
             return protocol::TlsMode::required;
     }
     return protocol::TlsMode::off;
-}
-
-std::string in_folder(const std::string& folder, const char* name) {
-    return folder + (folder.ends_with('/') ? "" : "/") + name;
-}
-
-void need_file(const std::string& path) {
-    std::FILE* const file = std::fopen(path.c_str(), "re");
-    if (file == nullptr) fail(path, fmt::format("cannot be read: {}", std::strerror(errno)));
-    std::fclose(file);
-}
-
-// Nobody is asked for a passphrase: a server has nobody to ask.
-int no_passphrase(char*, int, int, void* asked) {
-    if (asked != nullptr) *static_cast<bool*>(asked) = true;
-    return -1;
-}
-
-std::unique_ptr<EVP_PKEY, FreeOpenssl> read_key(const std::string& path) {
-    const SecretBytes text = read_private_file(path);
-    const std::unique_ptr<BIO, FreeOpenssl> bio(
-        ::BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-    check(bio != nullptr);
-    bool encrypted = false;
-    std::unique_ptr<EVP_PKEY, FreeOpenssl> key(
-        ::PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, &encrypted));
-    if (key) return key;
-    ::ERR_clear_error();
-    fail(path, encrypted ? "is encrypted, and a server has nobody to ask for the passphrase; "
-                           "decrypt it, for example by: openssl pkey"
-                         : "is not a private key in PEM");
-}
-
-std::string date_of(const ASN1_TIME& time) {
-    const std::unique_ptr<BIO, FreeOpenssl> bio(::BIO_new(::BIO_s_mem()));
-    char* text = nullptr;
-    if (bio == nullptr || ::ASN1_TIME_print(bio.get(), &time) != 1) return "?";
-    const long length = ::BIO_get_mem_data(bio.get(), &text);
-    return {text, static_cast<std::size_t>(length)};
-}
-
-// No client that looks at it would come: better to say so at once.
-void check_dates(const std::string& path, const X509& certificate) {
-    const ASN1_TIME& until = *::X509_get0_notAfter(&certificate);
-    const ASN1_TIME& from = *::X509_get0_notBefore(&certificate);
-    if (::X509_cmp_current_time(&until) < 0) {
-        fail(path, fmt::format("expired on {}; make a new one", date_of(until)));
-    }
-    if (::X509_cmp_current_time(&from) > 0) {
-        fail(path, fmt::format("is not valid before {}; look at the clock", date_of(from)));
-    }
 }
 
 unsigned int find_key(SSL* ssl, const char* user, unsigned char* key, unsigned int room) noexcept {
@@ -166,7 +101,6 @@ TlsContext::TlsContext(const config::TlsOptions& wanted)
     check(::SSL_CTX_set_cipher_list(&context, ciphers_1_2) == 1);
     check(SSL_CTX_set_dh_auto(&context, 1) == 1);
     ::SSL_CTX_set_options(&context, behaviour);
-    ::SSL_CTX_set_default_passwd_cb(&context, no_passphrase);
     // Nothing is resumed: each connection proves itself.
     SSL_CTX_set_session_cache_mode(&context, SSL_SESS_CACHE_OFF);
     check(::SSL_CTX_set_num_tickets(&context, 0) == 1);
@@ -190,47 +124,17 @@ TlsContext::TlsContext(const config::TlsOptions& wanted)
 
 void TlsContext::read_certificates(const config::TlsOptions& wanted) {
     const std::string& folder = wanted.certificates;
-    const std::string certificate_path = in_folder(folder, certificate_file);
-    const std::string key_path = in_folder(folder, key_file);
-    need_file(certificate_path);
-    if (::SSL_CTX_use_certificate_chain_file(native_.get(), certificate_path.c_str()) != 1) {
-        fail(certificate_path, fmt::format("is not a certificate in PEM that can be used ({})",
-                                           take_openssl_error("no reason given")));
-    }
-    const X509& certificate = *::SSL_CTX_get0_certificate(native_.get());
-    check_dates(certificate_path, certificate);
-    const std::unique_ptr<EVP_PKEY, FreeOpenssl> key = read_key(key_path);
-    if (::X509_check_private_key(&certificate, key.get()) != 1) {
-        ::ERR_clear_error();
-        fail(key_path, fmt::format("is not the key of the certificate {}", certificate_path));
-    }
-    if (::SSL_CTX_use_PrivateKey(native_.get(), key.get()) != 1) {
-        fail(key_path, take_openssl_error("cannot be used"));
-    }
+    use_certificate(*native_, in_folder(folder, server_certificate_file),
+                    in_folder(folder, server_key_file));
     if (wanted.verify_clients) read_authority(folder);
 }
 
 void TlsContext::read_authority(const std::string& folder) {
-    const std::string path = in_folder(folder, authority_file);
-    need_file(path);
-    if (::SSL_CTX_load_verify_file(native_.get(), path.c_str()) != 1) {
-        fail(path, fmt::format("holds no certificate in PEM ({})",
-                               take_openssl_error("no reason given")));
-    }
-    STACK_OF(X509_NAME)* const names = ::SSL_load_client_CA_file(path.c_str());
+    trust_authority(*native_, folder);
+    STACK_OF(X509_NAME)* const names =
+        ::SSL_load_client_CA_file(in_folder(folder, authority_file).c_str());
     check(names != nullptr);
     ::SSL_CTX_set_client_CA_list(native_.get(), names);  // takes them
-    const std::string revoked = in_folder(folder, revoked_file);
-    struct stat status {};
-    if (::stat(revoked.c_str(), &status) == 0 || errno != ENOENT) {
-        need_file(revoked);
-        X509_STORE* const store = ::SSL_CTX_get_cert_store(native_.get());
-        if (::X509_STORE_load_file(store, revoked.c_str()) != 1) {
-            fail(revoked, fmt::format("holds no list of revoked certificates in PEM ({})",
-                                      take_openssl_error("no reason given")));
-        }
-        check(::X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK) == 1);
-    }
     ::SSL_CTX_set_verify(native_.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
     verifies_clients_ = true;
 }

@@ -9,7 +9,7 @@
 
 #include "config/options.hpp"
 #include "protocol/negotiation.hpp"
-#include "server/tls/psk_keys.hpp"
+#include "server/credentials/psk_keys.hpp"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
-#include "server/tls/openssl_error.hpp"
+#include "server/credentials/openssl_error.hpp"
 
 namespace gpunbd::server {
 

@@ -132,7 +132,7 @@ class Image(server.Test):
         environment = [each.split('=', 1) for each in self.config['Env']]
         ask = ['sh', '-c', health[1]]
         entry, self.config['Entrypoint'] = self.config['Entrypoint'], []
-        self.assertIn('nobody answers there', self.run_in(self.server_container, ask, status=1, environment=environment))
+        self.assertIn('Connection refused', self.run_in(self.server_container, ask, status=1, environment=environment))
         self.config['Entrypoint'] = entry
         self.serve_in(self.server_container, self.config['Cmd'])
         self.config['Entrypoint'] = []

@@ -1,8 +1,10 @@
 """gpunbd attach, up to where the kernel is asked: what it makes of URIs, of servers that break off their handshake, at
 each byte, or say what cannot be, and of other projects' servers. (The devices themselves are in tests/vm.)"""
+import errno
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 from urllib.parse import quote
@@ -18,6 +20,15 @@ ID, OTHER = b'0123456789abcdef' * 2, b'f' * 32
 # So that no test attaches anything where the kernel could.
 WITHOUT_RIGHTS = ['setpriv', '--bounding-set', '-sys_admin'] if os.geteuid() == 0 else []
 KERNEL = 'modprobe nbd|CAP_SYS_ADMIN'  # what it says when only the kernel is missing
+
+
+def kernel_has_tls():
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, 31, b'tls')  # TCP_ULP
+        except OSError as error:
+            return error.errno == errno.ENOTCONN
+    return True
 
 
 def blocks(minimum):
@@ -63,22 +74,22 @@ class Attach(server.Test):
 
     def test_what_cannot_be(self):
         for script, told in ((greeting(magic=1), 'no NBD server'),
-                             (greeting(option_magic=0x00420281861253), 'of the old style'),
-                             (greeting(flags=0), 'knows no GO'),
+                             (greeting(option_magic=0x00420281861253), 'the old handshake only'),
+                             (greeting(flags=0), 'fixed newstyle'),
                              (greeting() + reply(wire.ERR_UNSUP), 'knows no GO'),
-                             (greeting() + reply(wire.ERR_TLS_REQD), 'demands TLS'),
+                             (greeting() + reply(wire.ERR_TLS_REQD), 'in TLS only; write nbds for nbd'),
                              (greeting() + reply(wire.ERR_UNKNOWN, b'no such export'),
-                              "refuses export '': 'no such export' (nbdinfo --list tells"),
-                             (greeting() + reply(wire.ERR_POLICY, b'\x1b[2J'), r"refuses export '': '\x1b[2J'"),
-                             (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), "refuses export ''"),
+                              "export '': there is no such export; nbdinfo --list tells which there are ('no such export')"),
+                             (greeting() + reply(wire.ERR_POLICY, b'\x1b[2J'), r"export '': it may not be opened, or not now ('\x1b[2J')"),
+                             (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), "export '': the server refuses"),
                              (greeting() + reply(wire.REP_ACK, magic=1), 'something else'),
                              (greeting() + reply(wire.REP_ACK, option=wire.OPT_INFO), 'something else'),
-                             (greeting() + reply(wire.REP_INFO, length=1 << 31), 'something else'),
+                             (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
                              (greeting() + reply(wire.REP_INFO, b'\0'), 'half a fact'),
                              (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'half a fact'),
                              (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'half a fact'),
                              (greeting() + info(wire.INFO_BLOCK_SIZE, b'\0' * 11), 'half a fact'),
-                             (greeting() + ACK, 'how large'),
+                             (greeting() + ACK, 'says nothing of the export'),
                              (greeting() + export(size=0) + ACK, 'how large'),
                              (greeting() + export(flags=0) + ACK, 'how large'),
                              (greeting() + export() + blocks(8192) + ACK, 'no blocks of 8192 bytes'),
@@ -116,11 +127,30 @@ class Attach(server.Test):
         """What is wrong with one is told as gpunbd ping tells it (test_ping.py)."""
         for uri, told in (('/run/socket', 'is none of nbd, nbds, nbd+unix and nbds+unix; write for example nbd://'),
                           ('nbd+unix:///x', 'no socket=PATH'), ('nbd://host/%zz', 'hexadecimal'),
-                          ('nbds://host/', 'speaks no TLS; put a relay'), ('nbds+unix:///?socket=/s', 'speaks no TLS'),
+                          ('nbds+unix:///?socket=/s', 'the kernel does TLS over TCP only'),
+                          ('nbds://host/?tls-psk-file=/k', 'whose shared key'),
                           ('nbd+vsock://2:10809/', 'is none of')):
             with self.subTest(uri=uri):
                 self.assertIn(told, self.attach(uri, status=2))
                 self.assertIn(told, self.attach(uri, '--systemd', status=2))
+
+    def test_swap_over_tls(self):
+        for more in ((), ('--systemd',)):
+            self.assertIn('swap over TLS could hang the machine', self.attach('nbds://host/', '--swap', *more, status=2))
+
+    def test_tls(self):
+        """Without the kernel's TLS nothing is attached by it: no process of ours stands between."""
+        folder = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c', '--psk', 'alice')
+        one = self.serve(tcp=True, extra=['--tls-certificates', folder, '--tls-psk', f'{folder}/keys.psk'])
+        kernel = KERNEL if kernel_has_tls() else 'TLS of an attached device has to be done by the kernel, and this one has ' \
+            r'none \(load it: modprobe tls\): '
+        for uri in (f'nbds://localhost:{one.port}/?tls-certificates={folder}/clients/c',
+                    f'nbds://alice@localhost:{one.port}/?tls-psk-file={folder}/keys.psk'):
+            self.assertRegex(self.attach(uri), kernel)
+        self.assertIn('in TLS only; write nbds for nbd', self.attach(f'nbd://localhost:{one.port}/'))
+        uri = 'nbds://alice@storage.example.org/x?tls-psk-file=/etc/a%20b.psk'
+        self.assertIn(f'attach "{uri.replace("%", "%%")}" /dev/nbd0\n', self.command(server.PROGRAM, 'attach', '--systemd', uri, DEVICE))
 
     def test_no_server(self):
         for uri in ('nbd+unix:///?socket=/no/such/socket', f'nbd://127.0.0.1:{server.free_port()}',
@@ -132,7 +162,7 @@ class Attach(server.Test):
         for options in ({'tcp': True, 'bind': '127.0.0.1'}, {'tcp': True, 'bind': '::1'}, {}):
             one = self.serve(name='a b/c', **options)
             self.assertRegex(self.attach(one.uri(quote('a b/c', safe='')), '--connections', '4'), KERNEL)
-            self.assertIn("refuses export 'other'", self.attach(one.uri('other')))
+            self.assertIn("export 'other': there is no such export", self.attach(one.uri('other')))
 
     def test_nbdkit(self):
         server.need('nbdkit')
@@ -148,7 +178,7 @@ class Attach(server.Test):
         with open(image, 'wb') as file:
             file.truncate(1 << 20)
         self.run_beside(['qemu-nbd', '-k', path, '-t', '-f', 'raw', '-x', 'disk', image], path)
-        self.assertIn("refuses export 'tape'", self.attach(unix_uri(path, 'tape')))
+        self.assertIn("export 'tape': there is no such export", self.attach(unix_uri(path, 'tape')))
         self.assertRegex(self.attach(unix_uri(path, 'disk')), KERNEL)
 
     def test_unit(self):

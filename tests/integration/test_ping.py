@@ -3,6 +3,7 @@ say that is no answer, at each byte."""
 import os
 import struct
 import subprocess
+import tempfile
 
 import server
 import wire
@@ -12,6 +13,19 @@ ANSWERS = Answers(wire.OPT_INFO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 ACK = reply(wire.REP_ACK)
 WHOLE = greeting() + info(wire.INFO_NAME, b'x') + export() + ACK
+
+
+def revoke(folder, into):
+    """The authority's list, with the server's certificate in it."""
+    with tempfile.TemporaryDirectory() as files:
+        config = f'{files}/config'
+        with open(config, 'w', encoding='ascii') as file:
+            file.write(f'[ca]\ndefault_ca=ca\n[ca]\ndatabase={files}/index\ndefault_md=sha256\ndefault_crl_days=2\n')
+        with open(f'{files}/index', 'w', encoding='ascii'):
+            pass
+        ours = ('-config', config, '-cert', f'{folder}/ca-cert.pem', '-keyfile', f'{folder}/ca-key.pem')
+        subprocess.run(['openssl', 'ca', *ours, '-revoke', f'{folder}/server-cert.pem'], check=True, capture_output=True)
+        subprocess.run(['openssl', 'ca', *ours, '-gencrl', '-out', into], check=True, capture_output=True)
 
 
 class Ping(server.Test):
@@ -94,9 +108,44 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         stranger = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', stranger, '--host', 'localhost', '--client', 'c')
         self.refused(f'nbds://localhost:{one.port}/?tls-certificates={stranger}/clients/c', 'certificate')
-        self.refused(f'nbds://localhost:{one.port}/?tls-certificates=/no/such', '/no/such/ca-cert.pem: No such file')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates=/no/such', '/no/such/ca-cert.pem: cannot be read: No such file')
         plain = self.serve(tcp=True)
         self.refused(f'nbds://localhost:{plain.port}/?{mine}', 'the server has no TLS; write nbd for nbds')
+
+
+    def test_shared_keys(self):
+        folder = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', folder, '--psk', 'alice', '--psk', 'b@b')
+        one = self.serve(tcp=True, extra=['--tls-psk', f'{folder}/keys.psk'])
+
+        def way(user, keys):
+            return f'nbds://{user}@localhost:{one.port}/?tls-psk-file={keys}'
+        for user, file in (('alice', 'alice/keys.psk'), ('b%40b', 'b@b/keys.psk')):
+            self.assertIn('answers: 64 MiB', self.ping(way(user, f'{folder}/clients/{file}')))
+        self.assertIn('answers', self.ping(f'nbds+unix://alice@/?socket={one.path}&tls-psk-file={folder}/keys.psk'))
+        self.refused(way('carol', f'{folder}/keys.psk'), "keys.psk: has no key of the user 'carol'")
+        keys = os.path.join(self.directory(), 'keys.psk')
+        with open(keys, 'w', encoding='ascii') as file:
+            file.write('alice:' + '01' * 32 + '\n')
+        self.refused(way('alice', keys), 'everybody may open it')
+        os.chmod(keys, 0o600)
+        self.refused(way('alice', keys), "(has the server the same key of 'alice'?)")
+
+    def test_a_certificate_that_is_revoked(self):
+        server.need('openssl')
+        folder = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c')
+        one = self.serve(tcp=True, extra=['--tls-certificates', folder])
+        mine = f'{folder}/clients/c'
+        self.assertIn('answers', self.ping(f'nbds://localhost:{one.port}/?tls-certificates={mine}'))
+        revoke(folder, f'{mine}/ca-crl.pem')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates={mine}', 'certificate revoked')
+
+    def test_a_key_that_everybody_may_read(self):
+        folder = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c')
+        os.chmod(f'{folder}/clients/c/client-key.pem', 0o644)
+        self.refused(f'nbds://localhost/?tls-certificates={folder}/clients/c', 'client-key.pem: holds a secret, and everybody')
 
 
 class OfWhatIsNone(Ping):
@@ -111,16 +160,16 @@ class OfWhatIsNone(Ping):
                              (greeting(flags=0), 'does not know the fixed newstyle'),
                              (greeting() + reply(wire.ERR_UNKNOWN), 'there is no such export'),
                              (greeting() + reply(wire.ERR_POLICY, b'\x1b[31mno\n'), r"or not now ('\x1b[31mno\n')"),
-                             (greeting() + reply(wire.ERR_UNSUP), 'does not know what was asked'),
+                             (greeting() + reply(wire.ERR_UNSUP), 'knows no GO and INFO'),
                              (greeting() + reply(wire.ERR_SHUTDOWN), 'is about to end'),
                              (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'ask for its block sizes'),
                              (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server refuses'),
                              (greeting() + reply(wire.REP_ACK, magic=1), 'something else than was asked'),
                              (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'something else than was asked'),
                              (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
-                             (greeting() + reply(wire.REP_INFO, b'\0'), 'too short'),
-                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'another length'),
-                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'another length'),
+                             (greeting() + reply(wire.REP_INFO, b'\0'), 'half a fact'),
+                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'half a fact'),
+                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'half a fact'),
                              (greeting() + info(wire.INFO_NAME, b'') * 64, 'no end'),
                              (greeting() + ACK, 'nothing of the export')):
             with self.subTest(told=told):
@@ -140,7 +189,10 @@ class OfWhatIsNone(Ping):
                           ('nbd+vsock://2:10809/', 'is none of nbd'), ('nbd:///', 'names no host'),
                           ('nbd://:10809/', 'names no host'), ('nbd://a:0/', 'is no port'), ('nbd://a:x/', 'is no port'),
                           ('nbd://::1/', 'stands in brackets'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
-                          ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'shared keys'),
+                          ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'add tls-psk-file=FILE'), ('nbds://a/?tls-psk-file=/k', 'whose shared key'),
+                          ('nbd://u@a/?tls-psk-file=/k', 'write nbds for nbd'), ('nbds://u@a/?tls-psk-file=/k&tls-hostname=a', 'leave one of the two out'),
+                          ('nbds://u@a/?tls-psk-file=/k&tls-verify-peer=false', 'leave one of the two out'),
+                          ('nbds+unix:///?socket=/s&tls-psk-file=/k', 'whose shared key'), ('nbds://u@a/?tls-psk-file=/no/key', '/no/key: cannot be read'),
                           ('nbd+unix:///', 'no socket=PATH'), ('nbd+unix://host/?socket=/a', 'has no host'),
                           ('nbd://a/?socket=/a', 'belongs to nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
                           ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'or 00'), ('nbd://a/?frob=1', "parameter 'frob'"),

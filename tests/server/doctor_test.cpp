@@ -2,12 +2,16 @@
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
 
+#include "server/doctor/configuration.hpp"
 #include "server/doctor/doctor.hpp"
+#include "server/doctor/tls_files.hpp"
 #include "server/doctor/topics.hpp"
+#include "server/setup/tls_setup.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -98,6 +102,129 @@ TEST_CASE("doctor: clients on other machines") {
     CHECK(of(look_at_remote(machine), "open files").verdict == Verdict::ok);
     machine.limit_ = 1024;
     CHECK(of(look_at_remote(machine), "open files").verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: kernel TLS that is no module") {
+    const MadeUpMachine machine;
+    machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp");
+    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::warn);
+    machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp tls");
+    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::ok);
+}
+
+// Files for TLS, and what the doctor says of them.
+class TlsFolder {
+ public:
+    explicit TlsFolder(int days = 730) : folder_(made_folder()) {
+        static_cast<void>(set_up_tls({.folder = path("tls"),
+                                      .hosts = {"storage.example.org", "10.1.2.3", "fe80::1"},
+                                      .clients = {},
+                                      .users = {"alice"},
+                                      .days = days}));
+    }
+    ~TlsFolder() { std::filesystem::remove_all(folder_); }
+    TlsFolder(const TlsFolder&) = delete;
+    TlsFolder& operator=(const TlsFolder&) = delete;
+
+    std::string path(const std::string& name) const { return folder_ + "/" + name; }
+    std::string file(const std::string& name) const { return path("tls/" + name); }
+    void write(const std::string& name, const std::string& text) const {
+        std::ofstream(file(name)) << text;
+    }
+    void take(const std::string& name, const TlsFolder& other) const {
+        std::filesystem::copy_file(other.file(name), file(name),
+                                   std::filesystem::copy_options::overwrite_existing);
+    }
+    Diagnosis look(const std::string& what) const {
+        return of(look_at_tls_files({.mode = config::TlsMode::required,
+                                     .certificates = path("tls"),
+                                     .psk = file("keys.psk")}),
+                  what);
+    }
+
+ private:
+    const std::string folder_;
+};
+
+TEST_CASE("doctor: files for TLS that are good") {
+    const TlsFolder tls;
+    const std::string certificate = tls.file("server-cert.pem");
+    CHECK(tls.look(certificate).verdict == Verdict::ok);
+    CHECK(tls.look(certificate).is.starts_with("valid until 20"));
+    CHECK(tls.look("names of " + certificate).is == "storage.example.org, 10.1.2.3, fe80::1");
+    for (const std::string& what : {tls.file("server-key.pem"), tls.file("ca-cert.pem"),
+                                    std::string("authority"), tls.file("keys.psk")}) {
+        CHECK(tls.look(what).verdict == Verdict::ok);
+    }
+    CHECK(look_at_tls_files({.mode = config::TlsMode::off, .certificates = "/no/such", .psk = {}})
+              .empty());
+}
+
+TEST_CASE("doctor: certificates that end") {
+    const TlsFolder soon(29);
+    const std::string certificate = soon.file("server-cert.pem");
+    CHECK(soon.look(certificate).verdict == Verdict::warn);
+    CHECK(soon.look(certificate).is.starts_with("ends in 2"));
+    const TlsFolder late(31);
+    CHECK(late.look(late.file("server-cert.pem")).verdict == Verdict::ok);
+    const TlsFolder ended(-1);
+    CHECK(ended.look(ended.file("server-cert.pem")).verdict == Verdict::fail);
+    CHECK(ended.look(ended.file("server-cert.pem")).is.starts_with("expired on 20"));
+    CHECK(ended.look("authority").verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: keys that others may read, or that do not fit") {
+    const TlsFolder tls;
+    const TlsFolder other;
+    tls.take("server-key.pem", other);
+    CHECK(tls.look(tls.file("server-key.pem")).is == "is the key of another certificate");
+    tls.write("server-key.pem", "no key");
+    CHECK(tls.look("private key").is.find("is not a private key") != std::string::npos);
+    for (const auto& [file, what] :
+         {std::pair("server-key.pem", "private key"), std::pair("keys.psk", "shared keys")}) {
+        std::filesystem::permissions(tls.file(file), std::filesystem::perms(0644));
+        CHECK(tls.look(what).verdict == Verdict::fail);
+        CHECK(tls.look(what).is.find("everybody may open it") != std::string::npos);
+    }
+}
+
+TEST_CASE("doctor: certificates that are of no use") {
+    const TlsFolder tls;
+    const TlsFolder other;
+    tls.take("ca-cert.pem", other);
+    CHECK(tls.look("authority").verdict == Verdict::warn);
+    tls.write("ca-cert.pem", "nothing");
+    CHECK(tls.look(tls.file("ca-cert.pem")).is == "holds no certificate in PEM");
+    tls.take("server-cert.pem", other);
+    CHECK(tls.look(tls.file("server-key.pem")).verdict == Verdict::fail);
+    std::filesystem::remove(tls.file("server-cert.pem"));
+    CHECK(tls.look(tls.file("server-cert.pem")).is == "cannot be read: No such file or directory");
+    // An authority's own certificate names nobody.
+    std::filesystem::copy_file(other.file("ca-cert.pem"), tls.file("server-cert.pem"));
+    CHECK(tls.look("names of " + tls.file("server-cert.pem")).verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: the configuration names the files") {
+    const TlsFolder tls;
+    const MadeUpMachine machine;
+    const auto about_key = [&](const Diagnoses& all) {
+        return std::any_of(all.begin(), all.end(), [&](const Diagnosis& each) {
+            return each.what == tls.file("server-key.pem");
+        });
+    };
+    CHECK(look_at_configuration(machine, {}).empty());
+    const std::string text =
+        "exports: [{size: 1M, devices: [host]}]\ntls: {mode: required, certificates: '" +
+        tls.path("tls") + "'}\n";
+    machine.put(packaged_configuration, text);
+    CHECK(about_key(look_at_configuration(machine, {})));
+    CHECK(about_key(diagnose("remote", machine)));
+    CHECK(about_key(diagnose("", machine)));
+    CHECK(!about_key(diagnose("swap", machine)));
+    CHECK(about_key(diagnose("remote", MadeUpMachine(), machine.root() + packaged_configuration)));
+    machine.put(packaged_configuration, "exports: 1");
+    CHECK(of(look_at_configuration(machine, {}), "configuration").verdict == Verdict::fail);
+    CHECK(of(look_at_configuration(machine, "/no/such"), "configuration").verdict == Verdict::fail);
 }
 
 TEST_CASE("doctor: a GPU") {

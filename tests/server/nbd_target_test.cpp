@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-namespace gpunbd::server {
+namespace gpunbd::client {
 namespace {
 
 TEST_CASE("nbd target: what a URI names") {
@@ -13,7 +13,11 @@ TEST_CASE("nbd target: what a URI names") {
         {"nbd://host", {.host = "host"}},
         {"nbd://host:/", {.host = "host"}},
         {"NBD://host:1/a/b", {.host = "host", .port = "1", .export_name = "a/b"}},
-        {"nbd://user@host/x#z", {.host = "host", .export_name = "x"}},
+        {"nbd://user@host/x#z", {.host = "host", .export_name = "x", .user = "user"}},
+        {"nbds://a%40b@host/?tls-psk-file=/k",
+         {.tls = true, .host = "host", .user = "a@b", .psk_file = "/k"}},
+        {"nbds+unix://alice@/?socket=/s&tls-psk-file=/k",
+         {.tls = true, .socket = "/s", .user = "alice", .psk_file = "/k"}},
         {"nbd://[::1]:2/%2f%C3%A4", {.host = "::1", .port = "2", .export_name = "/\xc3\xa4"}},
         {"nbd://[fe80::1%25eth0]/", {.host = "fe80::1%eth0"}},
         {"nbd://10.0.0.1//x", {.host = "10.0.0.1", .export_name = "/x"}},
@@ -35,6 +39,8 @@ TEST_CASE("nbd target: what a URI names") {
         CHECK(target.port == row.target.port);
         CHECK(target.socket == row.target.socket);
         CHECK(target.export_name == row.target.export_name);
+        CHECK(target.user == row.target.user);
+        CHECK(target.psk_file == row.target.psk_file);
         CHECK(target.certificates == row.target.certificates);
         CHECK(target.tls_hostname == row.target.tls_hostname);
         CHECK(target.verify == row.target.verify);
@@ -42,4 +48,4 @@ TEST_CASE("nbd target: what a URI names") {
 }
 
 }  // namespace
-}  // namespace gpunbd::server
+}  // namespace gpunbd::client

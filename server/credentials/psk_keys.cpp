@@ -1,4 +1,4 @@
-#include "server/tls/psk_keys.hpp"
+#include "server/credentials/psk_keys.hpp"
 
 #include <fmt/format.h>
 #include <openssl/rand.h>

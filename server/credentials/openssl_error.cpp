@@ -1,4 +1,4 @@
-#include "server/tls/openssl_error.hpp"
+#include "server/credentials/openssl_error.hpp"
 
 #include <openssl/err.h>
 

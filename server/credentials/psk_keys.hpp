@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/tls/private_file.hpp"
+#include "server/credentials/private_file.hpp"
 
 namespace gpunbd::server {
 

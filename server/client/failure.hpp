@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-namespace gpunbd::attach {
+namespace gpunbd {
 
 struct Failure {
     std::string text;
@@ -20,4 +20,4 @@ inline Failure failure(std::string_view what, int error) {
     return {std::string(what) + ": " + std::strerror(error)};
 }
 
-}  // namespace gpunbd::attach
+}  // namespace gpunbd

@@ -1,4 +1,4 @@
-#include "server/tls/private_file.hpp"
+#include "server/credentials/private_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,31 +1,27 @@
-#include "server/attach/address.hpp"
+#include "server/client/address.hpp"
 
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/time.h>
+#include <poll.h>
 #include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
-namespace gpunbd::attach {
+namespace gpunbd::client {
 namespace {
 
-// How long a call may wait (in `connect`, too); 0: for ever.
-void set_patience(int fd, int seconds) {
-    const timeval time{.tv_sec = seconds, .tv_usec = 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
-}
-
-int connect_within(int fd, const Address::Place& to) {
-    constexpr int patience = 5;
-    set_patience(fd, patience);
+// An errno; 0: it is connected.
+int connect_until(int fd, const Address::Place& to, Deadline until) {
     const auto* const where = reinterpret_cast<const sockaddr*>(&to.where);
-    const int error = ::connect(fd, where, to.length) == 0 ? 0 : errno;
-    set_patience(fd, 0);  // the kernel's client would keep to it as well
-    return error == EINPROGRESS ? ETIMEDOUT : error;
+    if (::connect(fd, where, to.length) == 0) return 0;
+    if (errno != EINPROGRESS) return errno;
+    if (!wait_for_socket(fd, POLLOUT, until)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t size = sizeof error;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
 Address unix_address(const std::string& path) {
@@ -38,7 +34,7 @@ Address unix_address(const std::string& path) {
     return {.text = path, .places = {place}};
 }
 
-Or<Address> tcp_address(const server::NbdTarget& target) {
+Or<Address> tcp_address(const NbdTarget& target) {
     addrinfo wanted{};
     wanted.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;
@@ -58,20 +54,20 @@ Or<Address> tcp_address(const server::NbdTarget& target) {
 
 }  // namespace
 
-Or<Address> look_up(const server::NbdTarget& target) {
+Or<Address> look_up(const NbdTarget& target) {
     if (target.host.empty()) return unix_address(target.socket);
     return tcp_address(target);
 }
 
-Or<server::OwnedFd> dial(const Address& address) {
+Or<server::OwnedFd> dial(const Address& address, Deadline until) {
     int error = ENOENT;
+    auto left = static_cast<int>(address.places.size());
     for (const Address::Place& place : address.places) {
-        server::OwnedFd made(::socket(place.where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (made.get() < 0) {
-            error = errno;
-            continue;
-        }
-        error = connect_within(made.get(), place);
+        const Clock::time_point now = Clock::now();
+        const Deadline until_then = now + (until - now) / left--;
+        server::OwnedFd made(
+            ::socket(place.where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        error = made.get() < 0 ? errno : connect_until(made.get(), place, until_then);
         if (error != 0) continue;
         const int on = 1;
         if (place.where.ss_family != AF_UNIX) {
@@ -82,4 +78,4 @@ Or<server::OwnedFd> dial(const Address& address) {
     return failure(address.text, error);
 }
 
-}  // namespace gpunbd::attach
+}  // namespace gpunbd::client

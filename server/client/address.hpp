@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "server/attach/failure.hpp"
+#include "server/client/deadline.hpp"
+#include "server/client/failure.hpp"
 #include "server/client/nbd_target.hpp"
 #include "server/listening/owned_fd.hpp"
 
-namespace gpunbd::attach {
+namespace gpunbd::client {
 
 struct Address {
     struct Place {
@@ -22,9 +23,9 @@ struct Address {
     std::vector<Place> places;
 };
 
-Or<Address> look_up(const server::NbdTarget& target);
+Or<Address> look_up(const NbdTarget& target);
 
-// A connected socket, in blocking mode, as the kernel wants it.
-Or<server::OwnedFd> dial(const Address& address);
+// A connected socket, non-blocking. No place is waited for so long that none is left for the next.
+Or<server::OwnedFd> dial(const Address& address, Deadline until);
 
-}  // namespace gpunbd::attach
+}  // namespace gpunbd::client

@@ -1,0 +1,55 @@
+"""gpunbd attach in TLS, which the guest's kernel does: the manual's recipe of a remote node, line by line, with server
+and node in one QEMU guest; a server that dies; strangers; shared keys; and nbdkit.
+
+What the guest is made of is told in test_kernel_client.py."""
+import os
+import re
+import shutil
+import subprocess
+
+import test_kernel_client as guest
+import server
+
+EXPECTED = ['no-module ok', 'recipe ok', 'reconnected ok', 'strangers ok', 'shared-key ok', 'nbdkit ok', '1.3-alone ok']
+MODULES = ('nbd', 'tls', 'gcm', 'ghash_generic', 'ctr', 'chacha20poly1305', 'chacha_generic', 'poly1305_generic',
+           'crc32c_generic', 'ext4')
+SMALL = {'64G': '64M', 'cuda:0': 'host'}  # what a guest has instead
+
+server.need('nbdkit')
+if 'tls' not in guest.MODULES:
+    server.skip('the guest\'s kernel has no tls module')
+
+
+def recipe(heading):
+    """The commands of a section of OPERATION.md: a list of lines for each block."""
+    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
+        text = re.search(rf'^## {heading}\n(.*?)(?=^## )', file.read(), re.M | re.S)[1]
+    blocks = re.findall(r'^\n((?:    .+\n)+)', text, re.M)
+    return [[line.strip() for line in block.splitlines()] for block in blocks]
+
+
+class AttachTls(server.Test):
+    def test_attach_tls(self):
+        files = self.directory()
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_attach_tls')
+        for program in ('mkfs.ext4', 'e2fsck', 'nbdkit'):
+            initramfs.program(shutil.which(program))
+        folder = subprocess.run(['nbdkit', '--dump-config'], capture_output=True, text=True, check=True).stdout
+        initramfs.program(os.path.join(re.search('^plugindir=(.*)$', folder, re.M)[1], 'nbdkit-memory-plugin.so'))
+        os.rename(f'{initramfs.root}/bin/nbdkit-memory-plugin.so', f'{initramfs.root}/lib/nbdkit-memory-plugin.so')
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        for module in MODULES:
+            initramfs.module(module)
+        of_server, of_node = recipe('Remote node')[:2]
+        os.mkdir(f'{initramfs.root}/recipe')
+        for name, lines in (('server', of_server), ('node', of_node)):
+            text = '\n'.join(lines) + '\n'
+            for ours, small in SMALL.items():
+                text = text.replace(ours, small)
+            with open(f'{initramfs.root}/recipe/{name}', 'w', encoding='utf-8') as file:
+                file.write(text)
+        self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024, seconds=540), EXPECTED)
+
+
+if __name__ == '__main__':
+    server.main()
