@@ -44,7 +44,7 @@ class VanishedClient(server.Test):
     def check_that_it_is_dropped(self, one):
         self.assertTrue(self.is_refused())
         server.wait_until(lambda: not self.is_refused(), 60, 'the place of who has vanished')
-        self.assertEqual(one.log().count(GONE), 1)
+        server.wait_until(lambda: GONE in one.log(), 10, 'the line that says so')
 
     def test_idle(self):
         one = self.serve_exports()
@@ -73,6 +73,7 @@ class VanishedClient(server.Test):
         self.check_that_it_is_dropped(one)
         self.assertEqual(pauses.simple_reply(), (0, 1))
         self.assertEqual(pauses.receive(16 * MiB), bytes(16 * MiB))
+        self.assertEqual(one.log().count(GONE), 1)
 
 
 if __name__ == '__main__':
