@@ -17,6 +17,7 @@ import wire  # noqa: E402
 CONFIG = '''
 listeners: {tcp: [{address: 127.0.0.1, port: %d}], unix: [{path: "{socket}"}]}
 exports:
+- {name: late, size: 64M, devices: [host]}
 - {name: attached, size: 64M, devices: [host]}
 - {name: plain, size: 64M, devices: [host]}
 - {name: others, size: 64M, devices: [host]}
@@ -56,6 +57,9 @@ class Network(server.Test):
         other = wire.connect(one.path, 'others')
         self.addCleanup(other.close)
         machine = self.start(port)
+        machine.wait_for('STEP written anew')
+        server.wait_until(lambda: "export 'late': " in one.log().split('ready: ')[1], 120, 'the end of the connection that was dead')
+        machine.say('')
         for stall in (self.hold_back, self.unplug):
             self.both_go_on(machine, 3)
             stall(machine)
