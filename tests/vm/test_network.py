@@ -2,6 +2,7 @@
 
 What the guest is made of is told in test_kernel_client.py."""
 import os
+import re
 import shutil
 import sys
 import time
@@ -26,6 +27,11 @@ STALL = 10  # seconds, in which nothing passes
 NETWORK = ('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile=',
            # Holds packets of both directions back, in order, while it is on.
            '-object', 'filter-buffer,id=stall,netdev=net,queue=all,interval=4000000000,status=off')
+
+
+def dead(one):
+    """The lines of the connections to the first export that have ended."""
+    return re.findall("export 'late': [0-9]+ request.*", one.log())
 
 
 class Network(server.Test):
@@ -58,7 +64,8 @@ class Network(server.Test):
         self.addCleanup(other.close)
         machine = self.start(port)
         machine.wait_for('STEP written anew')
-        server.wait_until(lambda: "export 'late': " in one.log().split('ready: ')[1], 120, 'the end of the connection that was dead')
+        server.wait_until(lambda: dead(one), 120, 'the end of the connection that was dead')
+        self.assertIn(', 64 KiB written;', dead(one)[0])
         machine.say('')
         for stall in (self.hold_back, self.unplug):
             self.both_go_on(machine, 3)
