@@ -174,6 +174,7 @@ struct Limits {
     std::optional<std::uint32_t> connections_reserved;  // unset: reserved()
     std::optional<std::uint32_t> handshakes;            // at once; unset: max_handshakes()
     std::chrono::seconds idle{0};                       // 0: for as long as a client likes
+    std::chrono::seconds unreachable{300};              // 0: for as long as the kernel likes
     std::chrono::seconds handshake{10};
     std::chrono::seconds drain{10};                     // grace after SIGTERM
     std::uint64_t in_flight_per_connection = 64 * MiB;  // bytes

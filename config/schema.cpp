@@ -292,6 +292,7 @@ void visit(V& v, Of<Limits> auto& limits) {
             {.words = "a sixteenth of connections, at least 16"});
     v.value("handshake", limits.handshake, seconds(1, 3600));
     v.value("idle", limits.idle, seconds(0, 604'800));
+    v.value("unreachable", limits.unreachable, seconds(0, 28'800));
     v.value("drain", limits.drain, seconds(0, 3600));
     v.value("in_flight_per_connection", limits.in_flight_per_connection, in_flight);
     v.value("in_flight", limits.in_flight, in_flight);

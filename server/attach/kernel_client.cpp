@@ -2,6 +2,7 @@
 
 #include <linux/genetlink.h>
 #include <linux/nbd-netlink.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,9 +26,17 @@ std::optional<std::uint32_t> group_named(Attributes family, std::string_view nam
     return id;
 }
 
+// A connection that counts as dead may have writes that the network has not taken yet. The kernel
+// sends them again over the next one; TCP must not deliver them behind what is written since.
+void forget_unsent_at_end(int socket) {
+    const linger none{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 void add_sockets(GenericMessage& message, std::span<const int> sockets) {
     message.nested(NBD_ATTR_SOCKETS, [&] {
         for (const int each : sockets) {
+            forget_unsent_at_end(each);
             message.nested(NBD_SOCK_ITEM,
                            [&] { message.number(NBD_SOCK_FD, static_cast<std::uint32_t>(each)); });
         }

@@ -15,7 +15,7 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr std::uint32_t looks_per_idle_limit = 8;
+constexpr std::uint32_t looks_in_a_limit = 8;
 constexpr const char* gone_early = "the client hung up during the handshake";
 
 const char* headers_in_words(protocol::Headers headers) {
@@ -55,7 +55,8 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
       tls_(std::move(tls)),
       earlier_(std::move(earlier)),
       deadline_(worker.io),
-      idle_timer_(worker.io) {}
+      idle_timer_(worker.io),
+      reach_timer_(worker.io) {}
 
 void Session::start(std::function<void(Session&)> ended) {
     ended_ = std::move(ended);
@@ -86,6 +87,7 @@ Task<> Session::live() {
     place_.reset();
     deadline_.cancel();
     idle_timer_.cancel();
+    reach_timer_.cancel();
     if (!moves_away_ || failed) report_end(failed);
 }
 
@@ -133,7 +135,7 @@ void Session::set_deadline(std::chrono::seconds after, const char* reason) {
 
 // A look costs idle clients a timer, and a request nothing.
 void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
-    idle_timer_.expires_after(limits_.idle / looks_per_idle_limit);
+    idle_timer_.expires_after(limits_.idle / looks_in_a_limit);
     idle_timer_.async_wait(
         [weak = weak_from_this(), looks, requests](boost::system::error_code error) {
             const auto self = weak.lock();
@@ -142,12 +144,40 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
             if (now != requests || self->connection_->has_operations() ||
                 self->connection_->holds_request_back()) {
                 self->look_whether_idle(0, now);
-            } else if (looks + 1 < looks_per_idle_limit) {
+            } else if (looks + 1 < looks_in_a_limit) {
                 self->look_whether_idle(looks + 1, now);
             } else {
                 self->cut("it asked for nothing for too long");
             }
         });
+}
+
+// A client that has vanished without a word is one that answers nothing of what TCP sends again and
+// again. One that is there, and takes no answers, tells so each time it is asked.
+void Session::look_whether_reachable(std::uint32_t looks) {
+    const std::chrono::milliseconds interval =
+        std::chrono::milliseconds(limits_.unreachable) / looks_in_a_limit;
+    reach_timer_.expires_after(interval);
+    reach_timer_.async_wait(
+        [weak = weak_from_this(), looks, interval](boost::system::error_code error) {
+            const auto self = weak.lock();
+            if (!self || error) return;
+            const std::uint32_t unanswered =
+                self->connection_->transport().silent_for(interval) ? looks + 1 : 0;
+            if (unanswered < looks_in_a_limit) {
+                self->look_whether_reachable(unanswered);
+            } else {
+                self->cut("the client could not be reached for too long");
+            }
+        });
+}
+
+void Session::watch_client() {
+    if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
+    if (limits_.unreachable.count() != 0 &&
+        connection_->transport().ask_whether_there(limits_.unreachable)) {
+        look_whether_reachable(0);
+    }
 }
 
 // --- negotiating
@@ -202,7 +232,7 @@ Task<bool> Session::negotiate() {
         connection_->serve(negotiated, std::move(opened.exported),
                            std::span(buffer).first(got.bytes).subspan(used));
         connection_->limit_rates(place_->rates());
-        if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
+        watch_client();
         if (draining_) connection_->drain();  // told while the last option was being answered
         if (pausing_) pause();
         ClientLine(spdlog::level::debug)
@@ -269,7 +299,7 @@ bool Session::take_over(const ConnectionState& earlier) {
     connection_->serve(earlier.negotiated, std::move(opened.exported), earlier.received);
     connection_->limit_rates(place_->rates());
     connection_->continue_from(earlier);
-    if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
+    watch_client();
     return true;
 }
 

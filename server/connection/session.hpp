@@ -27,6 +27,8 @@ struct SessionLimits {
     std::uint64_t in_flight = 64 << 20;  // bytes that this connection may have under way
     std::chrono::seconds farewell{10};   // for answers still to be sent once nothing more is read
     std::chrono::milliseconds idle{0};   // without a request; 0: for as long as the client likes
+    std::chrono::seconds unreachable{
+        0};  // nothing sent is acknowledged; 0: until the kernel ends it
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -84,6 +86,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::string why_not_stay() const;
     void set_deadline(std::chrono::seconds after, const char* reason);
     void look_whether_idle(std::uint32_t looks, std::uint64_t requests);
+    // From here on its client is looked after, as the limits say.
+    void watch_client();
+    void look_whether_reachable(std::uint32_t looks);
 
     WorkerContext& worker_;
     Peer peer_;
@@ -104,6 +109,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool moves_away_ = false;
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer idle_timer_;
+    boost::asio::steady_timer reach_timer_;
     Clock::time_point started_ = Clock::now();
     std::function<void(Session&)> ended_;
     Task<> running_;  // the first to go

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "server/tls/tls_stream.hpp"
@@ -16,6 +17,7 @@ namespace {
 // Bytes that TCP takes and cannot send yet. With more of them a client that reads fast finds what
 // has left the cache long ago.
 constexpr int unsent_over_tcp = 1 << 20;
+constexpr int keepalives = 127;       // as many as can be: it is not they who end a connection
 constexpr int unix_buffer = 2 << 20;  // bytes; the default holds less than 32 requests of 4 KiB
 
 void set(int fd, int level, int option, int value) {
@@ -93,6 +95,25 @@ Transport::Result Transport::send_to(int fd, std::span<iovec> from) {
     message.msg_iovlen = from.size();
     return attempt(Wait::writable,
                    [&] { return ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+}
+
+bool Transport::ask_whether_there(std::chrono::seconds limit) noexcept {
+    const int fd = socket_.native_handle();
+    const auto seconds = static_cast<int>(limit.count());
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, keepalives);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 8));
+    const int idle = std::max(1, seconds / 2);
+    return ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle) == 0;
+}
+
+bool Transport::silent_for(std::chrono::milliseconds time) noexcept {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+        return false;
+    }
+    return (info.tcpi_retransmits != 0 || info.tcpi_probes != 0) &&
+           std::chrono::milliseconds(info.tcpi_last_ack_recv) >= time;
 }
 
 bool Transport::hung_up() noexcept {

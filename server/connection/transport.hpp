@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <boost/asio/generic/stream_protocol.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,12 @@ class Transport {
     // Nothing is expected for a while: gives back memory that it can do without.
     void rest() noexcept;
     std::size_t memory() const;  // bytes
+
+    // When nothing passes for half of `limit` the peer is asked whether it is there, again and
+    // again. false: not over TCP, where the kernel knows.
+    bool ask_whether_there(std::chrono::seconds limit) noexcept;
+    // For so long at least TCP has sent something again, and heard nothing.
+    bool silent_for(std::chrono::milliseconds time) noexcept;
 
     // Nobody is there any more, neither to send nor to take answers; what was sent may not have
     // been received yet. TCP may not know it.

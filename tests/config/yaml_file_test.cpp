@@ -868,6 +868,7 @@ Options random_options(std::mt19937_64& random) {
     if (pick(2) == 0) o.limits.handshakes = static_cast<std::uint32_t>(1 + pick(1'000'000));
     o.limits.handshake = std::chrono::seconds(1 + pick(3600));
     o.limits.idle = std::chrono::seconds(pick(604'801));
+    o.limits.unreachable = std::chrono::seconds(pick(28'801));
     o.limits.drain = std::chrono::seconds(pick(3601));
     o.limits.in_flight_per_connection = 32 * MiB + pick(1 * GiB);
     o.limits.in_flight = o.limits.in_flight_per_connection + pick(1 * GiB);

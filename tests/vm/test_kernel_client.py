@@ -1,27 +1,33 @@
-"""The kernel's own NBD client: a QEMU guest attaches /dev/nbd0, makes a file system on it and uses it.
+"""The kernel's own NBD client: a QEMU guest attaches /dev/nbd0, partitions it, makes file systems on it and uses them.
 
-The guest is a kernel that `./dev setup` has unpacked, and an initramfs of busybox, nbd-client and
-e2fsprogs. Over TCP the server runs on the host; over a Unix socket in the guest, and over a vsock, too,
+The guest is a kernel that `./dev setup` has unpacked, and an initramfs of busybox, coreutils' dd, nbd-client and what
+makes and checks file systems. Over TCP the server runs on the host; over a Unix socket in the guest, and over a vsock, too,
 where libnbd's programs are its clients.
 """
+import hashlib
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../integration'))
 os.environ['PATH'] += ':/usr/sbin:/sbin'
 
+import recipe  # noqa: E402
 import server  # noqa: E402
 import wire  # noqa: E402
 from server import MiB  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SIZE = 256 * MiB
-EXPECTED = ['tcp-1 ok', 'tcp-4 ok', 'unix-1 ok', 'unix-4 ok', 'server ended with 0', 'vsock ok']
+SIZE = 512 * MiB
+EXPECTED = ['tcp-1-4096-xfs ok', 'tcp-4-512-ext4 ok', 'unix-1-512-ext4 ok', 'unix-4-4096-xfs ok', 'README ok', 'figures ok',
+            'server ended with 0', 'vsock ok']
+PROGRAMS = ('dd', 'nbd-client', 'mkfs.ext4', 'e2fsck', 'mkfs.xfs', 'xfs_repair', 'sfdisk', 'nbdinfo', 'nbdcopy')
 
-server.need('qemu-system-x86_64', 'busybox', 'nbd-client', 'mkfs.ext4', 'e2fsck', 'cpio', 'modinfo', 'nbdinfo', 'nbdcopy')
+server.need('qemu-system-x86_64', 'busybox', 'cpio', 'modinfo', *PROGRAMS)
 
 
 def kernel():
@@ -62,6 +68,12 @@ class Initramfs:
         shutil.copy(os.path.join(HERE, init), os.path.join(root, 'init'))
         os.chmod(os.path.join(root, 'init'), 0o755)
 
+    def file(self, path, text):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w', encoding='ascii') as file:
+            file.write(text)
+
     def program(self, path, name=None):
         """With the libraries it is linked to, where the loader looks for them."""
         shutil.copy(path, os.path.join(self.root, 'bin', name or os.path.basename(path)))
@@ -95,32 +107,70 @@ class Initramfs:
         subprocess.run(['/bin/sh', '-c', 'find . | cpio --quiet -o -H newc -R 0:0 >"$0"', path], check=True, cwd=self.root)
 
 
-def run(test, initramfs, expected, append='', network=('-net', 'none'), devices=(), memory=1536, seconds=240):
-    """The results that a guest tells. Where they are others than expected, its console is shown."""
+def machine(test, initramfs, append='', network=('-net', 'none'), devices=(), memory=1536):
+    """The command that starts a guest, whose console is the command's own input and output."""
     image = os.path.join(test.directory(), 'initramfs')
     initramfs.pack(image)
     # Emulation is slow enough: a plain processor, and neither mitigations nor tests of the guest's cryptography.
-    done = test.command('qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', memory, '-smp', '2',
-                        '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network, *devices,
-                        '-kernel', IMAGE, '-initrd', image,
-                        '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests {append}', seconds=seconds)
+    return ['qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', str(memory), '-smp', '2',
+            '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network, *devices,
+            '-kernel', IMAGE, '-initrd', image,
+            '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests {append}']
+
+
+def run(test, initramfs, expected, seconds=240, **guest):
+    """The results that a guest tells. Where they are others than expected, its console is shown."""
+    done = test.command(*machine(test, initramfs, **guest), seconds=seconds)
     results = re.findall(r'RESULT ([^\r\n]*)', done)
+    for figure in re.findall(r'FIGURE [^\r\n]*', done):
+        print(figure)
     if results != expected:
         print(done[-12000:], file=sys.stderr)
     return results
 
 
+def add(archive, name, content):
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+def pack_tree(path, folders):
+    """A tar archive of regular files, as init looks for them: {name: folder}, and their sums."""
+    sums = []
+    with tarfile.open(path, 'w', format=tarfile.GNU_FORMAT) as tree:
+        for name, folder in folders.items():
+            for base, _, files in os.walk(folder):
+                for file in sorted(files):
+                    source = os.path.join(base, file)
+                    if not os.path.isfile(source) or os.path.islink(source):
+                        continue
+                    inside = os.path.join('tree', name, os.path.relpath(source, folder))
+                    with open(source, 'rb') as opened:
+                        content = opened.read()
+                    sums.append(f'{hashlib.md5(content).hexdigest()}  {inside}\n')
+                    add(tree, inside, content)
+        add(tree, 'sums', ''.join(sums).encode())
+
+
 class KernelClient(server.Test):
     def boot(self, port):
         files = self.directory()
+        tree = os.path.join(files, 'tree.tar')
+        pack_tree(tree, {'gone': os.path.dirname(os.path.dirname(IMAGE)), 'kept': os.path.dirname(os.__file__)})
         initramfs = Initramfs(os.path.join(files, 'root'))
-        for program in ('nbd-client', 'mkfs.ext4', 'e2fsck', 'nbdinfo', 'nbdcopy'):
+        for program in PROGRAMS:
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
-        for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4', 'vsock_loopback'):
+        modprobe, *mount, unmount = recipe.blocks('README.md', 'A mount in a minute')[2]
+        self.assertEqual(modprobe, 'modprobe nbd')  # which init has done
+        initramfs.file('manual/mount', recipe.script(mount))
+        initramfs.file('manual/unmount', recipe.script([unmount]))
+        for module in ('virtio_pci', 'virtio_net', 'virtio_blk', 'loop', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback'):
             initramfs.module(module)
-        return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}',
-                   network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='))
+        return run(self, initramfs, EXPECTED, append=f'nbd.nbds_max=2 port={port}', seconds=540,
+                   network=('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile='),
+                   devices=('-drive', f'file={tree},format=raw,if=virtio,readonly=on'))
 
     def test_tcp_and_unix(self):
         """One guest for both: to boot is the longest part."""

@@ -1,0 +1,80 @@
+"""Clients over TCP that vanish without a word: no FIN, no RST, and nothing is acknowledged any more."""
+import ctypes
+import socket
+import struct
+
+import server
+import wire
+from server import MiB
+
+CONFIG = '''
+listeners: {{tcp: [{{address: 127.0.0.1, port: {port}}}], unix: [{{path: "{{socket}}"}}]}}
+exports: [{{size: 64M, devices: [host], max_connections: 1}}, {{name: other, size: 64M, devices: [host]}}]
+limits: {{unreachable: 1s}}
+'''
+SO_ATTACH_FILTER = 26
+GONE = 'the client could not be reached for too long'
+
+
+def vanish(client):
+    """Whatever comes for it is dropped before TCP has seen it, as if the machine were off."""
+    drop_all = ctypes.create_string_buffer(struct.pack('HBBI', 0x06, 0, 0, 0))  # return 0
+    client.socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack('HP', 1, ctypes.addressof(drop_all)))
+
+
+class VanishedClient(server.Test):
+    def serve_exports(self):
+        self.port = server.free_port()
+        one = self.serve(config=CONFIG.format(port=self.port))
+        return one
+
+    def connect(self, name=''):
+        client = wire.connect(('127.0.0.1', self.port), name, structured=False)
+        self.addCleanup(client.close)
+        return client
+
+    def is_refused(self):
+        """The export has one place, and somebody has it."""
+        try:
+            wire.connect(('127.0.0.1', self.port)).close()
+        except wire.Refused:
+            return True
+        return False
+
+    def check_that_it_is_dropped(self, one):
+        self.assertTrue(self.is_refused())
+        server.wait_until(lambda: not self.is_refused(), 60, 'the place of who has vanished')
+        server.wait_until(lambda: GONE in one.log(), 10, 'the line that says so')
+
+    def test_idle(self):
+        one = self.serve_exports()
+        client, other = self.connect(), self.connect('other')
+        client.read(0, 512)
+        vanish(client)
+        self.check_that_it_is_dropped(one)
+        self.assertEqual(other.read(0, 512), bytes(512))
+
+    def test_in_the_middle_of_a_write(self):
+        one = self.serve_exports()
+        client = self.connect()
+        client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, 8 * MiB) + bytes(3 * MiB))
+        vanish(client)
+        self.check_that_it_is_dropped(one)
+
+    def test_with_answers_on_their_way(self):
+        """And who is there, but takes no answers, is left alone for longer than that."""
+        one = self.serve_exports()
+        pauses = self.connect('other')
+        pauses.request(wire.CMD_READ, 0, 16 * MiB)
+        client = self.connect()
+        client.request(wire.CMD_READ, 0, 16 * MiB)
+        client.receive(MiB)
+        vanish(client)
+        self.check_that_it_is_dropped(one)
+        self.assertEqual(pauses.simple_reply(), (0, 1))
+        self.assertEqual(pauses.receive(16 * MiB), bytes(16 * MiB))
+        self.assertEqual(one.log().count(GONE), 1)
+
+
+if __name__ == '__main__':
+    server.main()

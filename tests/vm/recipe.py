@@ -1,0 +1,28 @@
+"""What the manual tells its readers to type, for the tests that do just that."""
+import os
+import re
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..')
+
+
+def blocks(page, heading):
+    """[[line]]: what is indented below a heading, down to the next one, in as many pieces as text comes between."""
+    with open(os.path.join(ROOT, page), encoding='utf-8') as file:
+        section = re.search(rf'^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)', file.read(), re.MULTILINE | re.DOTALL)[1]
+    indented = re.findall(r'(?:^ {4}\S.*\n)+', section, re.MULTILINE)
+    return [[re.sub(r'  +# .*', '', line.strip()) for line in block.splitlines()] for block in indented]
+
+
+def script(block):
+    """For a guest's shell, which has `eventually`: who types waits until one gpunbd attach has ended before the next
+    one, and until the device is there."""
+    typed = []
+    for line in block:
+        device = re.fullmatch(r'gpunbd attach .* /dev/(nbd\d+)(?: .*)? &', line)
+        if device:
+            typed.append(f'eventually [ ! -e /sys/block/{device[1]}/pid ]')
+        typed.append(line if device else f'{line} || fail "{line.split()[0]} of the manual"')
+        if device:
+            typed.append(f'eventually [ -e /sys/block/{device[1]}/pid ]')
+            typed.append(f'eventually [ "$(cat /sys/block/{device[1]}/size)" != 0 ]')
+    return '\n'.join(typed) + '\n'
