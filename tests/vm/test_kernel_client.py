@@ -65,6 +65,9 @@ class Initramfs:
     def program(self, path, name=None):
         """With the libraries it is linked to, where the loader looks for them."""
         shutil.copy(path, os.path.join(self.root, 'bin', name or os.path.basename(path)))
+        self.libraries(path)
+
+    def libraries(self, path):
         linked = subprocess.run(['ldd', path], capture_output=True, text=True, check=True).stdout
         for library in re.findall(r'(/\S+) \(0x', linked):
             target = self.root + library
