@@ -127,6 +127,16 @@ class Swap(server.Test):
         self.refused(['flusher', 'oom', 'memory', 'time'],
                      *without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL))
 
+    def test_keep_demands_the_same(self):
+        path = os.path.join(self.directory(), 'socket')
+        self.command(*without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL), server.PROGRAM, 'keep', '--swap', '--',
+                     'serve', '--device', 'host', '--size', '1M', '-U', path, status=1)
+        lines = self.errors.splitlines()
+        self.assertEqual(len(lines), len(PROBLEMS), self.errors)
+        for line, problem in zip(lines, PROBLEMS.values()):
+            self.assertTrue(line.startswith(f'gpunbd keep: {problem}'), line)
+        self.assertFalse(os.path.exists(path))
+
     def test_limits_are_lifted(self):
         """Who has CAP_SYS_RESOURCE needs nothing else; and limits do instead of the other two."""
         need_rights()

@@ -71,6 +71,15 @@ class Swap(server.Test):
         ways = [WAYS[i % len(WAYS)] for i in range(RUNS)]
         self.swap('pci:00:04.0/2', 448, 220, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
 
+    def test_killed(self):
+        """What the server and its programs come from is no memory that is swapped out, as it would be in a tmpfs."""
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_swap_killed')
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
+        initramfs.module('nbd')
+        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250 reserve=65536', memory=448,
+                                   seconds=540), ['killed ok'])
+
     def test_rights(self):
         """What protects, with each right and without it, where root has all of them."""
         initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_swap_rights')
