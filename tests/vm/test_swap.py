@@ -69,7 +69,7 @@ class Swap(server.Test):
     def test_memory_of_a_card(self):
         """It is not the guest's: a stand-in for that of a GPU."""
         ways = [WAYS[i % len(WAYS)] for i in range(RUNS)]
-        self.swap('pci:00:04.0/2', 448, 220, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
+        self.swap('pci:00:04.0/2', 448, 180, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
 
     def test_killed(self):
         """What the server and its programs come from is no memory that is swapped out, as it would be in a tmpfs."""
