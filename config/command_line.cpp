@@ -413,6 +413,7 @@ KeepCommand read_keep(const GivenFlags& flags, Arguments server) {
     read("--max-restarts", {1, 10'000}, out.max_restarts);
     read("--within", {1, 86'400}, out.within);
     read("--max-descriptors", {1, 100'000}, out.max_descriptors);
+    out.swap = flags.on("--swap");
     if (server.empty()) {
         throw Usage{"what to run is missing; write for example gpunbd keep -- serve --size 1G"};
     }

@@ -32,6 +32,7 @@ struct KeepCommand {
     std::uint64_t max_restarts = 10;        // --max-restarts
     std::uint64_t within = 60;              // --within, in seconds
     std::uint64_t max_descriptors = 16384;  // --max-descriptors
+    bool swap = false;                      // --swap
     std::vector<std::string> server = {};   // "serve" and what stands behind it, as it was given
 };
 struct KeptCommand {

@@ -373,6 +373,10 @@ gpunbd(8) says what to write into the unit.
                        .brief = "File descriptors that are kept at most",
                        .more = ", 1 to 100000; default 16384.",
                        .called = "--descriptors --fds --max-fds --store"},
+                      {.name = "--swap",
+                       .brief = "The machine swaps to what the server serves",
+                       .more = ": this process and the server get what keeps them alive while "
+                               "memory is short, from their start on."},
                       help}}},
          .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G

@@ -143,7 +143,8 @@ int tls_setup(const config::TlsSetupCommand& command) {
 int keep(const config::KeepCommand& command) {
     return server::keep({.restarts = command.max_restarts,
                          .within = std::chrono::seconds(command.within),
-                         .descriptors = command.max_descriptors},
+                         .descriptors = command.max_descriptors,
+                         .swap = command.swap},
                         command.server);
 }
 

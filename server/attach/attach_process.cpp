@@ -31,6 +31,7 @@
 #include "server/protection/io_flusher.hpp"
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/oom_score.hpp"
+#include "server/protection/real_time.hpp"
 
 namespace gpunbd::attach {
 namespace {
@@ -210,15 +211,18 @@ Or<client::NbdTarget> parse_target(const config::AttachCommand& command) {
 // The device that it keeps alive may be where memory comes from. Swap needs all of it; else each
 // thing that is missing is told.
 std::optional<Failure> protect(bool swap) {
+    const std::string could_hang = "swap could hang the machine: ";
     server::never_shrink_heap();
     server::grow_heap();
     for (const auto take : {server::become_io_flusher, server::escape_oom_killer,
                             server::lift_lock_limit, server::lock_all_memory}) {
         const auto missing = take();
-        if (missing && swap) return Failure{"swap could hang the machine: " + *missing};
+        if (missing && swap) return Failure{could_hang + *missing};
         if (missing) say(*missing);
     }
-    return std::nullopt;
+    if (!swap) return std::nullopt;
+    const auto missing = server::run_alone_in_real_time();
+    return missing ? std::optional(Failure{could_hang + *missing}) : std::nullopt;
 }
 
 int ended_by(std::string_view program, const Failure& failed, int status) {

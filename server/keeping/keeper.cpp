@@ -15,6 +15,7 @@
 #include <fstream>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <system_error>
 
 #include "server/keeping/environment.hpp"
@@ -28,6 +29,7 @@
 #include "server/keeping/restart_policy.hpp"
 #include "server/keeping/server_process.hpp"
 #include "server/protection/locked_memory.hpp"
+#include "server/protection/protection.hpp"
 
 namespace gpunbd::server {
 
@@ -94,6 +96,7 @@ class Keeper {
     void take_what_was_handed_over();
     void meet_own_supervisor();
     void block_signals();
+    void lock_memory() const;
     void start();
     void wait() const;
     void read_signals();
@@ -156,7 +159,7 @@ Keeper::Keeper(const KeeperLimits& limits, std::vector<std::string> arguments)
              .arguments = std::move(arguments),
              .notify_address = {},
              .open_files = raised_open_files()},
-      kept_(capacity_of(limits, open_files().rlim_cur)),
+      kept_(capacity_of(limits, open_files().rlim_cur), limits.swap),
       policy_(limits.restarts, limits.within) {
     take_what_was_handed_over();
     meet_own_supervisor();
@@ -164,7 +167,13 @@ Keeper::Keeper(const KeeperLimits& limits, std::vector<std::string> arguments)
     notices_.emplace();
     start_.notify_address = notices_->address();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (const auto wrong = lock_touched_memory()) {
+    lock_memory();
+}
+
+void Keeper::lock_memory() const {
+    if (limits_.swap) {
+        if (const auto wrong = lock_all_memory()) throw std::runtime_error("swap: " + *wrong);
+    } else if (const auto wrong = lock_touched_memory()) {
         say("{}: where memory is short, a restart may take longer", *wrong);
     }
 }
@@ -309,6 +318,9 @@ void Keeper::store(NoticeSocket::Datagram& datagram, std::string_view name) {
                 refusals_.add(datagram.sender,
                               "as many descriptors are kept as --max-descriptors says");
                 break;
+            case KeptDescriptors::Answer::not_held:
+                refusals_.add(datagram.sender, "the memory of a descriptor cannot be locked");
+                break;
             case KeptDescriptors::Answer::names_full:
                 refusals_.add(datagram.sender,
                               "the names of what is kept fill one variable already");
@@ -390,6 +402,10 @@ void Keeper::start_later() {
 }  // namespace
 
 int keep(const KeeperLimits& limits, std::vector<std::string> arguments) {
+    // The server inherits it: while it starts, memory is as short as when it ended.
+    const auto missing = limits.swap ? protect_process() : std::vector<std::string>{};
+    for (const std::string& each : missing) say("swap: {}", each);
+    if (!missing.empty()) return exit_failure;
     try {
         return Keeper(limits, std::move(arguments)).run();
     } catch (const std::exception& error) {

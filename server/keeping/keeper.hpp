@@ -14,6 +14,7 @@ struct KeeperLimits {
     std::size_t restarts;
     std::chrono::seconds within;  // that time
     std::size_t descriptors;
+    bool swap;  // the machine swaps to what the server serves
 };
 
 // Runs this program with these arguments, again and again; its exit code is that of the last one.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace gpunbd::server {
 
@@ -22,7 +23,8 @@ bool same_open_file(int one, int other) {
 
 }  // namespace
 
-KeptDescriptors::KeptDescriptors(std::size_t capacity) : capacity_(capacity) {
+KeptDescriptors::KeptDescriptors(std::size_t capacity, bool hold)
+    : capacity_(capacity), hold_(hold) {
     entries_.reserve(capacity);
 }
 
@@ -37,9 +39,14 @@ KeptDescriptors::Answer KeptDescriptors::keep(std::string_view name, OwnedFd fd)
     if (there) return Answer::there_already;
     if (entries_.size() == capacity_) return Answer::full;
     if (names_length_ + name.size() + 1 > max_all_names) return Answer::names_full;
-    Entry entry{.fd = fd.release(), .length = static_cast<std::uint8_t>(name.size()), .text = {}};
+    HeldMemory memory = hold_ ? HeldMemory(fd.get()) : HeldMemory();
+    if (memory.error() != 0) return Answer::not_held;
+    Entry entry{.fd = fd.release(),
+                .length = static_cast<std::uint8_t>(name.size()),
+                .text = {},
+                .memory = std::move(memory)};
     name.copy(entry.text.data(), entry.text.size());
-    entries_.push_back(entry);
+    entries_.push_back(std::move(entry));
     names_length_ += name.size() + 1;
     return Answer::kept;
 }

@@ -10,20 +10,22 @@
 #include <vector>
 
 #include "server/keeping/descriptor_name.hpp"
+#include "server/keeping/held_memory.hpp"
 #include "server/listening/owned_fd.hpp"
 
 namespace gpunbd::server {
 
 class KeptDescriptors {
  public:
-    explicit KeptDescriptors(std::size_t capacity);
+    // `hold`: also the memory that they stand for.
+    explicit KeptDescriptors(std::size_t capacity, bool hold = false);
     ~KeptDescriptors();
     KeptDescriptors(const KeptDescriptors&) = delete;
     KeptDescriptors& operator=(const KeptDescriptors&) = delete;
 
     // What has no place is closed. A file that is there already under the name is not taken twice:
     // so a server may store again what it was handed.
-    enum class Answer { kept, there_already, full, names_full };
+    enum class Answer { kept, there_already, full, names_full, not_held };
     Answer keep(std::string_view name, OwnedFd fd);
     // Closes all of that name; how many they were.
     std::size_t remove(std::string_view name);
@@ -42,11 +44,13 @@ class KeptDescriptors {
         int fd;
         std::uint8_t length;
         std::array<char, max_descriptor_name> text;
+        HeldMemory memory;
 
         std::string_view name() const { return {text.data(), length}; }
     };
 
     const std::size_t capacity_;
+    const bool hold_;
     std::vector<Entry> entries_;
     std::size_t names_length_ = 0;
 };

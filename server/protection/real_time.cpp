@@ -11,10 +11,12 @@
 
 namespace gpunbd::server {
 
-std::optional<std::string> run_in_real_time() {
+namespace {
+
+std::optional<std::string> run_by(int policy) {
     lift_limit(RLIMIT_RTPRIO);
     const sched_param parameters{.sched_priority = real_time_priority};
-    if (::sched_setscheduler(0, SCHED_FIFO, &parameters) != 0) {
+    if (::sched_setscheduler(0, policy, &parameters) != 0) {
         return fmt::format(
             "its threads cannot have real-time priority (SCHED_FIFO {}: {}); give it CAP_SYS_NICE "
             "(AmbientCapabilities= of systemd, --cap-add SYS_NICE of Docker), or set "
@@ -26,6 +28,14 @@ std::optional<std::string> run_in_real_time() {
     return "it would be killed for what it works in real time (RLIMIT_RTTIME); set "
            "LimitRTTIME=infinity (systemd), --ulimit rttime=-1 (Docker) or ulimit -R unlimited (a "
            "shell)";
+}
+
+}  // namespace
+
+std::optional<std::string> run_in_real_time() { return run_by(SCHED_FIFO); }
+
+std::optional<std::string> run_alone_in_real_time() {
+    return run_by(SCHED_FIFO | SCHED_RESET_ON_FORK);
 }
 
 }  // namespace gpunbd::server

@@ -10,5 +10,7 @@ inline constexpr int real_time_priority = 5;  // of SCHED_FIFO: before all that 
 
 // The calling thread, and those that it starts from now on. Else: why not, and what helps.
 std::optional<std::string> run_in_real_time();
+// The calling thread, and not the processes that it starts.
+std::optional<std::string> run_alone_in_real_time();
 
 }  // namespace gpunbd::server

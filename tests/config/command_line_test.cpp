@@ -617,19 +617,22 @@ TEST_CASE("tls-setup") {
 
 TEST_CASE("keep: its own flags, and behind them a server's, which it does not read") {
     using Words = std::vector<std::string>;
-    const auto kept = parse({"keep", "--max-restarts", "3", "--within", "9", "--max-descriptors",
-                             "7", "--", "serve", "--no-such-flag", "--within", "x", "--", "y"})
-                          .keep;
+    const auto kept =
+        parse({"keep", "--max-restarts", "3", "--within", "9", "--max-descriptors", "7", "--swap",
+               "--", "serve", "--no-such-flag", "--within", "x", "--", "y"})
+            .keep;
     REQUIRE(kept);
     CHECK(kept->max_restarts == 3);
     CHECK(kept->within == 9);
     CHECK(kept->max_descriptors == 7);
+    CHECK(kept->swap);
     CHECK(kept->server == Words{"serve", "--no-such-flag", "--within", "x", "--", "y"});
     const auto plain = parse({"keep", "serve", "--help"}).keep;
     REQUIRE(plain);
     CHECK(plain->max_restarts == 10);
     CHECK(plain->within == 60);
     CHECK(plain->max_descriptors == 16384);
+    CHECK_FALSE(plain->swap);
     CHECK(plain->server == Words{"serve", "--help"});
     const struct {
         std::vector<const char*> arguments;

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
     command.insert(command.begin(), "serve");
     return gpunbd::server::keep({.restarts = std::stoul(argv[2]),
                                  .within = std::chrono::seconds(std::stoul(argv[3])),
-                                 .descriptors = std::stoul(argv[4])},
+                                 .descriptors = std::stoul(argv[4]),
+                                 .swap = false},
                                 command);
 }

@@ -3,10 +3,14 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
+#include <utility>
 
 namespace gpunbd::server::test {
 namespace {
@@ -47,6 +51,50 @@ TEST_CASE("kept descriptors: their names fit into one variable, and removals mak
     CHECK(kept.keep(name, some_memory()) == Kept::names_full);
     kept.remove(name);
     CHECK(kept.keep(name, some_memory()) == Kept::kept);
+}
+
+bool is_mapped(int fd) {
+    struct stat file {};
+    REQUIRE(::fstat(fd, &file) == 0);
+    const std::string inode = ' ' + std::to_string(file.st_ino) + ' ';
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("/memfd:held") != line.npos && line.find(inode) != line.npos) return true;
+    }
+    return false;
+}
+
+TEST_CASE("kept descriptors: memory is held where it is asked for, as long as it is kept") {
+    for (const bool hold : {false, true}) {
+        CAPTURE(hold);
+        KeptDescriptors kept(10, hold);
+        OwnedFd memory(::memfd_create("held", MFD_CLOEXEC));
+        REQUIRE(::ftruncate(memory.get(), 8192) == 0);
+        const OwnedFd same(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
+        CHECK(kept.keep("a", std::move(memory)) == Kept::kept);
+        CHECK(is_mapped(same.get()) == hold);
+        // What is no memory, or none yet, is kept as ever.
+        CHECK(kept.keep("b", OwnedFd(::open("/dev/null", O_RDWR | O_CLOEXEC))) == Kept::kept);
+        CHECK(kept.keep("b", some_memory()) == Kept::kept);
+        kept.remove("b");
+        CHECK(is_mapped(same.get()) == hold);
+        kept.remove("a");
+        CHECK_FALSE(is_mapped(same.get()));
+    }
+}
+
+TEST_CASE("kept descriptors: memory that cannot be held is not kept") {
+    KeptDescriptors kept(10, true);
+    OwnedFd memory(::memfd_create("held", MFD_CLOEXEC));
+    REQUIRE(::ftruncate(memory.get(), 8192) == 0);
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+    const rlimit none{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_AS, &none) == 0);
+    const auto answer = kept.keep("a", std::move(memory));
+    ::setrlimit(RLIMIT_AS, &before);
+    CHECK(answer == Kept::not_held);
+    CHECK(kept.size() == 0);
 }
 
 // In a process of its own: descriptors as `numbers` tell, kept in that order, are handed over.

@@ -77,6 +77,9 @@ class Initramfs:
     def program(self, path, name=None):
         """With the libraries it is linked to, where the loader looks for them."""
         shutil.copy(path, os.path.join(self.root, 'bin', name or os.path.basename(path)))
+        self.libraries(path)
+
+    def libraries(self, path):
         linked = subprocess.run(['ldd', path], capture_output=True, text=True, check=True).stdout
         for library in re.findall(r'(/\S+) \(0x', linked):
             target = self.root + library
@@ -115,7 +118,7 @@ def machine(test, initramfs, append='', network=('-net', 'none'), devices=(), me
     return ['qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', str(memory), '-smp', '2',
             '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network, *devices,
             '-kernel', IMAGE, '-initrd', image,
-            '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests {append}']
+            '-append', f'console=ttyS0 quiet panic=-1 mitigations=off cryptomgr.notests no_timer_check {append}']
 
 
 def run(test, initramfs, expected, seconds=240, **guest):

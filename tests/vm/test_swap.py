@@ -2,7 +2,9 @@
 
 What the guest is made of is told in test_kernel_client.py. Its server has what protects it; without, the guest hangs."""
 import os
+import re
 import shutil
+import subprocess
 
 import test_kernel_client as guest
 import server
@@ -14,25 +16,76 @@ if server.SANITIZED:
     server.skip('a sanitizer needs more memory than the guest has')
 
 
+CARD = ('-object', 'memory-backend-ram,id=bar,share=on,size=512M', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
+# How the export of a card is attached, run after run.
+WAYS = ('unix-1', 'tcp-4-discard', 'unix-4-discard', 'tcp-1', 'unix-4', 'tcp-1-discard', 'unix-1-discard', 'tcp-4')
+RUNS = int(os.environ.get('GPUNBD_SWAP_RUNS', '5'))
+
+
+INTEGRATION = os.path.dirname(server.__file__)
+PYTHON = '/usr/bin/python3'
+
+
+def add_cases(initramfs):
+    """The cases of integration.swap, and what of Python they need; how many there are."""
+    initramfs.program(PYTHON)
+    for program in ('setpriv', 'prlimit'):
+        initramfs.program(shutil.which(program))
+    tests = os.path.join(initramfs.root, 'tests/integration')
+    os.makedirs(tests)
+    for name in ('test_swap.py', 'server.py', 'wire.py'):
+        shutil.copy(os.path.join(INTEGRATION, name), tests)
+    loaded = subprocess.run([PYTHON, '-B', '-c', 'import sys, server, wire, encodings.ascii, encodings.idna, pprint, difflib\n'
+                             'for each in list(sys.modules.values()): print(getattr(each, "__file__", None) or "")'],
+                            capture_output=True, text=True, check=True, cwd=INTEGRATION).stdout.split()
+    for path in loaded:
+        if not path.startswith('/usr/lib'):
+            continue
+        os.makedirs(initramfs.root + os.path.dirname(path), exist_ok=True)
+        shutil.copy(path, initramfs.root + path)
+        if path.endswith('.so'):
+            initramfs.libraries(path)
+    with open(os.path.join(tests, 'test_swap.py'), encoding='utf-8') as file:
+        return len(re.findall(r'^    def test_', file.read(), re.MULTILINE))
+
+
 class Swap(server.Test):
-    def swap(self, device, hog, expected, memory, **options):
+    def swap(self, device, size, hog, ways, memory, **options):
         files = self.directory()
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_swap')
-        initramfs.program(shutil.which('nbd-client'))
+        if device == 'host':
+            initramfs.program(shutil.which('nbd-client'))
         initramfs.program(server.PROGRAM, 'gpunbd')
         # Linked to nothing.
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
-        append = f'nbd.nbds_max=2 flags={FLAGS} device={device} hog={hog}'
-        self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, seconds=540, **options), expected)
+        append = f'nbd.nbds_max=2 flags={FLAGS} device={device} size={size}M hog={hog} ways={",".join(ways)}'
+        expected = ['protected ok', *(f'{way} ok' for way in ways), 'ending ok']
+        self.assertEqual(guest.run(self, initramfs, expected, append=append, memory=memory, **options), expected)
 
     def test_memory_of_the_guest(self):
-        self.swap('host', 640, ['protected ok', 'first ok', 'second ok', 'ending ok'], memory=1024)
+        self.swap('host', 256, 640, ('host',), memory=1024, seconds=540)
 
     def test_memory_of_a_card(self):
         """It is not the guest's: a stand-in for that of a GPU."""
-        card = ('-object', 'memory-backend-ram,id=bar,share=on,size=512M', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
-        self.swap('pci:00:04.0/2', 400, ['protected ok', 'unix ok', 'tcp ok', 'ending ok'], memory=384, devices=card)
+        ways = [WAYS[i % len(WAYS)] for i in range(RUNS)]
+        self.swap('pci:00:04.0/2', 448, 180, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
+
+    def test_killed(self):
+        """What the server and its programs come from is no memory that is swapped out, as it would be in a tmpfs."""
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_swap_killed')
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
+        initramfs.module('nbd')
+        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250 reserve=65536', memory=448,
+                                   seconds=540), ['killed ok'])
+
+    def test_rights(self):
+        """What protects, with each right and without it, where root has all of them."""
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_swap_rights')
+        initramfs.program(server.PROGRAM, 'gpunbd')
+        expected = [f'{add_cases(initramfs)} cases passed, status 0']
+        self.assertEqual(guest.run(self, initramfs, expected, memory=1024, seconds=540), expected)
 
 
 if __name__ == '__main__':
