@@ -150,7 +150,8 @@ class Attach(server.Test):
             self.assertRegex(self.attach(uri), kernel)
         self.assertIn('in TLS only; write nbds for nbd', self.attach(f'nbd://localhost:{one.port}/'))
         uri = 'nbds://alice@storage.example.org/x?tls-psk-file=/etc/a%20b.psk'
-        self.assertIn(f'attach "{uri.replace("%", "%%")}" /dev/nbd0\n', self.command(server.PROGRAM, 'attach', '--systemd', uri, DEVICE))
+        unit = self.command(server.PROGRAM, 'attach', '--systemd', uri, DEVICE)
+        self.assertIn(f'Environment="URI={uri.replace("%", "%%")}"\n', unit)
 
     def test_no_server(self):
         for uri in ('nbd+unix:///?socket=/no/such/socket', f'nbd://127.0.0.1:{server.free_port()}',

@@ -7,6 +7,13 @@ import server
 import wire
 
 
+def listens(path):
+    try:
+        wire.Wire(path).close()
+    except OSError:
+        return False
+    return True
+
 
 class Commands(server.Test):
     def gpunbd(self, *arguments, status=0):
@@ -126,7 +133,8 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                                   '--size', '1M', '-U', path, '--log-level', 'debug'],
                                  preexec_fn=server.die_with_parent)
         try:
-            server.wait_until(lambda: os.path.exists(path), 10, 'the socket')
+            # The file is there a moment before anybody listens.
+            server.wait_until(lambda: listens(path), 10, 'the socket')
             with wire.connect(path) as client:
                 client.write(0, b'clean')
                 self.assertEqual(client.read(0, 5), b'clean')
