@@ -16,7 +16,7 @@ class AttachedDevice(server.Test):
     def test_attached_device(self):
         one = self.serve(size=512 * MiB, tcp=True, unix=False)
         files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_attach')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'attach')
         initramfs.program(shutil.which('mkfs.ext4'))
         initramfs.program(server.PROGRAM, 'gpunbd')
         for module in ('virtio_pci', 'virtio_net', 'nbd', 'crc32c_generic', 'ext4'):

@@ -31,7 +31,7 @@ def recipe(heading):
 class AttachTls(server.Test):
     def test_attach_tls(self):
         files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_attach_tls')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'attach_tls')
         for program in ('mkfs.ext4', 'e2fsck', 'nbdkit'):
             initramfs.program(shutil.which(program))
         folder = subprocess.run(['nbdkit', '--dump-config'], capture_output=True, text=True, check=True).stdout

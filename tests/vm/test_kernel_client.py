@@ -59,13 +59,14 @@ if 'dynamically linked' in subprocess.run(['file', '-L', BUSYBOX], capture_outpu
 class Initramfs:
     """A folder that becomes the guest's root."""
 
-    def __init__(self, root, init='init'):
+    def __init__(self, root, init='kernel_client'):
         self.root = root
         self.order = []
         for directory in ('bin', 'lib', 'lib64', 'modules'):
             os.makedirs(os.path.join(root, directory))
         shutil.copy(BUSYBOX, os.path.join(root, 'bin/busybox'))
-        shutil.copy(os.path.join(HERE, init), os.path.join(root, 'init'))
+        shutil.copy(os.path.join(HERE, 'init/begin.sh'), root)
+        shutil.copy(os.path.join(HERE, 'init', init), os.path.join(root, 'init'))
         os.chmod(os.path.join(root, 'init'), 0o755)
 
     def file(self, path, text):

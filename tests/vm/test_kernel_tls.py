@@ -25,7 +25,7 @@ if 'tls' not in guest.MODULES:
 class KernelTls(server.Test):
     def test_kernel_tls(self):
         files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_tls')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'tls')
         for program in ('nbdcopy', 'nbd-client'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')

@@ -26,7 +26,7 @@ server.need('mdadm', 'lvm', 'dmsetup')
 class ManyHosts(server.Test):
     def test_md_and_lvm(self):
         root = os.path.join(self.directory(), 'root')
-        initramfs = guest.Initramfs(root, 'init_many_hosts')
+        initramfs = guest.Initramfs(root, 'many_hosts')
         for program in ('mdadm', 'lvm', 'dmsetup', 'mkfs.ext4', 'e2fsck'):
             initramfs.program(shutil.which(program))
         for name in LVM:

@@ -36,7 +36,7 @@ def dead(one):
 
 class Network(server.Test):
     def start(self, port):
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_network')
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'network')
         for program in ('mkfs.ext4', 'e2fsck', 'nbd-client'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')

@@ -17,7 +17,7 @@ class Pci(server.Test):
     def test_pci(self):
         files = self.directory()
         memory = os.path.join(files, 'memory')
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_pci')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'pci')
         for program in ('nbdinfo', 'nbdcopy'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')

@@ -46,7 +46,7 @@ class QemuDisk(kept.Test):
             return sum(length for length, flags in client.status(0, SIZE)[1] if not flags & 1)
 
     def start(self, drive):
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_qemu_disk')
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'qemu_disk')
         for program in ('mkfs.ext4', 'e2fsck'):
             initramfs.program(shutil.which(program))
         for module in ('virtio_pci', 'virtio_blk', 'crc32c_generic', 'ext4'):

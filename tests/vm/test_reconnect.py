@@ -15,7 +15,7 @@ EXPECTED = ['raw-1 ok', 'raw-4 ok', 'ext4 ok', 'nobody-listens ok', 'stands-stil
 class Reconnect(server.Test):
     def test_reconnect(self):
         files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_reconnect')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'reconnect')
         for program in ('mkfs.ext4', 'e2fsck', 'nbd-client'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')

@@ -52,7 +52,7 @@ def add_cases(initramfs):
 class Swap(server.Test):
     def swap(self, device, size, hog, ways, memory, **options):
         files = self.directory()
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_swap')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'swap')
         if device == 'host':
             initramfs.program(shutil.which('nbd-client'))
         initramfs.program(server.PROGRAM, 'gpunbd')
@@ -73,7 +73,7 @@ class Swap(server.Test):
 
     def test_killed(self):
         """What the server and its programs come from is no memory that is swapped out, as it would be in a tmpfs."""
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_swap_killed')
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_killed')
         initramfs.program(server.PROGRAM, 'gpunbd')
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
@@ -82,7 +82,7 @@ class Swap(server.Test):
 
     def test_rights(self):
         """What protects, with each right and without it, where root has all of them."""
-        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'init_swap_rights')
+        initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_rights')
         initramfs.program(server.PROGRAM, 'gpunbd')
         expected = [f'{add_cases(initramfs)} cases passed, status 0']
         self.assertEqual(guest.run(self, initramfs, expected, memory=1024, seconds=540), expected)

@@ -73,7 +73,7 @@ class Systemd(server.Test):
         self.unit(root, 'gpunbd.service.d/log.conf', Service=['StandardError=append:/run/gpunbd.log'])
 
     def root(self, files):
-        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'init_systemd')
+        initramfs = guest.Initramfs(os.path.join(files, 'root'), 'systemd')
         initramfs.program(server.PROGRAM, 'gpunbd')
         for program in ('nbdcopy', 'nbdinfo', 'systemctl', 'install'):
             initramfs.program(shutil.which(program))
