@@ -32,6 +32,7 @@
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/oom_score.hpp"
 #include "server/protection/real_time.hpp"
+#include "server/protection/safe_log.hpp"
 
 namespace gpunbd::attach {
 namespace {
@@ -221,7 +222,8 @@ std::optional<Failure> protect(bool swap) {
         if (missing) say(*missing);
     }
     if (!swap) return std::nullopt;
-    const auto missing = server::run_alone_in_real_time();
+    auto missing = server::why_log_may_hang();
+    if (!missing) missing = server::run_alone_in_real_time();
     return missing ? std::optional(Failure{could_hang + *missing}) : std::nullopt;
 }
 

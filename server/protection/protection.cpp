@@ -12,6 +12,7 @@
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/oom_score.hpp"
 #include "server/protection/real_time.hpp"
+#include "server/protection/safe_log.hpp"
 #include "server/protection/thread_stacks.hpp"
 
 namespace gpunbd::server {
@@ -48,7 +49,9 @@ std::string all_of(int pipe) {
 std::vector<std::string> protect_process() {
     never_shrink_heap();
     make_thread_stacks_small();
-    return take_all();
+    std::vector<std::string> missing = take_all();
+    if (auto why_not = why_log_may_hang()) missing.push_back(std::move(*why_not));
+    return missing;
 }
 
 // A child of it takes them, and ends.

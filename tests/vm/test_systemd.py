@@ -70,7 +70,7 @@ class Systemd(server.Test):
         self.unit(root, 'check.service', Unit=[early, 'After=gpunbd.service'],
                   Service=['Type=oneshot', 'TimeoutStartSec=infinity', 'ExecStart=/init', 'MemoryAccounting=yes'])
         os.makedirs(f'{root}/etc/systemd/system/gpunbd.service.d')
-        self.unit(root, 'gpunbd.service.d/log.conf', Service=['StandardError=append:/run/gpunbd.log'])
+        self.unit(root, 'gpunbd.service.d/log.conf', Service=['StandardError=append:/log/gpunbd.log'])
 
     def root(self, files):
         initramfs = guest.Initramfs(os.path.join(files, 'root'), 'systemd')
