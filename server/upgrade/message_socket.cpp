@@ -80,6 +80,10 @@ void MessageSocket::send(const UpgradeMessage& message) const {
     }
 }
 
+bool MessageSocket::has_message() const {
+    return wait_to_read(socket_.get(), std::chrono::milliseconds(0));
+}
+
 UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
     if (!wait_to_read(socket_.get(), limit)) throw std::runtime_error("it is too slow");
     // One byte more than there may be, so that what is too long is seen to be so.

@@ -19,6 +19,8 @@ class MessageSocket {
     static std::pair<OwnedFd, OwnedFd> make_pair();
 
     int descriptor() const { return socket_.get(); }
+    // Or the other side has gone: receive() does not wait.
+    bool has_message() const;
 
     // Both throw std::runtime_error with one clear line: what is wrong, that the other side has
     // gone, or that it was too slow.

@@ -38,7 +38,9 @@ void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessag
         successor_->socket().send({.kind = MessageKind::prepare});
     } catch (const std::exception&) {
         // It may have said why.
-        successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
+        if (successor_->socket().has_message()) {
+            successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
+        }
         throw;
     }
     const int copy = ::fcntl(successor_->socket().descriptor(), F_DUPFD_CLOEXEC, 0);
@@ -53,11 +55,17 @@ void Upgrade::wait_for_message(std::chrono::seconds patience, Step then) {
         const auto self = weak.lock();
         if (self && !error) self->fail("it takes too long");
     });
-    messages_->async_wait(asio::posix::stream_descriptor::wait_read,
-                          [weak = weak_from_this(), then](boost::system::error_code error) {
-                              const auto self = weak.lock();
-                              if (self && !error) self->attempt(then);
-                          });
+    messages_->async_wait(
+        asio::posix::stream_descriptor::wait_read,
+        [weak = weak_from_this(), patience, then](boost::system::error_code error) {
+            const auto self = weak.lock();
+            if (!self || error || self->over_) return;
+            if (self->successor_->socket().has_message()) {
+                self->attempt(then);
+            } else {  // the reactor may be mistaken
+                self->wait_for_message(patience, then);
+            }
+        });
 }
 
 void Upgrade::attempt(Step step) {

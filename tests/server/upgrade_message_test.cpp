@@ -191,12 +191,14 @@ TEST_CASE("upgrade messages: through a pair of sockets") {
     auto [one, other] = MessageSocket::make_pair();
     const int raw = one.get();
     const MessageSocket here(std::move(one));
+    CHECK_FALSE(here.has_message());
     CHECK(why_not_received(here, MessageKind::ready) == "it is too slow");
     {
         const MessageSocket there(std::move(other));
         here.send({.kind = MessageKind::contents,
                    .body = text_body("gpunbd/a"),
                    .descriptor = OwnedFd(some_descriptor())});
+        CHECK(there.has_message());
         const UpgradeMessage got = there.expect(MessageKind::contents, std::chrono::seconds(1));
         CHECK(body_text(got.body) == "gpunbd/a");
         CHECK(::fcntl(got.descriptor.get(), F_GETFD) == FD_CLOEXEC);
@@ -214,6 +216,7 @@ TEST_CASE("upgrade messages: through a pair of sockets") {
         here.send({.kind = MessageKind::cannot_run, .body = text_body("no such file")});
         CHECK(why_not_received(there, MessageKind::prepared) == "no such file");
     }
+    CHECK(here.has_message());
     CHECK(why_not_received(here, MessageKind::ready) == "it has ended");
     CHECK_THROWS_WITH(here.send({.kind = MessageKind::all}), "it has ended");
 }
