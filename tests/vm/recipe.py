@@ -1,16 +1,23 @@
 """What the manual tells its readers to type, for the tests that do just that."""
 import os
 import re
+import textwrap
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..')
 
 
-def blocks(page, heading):
-    """[[line]]: what is indented below a heading, down to the next one, in as many pieces as text comes between."""
+def texts(page, heading):
+    """The blocks of code below a heading, down to the next one, as they stand there."""
     with open(os.path.join(ROOT, page), encoding='utf-8') as file:
         section = re.search(rf'^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)', file.read(), re.MULTILINE | re.DOTALL)[1]
-    indented = re.findall(r'(?:^ {4}\S.*\n)+', section, re.MULTILINE)
-    return [[re.sub(r'  +# .*', '', line.strip()) for line in block.splitlines()] for block in indented]
+    found = re.findall(r'(?:^ {4}.*\n|^\n(?= {4}))+', section, re.MULTILINE)
+    return [textwrap.dedent(block).strip('\n') + '\n' for block in found]
+
+
+def blocks(page, heading):
+    """[[line]]: their commands, without what is said of them; an empty line is between two of them, too."""
+    return [[re.sub(r'  +# .*', '', line.strip()) for line in part.splitlines()]
+            for text in texts(page, heading) for part in text.split('\n\n')]
 
 
 def script(block):

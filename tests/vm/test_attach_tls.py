@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import test_kernel_client as guest
+import recipe
 import server
 
 EXPECTED = ['no-module ok', 'recipe ok', 'reconnected ok', 'strangers ok', 'shared-key ok', 'nbdkit ok', '1.3-alone ok']
@@ -18,14 +19,6 @@ SMALL = {'64G': '64M', 'cuda:0': 'host'}  # what a guest has instead
 server.need('nbdkit')
 if 'tls' not in guest.MODULES:
     server.skip('the guest\'s kernel has no tls module')
-
-
-def recipe(heading):
-    """The commands of a section of OPERATION.md: a list of lines for each block."""
-    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
-        text = re.search(rf'^## {heading}\n(.*?)(?=^## )', file.read(), re.M | re.S)[1]
-    blocks = re.findall(r'^\n((?:    .+\n)+)', text, re.M)
-    return [[line.strip() for line in block.splitlines()] for block in blocks]
 
 
 class AttachTls(server.Test):
@@ -40,7 +33,7 @@ class AttachTls(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         for module in MODULES:
             initramfs.module(module)
-        of_server, of_node = recipe('Remote node')[:2]
+        of_server, of_node = recipe.blocks('server/OPERATION.md', 'Remote node')[:2]
         os.mkdir(f'{initramfs.root}/recipe')
         for name, lines in (('server', of_server), ('node', of_node)):
             text = '\n'.join(lines) + '\n'

@@ -11,6 +11,7 @@ import time
 
 import test_kernel_client as guest
 import kept
+from recipe import texts
 import server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -26,13 +27,6 @@ if FOUND.returncode:
     server.skip(FOUND.stderr.strip())
 
 
-def chapter():
-    """The code blocks of OPERATION.md's chapter."""
-    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
-        text = re.search(r'\n## Diskless nodes\n(.*?)\n## ', file.read(), re.DOTALL)[1]
-    return [block.replace('\n    ', '\n').strip() + '\n' for block in re.findall(r'(?:(?<=\n\n)|^)((?: {4}.*\n|\n(?= {4}))+)', text)]
-
-
 class Recipe:
     """The chapter, with what differs here: the system comes from an archive, the program and the kernel from where
     tests have them, the server runs under `gpunbd keep`, and this machine is called 10.0.2.2 by its guests."""
@@ -41,7 +35,7 @@ class Recipe:
         self.test = test
         self.port = port
         self.folder = test.directory()
-        self.making, self.configuration, self.filling, self.command_line = chapter()
+        self.making, self.configuration, self.filling, self.command_line = texts('server/OPERATION.md', 'Diskless nodes')
 
     def run(self, commands, replaced):
         """`replaced`: what stands for lines that begin so. Each has to be there, or is not what it replaces any more."""

@@ -3,11 +3,10 @@ and stop, as its user, within what it may; sockets; swap, a machine that sleeps 
 
 The guest is systemd and a few units in an initramfs; what else it is made of is told in test_kernel_client.py."""
 import os
-import re
 import shutil
-import textwrap
 
 import test_kernel_client as guest
+import recipe
 import server
 
 SYSTEMD = '/usr/lib/systemd'
@@ -28,19 +27,18 @@ USERS = {'etc/passwd': 'root:x:0:0::/:/bin/sh\ngpunbd:x:10809:10809::/run/gpunbd
          'etc/group': 'root:x:0:\ngpunbd:x:10809:\n'}
 
 
-def recipe(heading, others):
+def typed(heading, others):
     """The first block of code below a heading of OPERATION.md, with another word where the guest has another thing."""
-    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
-        text = re.search(rf'(?m)^#+ {heading}\n(?:.*\n)*?\n((?:    .*\n)+)', file.read())[1]
+    text = recipe.texts('server/OPERATION.md', heading)[0]
     for word, other in others.items():
         assert word in text, (heading, word)
         text = text.replace(word, other)
-    return textwrap.dedent(text)
+    return text
 
 
 def recipes():
-    return {'recipes/swap': recipe('Swap by systemd', {'cuda:0': 'host', '8G': '32M'}),
-            'recipes/stripe': recipe('A stripe over GPUs', {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'})}
+    return {'recipes/swap': typed('Swap by systemd', {'cuda:0': 'host', '8G': '32M'}),
+            'recipes/stripe': typed('A stripe over GPUs', {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'})}
 
 
 class Systemd(server.Test):
