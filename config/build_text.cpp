@@ -40,11 +40,21 @@ std::string_view openssl() {
 
 }  // namespace
 
-std::string version_text() { return "gpunbd " GPUNBD_VERSION "\n"; }
+std::string version() { return GPUNBD_VERSION; }
+
+std::string commit() { return GPUNBD_COMMIT; }
+
+std::string build_summary() {
+    constexpr std::string_view cuda = GPUNBD_CUDA_VERSION;
+    return cuda.empty() ? GPUNBD_BUILD_TYPE ", without CUDA"
+                        : fmt::format("{}, CUDA {}", GPUNBD_BUILD_TYPE, cuda);
+}
+
+std::string version_text() { return "gpunbd " + version() + "\n"; }
 
 std::string build_text() {
     constexpr std::string_view cuda = GPUNBD_CUDA_VERSION;
-    constexpr std::string_view commit = GPUNBD_COMMIT;
+    const std::string commit = config::commit();
     std::error_code error;
     const fs::path program = fs::read_symlink("/proc/self/exe", error);
     std::string out = version_text();

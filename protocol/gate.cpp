@@ -118,7 +118,8 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
 }
 
 Refusal refusal(const Request& request, const Verdict& verdict, std::uint64_t discard) {
-    return {.error = verdict.error,
+    return {.type = request.type,
+            .error = verdict.error,
             .cookie = request.cookie,
             .offset = request.offset,
             .discard = discard,

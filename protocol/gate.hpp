@@ -33,6 +33,7 @@ struct Command {
 
 // `discard` bytes of payload follow the header and must be consumed all the same.
 struct Refusal {
+    std::uint16_t type = 0;  // as it came: it may be no CommandType
     Error error = Error::einval;
     std::uint64_t cookie = 0;
     std::uint64_t offset = 0;    // of the request

@@ -19,30 +19,30 @@ struct ExportMap {
     std::uint64_t page_size = 0;  // bytes
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
-    std::uint64_t cell = 0;             // bytes; a multiple of page_size
-    std::vector<std::uint8_t> used;     // percent of it that is mapped, rounded up
-    std::vector<std::uint8_t> read;     // 1: in the last second
-    std::vector<std::uint8_t> written;  // likewise
+    std::uint64_t cell = 0;                  // bytes; a multiple of page_size
+    std::vector<std::uint8_t> used = {};     // percent of it that is mapped, rounded up
+    std::vector<std::uint8_t> read = {};     // 1: in the last second
+    std::vector<std::uint8_t> written = {};  // likewise
 };
 
 struct PageRun {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
-    std::string device;  // empty: a hole
+    std::string device = {};  // empty: a hole
 };
 
 struct PageRuns {
     std::uint64_t page_size = 0;  // bytes
-    std::vector<PageRun> runs;
-    std::optional<std::uint64_t> next;  // where to go on; unset: all has been told
+    std::vector<PageRun> runs = {};
+    std::optional<std::uint64_t> next = {};  // where to go on; unset: all has been told
 };
 
 // One sentence each.
 struct Done {
-    std::string text;
+    std::string text = {};
 };
 struct NotDone {
-    std::string why;       // and what would be right
+    std::string why = {};  // and what would be right
     bool unknown = false;  // there is no such export or connection
 };
 using Outcome = std::variant<Done, NotDone>;

@@ -70,13 +70,14 @@ std::string suspects(const storage::Volume& volume, storage::Status status) {
 }  // namespace
 
 Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
-                       std::uint64_t max_in_flight)
+                       std::uint64_t max_in_flight, std::shared_ptr<ConnectionCounters> counters)
     : OperationContext(worker.trace != nullptr ? &worker.trace->sent : nullptr),
       worker_(worker),
       transport_(std::move(socket)),
       peer_(std::move(peer)),
       reader_(worker.receive_buffers),
-      admission_(max_in_flight, worker.budget, *this) {}
+      admission_(max_in_flight, worker.budget, *this),
+      counters_(std::move(counters)) {}
 
 Connection::~Connection() = default;
 
@@ -85,6 +86,7 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
     negotiated_ = negotiated;
     export_ = std::move(served);
     page_size_ = export_->volume->page_size();
+    of_export_ = worker_.counters.of_export(export_->info.name);
     encoder_ = protocol::ReplyEncoder(negotiated_);
     for (storage::Device* device : export_->volume->devices()) worker_.channels.open(*device);
     reader_.begin(negotiated_.headers, received);
@@ -141,7 +143,7 @@ Connection::Round Connection::round() {
 
 RequestReader::Received::Amount Connection::receive() {
     const RequestReader::Received got = reader_.receive(transport_);
-    if (worker_.trace != nullptr) received_at_ = storage::TraceClock::now();
+    received_at_ = storage::TraceClock::now();
     if (got.amount == RequestReader::Received::Amount::end) {
         if (got.error != 0) close(fmt::format("receiving failed: {}", std::strerror(got.error)));
         if (reason_.empty()) reason_ = "the client hung up";
@@ -198,7 +200,7 @@ void Connection::payload_complete(WriteOperation& write) {
 }
 
 bool Connection::take(const protocol::Request& request) {
-    ++counts_.requests;
+    counters_->requests.add();
     if (worker_.trace != nullptr) {
         worker_.trace->received.record(storage::TraceClock::now() - received_at_);
     }
@@ -206,7 +208,10 @@ bool Connection::take(const protocol::Request& request) {
 }
 
 bool Connection::admit(const protocol::Request& request, const protocol::Validated& validated) {
-    if (!draining_ && admission_.keeps(validated)) return false;
+    if (!draining_ && admission_.keeps(validated)) {
+        of_export_->held_back.add();
+        return false;
+    }
     act_on(request, validated);
     return true;
 }
@@ -244,7 +249,8 @@ void Connection::execute(const protocol::Command& command) {
         return;
     }
     if (draining_) {
-        refuse({.error = protocol::Error::eshutdown,
+        refuse({.type = static_cast<std::uint16_t>(command.type),
+                .error = protocol::Error::eshutdown,
                 .cookie = command.cookie,
                 .offset = command.offset,
                 .discard = command.type == protocol::CommandType::write ? command.length : 0,
@@ -254,11 +260,11 @@ void Connection::execute(const protocol::Command& command) {
     protocol::ReplyHeader header;
     switch (command.type) {
         case protocol::CommandType::read:
-            counts_.read += command.length;
+            counters_->read.add(command.length);
             start(worker_.operations.reads.take(), command);
             return;
         case protocol::CommandType::write: {
-            counts_.written += command.length;
+            counters_->written.add(command.length);
             WriteOperation& write = worker_.operations.writes.take();
             start(write, command);
             reader_.expect_payload_of(write);  // it may be empty
@@ -267,7 +273,8 @@ void Connection::execute(const protocol::Command& command) {
         case protocol::CommandType::trim:
         case protocol::CommandType::write_zeroes:
             if (command.fast_zero && command.no_hole) {  // every page would have to be written
-                refuse({.error = protocol::Error::enotsup,
+                refuse({.type = static_cast<std::uint16_t>(command.type),
+                        .error = protocol::Error::enotsup,
                         .cookie = command.cookie,
                         .offset = command.offset,
                         .text = "zeroes that have to be stored are not fast"});
@@ -281,6 +288,9 @@ void Connection::execute(const protocol::Command& command) {
         case protocol::CommandType::flush:  // every answered write is in device memory already
         case protocol::CommandType::cache:  // and all of it is cache
             add_header(header, encoder_.success(header, command));
+            of_export_->of(command.type).begun.add();
+            of_export_->of(command.type).ended.add();
+            count_answer(command, received_at_);
             return;
         case protocol::CommandType::disc:
             return;
@@ -296,6 +306,11 @@ void Connection::refuse(const protocol::Refusal& refusal) {
         .say("{}: refused a request: {}: {}", peer_, protocol::name_of(refusal.error),
              refusal.text);
     reader_.expect_discarded(refusal.discard);
+    RequestCounters& counters = of_export_->of(refusal.type);
+    counters.begun.add();
+    counters.ended.add();
+    counters.answered.add();
+    counters.failed(refusal.error);
     add_error(refusal);
 }
 
@@ -308,12 +323,16 @@ void Connection::start(Operation& operation, const protocol::Command& command) {
     if (operations_.empty()) worker_.scheduler.begins_work();
     operations_.push_front(operation);
     admission_.enter(command, page_size_, operation.charged);
-    if (worker_.trace != nullptr) operation.received_at = received_at_;
+    operation.received_at = received_at_;
+    counters_->begun.add();
+    of_export_->of(command.type).begun.add();
     operation.start(*this, command);
 }
 
 void Connection::finish(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
+    counters_->ended.add();
+    of_export_->of(operation.command().type).ended.add();
     bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
     if (&operation == half_written_) {
         half_written_ = nullptr;
@@ -328,13 +347,31 @@ void Connection::finish(Operation& operation) {
 }
 
 void Connection::answered(const Operation& operation) {
-    if (worker_.trace == nullptr) return;
-    Trace& trace = *worker_.trace;
-    (operation.command().type == protocol::CommandType::read ? trace.read : trace.write)
-        .record(storage::TraceClock::now() - operation.received_at);
+    const protocol::Command& command = operation.command();
+    const auto took = count_answer(command, operation.received_at);
+    if (command.type == protocol::CommandType::read) {
+        export_->activity->read(command.offset, command.length);
+        if (worker_.trace != nullptr) worker_.trace->read.record(took);
+    } else if (command.type != protocol::CommandType::block_status) {
+        export_->activity->written(command.offset, command.length);
+        if (worker_.trace != nullptr && command.type == protocol::CommandType::write) {
+            worker_.trace->write.record(took);
+        }
+    }
+}
+
+storage::TraceClock::duration Connection::count_answer(
+    const protocol::Command& command, storage::TraceClock::time_point received_at) {
+    RequestCounters& counters = of_export_->of(command.type);
+    counters.answered.add();
+    counters.bytes.add(command.length);
+    const auto took = storage::TraceClock::now() - received_at;
+    counters.latency.record(took);
+    return took;
 }
 
 void Connection::report_failure(const Operation& operation, storage::Status status) {
+    of_export_->of(operation.command().type).failed(wire_error(status));
     const Clock::time_point now = Clock::now();
     if (last_report_ != Clock::time_point{} && now - last_report_ < report_interval) {
         ++unreported_;
@@ -444,11 +481,11 @@ void Connection::flush() {
             }
         }
         if (was_full && send_queue_.size() <= max_unsent) resume_receiving();
-        if (counts_.requests - requests_at_flush_ == 1 && operations_.empty() &&
-            !admission_.holding()) {
+        const std::uint64_t requests = counters_->requests.value();
+        if (requests - requests_at_flush_ == 1 && operations_.empty() && !admission_.holding()) {
             worker_.scheduler.expect_next_soon();
         }
-        requests_at_flush_ = counts_.requests;
+        requests_at_flush_ = requests;
         if (send_queue_.empty()) send_queue_.give_memory_back();
     }
     if (hang_up_ != nullptr) close(hang_up_);
@@ -531,14 +568,16 @@ void Connection::describe(ConnectionState& state) const {
     state.half_write = half_write_;
     state.discarded = unread.discarded;
     state.received = std::move(unread.bytes);
-    state.requests = counts_.requests;
-    state.read = counts_.read;
-    state.written = counts_.written;
+    state.requests = counters_->requests.value();
+    state.read = counters_->read.value();
+    state.written = counters_->written.value();
 }
 
 void Connection::continue_from(const ConnectionState& state) {
-    counts_ = {.requests = state.requests, .read = state.read, .written = state.written};
-    requests_at_flush_ = counts_.requests;
+    counters_->requests.set(state.requests);
+    counters_->read.set(state.read);
+    counters_->written.set(state.written);
+    requests_at_flush_ = state.requests;
     reader_.expect_discarded(state.discarded);
     half_write_ = state.half_write;
     pausing_ = going_on_ = true;

@@ -15,6 +15,8 @@
 #include "server/connection/connection_state.hpp"
 #include "server/connection/request_reader.hpp"
 #include "server/connection/transport.hpp"
+#include "server/counters/connection_counters.hpp"
+#include "server/counters/request_counters.hpp"
 #include "server/exports/export.hpp"
 #include "server/operations/operation_context.hpp"
 #include "server/worker/wait_memory.hpp"
@@ -28,7 +30,8 @@ class Connection final : public OperationContext,
                          private Budget::Waiter {
  public:
     // `peer`: for the log. `max_in_flight`: bytes that its requests may have unanswered.
-    Connection(WorkerContext& worker, Socket socket, std::string peer, std::uint64_t max_in_flight);
+    Connection(WorkerContext& worker, Socket socket, std::string peer, std::uint64_t max_in_flight,
+               std::shared_ptr<ConnectionCounters> counters);
     ~Connection();
 
     Transport& transport() { return transport_; }
@@ -106,12 +109,7 @@ class Connection final : public OperationContext,
 
     // Why it ends; empty: the client wished so.
     const std::string& reason() const { return reason_; }
-    struct Counts {
-        std::uint64_t requests = 0;
-        std::uint64_t read = 0;     // bytes
-        std::uint64_t written = 0;  // bytes
-    };
-    const Counts& counts() const { return counts_; }
+    const ConnectionCounters& counters() const { return *counters_; }
 
     // While others wait for staging memory: does it hold some, and how many looks in a row have
     // found that it moved fewer than `min_progress` bytes?
@@ -149,6 +147,9 @@ class Connection final : public OperationContext,
     void execute(const protocol::Command& command);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
+    // How long the answer took, which is counted.
+    storage::TraceClock::duration count_answer(const protocol::Command& command,
+                                               storage::TraceClock::time_point received_at);
     void payload_complete(WriteOperation& write);
     void take_up_again();
     RequestReader::Received::Amount receive();
@@ -192,8 +193,9 @@ class Connection final : public OperationContext,
     std::uint64_t moved_ = 0;  // bytes received and sent
     std::uint64_t moved_at_look_ = 0;
     std::uint32_t looks_without_progress_ = 0;
-    Counts counts_;
-    storage::TraceClock::time_point received_at_;  // only with a trace
+    const std::shared_ptr<ConnectionCounters> counters_;
+    std::shared_ptr<ExportCounters> of_export_;  // once it serves
+    storage::TraceClock::time_point received_at_;
     Clock::time_point last_report_;
     std::uint64_t unreported_ = 0;
 };

@@ -47,7 +47,7 @@ ConnectionSlots::Answer ConnectionSlots::enter(const Peer& peer) {
     const std::lock_guard lock(mutex_);
     const auto state = peers_.try_emplace(slot->peer_).first;
     std::uint32_t& of_listener = listeners_[slot->listener_];
-    answer.refusal = refusal(state->second, of_listener);
+    answer.refusal = refusal(state->second, of_listener, answer.limit);
     if (!answer.refusal.empty()) {
         forget_if_unused(state);
         return answer;
@@ -64,21 +64,26 @@ ConnectionSlots::Answer ConnectionSlots::enter(const Peer& peer) {
     return answer;
 }
 
-std::string ConnectionSlots::refusal(const PeerState& peer, std::uint32_t of_listener) const {
+std::string ConnectionSlots::refusal(const PeerState& peer, std::uint32_t of_listener,
+                                     ConnectionLimit& limit) const {
     if (connections_ >= max_connections_) {
+        limit = ConnectionLimit::connections;
         return fmt::format("{} connections are open, the limit", connections_);
     }
     if (peer.connections >= max_per_peer_) {
+        limit = ConnectionLimit::of_peer;
         return fmt::format("this peer has {} connections, the limit of each", peer.connections);
     }
     // Another listener is one that the crowd does not come by.
     if (max_connections_ - connections_ <= reserved_ && !peer.known && of_listener >= reserved_) {
+        limit = ConnectionLimit::reserved;
         return fmt::format(
             "{} connections are open, and the last {} are kept for peers that were served before, "
             "and for other listeners",
             connections_, reserved_);
     }
     if (handshakes_ >= max_handshakes_ && leaving_ >= max_handshakes_) {
+        limit = ConnectionLimit::handshakes;
         return "more clients come at once than handshakes can be ended";
     }
     return {};

@@ -2,6 +2,7 @@
 // places are kept for others, and of silent handshakes only so many may wait.
 #pragma once
 
+#include <array>
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <list>
@@ -47,6 +48,11 @@ class Slot : public std::enable_shared_from_this<Slot>,
     bool evicted_ = false;
 };
 
+// Which limit refuses a connection.
+enum class ConnectionLimit : std::uint8_t { connections, of_peer, reserved, handshakes };
+inline constexpr std::array connection_limits{"connections", "connections_per_peer",
+                                              "connections_reserved", "handshakes"};
+
 class ConnectionSlots {
  public:
     explicit ConnectionSlots(const config::Limits& limits);
@@ -54,6 +60,7 @@ class ConnectionSlots {
     struct Answer {
         std::shared_ptr<Slot> slot;  // null: refused
         std::string refusal;         // why
+        ConnectionLimit limit{};     // which it was then
         // A handshake that has to go for it. The oldest one goes, and not the new one: a client
         // that speaks has its export within milliseconds, so that who has waited longest will not
         // speak; and refusing new ones would let silent ones lock out everybody. It is one of the
@@ -75,7 +82,9 @@ class ConnectionSlots {
 
     using Peers = std::map<std::string, PeerState>;
 
-    std::string refusal(const PeerState& peer, std::uint32_t of_listener) const;
+    // Empty: it may come.
+    std::string refusal(const PeerState& peer, std::uint32_t of_listener,
+                        ConnectionLimit& limit) const;
     std::shared_ptr<Slot> evict();
     void served(Slot& slot);
     void leave(Slot& slot);

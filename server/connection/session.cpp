@@ -46,8 +46,9 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
                  std::unique_ptr<const ConnectionState> earlier)
     : worker_(worker),
       peer_(std::move(peer)),
-      connection_(
-          std::make_shared<Connection>(worker, std::move(socket), peer_.text(), limits.in_flight)),
+      counters_(worker.counters.begin({.peer = peer_.text(), .listener = peer_.listener})),
+      connection_(std::make_shared<Connection>(worker, std::move(socket), peer_.text(),
+                                               limits.in_flight, counters_)),
       exports_(exports),
       offered_(exports, peer_),
       limits_(limits),
@@ -57,6 +58,8 @@ Session::Session(WorkerContext& worker, Socket socket, Peer peer, const ExportRe
       deadline_(worker.io),
       idle_timer_(worker.io),
       reach_timer_(worker.io) {}
+
+Session::~Session() { worker_.counters.end(*counters_); }
 
 void Session::start(std::function<void(Session&)> ended) {
     ended_ = std::move(ended);
@@ -95,7 +98,9 @@ void Session::report_end(bool failed) {
     const double seconds = std::chrono::duration<double>(Clock::now() - started_).count();
     const std::string peer = peer_.text();
     const std::string& reason = connection_->reason();
-    const Connection::Counts& counts = connection_->counts();
+    const std::uint64_t requests = counters_->requests.value();
+    const std::uint64_t read = counters_->read.value();
+    const std::uint64_t written = counters_->written.value();
     ClientLine line(failed ? spdlog::level::err : spdlog::level::info);
     line.with("peer", peer);
     std::string done;
@@ -110,16 +115,17 @@ void Session::report_end(bool failed) {
         if (asked.export_name) line.with("export", *asked.export_name);
         if (!failed) error = asked.refusal;
         if (!asked.words.empty()) done += asked.words + "; ";
+        if (!asked.refusal.empty()) failure_ = HandshakeFailure::refused;
+        worker_.counters.handshake_failed(failure_);
     } else {
         line.with("export", export_name_);
         done += fmt::format("export {}: {} request{}, {} read, {} written; ",
-                            config::in_quotes(export_name_), counts.requests,
-                            counts.requests == 1 ? "" : "s", config::human_size(counts.read),
-                            config::human_size(counts.written));
+                            config::in_quotes(export_name_), requests, requests == 1 ? "" : "s",
+                            config::human_size(read), config::human_size(written));
     }
-    line.with("requests", counts.requests)
-        .with("bytes_read", counts.read)
-        .with("bytes_written", counts.written)
+    line.with("requests", requests)
+        .with("bytes_read", read)
+        .with("bytes_written", written)
         .with("seconds", seconds)
         .with("reason", reason);
     if (!error.empty()) line.with("error", error);
@@ -129,7 +135,10 @@ void Session::report_end(bool failed) {
 void Session::set_deadline(std::chrono::seconds after, const char* reason) {
     deadline_.expires_after(after);
     deadline_.async_wait([weak = weak_from_this(), reason](boost::system::error_code error) {
-        if (const auto self = weak.lock(); self && !error) self->cut(reason);
+        const auto self = weak.lock();
+        if (!self || error) return;
+        self->failure_ = HandshakeFailure::timeout;
+        self->cut(reason);
     });
 }
 
@@ -140,7 +149,7 @@ void Session::look_whether_idle(std::uint32_t looks, std::uint64_t requests) {
         [weak = weak_from_this(), looks, requests](boost::system::error_code error) {
             const auto self = weak.lock();
             if (!self || error) return;
-            const std::uint64_t now = self->connection_->counts().requests;
+            const std::uint64_t now = self->counters_->requests.value();
             if (now != requests || self->connection_->has_operations() ||
                 self->connection_->holds_request_back()) {
                 self->look_whether_idle(0, now);
@@ -173,7 +182,7 @@ void Session::look_whether_reachable(std::uint32_t looks) {
 }
 
 void Session::watch_client() {
-    if (limits_.idle.count() != 0) look_whether_idle(0, connection_->counts().requests);
+    if (limits_.idle.count() != 0) look_whether_idle(0, counters_->requests.value());
     if (limits_.unreachable.count() != 0 &&
         connection_->transport().ask_whether_there(limits_.unreachable)) {
         look_whether_reachable(0);
@@ -198,6 +207,7 @@ Task<bool> Session::negotiate() {
         }
         if (got.ended) {
             reason_ = gone_early;
+            failure_ = HandshakeFailure::hung_up;
             co_return false;
         }
         std::size_t used = 0;
@@ -214,6 +224,7 @@ Task<bool> Session::negotiate() {
         if (next == protocol::Negotiation::Next::close) {
             const bool aborted = negotiation_->reason().empty();
             reason_ = aborted ? "the client left the handshake" : negotiation_->reason();
+            failure_ = aborted ? HandshakeFailure::aborted : HandshakeFailure::protocol;
             co_return false;
         }
         const protocol::NegotiatedOptions negotiated = negotiation_->negotiated();
@@ -225,6 +236,7 @@ Task<bool> Session::negotiate() {
             opened.info.size != negotiated.export_info.size ||
             opened.info.read_only != negotiated.export_info.read_only) {
             reason_ = "the export went away during the handshake";
+            worker_.counters.handshake_failed(HandshakeFailure::export_gone);
             co_return false;
         }
         if (connection_->closed()) co_return false;
@@ -232,6 +244,8 @@ Task<bool> Session::negotiate() {
         connection_->serve(negotiated, std::move(opened.exported),
                            std::span(buffer).first(got.bytes).subspan(used));
         connection_->limit_rates(place_->rates());
+        worker_.counters.handshakes.add();
+        tell_serving();
         watch_client();
         if (draining_) connection_->drain();  // told while the last option was being answered
         if (pausing_) pause();
@@ -253,6 +267,7 @@ Task<bool> Session::start_tls() {
         const Transport::Result done = stream.shake_hands();
         if (done.ended) {
             reason_ = "the TLS handshake failed: " + stream.failure();
+            failure_ = HandshakeFailure::tls;
             co_return false;
         }
         if (done.wait == Transport::Wait::none) break;
@@ -261,6 +276,7 @@ Task<bool> Session::start_tls() {
     }
     peer_.tls = stream.identity();
     tls_words_ = stream.words();
+    worker_.counters.tls_handshakes.add();
     co_return true;
 }
 
@@ -271,6 +287,7 @@ Task<bool> Session::send_all(std::vector<std::byte> bytes) {
         const Transport::Result done = transport.send({&piece, 1});
         if (done.ended) {
             reason_ = gone_early;
+            failure_ = HandshakeFailure::hung_up;
             co_return false;
         }
         if (done.wait != Transport::Wait::none) {
@@ -299,11 +316,26 @@ bool Session::take_over(const ConnectionState& earlier) {
     connection_->serve(earlier.negotiated, std::move(opened.exported), earlier.received);
     connection_->limit_rates(place_->rates());
     connection_->continue_from(earlier);
+    tell_serving();
     watch_client();
     return true;
 }
 
 // --- serving
+
+void Session::tell_serving() {
+    const auto age = Clock::now() - started_;
+    worker_.counters.learn(
+        *counters_, {.peer = peer_.text(),
+                     .listener = peer_.listener,
+                     .since = ConnectionFacts::Clock::now() -
+                              std::chrono::duration_cast<ConnectionFacts::Clock::duration>(age),
+                     .export_name = export_name_,
+                     .serving = true,
+                     .read_only = connection_->export_info().read_only,
+                     .tls = tls_words_,
+                     .identity = peer_.tls ? peer_.tls->text() : ""});
+}
 
 Task<> Session::serve() {
     Connection& connection = *connection_;
@@ -346,6 +378,7 @@ std::string Session::why_not_stay() const {
     if (!now || now->info.name != export_name_) return {};  // removed: who is there may finish
     const Verdict verdict = now->access.decide(Applicant(peer_));
     const bool writes = !connection_->export_info().read_only;
+    if (now->info.read_only && writes) return "the export is read-only from now on";
     if (verdict.access == Access::denied) {
         return fmt::format("by the new configuration it may not open the export any more: {}",
                            now->access.why(verdict));
@@ -423,6 +456,11 @@ Task<> Session::settle() {
     connection_->stop_taking();
     set_deadline(limits_.farewell, "the client did not take its last answers");
     while (!connection_->settle()) co_await connection_->resumed();
+}
+
+void Session::evict() noexcept {
+    failure_ = HandshakeFailure::evicted;
+    cut("its handshake went for others, for it was the oldest of too many");
 }
 
 void Session::cut(const char* reason) noexcept {

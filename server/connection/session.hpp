@@ -37,6 +37,7 @@ class Session : public std::enable_shared_from_this<Session> {
             const SessionLimits& limits, std::shared_ptr<Slot> slot = nullptr,
             std::shared_ptr<const TlsContext> tls = nullptr,
             std::unique_ptr<const ConnectionState> earlier = nullptr);
+    ~Session();
 
     // Serves, from the greeting to the end, which it logs. Then it calls `ended`, which must not
     // destroy it yet; destroyed before, it calls nobody.
@@ -46,6 +47,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void drain() noexcept;
     // Closes now. Operations finish as soon as their copies have ended.
     void cut(const char* reason) noexcept;
+    // While it negotiates: another has its place.
+    void evict() noexcept;
     // Nothing is taken from its client until go_on(), if it serves an export whose contents outlive
     // the server, or comes to that.
     void pause() noexcept;
@@ -84,6 +87,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void report_end(bool failed);
     // Empty: it may.
     std::string why_not_stay() const;
+    // It serves from now on; others are told what.
+    void tell_serving();
     void set_deadline(std::chrono::seconds after, const char* reason);
     void look_whether_idle(std::uint32_t looks, std::uint64_t requests);
     // From here on its client is looked after, as the limits say.
@@ -92,6 +97,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
     WorkerContext& worker_;
     Peer peer_;
+    const std::shared_ptr<ConnectionCounters> counters_;
     const std::shared_ptr<Connection> connection_;
     const ExportRegistry& exports_;
     OfferedExports offered_;
@@ -101,9 +107,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<protocol::Negotiation> negotiation_;  // while negotiating
     std::unique_ptr<const ConnectionState> earlier_;    // null: it begins here
     std::string export_name_;
-    std::unique_ptr<ExportUse::Place> place_;  // among the export's connections
-    std::string reason_;                       // why the negotiation failed
-    std::string tls_words_;                    // of what kind it is; empty: in the clear
+    std::unique_ptr<ExportUse::Place> place_;              // among the export's connections
+    std::string reason_;                                   // why the negotiation failed
+    HandshakeFailure failure_ = HandshakeFailure::closed;  // in short
+    std::string tls_words_;  // of what kind it is; empty: in the clear
     bool draining_ = false;
     bool pausing_ = false;
     bool moves_away_ = false;

@@ -16,6 +16,17 @@ Diagnosis look_at_reserve(const Machine& machine) {
                    fmt::format("sysctl vm.min_free_kbytes={}", reserve_that_was_enough));
 }
 
+// Documentation/admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
+Diagnosis look_at_compaction(const Machine& machine) {
+    const auto allowed = machine.number("/proc/sys/vm/compact_unevictable_allowed");
+    if (allowed.value_or(0) == 0) return well("locked memory", "the kernel leaves it where it is");
+    return doubtful(
+        "locked memory",
+        "vm.compact_unevictable_allowed is 1: the kernel may move it, and who touches it "
+        "meanwhile waits",
+        "sysctl vm.compact_unevictable_allowed=0");
+}
+
 Diagnosis look_at_real_time(const Machine& machine) {
     const auto runtime = machine.text("/proc/sys/kernel/sched_rt_runtime_us").value_or("");
     if (runtime != "0") return well("real-time scheduling", "the kernel grants it");
@@ -26,7 +37,8 @@ Diagnosis look_at_real_time(const Machine& machine) {
 }  // namespace
 
 Diagnoses look_at_swap(const Machine& machine) {
-    Diagnoses out{look_at_reserve(machine), look_at_real_time(machine)};
+    Diagnoses out{look_at_reserve(machine), look_at_compaction(machine),
+                  look_at_real_time(machine)};
     const std::vector<std::string> lacking = what_cannot_protect();
     for (const std::string& each : lacking) {
         const std::size_t remedy = each.find("; ");

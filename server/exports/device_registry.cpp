@@ -1,4 +1,5 @@
 #include "server/exports/device_registry.hpp"
+#include "storage/long_work.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -109,6 +110,7 @@ void DeviceRegistry::calibrate(storage::Device& device) {
     const auto saved = saved_calibrations_.find(info.identity);
     if (saved != saved_calibrations_.end() && device.restore_calibration(saved->second)) return;
     try {
+        const storage::LongWork work("calibrating", info.id, 0, "bytes");
         calibrations_[info.id] = device.calibrate();
     } catch (const std::exception& error) {
         spdlog::warn("{}: not calibrated, the built-in choice of paths stands: {}", info.id,

@@ -10,6 +10,7 @@
 #include "protocol/export_info.hpp"
 #include "server/access/access_list.hpp"
 #include "server/access/export_use.hpp"
+#include "server/counters/activity_map.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -18,6 +19,7 @@ struct Export {
     protocol::ExportInfo info;
     config::ExportOptions options;
     std::shared_ptr<storage::Volume> volume;
+    std::shared_ptr<ActivityMap> activity;  // of the volume
     AccessList access = {};
     // Of all that had this name, one after the other.
     std::shared_ptr<ExportUse> use = std::make_shared<ExportUse>();

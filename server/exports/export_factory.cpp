@@ -130,6 +130,7 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
         next->options = wanted;
         if (kept != current.end()) {
             next->volume = (*kept)->volume;
+            next->activity = (*kept)->activity;
             if (wanted.keep && life.contents != nullptr && !next->contents_outlive_server()) {
                 storage::LogLine(spdlog::level::warn)
                     .with("export", wanted.name)
@@ -160,6 +161,10 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                 "block_size.minimum ({}); leave that as it was, or change the size as well",
                 wanted.name, next->volume->size(), wanted.block_size.minimum));
             continue;
+        }
+        if (!next->activity) {
+            next->activity =
+                std::make_shared<ActivityMap>(next->volume->size(), next->volume->page_size());
         }
         if (kept != current.end()) next->earlier = held_of(*kept);
         next->access = AccessList(wanted.access);

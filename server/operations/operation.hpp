@@ -39,8 +39,8 @@ class Operation : public storage::TransferOwner,
     const protocol::Command& command() const { return command_; }
     storage::Range range() const { return {command_.offset, command_.length}; }
 
-    storage::TraceClock::time_point received_at;  // only with a trace
-    std::uint64_t charged = 0;                    // bytes of the worker's budget
+    storage::TraceClock::time_point received_at;
+    std::uint64_t charged = 0;  // bytes of the worker's budget
 
  protected:
     virtual void begin() = 0;

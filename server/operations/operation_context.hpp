@@ -33,9 +33,9 @@ class OperationContext {
     virtual void finish(Operation& operation) = 0;
     // What had come of a WRITE that was cut short has failed, and that was its answer.
     virtual void lose_half_write() = 0;
-    // For the trace: all of the answer is ready.
+    // All of its answer is ready. Once, unless it is abandoned.
     virtual void answered(const Operation& operation) = 0;
-    // One line in the log, but not one for each of a flood.
+    // It is counted, and told in one line in the log, but not one for each of a flood.
     virtual void report_failure(const Operation& operation, storage::Status status) = 0;
     // Once the channels have been polled, what is queued is sent.
     virtual void flush_soon() = 0;

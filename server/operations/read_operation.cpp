@@ -16,6 +16,7 @@ void ReadOperation::begin() {
     stage_ = Stage::reading;
     lent_ = 0;
     if (command_.length == 0) {
+        context_->answered(*this);
         context_->succeed(*this);
         context_->finish(*this);
         return;
@@ -127,6 +128,7 @@ void ReadOperation::fail() {
         return;
     }
     leave_sequence();
+    context_->answered(*this);
     context_->fail(*this, status, transfer_.failed_at());
 }
 

@@ -42,6 +42,7 @@ void StatusOperation::begin() {
     item.payload = reply_.data();
     item.payload_length = reply_.size();
     item.sender = this;
+    context_->answered(*this);
 }
 
 void StatusOperation::find_extents(protocol::MetaContext context,

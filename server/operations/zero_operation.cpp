@@ -15,6 +15,7 @@ void ZeroOperation::moved() {
 void ZeroOperation::answer_if_done() {
     if (!transfer_.done()) return;
     if (!abandoned_) {
+        context_->answered(*this);
         if (transfer_.status() == storage::Status::ok) {
             context_->succeed(*this);
         } else {

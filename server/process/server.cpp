@@ -111,6 +111,10 @@ Server::Server(const config::ServeCommand& command, config::Options options)
               .unreachable = options_.limits.unreachable},
       slots_(options_.limits),
       io_(1),
+      observed_(io_, exports_,
+                [this](const std::string& name, const Observed::Change& change) {
+                    return change_export(name, change);
+                }),
       signals_(io_),
       drain_timer_(io_),
       left_out_timer_(io_),
@@ -249,6 +253,7 @@ void Server::start_serving(MadeExports made) {
         spdlog::warn("nothing here knows what the supervisor keeps as {}; it stays there",
                      in_short(unknown));
     }
+    observed_.serves(workers_);
     if (captive_) {
         captive_->start(*command_.run, options_.exports.front().name, first_export_needs_tls());
     } else {
@@ -383,12 +388,14 @@ void Server::accepted(int fd, Peer peer) {
     try {
         ConnectionSlots::Answer answer = slots_.enter(peer);
         if (!answer.slot) {
+            observed_.refused(answer.limit);
             ClientLine(spdlog::level::warn)
                 .with("peer", peer.text())
                 .say("{}: refused: {}", peer.text(), answer.refusal);
             ::close(fd);
             return;
         }
+        observed_.accepted();
         if (answer.evicted) answer.evicted->worker->evict(answer.evicted);
         least_busy_worker().serve(fd, std::move(peer), exports_, limits_, std::move(answer.slot),
                                   tls_);
@@ -594,6 +601,18 @@ void Server::finish(const Reload& reload, MadeExports made) {
     tell_supervisor("READY=1");
 }
 
+std::string Server::change_export(const std::string& name, const Observed::Change& change) {
+    if (draining_ || upgrade_) return "the server is ending, or another takes its place";
+    if (workers_.empty() || maker_.busy()) return "exports are being made; try again later";
+    const auto found =
+        std::find_if(options_.exports.begin(), options_.exports.end(),
+                     [&](const config::ExportOptions& each) { return each.name == name; });
+    if (found == options_.exports.end()) return "there is no such export any more";
+    change(*found);
+    make_anew();
+    return {};
+}
+
 void Server::settle_contents() {
     for (const MadeExports::Refused& each : refused_) spdlog::error("{}", each.why);
     if (calibration_ && keeps_any(options_.exports)) {
@@ -755,6 +774,7 @@ void Server::after_upgrade(const std::string& why_not) {
         if (pidfile_) pidfile_->leave();
         watchdog_.reset();  // it is the other one that is watched
         draining_ = true;
+        observed_.drains();
         drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
         for (const auto& listener : listeners_) listener->stop();
         drained_or_wait();
@@ -810,6 +830,7 @@ void Server::begin_drain() {
     if (draining_) return;
     if (upgrade_) std::exchange(upgrade_, nullptr)->give_up();
     draining_ = true;
+    observed_.drains();
     drain_until_ = std::chrono::steady_clock::now() + options_.limits.drain;
     spdlog::info("stopping: answering what is in flight");
     tell_supervisor("STOPPING=1");

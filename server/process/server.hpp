@@ -28,6 +28,7 @@
 #include "server/process/controlling_terminal.hpp"
 #include "server/process/keeping_socket.hpp"
 #include "server/process/kept_sockets.hpp"
+#include "server/process/observed.hpp"
 #include "server/process/pidfile.hpp"
 #include "server/process/watchdog.hpp"
 #include "server/tls/tls_context.hpp"
@@ -84,6 +85,8 @@ class Server {
     void finish(const Reload& reload, MadeExports made);
     VolumeLife volume_life(const std::stop_token& stop);
     // What is offered has changed.
+    // Until the configuration is read again. A text: why not.
+    std::string change_export(const std::string& name, const Observed::Change& change);
     void settle_contents();
     void begin_upgrade();
     // Empty: it can be done.
@@ -127,6 +130,7 @@ class Server {
     SessionLimits limits_;
     ConnectionSlots slots_;  // outlives the connections
     boost::asio::io_context io_;
+    Observed observed_;
     boost::asio::signal_set signals_;
     boost::asio::steady_timer drain_timer_;
     boost::asio::steady_timer left_out_timer_;

@@ -4,6 +4,7 @@
 #include <linux/capability.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,6 +50,8 @@ std::optional<std::string> lock_touched_memory() {
 }
 
 std::optional<std::string> lift_lock_limit() {
+    // A server in whose place this one is started may have done without huge pages: see below.
+    ::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
     if (lift_limit(RLIMIT_MEMLOCK) || may_lock_without_limit()) return std::nullopt;
     rlimit limit{};
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -61,7 +64,12 @@ std::optional<std::string> lift_lock_limit() {
 
 std::optional<std::string> lock_all_memory() {
     touch_stack();
-    if (::mlockall(MCL_CURRENT | MCL_FUTURE) == 0) return std::nullopt;
+    if (::mlockall(MCL_CURRENT | MCL_FUTURE) == 0) {
+        // Nobody makes huge pages out of small ones any more: who touches them meanwhile waits for
+        // a thread of the kernel that has the lowest priority.
+        ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+        return std::nullopt;
+    }
     return fmt::format("its memory cannot be locked ({}); make exports smaller",
                        std::strerror(errno));
 }

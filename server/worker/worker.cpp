@@ -70,8 +70,16 @@ void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const Sessi
 
 void Worker::evict(std::shared_ptr<Slot> slot) {
     asio::post(context_.io, [slot = std::move(slot)] {
-        if (const auto session = slot->session.lock()) {
-            session->cut("its handshake went for others, for it was the oldest of too many");
+        if (const auto session = slot->session.lock()) session->evict();
+    });
+}
+
+void Worker::end_connection(std::uint64_t id) {
+    asio::post(context_.io, [this, id] {
+        for (const auto& session : sessions_) {
+            if (session->connection().counters().id == id) {
+                return session->cut("the administrator ended it");
+            }
         }
     });
 }

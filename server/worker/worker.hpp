@@ -38,6 +38,8 @@ class Worker {
                std::shared_ptr<Slot> slot = nullptr,
                std::shared_ptr<const TlsContext> tls = nullptr,
                std::unique_ptr<const ConnectionState> earlier = nullptr);
+    // Ends the connection that ConnectionCounters has this id of, if it lives here.
+    void end_connection(std::uint64_t id);
     // Ends a handshake that this worker serves, for another.
     void evict(std::shared_ptr<Slot> slot);
     // The configuration has been read again.
@@ -60,7 +62,9 @@ class Worker {
     void cut_sessions();
     // Connections that live here or are on their way.
     std::uint32_t connections() const { return connections_; }
-    const Trace* trace() const { return context_.trace.get(); }  // null: none is kept
+    const WorkerCounters& counters() const { return context_.counters; }
+    const storage::Channels& channels() const { return context_.channels; }  // to look() at
+    const Trace* trace() const { return context_.trace.get(); }              // null: none is kept
     // Calls on the worker's thread, with what its connections work with.
     template <typename Call>
     void post(Call call) {

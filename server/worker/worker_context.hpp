@@ -8,6 +8,7 @@
 #include "server/connection/budget.hpp"
 #include "server/connection/pool.hpp"
 #include "server/connection/receive_buffer.hpp"
+#include "server/counters/worker_counters.hpp"
 #include "server/operations/operation_pools.hpp"
 #include "server/worker/scheduler.hpp"
 #include "server/worker/trace.hpp"
@@ -37,6 +38,7 @@ struct WorkerContext {
     OperationPools operations;
     Pool<ReceiveBuffer> receive_buffers{max_free_buffers};
     Budget budget;
+    WorkerCounters counters;
 
  private:
     // Any thread. It has to succeed, as somebody waits for what comes then.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "storage/chained_queue.hpp"
+#include "storage/devices/channel_counters.hpp"
 #include "storage/devices/staging_arena.hpp"
 #include "storage/histogram.hpp"
 #include "storage/status.hpp"
@@ -75,6 +76,13 @@ class Channel {
     // Separate memory for reads and writes: neither can starve the other.
     StagingArena& read_staging() { return read_staging_; }
     StagingArena& write_staging() { return write_staging_; }
+    const StagingArena& read_staging() const { return read_staging_; }
+    const StagingArena& write_staging() const { return write_staging_; }
+    const ChannelCounters& counters() const { return counters_; }
+    // Payload was received straight into the slab's mapping, or is sent straight from it.
+    void moves_in_place(Copy::Kind direction, std::uint64_t length) {
+        counters_.moved(ChannelCounters::in_place, static_cast<std::size_t>(direction), length);
+    }
 
     // May payload of this length be received straight into the slab's mapping (writes), or sent
     // straight from it (reads)? Where not, it passes through staging memory.
@@ -109,12 +117,18 @@ class Channel {
     void finish(Copy& copy, Status status) {
         --unfinished_;
         copy.status = status;
+        if (status != Status::ok) counters_.failures.add();
         if (options_.trace != nullptr) {
             options_.trace->submitted.record(TraceClock::now() - copy.since);
         }
         copy.owner->copy_done(copy);
     }
     std::uint32_t unfinished() const { return unfinished_; }
+    // A copy begins.
+    void count(PathKind path, const Copy& copy) {
+        counters_.moved(static_cast<std::size_t>(path), static_cast<std::size_t>(copy.kind),
+                        copy.length);
+    }
 
     static constexpr std::uint32_t default_chunk = 1 << 20;  // bytes
 
@@ -135,6 +149,7 @@ class Channel {
 
     CopyQueue queued_;
     std::uint32_t unfinished_ = 0;
+    ChannelCounters counters_;
 };
 
 }  // namespace gpunbd::storage

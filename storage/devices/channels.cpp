@@ -7,7 +7,10 @@ void Channels::open(Device& device) {
     std::unique_ptr<Channel>& channel = by_number_[device.number()];
     if (channel) return;
     open_.reserve(open_.size() + 1);  // what is open is polled
-    channel = device.open_channel(options_);
+    auto opened = device.open_channel(options_);
+    const std::lock_guard lock(mutex_);
+    seen_.emplace_back(&device, opened.get());
+    channel = std::move(opened);
     open_.push_back(channel.get());
 }
 

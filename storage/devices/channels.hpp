@@ -5,6 +5,7 @@
 #include <boost/intrusive/list.hpp>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -75,6 +76,12 @@ class Channels {
         }
         return false;
     }
+    // Any thread: calls with each device and its channel, and keeps open() waiting meanwhile.
+    template <typename Call>
+    void look(Call call) const {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [device, channel] : seen_) call(*device, *channel);
+    }
     // Does any transfer wait for staging memory?
     bool waited_for() const {
         for (Channel* channel : open_) {
@@ -92,6 +99,8 @@ class Channels {
     PageReturns page_returns_;
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
+    mutable std::mutex mutex_;
+    std::vector<std::pair<const Device*, const Channel*>> seen_;  // by others
     boost::intrusive::list<DeferredOfClient,
                            boost::intrusive::member_hook<DeferredOfClient, DeferredOfClient::Place,
                                                          &DeferredOfClient::place_>,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,14 @@ struct DeviceInfo {
     std::uint64_t total = 0;    // bytes
     std::uint64_t reserve = 0;  // bytes left to the device's other users
     int numa_node = -1;
+};
+
+// How a device is used at a moment, beyond what volumes know.
+struct DeviceUse {
+    std::uint64_t mapped = 0;  // bytes that the CPU addresses
+    // Does another program compute on it? Unset: not known, or it is no GPU.
+    std::optional<bool> others_compute = {};
+    std::uint64_t competition_noticed = 0;  // how often that began
 };
 
 enum class Provision {
@@ -78,6 +87,8 @@ class Device {
     // Bytes that can still be allocated, less the reserve.
     virtual std::uint64_t available() const = 0;
     virtual bool failed() const { return false; }
+    // `allocated`: bytes, of all slabs of it that there are.
+    virtual DeviceUse use(std::uint64_t allocated) const { return {.mapped = allocated}; }
     // Do allocating and clearing take so long that a thread should do them ahead of need?
     virtual bool slow_to_allocate() const { return false; }
     // Only one process can have it open.

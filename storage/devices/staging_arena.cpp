@@ -12,7 +12,7 @@ unsigned StagingArena::order_of(std::size_t length) {
 void StagingArena::adopt(std::byte* memory, std::size_t bytes) {
     memory_ = memory;
     bytes_ = bytes;
-    free_bytes_ = bytes;
+    free_bytes_.set(bytes);
     blocks_.assign(bytes / smallest, Block{});
     free_lists_.assign(order_of(bytes) + 1, none);
     push_free(0, order_of(bytes));
@@ -38,7 +38,7 @@ void StagingArena::remove_free(std::uint32_t index) {
 std::byte* StagingArena::take(std::size_t length, std::size_t& held) {
     const unsigned order = order_of(length);
     const std::size_t size = smallest << order;
-    if (held != 0 && free_bytes_ != bytes_ && held + 2 * size > free_bytes_) return nullptr;
+    if (held != 0 && free_bytes() != bytes_ && held + 2 * size > free_bytes()) return nullptr;
     unsigned from = order;
     while (from < free_lists_.size() && free_lists_[from] == none) ++from;
     if (from >= free_lists_.size()) return nullptr;
@@ -49,14 +49,14 @@ std::byte* StagingArena::take(std::size_t length, std::size_t& held) {
         push_free(index + (1U << from), from);
     }
     blocks_[index].order = static_cast<std::uint8_t>(order);
-    free_bytes_ -= size;
+    free_bytes_.set(free_bytes() - size);
     held += size;
     return memory_ + std::size_t{index} * smallest;
 }
 
 void StagingArena::give_back(std::byte* piece, std::size_t length, std::size_t& held) {
     unsigned order = order_of(length);
-    free_bytes_ += smallest << order;
+    free_bytes_.add(smallest << order);
     held -= smallest << order;
     auto index = static_cast<std::uint32_t>(static_cast<std::size_t>(piece - memory_) / smallest);
     for (; order + 1 < free_lists_.size(); ++order) {
@@ -70,7 +70,9 @@ void StagingArena::give_back(std::byte* piece, std::size_t length, std::size_t& 
 }
 
 void StagingArena::wait(StagingWaiter& waiter) {
-    if (!waiter.place_.is_linked()) waiters_.push_back(waiter);
+    if (waiter.place_.is_linked()) return;
+    waits_.add();
+    waiters_.push_back(waiter);
 }
 
 void StagingArena::wake() {

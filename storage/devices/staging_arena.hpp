@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "storage/counter.hpp"
+
 namespace gpunbd::storage {
 
 // Somebody who was told that there is no staging memory now.
@@ -39,8 +41,10 @@ class StagingArena {
     std::byte* take(std::size_t length, std::size_t& held);
     void give_back(std::byte* piece, std::size_t length, std::size_t& held);
 
-    std::size_t free_bytes() const { return free_bytes_; }
+    // Any thread may ask these three, once it has been adopted.
+    std::size_t free_bytes() const { return free_bytes_.value(); }
     std::size_t largest() const { return bytes_; }
+    std::uint64_t waits() const { return waits_.value(); }  // how often somebody found nothing
 
     // Waiters are woken in order from wake(), only after something was given back; one that still
     // finds nothing waits again.
@@ -68,7 +72,8 @@ class StagingArena {
 
     std::byte* memory_ = nullptr;
     std::size_t bytes_ = 0;
-    std::size_t free_bytes_ = 0;
+    Counter free_bytes_;
+    Counter waits_;
     std::vector<Block> blocks_;              // one per unit of `smallest` bytes
     std::vector<std::uint32_t> free_lists_;  // heads, by order
     Waiters waiters_;

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "storage/long_work.hpp"
 #include "storage/pages/page_returns.hpp"
 
 namespace gpunbd::storage {
@@ -94,8 +95,10 @@ PagePool::~PagePool() {
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
+    LongWork work("provisioning", device_.info().id, pages_ * page_size_, "bytes");
     std::unique_lock lock(mutex_);
     while (allocated_pages_ < pages_) {
+        work.set_done(allocated_pages_ * page_size_);
         if (stop.stop_requested()) return Status::no_space;
         if (const Status status = add_slab(lock); status != Status::ok) return status;
     }
@@ -400,9 +403,11 @@ bool PagePool::may_wait_for_others() const {
 
 std::string PagePool::adopt(const std::vector<int>& descriptors,
                             const std::vector<bool>& is_mapped) {
+    LongWork work("taking over", device_.info().id, pages_with_numbers() * page_size_, "bytes");
     for (std::uint32_t number = 0; number != slab_count_; ++number) {
         const SlabEntry entry = directory_.load(number);
         if (entry.pages == 0) continue;
+        work.set_done((std::uint64_t{number} << slab_shift_) * page_size_);
         const int descriptor = number < descriptors.size() ? descriptors[number] : -1;
         if (std::string why = adopt_slab(number, entry, descriptor); !why.empty()) return why;
     }
@@ -635,6 +640,12 @@ Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
 std::uint64_t PagePool::allocated_bytes() const {
     const std::lock_guard lock(mutex_);
     return allocated_pages_ * page_size_;
+}
+
+// Only the last one may be shorter.
+std::uint64_t PagePool::allocated_slabs() const {
+    const std::lock_guard lock(mutex_);
+    return (allocated_pages_ + slab_mask_) >> slab_shift_;
 }
 
 std::uint64_t PagePool::retired_bytes() const {

@@ -117,6 +117,7 @@ class PagePool {
         return mapped_pages_.load(std::memory_order_relaxed) * page_size_;
     }
     std::uint64_t allocated_bytes() const;
+    std::uint64_t allocated_slabs() const;
     // Not mapped any more, and still held.
     std::uint64_t retired_bytes() const;
 

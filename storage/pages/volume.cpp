@@ -269,6 +269,17 @@ std::uint64_t Volume::mapped_bytes() const {
     return bytes;
 }
 
+std::vector<Volume::Memory> Volume::memory() const {
+    std::vector<Memory> out;
+    for (const auto& pool : pools_) {
+        out.push_back({.device = &pool->device(),
+                       .mapped = pool->mapped_bytes(),
+                       .allocated = pool->allocated_bytes(),
+                       .slabs = pool->allocated_slabs()});
+    }
+    return out;
+}
+
 std::uint64_t Volume::retired_bytes() const {
     std::uint64_t bytes = 0;
     for (const auto& pool : pools_) bytes += pool->retired_bytes();

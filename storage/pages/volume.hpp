@@ -108,6 +108,14 @@ class Volume {
 
     std::uint64_t mapped_bytes() const;
     std::uint64_t allocated_bytes() const;
+    // What it has on one device.
+    struct Memory {
+        const Device* device = nullptr;
+        std::uint64_t mapped = 0;     // bytes
+        std::uint64_t allocated = 0;  // bytes
+        std::uint64_t slabs = 0;
+    };
+    std::vector<Memory> memory() const;  // by its devices, in their order
     // Of pages that were unmapped, and are held still.
     std::uint64_t retired_bytes() const;
 

@@ -28,6 +28,7 @@ void ReadTransfer::advance() {
             }
             if (channel.sends_from(next.page.slab(), next.length)) {
                 next.memory = next.page.cpu() + volume_->offset_in_page(position_);
+                channel.moves_in_place(Copy::Kind::read, next.length);
             } else if (stage(next, Copy::Kind::read, channel, channel.read_staging(),
                              account_->reads)) {
                 next.state = Chunk::State::moving;

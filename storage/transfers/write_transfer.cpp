@@ -34,6 +34,7 @@ void WriteTransfer::advance() {
         Channel& channel = channels_->to(next.page.device());
         if (channel.receives_into(next.page.slab(), length_in_page())) {
             next.memory = next.page.cpu() + volume_->offset_in_page(position_);
+            channel.moves_in_place(Copy::Kind::write, next.length);
         } else if (!stage(next, Copy::Kind::write, channel, channel.write_staging(),
                           account_->writes)) {
             next.page.reset();

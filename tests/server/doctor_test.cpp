@@ -85,6 +85,11 @@ TEST_CASE("doctor: a machine that swaps to its own server") {
           "sysctl vm.min_free_kbytes=16384");
     machine.put("/proc/sys/vm/min_free_kbytes", "16384");
     CHECK(of(look_at_swap(machine), "the kernel's reserve of memory").verdict == Verdict::ok);
+    machine.put("/proc/sys/vm/compact_unevictable_allowed", "1");
+    CHECK(of(look_at_swap(machine), "locked memory").remedy ==
+          "sysctl vm.compact_unevictable_allowed=0");
+    machine.put("/proc/sys/vm/compact_unevictable_allowed", "0");
+    CHECK(of(look_at_swap(machine), "locked memory").verdict == Verdict::ok);
     machine.put("/proc/sys/kernel/sched_rt_runtime_us", "0");
     CHECK(of(look_at_swap(machine), "real-time scheduling").verdict == Verdict::fail);
     machine.put("/proc/sys/kernel/sched_rt_runtime_us", "-1");

@@ -100,6 +100,7 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
 std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t size) {
     auto made = std::make_shared<Export>();
     made->volume = make_volume(size);
+    made->activity = std::make_shared<ActivityMap>(size, made->volume->page_size());
     made->options.keep = options.kept;
     made->info = {.name = std::move(name), .size = size};
     return made;

@@ -25,8 +25,13 @@ TEST_CASE("histogram: nothing is longer than the longest") {
         {"exact buckets", {1, 2, 3}, 2, 3, 3},
         {"the lower edge of its bucket", {1024}, 1024, 1024, 1024},
         {"within its bucket", {1'000'000}, 1'000'000, 1'000'000, 1'000'000},
-        {"another bucket is shown by its upper edge", {100, 1024, 5000}, 1087, 5000, 5000},
+        {"another bucket is shown by its upper edge", {100, 1024, 5000}, 1151, 5000, 5000},
         {"negative is none", {-5}, 0, 0, 0},
+        {"longer than the last bucket",
+         {std::int64_t{1} << 60},
+         1ULL << 60,
+         1ULL << 60,
+         1ULL << 60},
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);

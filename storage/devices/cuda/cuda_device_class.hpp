@@ -30,6 +30,7 @@ class CudaDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
     bool failed() const override { return state_.failed(); }
+    DeviceUse use(std::uint64_t allocated) const override;
     bool slow_to_allocate() const override { return true; }
     bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
     bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }

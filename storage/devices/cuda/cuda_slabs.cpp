@@ -67,6 +67,16 @@ std::uint64_t CudaDevice::available() const {
     return std::min(own, free > info_.reserve ? free - info_.reserve : 0);
 }
 
+DeviceUse CudaDevice::use(std::uint64_t) const {
+    const Competition& competition = state_.competition;
+    const std::lock_guard lock(mutex_);
+    DeviceUse use{.mapped = mapped_bytes_};
+    if (competition.use() != GpuUse::automatic) return use;  // nobody looks
+    use.others_compute = competition.noticed();
+    use.competition_noticed = competition.times_noticed();
+    return use;
+}
+
 std::string CudaDevice::why_not_kept() const { return shareable_.why_not(); }
 
 Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {

@@ -26,6 +26,11 @@ bool Competition::kernel_was_slow(Clock::time_point now) {
     return true;
 }
 
+bool Competition::noticed() const {
+    const std::lock_guard lock(mutex_);
+    return confirmed_ && !kernels_allowed();
+}
+
 Competition::Clock::duration Competition::until_probe() const {
     const std::lock_guard lock(mutex_);
     return confirmed_ ? Clock::duration(probe_interval) : Clock::duration(first_probes);
@@ -40,6 +45,7 @@ bool Competition::probe_took(Clock::duration took, Clock::time_point now) {
         if (!confirmed_) {
             wanted_ = relapsed ? std::min(2 * wanted_, max_quiet_probes) : min_quiet_probes;
         }
+        if (!confirmed_) times_noticed_.add();
         confirmed_ = true;
         quiet_ = 0;
         trust_ = {};

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "storage/counter.hpp"
+
 namespace gpunbd::storage {
 
 enum class GpuUse : std::uint8_t {
@@ -41,6 +43,10 @@ class Competition {
     // May kernels be launched? Costs a load.
     bool kernels_allowed() const { return kernels_.load(std::memory_order_relaxed); }
 
+    // By the probes: does another program compute there now, and how often has that begun?
+    bool noticed() const;
+    std::uint64_t times_noticed() const { return times_noticed_.value(); }
+
     // A kernel has not ended for `slow`. true: kernels stop from now on, and probes are wanted.
     bool kernel_was_slow(Clock::time_point now);
     // How long after the last probe, or the stop, the next one is due.
@@ -51,6 +57,7 @@ class Competition {
  private:
     const GpuUse use_;
     std::atomic<bool> kernels_;
+    Counter times_noticed_;     // written with the mutex held
     mutable std::mutex mutex_;  // guards what follows
     Clock::time_point last_slow_{};
     Clock::time_point allowed_since_{};

@@ -97,6 +97,7 @@ void GpuChannel::submit(Waiting& waiting) {
         CopyPath& taken = path(kind);
         if (!taken.has_place(*copy)) break;
         waiting.pop();
+        count(kind, *copy);
         if (copy->kind == Copy::Kind::write && kind != PathKind::mapping) {
             if (!hands_over) hands_over = many_write();
             if (*hands_over) demote(copy->staging, copy->length);

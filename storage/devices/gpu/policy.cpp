@@ -120,24 +120,6 @@ Policy only(PathKind path) {
     return policy;
 }
 
-const char* to_text(PathKind path) {
-    switch (path) {
-        case PathKind::mapping:
-            return "mapping";
-        case PathKind::streaming_load:
-            return "streaming load";
-        case PathKind::copy_engine:
-            return "copy engine";
-        case PathKind::engine_batch:
-            return "engine batch";
-        case PathKind::persistent_kernel:
-            return "persistent kernel";
-        case PathKind::kernel:
-            return "kernel";
-    }
-    return "?";
-}
-
 std::string to_text(const Policy& policy) {
     std::string text;
     for (const Policy::Row& row : policy.rows) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "storage/devices/path_kind.hpp"
+
 namespace gpunbd::storage {
 
 enum class Direction : std::uint8_t { read, write, zero };  // as seen by the client
@@ -16,16 +18,6 @@ enum class Load : std::uint8_t {
     alone,    // nothing else waits in the channel, and the copy engines are idle
     busy,     // nothing else waits, but some channel's copies occupy the copy engines
     several,  // more copies wait in the channel
-};
-
-// Of a CopyPath: what a row names.
-enum class PathKind : std::uint8_t {
-    mapping,            // the CPU stores into the mapping
-    streaming_load,     // the CPU loads out of the mapping
-    copy_engine,        // an asynchronous copy (for zeroes: an asynchronous memset)
-    engine_batch,       // one call of the copy engines together with all others that wait
-    persistent_kernel,  // a kernel that lingers serves it from a mailbox, without a call
-    kernel,             // one gather/scatter kernel together with all others that wait
 };
 
 struct Policy {
@@ -69,7 +61,6 @@ Policy default_policy();
 // Everything takes one path as far as it can: for measurements and tests.
 Policy only(PathKind path);
 
-const char* to_text(PathKind path);
 // One line per row, each ending with a newline.
 std::string to_text(const Policy& policy);
 

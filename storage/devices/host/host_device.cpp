@@ -42,6 +42,7 @@ class HostChannel final : public Channel {
     void progress(CopyQueue& queued) override {
         for (std::uint64_t budget = zeroed_per_poll; !queued.empty();) {
             Copy& copy = *queued.pop();
+            count(PathKind::mapping, copy);
             std::memset(copy.cpu, 0, copy.length);
             finish(copy, Status::ok);
             if (copy.length >= budget) return;

@@ -31,6 +31,7 @@ BarChannel::BarChannel(const ChannelOptions& options, bool write_combined)
 void BarChannel::progress(CopyQueue& queued) {
     for (std::uint64_t budget = bar_work_per_poll; !queued.empty();) {
         Copy& copy = *queued.pop();
+        count(copy.kind == Copy::Kind::read ? PathKind::streaming_load : PathKind::mapping, copy);
         cpu_.add(copy);
         finish(copy, Status::ok);
         const std::uint64_t work = work_of(copy);

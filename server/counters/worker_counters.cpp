@@ -1,0 +1,74 @@
+#include "server/counters/worker_counters.hpp"
+
+#include <atomic>
+#include <functional>
+
+namespace gpunbd::server {
+
+namespace {
+
+std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
+// What `copy` makes of each, in room that was had before the lock was taken.
+template <typename Out, typename Map, typename Copy>
+std::vector<Out> copied(std::mutex& mutex, const Map& map, Copy copy) {
+    std::vector<Out> out;
+    for (std::size_t wanted = 16;; wanted *= 2) {
+        out.reserve(wanted);
+        const std::lock_guard lock(mutex);
+        if (map.size() > wanted) continue;
+        for (const auto& each : map) out.push_back(copy(each.second));
+        return out;
+    }
+}
+
+}  // namespace
+
+std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& name) {
+    // The only one who adds any is this thread.
+    if (const auto known = exports_.find(name); known != exports_.end()) return known->second;
+    std::map<std::string, std::shared_ptr<ExportCounters>, std::less<>> one;
+    one.emplace(name, std::make_shared<ExportCounters>(name));
+    const auto counters = one.begin()->second;
+    const std::lock_guard lock(mutex_);
+    exports_.merge(one);
+    return counters;
+}
+
+std::shared_ptr<ConnectionCounters> WorkerCounters::begin(ConnectionFacts facts) {
+    const auto id = next_id();
+    std::map<std::uint64_t, std::shared_ptr<ConnectionCounters>> one;
+    one.emplace(id, std::make_shared<ConnectionCounters>(id, std::move(facts)));
+    auto counters = one.begin()->second;
+    const std::lock_guard lock(mutex_);
+    connections_.merge(one);
+    return counters;
+}
+
+void WorkerCounters::learn(ConnectionCounters& connection, ConnectionFacts facts) {
+    auto next = std::make_shared<const ConnectionFacts>(std::move(facts));
+    const std::lock_guard lock(mutex_);
+    connection.facts.swap(next);
+}
+
+void WorkerCounters::end(const ConnectionCounters& connection) noexcept {
+    decltype(connections_)::node_type gone;  // without the lock
+    const std::lock_guard lock(mutex_);
+    gone = connections_.extract(connection.id);
+}
+
+std::vector<std::shared_ptr<const ExportCounters>> WorkerCounters::exports() const {
+    return copied<std::shared_ptr<const ExportCounters>>(
+        mutex_, exports_, [](const std::shared_ptr<ExportCounters>& each) { return each; });
+}
+
+std::vector<WorkerCounters::Seen> WorkerCounters::connections() const {
+    return copied<Seen>(mutex_, connections_, [](const std::shared_ptr<ConnectionCounters>& each) {
+        return Seen{each, each->facts};
+    });
+}
+
+}  // namespace gpunbd::server
