@@ -156,9 +156,9 @@ void count_copies(DeviceStatus& status, const storage::Channel& channel) {
 Observed::Observed(asio::io_context& io, const ExportRegistry& exports, ChangeExport change_export)
     : io_(io), exports_(exports), change_export_(std::move(change_export)) {}
 
-void Observed::serves(const std::vector<std::unique_ptr<Worker>>& workers) {
+void Observed::serves(Workers workers) {
     const std::lock_guard lock(mutex_);
-    for (const auto& worker : workers) workers_.push_back(worker.get());
+    workers_ = std::move(workers);
     state_ = State::serving;
 }
 
@@ -265,7 +265,8 @@ namespace {
 storage::Range pages_within(const storage::Volume& volume, std::uint64_t offset,
                             std::uint64_t length) {
     const std::uint64_t size = volume.size();
-    const std::uint64_t begin = std::min(offset, size) & ~(volume.page_size() - 1);
+    if (offset >= size) return {size, 0};
+    const std::uint64_t begin = offset & ~(volume.page_size() - 1);
     const std::uint64_t end = begin + std::min(length, size - begin);
     const std::uint64_t rest = volume.offset_in_page(end);
     return {begin, std::min(size, rest == 0 ? end : end - rest + volume.page_size()) - begin};

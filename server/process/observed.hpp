@@ -26,6 +26,7 @@ namespace gpunbd::server {
 
 class Observed final : public ObservedServer {
  public:
+    using Workers = std::vector<Worker*>;
     enum class State : std::uint8_t { starting, serving, draining };
 
     // How the server changes the options of an export, on its thread. A text: why not.
@@ -37,7 +38,7 @@ class Observed final : public ObservedServer {
              ChangeExport change_export);
 
     // The server's thread. The workers outlive who asks.
-    void serves(const std::vector<std::unique_ptr<Worker>>& workers);
+    void serves(Workers workers);
     void drains() { state_ = State::draining; }
     void accepted() { accepted_.add(); }
     void refused(ConnectionLimit limit) { refused_[static_cast<std::size_t>(limit)].add(); }
@@ -53,8 +54,6 @@ class Observed final : public ObservedServer {
     Outcome set_read_only(std::string_view name, bool read_only) override;
 
  private:
-    using Workers = std::vector<Worker*>;
-
     Workers workers() const;
     std::shared_ptr<const Export> find(std::string_view name) const;
     // With the devices that those lie on.

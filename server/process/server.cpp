@@ -120,7 +120,8 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       left_out_timer_(io_),
       contents_timer_(io_),
       swapoff_timer_(io_),
-      maker_(io_) {
+      maker_(io_),
+      progress_(io_) {
     if (!supervisor_) return;
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
     if (!store_) return;
@@ -209,6 +210,10 @@ void Server::run_events() {
     }
 }
 
+void Server::tell_progress() {
+    progress_.watch([this] { return maker_.busy() || draining_; });
+}
+
 void Server::make_first_exports() {
     maker_.ask({.prepare = [this]() -> ExportMaker::Make {
                     return [this](const std::stop_token& stop) {
@@ -224,6 +229,7 @@ void Server::make_first_exports() {
                             io_.stop();
                         }
                     }});
+    tell_progress();
 }
 
 VolumeLife Server::volume_life(const std::stop_token& stop) {
@@ -253,7 +259,9 @@ void Server::start_serving(MadeExports made) {
         spdlog::warn("nothing here knows what the supervisor keeps as {}; it stays there",
                      in_short(unknown));
     }
-    observed_.serves(workers_);
+    Observed::Workers observed;
+    for (const auto& worker : workers_) observed.push_back(worker.get());
+    observed_.serves(std::move(observed));
     if (captive_) {
         captive_->start(*command_.run, options_.exports.front().name, first_export_needs_tls());
     } else {
@@ -498,6 +506,7 @@ void Server::make_anew() {
     const auto reload = std::make_shared<Reload>();
     maker_.ask({.prepare = [this, reload] { return prepare(reload); },
                 .done = [this, reload](MadeExports made) { finish(*reload, std::move(made)); }});
+    tell_progress();
 }
 
 void Server::refuse_reload(const std::vector<std::string>& problems) const {
@@ -843,11 +852,19 @@ void Server::begin_drain() {
 
 void Server::drained_or_wait() {
     const bool no_time = std::chrono::steady_clock::now() >= drain_until_;
-    const bool drained = std::all_of(workers_.begin(), workers_.end(),
-                                     [](const auto& worker) { return worker->connections() == 0; });
+    std::uint64_t connections = 0;
+    for (const auto& worker : workers_) connections += worker->connections();
+    const bool drained = connections == 0;
+    if (!draining_work_) {
+        draining_work_.emplace("draining", "", connections, "connections");
+        draining_total_ = connections;
+        tell_progress();
+    }
+    draining_work_->set_done(draining_total_ - std::min(draining_total_, connections));
     // The command's exit status is ours.
     if (drained && (no_time || !captive_ || !captive_->running())) {
         signals_.cancel();
+        progress_.stop();
         io_.stop();
         return;
     }

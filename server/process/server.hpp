@@ -30,6 +30,7 @@
 #include "server/process/kept_sockets.hpp"
 #include "server/process/observed.hpp"
 #include "server/process/pidfile.hpp"
+#include "server/process/progress_log.hpp"
 #include "server/process/watchdog.hpp"
 #include "server/tls/tls_context.hpp"
 #include "server/upgrade/predecessor.hpp"
@@ -87,6 +88,8 @@ class Server {
     // What is offered has changed.
     // Until the configuration is read again. A text: why not.
     std::string change_export(const std::string& name, const Observed::Change& change);
+    // What is under way may take long.
+    void tell_progress();
     void settle_contents();
     void begin_upgrade();
     // Empty: it can be done.
@@ -144,6 +147,9 @@ class Server {
     std::vector<std::thread> threads_;
     std::optional<Watchdog> watchdog_;
     ExportMaker maker_;
+    ProgressLog progress_;
+    std::optional<storage::LongWork> draining_work_;
+    std::uint64_t draining_total_ = 0;          // connections, when that began
     std::vector<Predecessor::Client> clients_;  // of the predecessor, until it is our turn
     std::shared_ptr<Upgrade> upgrade_;          // while it is under way
     bool reload_after_upgrade_ = false;
