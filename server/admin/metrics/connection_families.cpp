@@ -6,23 +6,22 @@ namespace gpunbd::server {
 
 namespace {
 
-using enum MetricType;
-
 void add_by_reason(Exposition& out, const CountsByReason& counts) {
     for (const auto& [reason, count] : counts) out.add({{"reason", reason}}, count);
 }
 
 void add_arrivals(Exposition& out, const Status& status) {
-    out.family({"gpunbd_connections_accepted", counter, "Connections that were accepted."});
+    out.family(
+        {"gpunbd_connections_accepted", MetricType::counter, "Connections that were accepted."});
     out.add({}, status.accepted);
-    out.family({"gpunbd_connections_refused", counter,
+    out.family({"gpunbd_connections_refused", MetricType::counter,
                 "Connections that were closed before their handshake."});
     add_by_reason(out, status.refused);
-    out.family({"gpunbd_handshakes", counter, "Handshakes that came to an export."});
+    out.family({"gpunbd_handshakes", MetricType::counter, "Handshakes that came to an export."});
     out.add({}, status.handshakes);
-    out.family({"gpunbd_tls_handshakes", counter, "TLS handshakes that succeeded."});
+    out.family({"gpunbd_tls_handshakes", MetricType::counter, "TLS handshakes that succeeded."});
     out.add({}, status.tls_handshakes);
-    out.family({"gpunbd_handshake_failures", counter, "Handshakes that failed."});
+    out.family({"gpunbd_handshake_failures", MetricType::counter, "Handshakes that failed."});
     add_by_reason(out, status.failed_handshakes);
 }
 
@@ -31,15 +30,16 @@ void add_arrivals(Exposition& out, const Status& status) {
 void add_present(Exposition& out, const std::vector<ConnectionStatus>& connections) {
     const auto count = [&](auto is) { return std::ranges::count_if(connections, is); };
     const auto serving = count([](const ConnectionStatus& each) { return each.serving; });
-    out.family({"gpunbd_connections", gauge, "Connections that there are."});
+    out.family({"gpunbd_connections", MetricType::gauge, "Connections that there are."});
     out.add({{"state", "negotiating"}}, std::ssize(connections) - serving);
     out.add({{"state", "serving"}}, serving);
-    out.family({"gpunbd_tls_connections", gauge, "Those of them that are in TLS."});
+    out.family({"gpunbd_tls_connections", MetricType::gauge, "Those of them that are in TLS."});
     out.add({}, count([](const ConnectionStatus& each) { return !each.tls.empty(); }));
 
     CountsByReason by_listener;
     for (const ConnectionStatus& each : connections) ++by_listener[each.listener];
-    out.family({"gpunbd_listener_connections", gauge, "Connections that came by a listener."});
+    out.family(
+        {"gpunbd_listener_connections", MetricType::gauge, "Connections that came by a listener."});
     for (const auto& [listener, number] : by_listener) out.add({{"listener", listener}}, number);
 }
 

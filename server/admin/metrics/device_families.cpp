@@ -4,35 +4,39 @@ namespace gpunbd::server {
 
 namespace {
 
-using enum MetricType;
-
 struct DeviceNumber {
     MetricFamily family;
     std::uint64_t DeviceStatus::*value;
 };
 
 constexpr DeviceNumber device_numbers[] = {
-    {{"gpunbd_device_memory_size_bytes", gauge, "Memory of the device, in all."},
+    {{"gpunbd_device_memory_size_bytes", MetricType::gauge, "Memory of the device, in all."},
      &DeviceStatus::total},
-    {{"gpunbd_device_memory_available_bytes", gauge, "Memory that can still be allocated."},
+    {{"gpunbd_device_memory_available_bytes", MetricType::gauge,
+      "Memory that can still be allocated."},
      &DeviceStatus::available},
-    {{"gpunbd_device_memory_reserve_bytes", gauge, "Memory that is left to others."},
+    {{"gpunbd_device_memory_reserve_bytes", MetricType::gauge, "Memory that is left to others."},
      &DeviceStatus::reserve},
-    {{"gpunbd_device_memory_mapped_bytes", gauge, "Memory that the CPU addresses."},
+    {{"gpunbd_device_memory_mapped_bytes", MetricType::gauge, "Memory that the CPU addresses."},
      &DeviceStatus::mapped},
-    {{"gpunbd_device_memory_allocated_bytes", gauge, "Memory that the server has allocated."},
+    {{"gpunbd_device_memory_allocated_bytes", MetricType::gauge,
+      "Memory that the server has allocated."},
      &DeviceStatus::allocated},
-    {{"gpunbd_device_memory_used_bytes", gauge, "Memory of pages that exports use."},
+    {{"gpunbd_device_memory_used_bytes", MetricType::gauge, "Memory of pages that exports use."},
      &DeviceStatus::used},
-    {{"gpunbd_device_slabs", gauge, "Pieces in which memory is allocated."}, &DeviceStatus::slabs},
-    {{"gpunbd_device_staging_bytes", gauge, "Pinned memory through which copies go."},
+    {{"gpunbd_device_slabs", MetricType::gauge, "Pieces in which memory is allocated."},
+     &DeviceStatus::slabs},
+    {{"gpunbd_device_staging_bytes", MetricType::gauge, "Pinned memory through which copies go."},
      &DeviceStatus::staging},
-    {{"gpunbd_device_staging_used_bytes", gauge, "Pinned memory that transfers hold now."},
+    {{"gpunbd_device_staging_used_bytes", MetricType::gauge,
+      "Pinned memory that transfers hold now."},
      &DeviceStatus::staging_used},
-    {{"gpunbd_device_staging_waits", counter, "Transfers that had to wait for pinned memory."},
+    {{"gpunbd_device_staging_waits", MetricType::counter,
+      "Transfers that had to wait for pinned memory."},
      &DeviceStatus::staging_waits},
-    {{"gpunbd_device_copy_failures", counter, "Copies that failed."}, &DeviceStatus::failures},
-    {{"gpunbd_device_competition_noticed", counter,
+    {{"gpunbd_device_copy_failures", MetricType::counter, "Copies that failed."},
+     &DeviceStatus::failures},
+    {{"gpunbd_device_competition_noticed", MetricType::counter,
       "How often other programs were noticed to begin to compute."},
      &DeviceStatus::competition_noticed},
 };
@@ -43,16 +47,17 @@ struct CopyNumber {
 };
 
 constexpr CopyNumber copy_numbers[] = {
-    {{"gpunbd_device_copies", counter, "Copies, by the way that they went."}, &CopyStatus::copies},
-    {{"gpunbd_device_copied_bytes", counter, "What those copied."}, &CopyStatus::bytes},
+    {{"gpunbd_device_copies", MetricType::counter, "Copies, by the way that they went."},
+     &CopyStatus::copies},
+    {{"gpunbd_device_copied_bytes", MetricType::counter, "What those copied."}, &CopyStatus::bytes},
 };
 
 void add_states(Exposition& out, const std::vector<DeviceStatus>& devices) {
-    out.family({"gpunbd_device", info, "The devices, and what they are called."});
+    out.family({"gpunbd_device", MetricType::info, "The devices, and what they are called."});
     for (const DeviceStatus& each : devices) out.add({{"device", each.id}, {"name", each.name}});
-    out.family({"gpunbd_device_failed", gauge, "1: the device has failed for good."});
+    out.family({"gpunbd_device_failed", MetricType::gauge, "1: the device has failed for good."});
     for (const DeviceStatus& each : devices) out.add({{"device", each.id}}, each.failed);
-    out.family({"gpunbd_device_others_compute", gauge,
+    out.family({"gpunbd_device_others_compute", MetricType::gauge,
                 "1: other programs compute there; missing where that is not known."});
     for (const DeviceStatus& each : devices) {
         if (each.others_compute) out.add({{"device", each.id}}, *each.others_compute);

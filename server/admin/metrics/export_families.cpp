@@ -4,14 +4,13 @@ namespace gpunbd::server {
 
 namespace {
 
-using enum MetricType;
 using Exports = std::vector<ExportStatus>;
 
 std::string_view yes_or_no(bool is) { return is ? "yes" : "no"; }
 
 void add_infos(Exposition& out, const Exports& exports) {
     out.family(
-        {"gpunbd_export", info,
+        {"gpunbd_export", MetricType::info,
          "The exports, and what of them does not change; contents: the id of what is in it."});
     for (const ExportStatus& each : exports) {
         out.add({{"export", each.name},
@@ -32,33 +31,36 @@ void add_each(Exposition& out, const Exports& exports, const MetricFamily& famil
 
 void add_numbers(Exposition& out, const Exports& exports) {
     using Export = const ExportStatus&;
-    add_each(out, exports, {"gpunbd_export_size_bytes", gauge, "Size of the export."},
+    add_each(out, exports, {"gpunbd_export_size_bytes", MetricType::gauge, "Size of the export."},
              [](Export each) { return each.size; });
-    add_each(out, exports, {"gpunbd_export_page_size_bytes", gauge, "Size of its pages."},
+    add_each(out, exports,
+             {"gpunbd_export_page_size_bytes", MetricType::gauge, "Size of its pages."},
              [](Export each) { return each.page_size; });
-    add_each(out, exports, {"gpunbd_export_read_only", gauge, "1: it may only be read."},
+    add_each(out, exports,
+             {"gpunbd_export_read_only", MetricType::gauge, "1: it may only be read."},
              [](Export each) { return each.read_only; });
-    add_each(out, exports, {"gpunbd_export_connections", gauge, "Connections that have it open."},
+    add_each(out, exports,
+             {"gpunbd_export_connections", MetricType::gauge, "Connections that have it open."},
              [](Export each) { return each.connections; });
     add_each(out, exports,
-             {"gpunbd_export_requests_held_back", counter,
+             {"gpunbd_export_requests_held_back", MetricType::counter,
               "Requests that had to wait for the export's limits."},
              [](Export each) { return each.held_back; });
 }
 
 void add_limits(Exposition& out, const Exports& exports) {
-    out.family({"gpunbd_export_limit_bytes_per_second", gauge,
+    out.family({"gpunbd_export_limit_bytes_per_second", MetricType::gauge,
                 "Most data a second; missing where there is no such limit."});
     for (const ExportStatus& each : exports) {
         if (!each.rates.bytes_per_second) continue;
         out.add({{"export", each.name}}, *each.rates.bytes_per_second);
     }
-    out.family({"gpunbd_export_limit_requests_per_second", gauge,
+    out.family({"gpunbd_export_limit_requests_per_second", MetricType::gauge,
                 "Most requests a second; missing where there is no such limit."});
     for (const ExportStatus& each : exports) {
         if (each.rates.iops) out.add({{"export", each.name}}, *each.rates.iops);
     }
-    out.family({"gpunbd_export_limit_burst_seconds", gauge,
+    out.family({"gpunbd_export_limit_burst_seconds", MetricType::gauge,
                 "As much as these limits let pass in that time may come at once."});
     for (const ExportStatus& each : exports) {
         const bool limited = each.rates.bytes_per_second || each.rates.iops;
@@ -72,11 +74,13 @@ void add_memory(Exposition& out, const Exports& exports) {
         std::uint64_t ExportMemory::*value;
     };
     constexpr Number numbers[] = {
-        {{"gpunbd_export_memory_used_bytes", gauge, "Memory of the export's pages on a device."},
+        {{"gpunbd_export_memory_used_bytes", MetricType::gauge,
+          "Memory of the export's pages on a device."},
          &ExportMemory::used},
-        {{"gpunbd_export_memory_allocated_bytes", gauge, "Memory allocated there for them."},
+        {{"gpunbd_export_memory_allocated_bytes", MetricType::gauge,
+          "Memory allocated there for them."},
          &ExportMemory::allocated},
-        {{"gpunbd_export_slabs", gauge, "Pieces in which that is allocated."},
+        {{"gpunbd_export_slabs", MetricType::gauge, "Pieces in which that is allocated."},
          &ExportMemory::slabs},
     };
     for (const Number& number : numbers) {
@@ -108,8 +112,8 @@ CountsByReason with_expected(const CountsByReason& errors) {
 }
 
 void add_errors(Exposition& out, const Exports& exports) {
-    out.family(
-        {"gpunbd_export_request_errors", counter, "Requests that were answered by an error."});
+    out.family({"gpunbd_export_request_errors", MetricType::counter,
+                "Requests that were answered by an error."});
     for (const ExportStatus& each : exports) {
         for (const RequestStatus& requests : each.requests) {
             for (const auto& [error, count] : with_expected(requests.errors)) {
@@ -120,18 +124,21 @@ void add_errors(Exposition& out, const Exports& exports) {
 }
 
 void add_requests(Exposition& out, const Exports& exports) {
-    add_each_type(out, exports,
-                  {"gpunbd_export_requests", counter, "Requests that have been answered."},
-                  &RequestStatus::requests);
-    add_each_type(out, exports,
-                  {"gpunbd_export_request_bytes", counter, "Bytes that those were about."},
-                  &RequestStatus::bytes);
-    add_each_type(out, exports,
-                  {"gpunbd_export_requests_in_flight", gauge, "Requests not yet answered."},
-                  &RequestStatus::in_flight);
+    add_each_type(
+        out, exports,
+        {"gpunbd_export_requests", MetricType::counter, "Requests that have been answered."},
+        &RequestStatus::requests);
+    add_each_type(
+        out, exports,
+        {"gpunbd_export_request_bytes", MetricType::counter, "Bytes that those were about."},
+        &RequestStatus::bytes);
+    add_each_type(
+        out, exports,
+        {"gpunbd_export_requests_in_flight", MetricType::gauge, "Requests not yet answered."},
+        &RequestStatus::in_flight);
     add_errors(out, exports);
     add_each_type(out, exports,
-                  {"gpunbd_export_request_duration_seconds", histogram,
+                  {"gpunbd_export_request_duration_seconds", MetricType::histogram,
                    "From a request's coming off the socket until its answer is ready; of those "
                    "that are timed."},
                   &RequestStatus::latency);

@@ -1,6 +1,5 @@
 #include "server/admin/metrics/exposition.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "config/quote.hpp"
@@ -58,22 +57,11 @@ void append_escaped(std::string& out, std::string_view text) {
     }
 }
 
-// Each byte that is not UTF-8 becomes U+FFFD: with one that is not, all of the text is refused.
-void append_value(std::string& out, std::string_view value) {
-    for (;;) {
-        const std::size_t valid = std::min(config::find_invalid_utf8(value), value.size());
-        append_escaped(out, value.substr(0, valid));
-        if (valid == value.size()) return;
-        out += "\xef\xbf\xbd";
-        value.remove_prefix(valid + 1);
-    }
-}
-
 void append_label(std::string& out, char before, std::string_view name, std::string_view value) {
     out += before;
     out += name;
     out += "=\"";
-    append_value(out, value);
+    append_escaped(out, config::repaired_utf8(value));  // else all of the text is refused
     out += '"';
 }
 
