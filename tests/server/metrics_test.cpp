@@ -1,6 +1,7 @@
 #include "server/admin/metrics/metrics.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -243,11 +244,12 @@ TEST_CASE("metrics: buckets never fall, and the last one has all") {
         CAPTURE(type);
         const std::string labels = R"({export="scratch",type=")" + type + '"';
         const std::string name = "gpunbd_export_request_duration_seconds";
-        const auto buckets = values(lines, name + "_bucket" + labels);
+        const auto buckets = values(lines, fmt::format("{}_bucket{}", name, labels));
         CHECK(buckets.size() == 23);
         CHECK(std::ranges::is_sorted(buckets));
         CHECK(buckets.front() < buckets.back());
-        CHECK(values(lines, name + "_count" + labels) == std::vector{buckets.back()});
+        CHECK(values(lines, fmt::format("{}_count{}", name, labels)) ==
+              std::vector{buckets.back()});
     }
 }
 
