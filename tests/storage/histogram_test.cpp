@@ -70,5 +70,35 @@ TEST_CASE("histogram: nor while it is being written") {
     writer.join();
 }
 
+TEST_CASE("histogram: what took no longer than a bound") {
+    Histogram histogram;
+    for (const std::int64_t ns : {0, 7, 8, 1000, 1023, 1024, 1'000'000'000}) {
+        histogram.record(nanoseconds(ns));
+    }
+    histogram.record(std::chrono::hours(1));  // in the last bucket, which has no edge
+    struct Row {
+        const char* name;
+        std::uint64_t ns;
+        std::uint64_t count;
+    };
+    const Row rows[] = {
+        {"zero", 0, 1},
+        {"an exact bucket", 7, 2},
+        {"the one above it", 8, 3},
+        {"within a bucket", 1000, 3},
+        {"its upper edge", 1023, 5},
+        {"the lower edge of the next", 1024, 5},
+        {"above", 1151, 6},
+        {"a minute", 60'000'000'000, 7},
+        {"two hours", 7'200'000'000'000, 7},
+        {"all that can be", ~std::uint64_t{0}, 7},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        CHECK(histogram.count_up_to(row.ns) == row.count);
+    }
+    CHECK(histogram.count() == 8);
+}
+
 }  // namespace
 }  // namespace gpunbd::storage::test

@@ -1,0 +1,226 @@
+"""docker/monitoring: Prometheus's configuration and rules by its own promtool; every query of the dashboard asked of a
+Prometheus that has everything that gpunbd tells; and that the files fit each other."""
+import itertools
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+import yaml_files
+from yaml_files import composed, documents, server, text_of
+
+from made_up_metrics import MadeUpServer, printed
+from prometheus import Prometheus
+
+server.need('promtool', 'prometheus')
+
+MONITORING = os.path.join(yaml_files.FOLDER, 'monitoring')
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def promtool(*words):
+    done = subprocess.run(['promtool', *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+                          check=False, preexec_fn=server.die_with_parent)
+    return done.returncode, done.stdout
+
+
+def rules():
+    group, = documents('monitoring/rules.yml')[0]['groups']
+    return group['rules']
+
+
+def dashboard():
+    return json.loads(text_of('monitoring/grafana/gpunbd.json'))
+
+
+def panels():
+    return [each for each in dashboard()['panels'] if each['type'] != 'row']
+
+
+def variables():
+    return {each['name']: each for each in dashboard()['templating']['list']}
+
+
+def substituted(expression):
+    """As Grafana asks it, with "All" chosen and a scrape each second."""
+    for name, value in (('$__rate_interval', '60s'), ('$instance', '.*'), ('$export', '.*')):
+        expression = expression.replace(name, value)
+    return expression
+
+
+class Rules(server.Test):
+    def test_the_configuration_is_one(self):
+        status, out = promtool('check', 'config', os.path.join(MONITORING, 'prometheus.yml'))
+        self.assertEqual(status, 0, out)
+        self.assertIn(f'{len(rules())} rules found', out)
+
+    def test_each_fires_and_does_not(self):
+        status, out = promtool('test', 'rules', os.path.join(HERE, 'alerts.yaml'))
+        self.assertEqual(status, 0, out)
+        tested = set()
+        with open(os.path.join(HERE, 'alerts.yaml'), encoding='utf-8') as file:
+            for test in yaml_files.yaml.safe_load(file)['tests']:
+                tested |= {(each['alertname'], bool(each['exp_alerts'])) for each in test['alert_rule_test']}
+        self.assertEqual(tested, set(itertools.product((each['alert'] for each in rules()), (True, False))))
+
+    def test_others_would_not_pass(self):
+        text = text_of('monitoring/rules.yml')
+        for was, becomes in (('< 0.05', '< 0.02'), ('provision="thin"', 'provision=~".*"'), ('> 0.01', '> 0.5'),
+                             (')) > 0.1', ')) > 1'), ('up{job="gpunbd"}', 'up'), ('_failed == 1\n        labels', '_failed == 0\n        labels'),
+                             ('unless on (job, instance, device) gpunbd_device_failed == 1', ''), ('error!="ENOSPC"', 'error!=""'),
+                             ('and on (job, instance) up offset 5m', ''), ('for: 10m', 'for: 0m'), ('[15m]', '[1m]'),
+                             ('(increase(gpunbd_connections', '(0 * increase(gpunbd_connections'),
+                             ('(increase(gpunbd_export', '(0 * increase(gpunbd_export')):
+            with self.subTest(was=was), tempfile.TemporaryDirectory() as folder:
+                self.assertIn(was, text)
+                changed = os.path.join(folder, 'rules.yml')
+                with open(changed, 'w', encoding='utf-8') as file:
+                    file.write(text.replace(was, becomes))
+                with open(os.path.join(HERE, 'alerts.yaml'), encoding='utf-8') as file:
+                    tests = file.read().replace('../../docker/monitoring/rules.yml', changed)
+                with open(os.path.join(folder, 'alerts.yaml'), 'w', encoding='utf-8') as file:
+                    file.write(tests)
+                self.assertEqual(promtool('check', 'rules', changed)[0], 0)
+                self.assertNotEqual(promtool('test', 'rules', os.path.join(folder, 'alerts.yaml'))[0], 0)
+
+    def test_each_is_told_in_the_same_way(self):
+        for rule in rules():
+            with self.subTest(alert=rule['alert']):
+                self.assertIn(rule['labels']['severity'], ('info', 'warning', 'critical'))
+                self.assertEqual(set(rule['annotations']), {'summary', 'description'})
+                self.assertIn('{{ $labels.instance }}', rule['annotations']['summary'])
+
+    def test_what_they_ask_for_is_exposed(self):
+        exposed = set(re.findall(r'^(\w+)', printed('prometheus'), re.MULTILINE)) | {'up'}
+        for rule in rules():
+            asked = set(re.findall(r'\b(?:gpunbd|process)_\w+', rule['expr'])) | set(re.findall(r'\bup\b', rule['expr']))
+            self.assertTrue(asked)
+            self.assertLessEqual(asked, exposed)
+
+
+class Asked(server.Test):
+    """By a Prometheus."""
+
+    def setUp(self):
+        made_up = MadeUpServer('openmetrics')
+        self.addCleanup(made_up.stop)
+        self.prometheus = Prometheus(made_up.address, os.path.join(MONITORING, 'rules.yml'))
+        self.addCleanup(self.prometheus.stop)
+        self.prometheus.data('rate(process_cpu_seconds_total[60s]) > 0')  # there was a second scrape
+
+    def test_every_query_of_the_dashboard(self):
+        for panel in panels():
+            for target in panel['targets']:
+                with self.subTest(panel=panel['title'], query=target['refId']):
+                    found = self.prometheus.data(substituted(target['expr']))
+                    for name in re.findall(r'{{(\w+)}}', target['legendFormat']):
+                        self.assertTrue(all(name in labels for labels, _ in found), name)
+        for each in dashboard()['annotations']['list']:
+            self.prometheus.query(substituted(each['expr']))
+
+    def test_a_query_that_is_none_is_found(self):
+        for wrong in ('sum(', 'sum by instance (up)', 'up{instance=$instance}'):
+            with self.assertRaises(AssertionError):
+                self.prometheus.query(wrong)
+
+    def test_variables_have_values(self):
+        for name, label in (('instance', 'instance'), ('export', 'export')):
+            asked = re.fullmatch(r'label_values\((\w+(?:{.*})?), (\w+)\)', variables()[name]['definition'])
+            self.assertEqual(asked[2], label)
+            found = self.prometheus.data(substituted(asked[1]))
+            self.assertTrue(all(label in labels for labels, _ in found))
+
+    def test_choosing_one_export_leaves_the_others_out(self):
+        of_exports = [target['expr'] for panel in panels() for target in panel['targets'] if '$export' in target['expr']]
+        self.assertGreater(len(of_exports), 10)
+        for expression in of_exports:
+            for labels, _ in self.prometheus.data(substituted(expression.replace('$export', 'scratch'))):
+                self.assertEqual(labels.get('export', 'scratch'), 'scratch')
+
+    def test_rules_have_what_they_ask_for(self):
+        def evaluated():
+            group, = self.prometheus.ask('rules')['groups']
+            return group['rules'] if all(each['health'] != 'unknown' for each in group['rules']) else None
+        server.wait_until(evaluated, 60, 'the rules')
+        for rule in evaluated():
+            self.assertEqual((rule['name'], rule['health'], rule.get('lastError')), (rule['name'], 'ok', None))
+        (labels, _), = self.prometheus.data('ALERTS{alertname="GpunbdDeviceFailed"}')
+        self.assertEqual((labels['device'], labels['alertstate']), ('cuda:1', 'firing'))
+
+
+class Dashboard(server.Test):
+    def test_its_numbers_are_once_there(self):
+        every = dashboard()['panels']
+        self.assertEqual(len({each['id'] for each in every}), len(every))
+        for panel in panels():
+            letters = [each['refId'] for each in panel['targets']]
+            self.assertEqual(len(set(letters)), len(letters))
+
+    def test_nothing_covers_anything(self):
+        taken = set()
+        for panel in dashboard()['panels']:
+            at = panel['gridPos']
+            self.assertLessEqual(at['x'] + at['w'], 24)
+            cells = set(itertools.product(range(at['x'], at['x'] + at['w']), range(at['y'], at['y'] + at['h'])))
+            self.assertFalse(cells & taken, panel['title'])
+            taken |= cells
+
+    def test_all_ask_the_one_that_is_chosen(self):
+        self.assertEqual(set(variables()), {'datasource', 'instance', 'export'})
+        asked = [*panels(), *(target for panel in panels() for target in panel['targets']), variables()['instance'], variables()['export'],
+                 *dashboard()['annotations']['list']]
+        for each in asked:
+            self.assertEqual(each['datasource'], {'type': 'prometheus', 'uid': '${datasource}'})
+        for panel in panels():
+            for target in panel['targets']:
+                self.assertIn('instance=~"$instance"', target['expr'])
+
+
+class Compose(server.Test):
+    def setUp(self):
+        self.services = composed('monitoring/compose.yaml')['services']
+
+    def test_files_are_there_and_where_they_are_looked_for(self):
+        mounted = {}
+        for service in self.services.values():
+            for volume in service.get('volumes', []):
+                source, target = volume.split(':')[:2]
+                if source.startswith('./'):
+                    self.assertTrue(os.path.isfile(os.path.join(MONITORING, source)), source)
+                    self.assertTrue(volume.endswith(':ro'))
+                    mounted[source] = target
+        self.assertIn(f'--config.file={mounted["./prometheus.yml"]}', self.services['prometheus']['command'])
+        configuration, = documents('monitoring/prometheus.yml')
+        beside = os.path.dirname(mounted['./prometheus.yml'])
+        self.assertEqual([os.path.join(beside, each) for each in configuration['rule_files']], [mounted['./rules.yml']])
+        provider, = documents('monitoring/grafana/dashboards.yaml')[0]['providers']
+        self.assertEqual(os.path.dirname(mounted['./grafana/gpunbd.json']), provider['options']['path'])
+        self.assertEqual(self.services['grafana']['environment']['GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH'], mounted['./grafana/gpunbd.json'])
+
+    def test_who_asks_whom(self):
+        for name in ('gpunbd', 'prometheus', 'grafana'):
+            self.assertEqual(self.services[name]['network_mode'], 'service:network')
+        target, = documents('monitoring/prometheus.yml')[0]['scrape_configs'][0]['static_configs'][0]['targets']
+        self.assertIn(f'--admin={target}', self.services['gpunbd']['command'])
+        source, = documents('monitoring/grafana/datasource.yaml')[0]['datasources']
+        self.assertEqual((source['type'], source['url'], source['isDefault']), ('prometheus', 'http://127.0.0.1:9090', True))
+        configuration = documents('monitoring/prometheus.yml')[0]
+        self.assertEqual(source['jsonData']['timeInterval'], configuration['global']['scrape_interval'])
+        self.assertEqual(configuration['scrape_configs'][0]['job_name'], 'gpunbd')  # as in the rules
+
+    def test_nothing_is_open_to_all(self):
+        for name, service in self.services.items():
+            for port in service.get('ports', []):
+                self.assertEqual(name, 'network')
+                self.assertRegex(port, r'^127\.0\.0\.1:(3000|9090):')
+            self.assertEqual(service['cap_drop'], ['ALL'])
+        self.assertEqual(self.services['grafana']['environment']['GF_AUTH_ANONYMOUS_ORG_ROLE'], 'Viewer')
+
+    def test_images_of_others_have_a_version(self):
+        for name in ('prometheus', 'grafana'):
+            self.assertRegex(self.services[name]['image'], r':v?\d+\.\d+\.\d+$')
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,113 @@
+"""The text of metrics, read by those who define it: Prometheus's promtool and its client for Python; and that the manual
+names all of it."""
+import os
+import re
+import subprocess
+
+import server
+from made_up_metrics import FORMS, MadeUpServer, printed
+from prometheus import Prometheus
+
+server.need('promtool', 'prometheus')
+try:
+    from prometheus_client import parser
+    from prometheus_client.openmetrics import parser as openmetrics_parser
+except ImportError:
+    server.skip('the Python module prometheus_client is missing (python3-prometheus-client, for /usr/bin/python3; '
+                './dev setup installs it)')
+
+HARD = 'a "b" \\ c\nd \ufffd\u20ac'  # the name of an export
+RATE = 4096000  # bytes that `scratch` reads in each second
+
+
+def promtool(*words, text=None):
+    done = subprocess.run(['promtool', *words], input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=120, check=False, preexec_fn=server.die_with_parent)
+    return done.returncode, done.stdout
+
+
+def samples_of(families):
+    return {(each.name, tuple(sorted(each.labels.items()))): each.value for family in families for each in family.samples}
+
+
+class Text(server.Test):
+    def test_promtool_has_nothing_to_say(self):
+        self.assertEqual(promtool('check', 'metrics', text=printed('prometheus')), (0, ''))
+
+    def test_promtool_would_say_it(self):
+        for was, becomes in (('_accepted_total', '_accepted'), ('# HELP gpunbd_workers', '# HELP gpunbd_worker'),
+                             ('gpunbd_workers 6', 'gpunbd_workers six'), ('\\"b\\"', '"b"')):
+            with self.subTest(was=was):
+                changed = printed('prometheus').replace(was, becomes)
+                self.assertNotEqual(changed, printed('prometheus'))
+                self.assertNotEqual(promtool('check', 'metrics', text=changed), (0, ''))
+
+    def test_both_forms_say_the_same(self):
+        strict = samples_of(openmetrics_parser.text_string_to_metric_families(printed('openmetrics')))
+        old = samples_of(parser.text_string_to_metric_families(printed('prometheus')))
+        self.assertEqual(strict, old)
+        self.assertIn(('gpunbd_export_size_bytes', (('export', HARD),)), strict)
+
+    def test_no_sample_comes_twice(self):
+        for form in FORMS:
+            keys = [line.rsplit(' ', 1)[0] for line in printed(form).splitlines() if not line.startswith('#')]
+            self.assertEqual(len(keys), len(set(keys)))
+
+    def test_openmetrics_reader_is_strict(self):
+        for was, becomes in (('# EOF\n', ''), ('# TYPE gpunbd_handshakes counter', '# TYPE gpunbd_handshakes_total counter'),
+                             ('le="+Inf"} 3', 'le="+Inf"} 1'), ('# UNIT gpunbd_export_size_bytes bytes', '# UNIT gpunbd_export_size_bytes byte')):
+            with self.subTest(was=was):
+                changed = printed('openmetrics').replace(was, becomes)
+                self.assertNotEqual(changed, printed('openmetrics'))
+                with self.assertRaises(ValueError):
+                    list(openmetrics_parser.text_string_to_metric_families(changed))
+
+
+class Scraped(server.Test):
+    def test_prometheus_reads_both_forms(self):
+        for form in FORMS:
+            with self.subTest(form=form):
+                made_up = MadeUpServer(form)
+                self.addCleanup(made_up.stop)
+                prometheus = Prometheus(made_up.address)
+                self.addCleanup(prometheus.stop)
+                self.check(prometheus)
+
+    def check(self, prometheus):
+        names = {each for each in prometheus.ask('label/__name__/values') if re.match('gpunbd|process', each)}
+        self.assertEqual(names, {name for name, _ in samples_of(parser.text_string_to_metric_families(printed('prometheus')))})
+        self.assertEqual(prometheus.value('gpunbd_export_size_bytes{export="scratch"}'), 64 << 30)
+        self.assertEqual({labels['export'] for labels, _ in prometheus.data('gpunbd_export_size_bytes')}, {'scratch', HARD})
+        per_second = f'gpunbd_export_request_bytes_total{{export="scratch",type="read"}} / {RATE}'
+        first = prometheus.value(per_second)
+        self.assertEqual(first, int(first))
+        server.wait_until(lambda: prometheus.value(per_second) > first, 60, 'another number')
+        quantile = 'histogram_quantile({}, gpunbd_export_request_duration_seconds_bucket{{export="scratch",type="write"}})'
+        self.assertEqual(prometheus.value(quantile.format(1)), 10)  # one took longer than the last bound
+        metadata = prometheus.ask('metadata')
+        self.assertEqual(metadata['gpunbd_export_connections'][0]['type'], 'gauge')
+        self.assertTrue(metadata['gpunbd_export_connections'][0]['help'])
+
+
+def documented():
+    """The names in the table of the manual."""
+    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
+        section = re.search(r'\n## Metrics\n(.*?)\n## ', file.read(), re.DOTALL)[1]
+    for line in section.splitlines():
+        if line.startswith('| `'):
+            for name, labels in re.findall(r'`(\w+)(?:\{([\w, ]*)\})?`', line.split('|')[1]):
+                yield name, frozenset(labels.split(', ')) if labels else frozenset()
+
+
+class Manual(server.Test):
+    def test_it_names_every_metric_with_its_labels(self):
+        exposed = set()
+        for family in parser.text_string_to_metric_families(printed('prometheus')):
+            for each in family.samples:
+                name = re.sub('_(bucket|sum|count)$', '', each.name)
+                exposed.add((name, frozenset(each.labels) - {'le'}))
+        self.assertEqual(set(documented()), exposed)
+
+
+if __name__ == '__main__':
+    server.main()
