@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace gpunbd::config {
@@ -66,6 +67,17 @@ std::size_t find_invalid_utf8(std::string_view text) {
         at += length;
     }
     return std::string_view::npos;
+}
+
+std::string repaired_utf8(std::string_view text) {
+    std::string out;
+    for (;;) {
+        const std::size_t valid = std::min(find_invalid_utf8(text), text.size());
+        out += text.substr(0, valid);
+        if (valid == text.size()) return out;
+        out += "\xef\xbf\xbd";
+        text.remove_prefix(valid + 1);
+    }
 }
 
 }  // namespace gpunbd::config

@@ -13,5 +13,7 @@ std::string in_quotes(std::string_view text);
 std::string yaml_quoted(std::string_view text);
 // The offset of the first byte that is not part of valid UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text);
+// Each byte that is not part of valid UTF-8 becomes U+FFFD.
+std::string repaired_utf8(std::string_view text);
 
 }  // namespace gpunbd::config

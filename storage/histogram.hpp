@@ -16,10 +16,22 @@ using TraceClock = std::chrono::steady_clock;
 
 class Histogram {
  public:
+    Histogram() = default;
+    // What the other has counted so far.
+    Histogram(const Histogram& other) { *this = other; }
+    Histogram& operator=(const Histogram& other) {
+        if (&other == this) return *this;
+        for (std::size_t i = 0; i != buckets; ++i) set(counts_[i], value(other.counts_[i]));
+        set(sum_, value(other.sum_));
+        set(max_, value(other.max_));
+        return *this;
+    }
+
     void record(TraceClock::duration duration) {
         const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
         const auto value = static_cast<std::uint64_t>(ns < 0 ? 0 : ns);
         add(counts_[bucket_of(value)]);
+        add(sum_, value);
         if (value > max_.load(std::memory_order_relaxed)) {
             max_.store(value, std::memory_order_relaxed);
         }
@@ -31,6 +43,16 @@ class Histogram {
         }
         const std::uint64_t max = other.max_.load(std::memory_order_relaxed);
         if (max > max_.load(std::memory_order_relaxed)) max_ = max;
+        add(sum_, value(other.sum_));
+    }
+    // What it has counted since it was as `before`. Of the longest it knows no other than of all.
+    Histogram since(const Histogram& before) const {
+        Histogram out(*this);
+        for (std::size_t i = 0; i != buckets; ++i) {
+            set(out.counts_[i], value(counts_[i]) - value(before.counts_[i]));
+        }
+        set(out.sum_, value(sum_) - value(before.sum_));
+        return out;
     }
 
     std::uint64_t count() const {
@@ -38,6 +60,7 @@ class Histogram {
         for (const auto& bucket : counts_) sum += bucket.load(std::memory_order_relaxed);
         return sum;
     }
+    std::uint64_t sum() const { return value(sum_); }  // ns, of all together
     // In ns; the upper edge of the bucket in which the quantile (0 to 1) lies, or the longest of
     // all where that is less.
     std::uint64_t quantile(double share) const {
@@ -70,7 +93,15 @@ class Histogram {
         counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
     }
 
+    static std::uint64_t value(const std::atomic<std::uint64_t>& counter) {
+        return counter.load(std::memory_order_relaxed);
+    }
+    static void set(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+        counter.store(value, std::memory_order_relaxed);
+    }
+
     std::array<std::atomic<std::uint64_t>, buckets> counts_{};
+    std::atomic<std::uint64_t> sum_{0};
     std::atomic<std::uint64_t> max_{0};
 };
 

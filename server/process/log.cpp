@@ -44,21 +44,10 @@ class Flag final : public spdlog::custom_flag_formatter {
 
 void append(Out& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
 
-// Each byte that is not UTF-8 becomes U+FFFD.
-void append_repaired(Out& out, std::string_view text) {
-    for (;;) {
-        const std::size_t valid = std::min(config::find_invalid_utf8(text), text.size());
-        append(out, text.substr(0, valid));
-        if (valid == text.size()) return;
-        append(out, "\xef\xbf\xbd");
-        text.remove_prefix(valid + 1);
-    }
-}
-
 void show_json(const Message& message, const std::tm&, Out& out) {
     const storage::LogParts parts = storage::parts_of(message);
-    append_repaired(out, R"("message":)" + storage::json_string(parts.text));
-    append_repaired(out, parts.fields);
+    append(out, config::repaired_utf8(R"("message":)" + storage::json_string(parts.text)));
+    append(out, config::repaired_utf8(parts.fields));
 }
 
 // Nothing that a terminal would obey.

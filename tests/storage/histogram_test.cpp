@@ -65,5 +65,19 @@ TEST_CASE("histogram: nor while it is being written") {
     writer.join();
 }
 
+TEST_CASE("histogram: what was counted since") {
+    Histogram all;
+    all.record(nanoseconds(10));
+    const Histogram before(all);
+    all.record(nanoseconds(100));
+    all.record(nanoseconds(100));
+    const Histogram since = all.since(before);
+    CHECK(before.count() == 1);
+    CHECK(since.count() == 2);
+    CHECK(since.sum() == 200);
+    CHECK(since.quantile(0) == 100);
+    CHECK(all.sum() == 210);
+}
+
 }  // namespace
 }  // namespace gpunbd::storage::test
