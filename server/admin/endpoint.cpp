@@ -33,10 +33,14 @@ namespace {
 
 constexpr auto second = std::chrono::seconds(1);
 
-constexpr std::string_view too_many =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 55\r\n"
-    "Connection: close\r\n\r\n"
-    "{\"error\":\"too many connections are open; try later on\"}\n";
+// For whom nothing of the library is there yet.
+std::string too_many_connections() {
+    const Answer answer = refusal(503, "too many connections are busy; try again later");
+    return fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nContent-Length: {}\r\n"
+        "Connection: close\r\n\r\n{}",
+        answer.type, answer.body.size(), answer.body);
+}
 
 // What watches a server that may run in real time does not.
 void run_like_others() {
@@ -76,7 +80,8 @@ class Endpoint::Running final : public Connection::House {
     void start() {
         for (std::size_t i = 0; i != listeners_.size(); ++i) {
             listeners_[i]->start(
-                [this, i](int fd, Peer peer) { accepted(OwnedFd(fd), std::move(peer), i); });
+                [this, i](int fd, Peer peer) { accepted(OwnedFd(fd), std::move(peer), i); },
+                "admin endpoint:");
         }
         look(std::chrono::steady_clock::now());
         const storage::SignalsBlocked blocked;
@@ -147,8 +152,9 @@ class Endpoint::Running final : public Connection::House {
         try {
             if (connections_.size() >= limits_.connections && !make_room()) {
                 if (!doors_[door].tls) {
-                    static_cast<void>(::send(fd.get(), too_many.data(), too_many.size(),
-                                             MSG_DONTWAIT | MSG_NOSIGNAL));
+                    const std::string text = too_many_connections();
+                    static_cast<void>(
+                        ::send(fd.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
                 }
                 return;
             }

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "config/quote.hpp"
+#include "server/admin/events/event_sink.hpp"
 #include "server/process/log_sink.hpp"
 #include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
@@ -83,7 +84,8 @@ std::unique_ptr<spdlog::formatter> log_formatter(config::LogFormat format) {
 }
 
 Log::Log(const config::LogOptions& options, int fd)
-    : sink_(std::make_shared<LogSink>(fd, color_mode())) {
+    : events_(std::make_shared<admin::EventLog>()),
+      sink_(std::make_shared<LogSink>(fd, color_mode())) {
     const auto failed = std::make_shared<std::atomic<std::uint64_t>>(0);
     {
         const storage::SignalsBlocked blocked;
@@ -95,8 +97,9 @@ Log::Log(const config::LogOptions& options, int fd)
     sink_->count_dropped_by([pool = thread_.get(), failed] {
         return pool->overrun_counter() + failed->load(std::memory_order_relaxed);
     });
+    const spdlog::sinks_init_list sinks{std::make_shared<admin::EventSink>(events_), sink_};
     auto logger = std::make_shared<spdlog::async_logger>(
-        "gpunbd", sink_, thread_, spdlog::async_overflow_policy::overrun_oldest);
+        "gpunbd", sinks, thread_, spdlog::async_overflow_policy::overrun_oldest);
     logger->set_formatter(log_formatter(options.format));
     logger->set_level(spdlog::level::from_str(options.level));
     // A line for which there is no memory. What spdlog does instead waits for standard error.

@@ -200,7 +200,7 @@ TEST_CASE("keys") {
          "f:1:1: x: unknown key; known here are listeners, tls, insecure, devices, exports, "
          "pipeline, "
          "threads, "
-         "limits, keeping, log, trace\n"
+         "limits, keeping, admin, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
          "layout, stripe_size, provision, page_size, read_only, keep, swap, "
          "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
@@ -212,13 +212,13 @@ TEST_CASE("keys") {
         {"not text", "exports: [{}]\n[a]: 1\n",
          "f:2:1: expected a key, found a list; known here are listeners, tls, insecure, devices, "
          "exports, "
-         "pipeline, threads, limits, keeping, log, trace\n"},
+         "pipeline, threads, limits, keeping, admin, log, trace\n"},
         {"null", "exports: [{}]\nlog: {~: 1}\n",
          "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
          "f:2:1: a\\x1b: unknown key; known here are listeners, tls, insecure, devices, exports, "
          "pipeline, "
-         "threads, limits, keeping, log, trace\n"},
+         "threads, limits, keeping, admin, log, trace\n"},
         {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
          "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
     };
@@ -230,12 +230,12 @@ TEST_CASE("types") {
         {"root", "- a\n",
          "f:1:1: expected a mapping, found a list; its keys are listeners, tls, insecure, devices, "
          "exports, "
-         "pipeline, threads, limits, keeping, log, trace\n"},
+         "pipeline, threads, limits, keeping, admin, log, trace\n"},
         {"root text", "gpunbd\n",
          "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, tls, "
          "insecure, "
          "devices, "
-         "exports, pipeline, threads, limits, keeping, log, trace\n"},
+         "exports, pipeline, threads, limits, keeping, admin, log, trace\n"},
         {"no exports", "threads: 1\n",
          "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
         {"nothing", "",
