@@ -52,6 +52,27 @@ void open_own_socket(admin::Endpoint& endpoint) {
     }
 }
 
+void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) {
+    const config::AdminTcp& tcp = options.admin.tcp;
+    const config::TcpListener address{.address = *tcp.address, .port = tcp.port};
+    const auto numeric = config::parse_ip(*tcp.address);
+    if (!tcp.tls && !(numeric && numeric->loopback())) {
+        spdlog::warn(
+            "admin endpoint: its token passes in the clear at {} port {}; set admin.tcp.tls",
+            *tcp.address, tcp.port);
+    }
+    endpoint.open_tcp(address, admin_door(options.admin), admin_tls(options));
+}
+
+}  // namespace
+
+admin::Door admin_door(const config::AdminOptions& options) {
+    admin::Door door;
+    door.names = options.hosts;
+    if (!options.tcp.token.empty()) door.token = admin::Token::load(options.tcp.token);
+    return door;
+}
+
 std::shared_ptr<const TlsContext> admin_tls(const config::Options& options) {
     if (!options.admin.tcp.tls) return nullptr;
     config::Options of_admin;
@@ -61,23 +82,6 @@ std::shared_ptr<const TlsContext> admin_tls(const config::Options& options) {
                     .psk = {}};
     return TlsContext::load(of_admin);
 }
-
-void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) {
-    const config::AdminTcp& tcp = options.admin.tcp;
-    admin::Door door;
-    door.names = options.admin.hosts;
-    if (!tcp.token.empty()) door.token = admin::Token::load(tcp.token);
-    const config::TcpListener address{.address = *tcp.address, .port = tcp.port};
-    const auto numeric = config::parse_ip(*tcp.address);
-    if (!tcp.tls && !(numeric && numeric->loopback())) {
-        spdlog::warn(
-            "admin endpoint: its token passes in the clear at {} port {}; set admin.tcp.tls",
-            *tcp.address, tcp.port);
-    }
-    endpoint.open_tcp(address, std::move(door), admin_tls(options));
-}
-
-}  // namespace
 
 bool admin_place_is_shared(const config::AdminOptions& options) {
     return options.tcp.address || (options.socket && *options.socket != config::no_socket);

@@ -10,6 +10,10 @@
 
 namespace gpunbd::server {
 
+// What is asked of who comes by TCP. Each throws std::runtime_error: a file is wrong.
+admin::Door admin_door(const config::AdminOptions& options);
+std::shared_ptr<const TlsContext> admin_tls(const config::Options& options);  // null: none
+
 // Has the configuration a place that only one process can have?
 bool admin_place_is_shared(const config::AdminOptions& options);
 // Opens what is asked for; without it admin-PID.sock, and where that cannot be had, says so. Throws

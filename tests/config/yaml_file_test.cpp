@@ -72,6 +72,9 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "host"});
     CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
     CHECK(o.exports[2].read_only);
+    CHECK(o.admin.socket == "/run/gpunbd/admin.sock");
+    CHECK(o.admin.tcp == AdminTcp{"127.0.0.1", 9809, "/etc/gpunbd/admin.token", true});
+    CHECK(o.admin.hosts == std::vector<std::string>{"gpu.example.org"});
     CHECK(o.exports[2].tls_required);
     CHECK_FALSE(o.exports[0].tls_required);
     CHECK(o.tls == TlsOptions{TlsMode::optional, "/etc/gpunbd/tls", true, "/etc/gpunbd/keys.psk"});
@@ -920,6 +923,40 @@ TEST_CASE("to_yaml gives what load_text reads as the same options") {
         REQUIRE(joined(loaded.problems) == "");
         REQUIRE(loaded.options == options);
         REQUIRE(to_yaml(loaded.options) == yaml);
+    }
+}
+
+TEST_CASE("an admin endpoint that others reach is guarded") {
+    const auto wrong = [](const std::string& more) {
+        return joined(
+            load_text("exports: [{size: 1M, devices: [host]}]\n" + more + "\n", "f").problems);
+    };
+    const std::string tls = "tls: {mode: off, certificates: /c}\n";
+    for (const std::string& good : {
+             std::string("admin: {tcp: {address: 127.0.0.1}}"),
+             std::string("admin: {tcp: {address: '::1'}}"),
+             std::string("admin: {tcp: {address: 0.0.0.0, token: /t}}"),
+             tls + "admin: {tcp: {address: 0.0.0.0, tls: true}}",
+             std::string("admin: {socket: none, hosts: [a.example]}"),
+         }) {
+        CAPTURE(good);
+        CHECK(wrong(good) == "");
+    }
+    const std::string unproved = "tls: {mode: off, certificates: /c, verify_clients: false}\n";
+    for (const std::string& bad : {
+             std::string("admin: {tcp: {address: 0.0.0.0}}"),
+             std::string("admin: {tcp: {address: '::'}}"),
+             std::string("admin: {tcp: {address: 10.0.0.1, tls: false}}"),
+             std::string("admin: {tcp: {address: 127.0.0.1, tls: true}}"),
+             unproved + "admin: {tcp: {address: 0.0.0.0, tls: true}}",
+             std::string("admin: {tcp: {token: /t}}"),
+             std::string("admin: {tcp: {tls: true}}"),
+             std::string("admin: {tcp: {port: 80}}"),
+             std::string("admin: {socket: ''}"),
+             std::string("admin: {hosts: ['a b']}"),
+         }) {
+        CAPTURE(bad);
+        CHECK(wrong(bad).find("admin") != std::string::npos);
     }
 }
 

@@ -81,7 +81,8 @@ std::optional<Answer> refuse_site(const Request& request, const Door& door,
 
 std::optional<Answer> refuse_stranger(const Request& request, const Door& door) {
     if (door.token) {
-        const std::string_view shown = request.authorization ? *request.authorization : "";
+        std::string_view shown;
+        if (request.authorization) shown = *request.authorization;
         const bool bearer = small(shown.substr(0, scheme_of_token.size())) == scheme_of_token;
         if (!bearer || !door.token->is(shown.substr(scheme_of_token.size()))) {
             Answer answer = refusal(

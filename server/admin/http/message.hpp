@@ -13,8 +13,8 @@ enum class Method { get, head, post, other };
 
 struct Request {
     Method method = Method::get;
-    std::string target;               // as it was sent: "/api/v1/map?export=a"
-    std::optional<std::string> host;  // unset: there is none, or more than one
+    std::string target = {};               // as it was sent: "/api/v1/map?export=a"
+    std::optional<std::string> host = {};  // unset: there is none, or more than one
     std::optional<std::string> origin = {};
     std::optional<std::string> fetch_site = {};  // Sec-Fetch-Site
     std::optional<std::string> authorization = {};
