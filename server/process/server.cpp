@@ -632,13 +632,13 @@ void Server::open_admin(bool starting) {
     auto endpoint = std::make_unique<admin::Endpoint>(*observed_, events_);
     try {
         open_admin_place(*endpoint, options_);
+        if (!endpoint->listens()) return;
+        endpoint->start();
+        admin_ = std::move(endpoint);
     } catch (const std::runtime_error& error) {
         if (starting) throw;
         spdlog::warn("nobody can ask what this server does: {}", error.what());
     }
-    if (!endpoint->listens()) return;
-    endpoint->start();
-    admin_ = std::move(endpoint);
 }
 
 // While exports are made it is not known which of the contents they take.

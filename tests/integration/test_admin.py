@@ -177,11 +177,15 @@ class Admin(server.Test):
     def test_draining(self):
         one, place = self.configured()
         with wire.connect(one.path, name='other') as client:
-            # Half a request keeps it waiting.
-            client.send(b'\x25\x60\x95\x13')
+            # Half a write keeps it waiting.
+            client.request(wire.CMD_WRITE, 0, 4096)
+            client.send(b'x' * 100)
+            server.wait_until(lambda: admin.ask(place, API + '/status')[0] == 200)
             one.process.send_signal(signal.SIGTERM)
             server.wait_until(lambda: 'stopping: ' in one.log(), what=one.log)
             self.assertEqual(admin.ask(place, API + '/status')[0], 200)
+            client.send(b'x' * 3996)
+        self.assertEqual(one.process.wait(30), 0)
         one.stop()
         self.assertFalse(os.path.exists(place))
 
