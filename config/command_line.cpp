@@ -230,6 +230,27 @@ void read_listeners(const GivenFlags& flags, Options& out) {
     }
 }
 
+// ADDRESS[:PORT], that of IPv6 in brackets where there is a port.
+void read_admin(std::string_view text, ServeCommand& out) {
+    const auto set_part = [&](std::string_view key, std::string_view part) {
+        const auto wrong = set_key(key, part, out.options);
+        if (wrong) throw Usage{fmt::format("--admin: {}", *wrong)};
+        out.overrides.values.emplace_back(key, part);
+    };
+    std::string_view address = text;
+    const std::size_t colon = text.rfind(':');
+    const bool bracketed = text.starts_with('[');
+    const bool has_port =
+        colon != std::string_view::npos &&
+        (bracketed ? colon > 0 && text[colon - 1] == ']' : text.find(':') == colon);
+    if (has_port) {
+        set_part("admin.tcp.port", text.substr(colon + 1));
+        address = text.substr(0, colon);
+    }
+    if (bracketed && address.ends_with(']')) address = address.substr(1, address.size() - 2);
+    set_part("admin.tcp.address", address);
+}
+
 ServeCommand read_serve(const GivenFlags& flags) {
     ServeCommand out;
     out.config_file = file_name(flags, "--config");
@@ -252,6 +273,7 @@ ServeCommand read_serve(const GivenFlags& flags) {
         set(flag->name, text, out.options);
         out.overrides.values.emplace_back(flag->key, std::move(text));
     }
+    if (const auto* admin = flags.text("--admin")) read_admin(*admin, out);
     out.overrides.apply_to(out.options);
     if (flags.given("--tls-verify-clients") && !out.config_file &&
         out.options.tls.certificates.empty()) {

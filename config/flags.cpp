@@ -112,7 +112,8 @@ FlagGroup export_flags() {
           .example = "/etc/gpunbd.yaml",
           .brief = "Take exports and listeners from a YAML file",
           .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
-                  "--insecure, --keeping-socket and --run.",
+                  "--insecure, --keeping-socket, --admin, --admin-socket, --admin-token and "
+                  "--run.",
           .called = "--file --yaml --conf --configuration",
           .with_file = true}}};
 }
@@ -164,8 +165,33 @@ FlagGroup listener_flags() {
               .brief = "Unix socket for 'gpunbd kept', where contents are kept",
               .more = "; default keeping.sock in $RUNTIME_DIRECTORY, /run/gpunbd or "
                       "$XDG_RUNTIME_DIR/gpunbd.",
-              .called = "--kept-socket --control-socket --admin-socket",
+              .called = "--kept-socket --control-socket",
               .key = "keeping.socket",
+              .with_file = true},
+             {.name = "--admin-socket",
+              .takes = "PATH",
+              .example = "/run/gpunbd/admin.sock",
+              .brief = "Unix socket of the admin endpoint, or none",
+              .more = ": HTTP with status, metrics, a page and an API; default admin-PID.sock in "
+                      "$RUNTIME_DIRECTORY, /run/gpunbd or $XDG_RUNTIME_DIR/gpunbd.",
+              .called = "--http-socket --status-socket",
+              .key = "admin.socket",
+              .with_file = true},
+             {.name = "--admin",
+              .takes = "ADDRESS:PORT",
+              .example = "127.0.0.1:9809",
+              .brief = "The admin endpoint by TCP, too",
+              .more = ", port 9809 where none is given; without a token or TLS it only tells, and "
+                      "on loopback alone.",
+              .called = "--http --metrics --prometheus --web --listen-http",
+              .with_file = true},
+             {.name = "--admin-token",
+              .takes = file_argument,
+              .example = "/etc/gpunbd/admin.token",
+              .brief = "File with the secret that clients of --admin have to show",
+              .more = ", as Authorization: Bearer; only its owner and group may read it.",
+              .called = "--token --bearer --api-key",
+              .key = "admin.tcp.token",
               .with_file = true},
              {.name = "--run",
               .takes = "COMMAND",

@@ -199,6 +199,25 @@ struct KeepingOptions {
     bool operator==(const KeepingOptions&) const = default;
 };
 
+// Where a server is asked by TCP what it does, and told what to do.
+struct AdminTcp {
+    std::optional<std::string> address;  // numeric; unset: nowhere
+    std::uint16_t port = 9809;
+    std::string token;  // a file that holds a secret which clients have to show; empty: none
+    bool tls = false;   // by the certificates of TlsOptions, which clients have to have, too
+    bool operator==(const AdminTcp&) const = default;
+};
+
+inline constexpr const char* no_socket = "none";
+
+// The same by a Unix socket.
+struct AdminOptions {
+    std::optional<std::string> socket;  // no_socket; unset: in a folder of the system's for such
+    AdminTcp tcp;
+    std::vector<std::string> hosts;  // what else the address is called
+    bool operator==(const AdminOptions&) const = default;
+};
+
 enum class LogFormat { text, json };
 struct LogOptions {
     std::string level = "info";  // trace, debug, info, warn, error
@@ -218,6 +237,7 @@ struct Options {
     std::uint32_t threads = 0;  // workers; 0: one per core
     Limits limits;
     KeepingOptions keeping;
+    AdminOptions admin;
     LogOptions log;
     bool trace = false;  // keep latency histograms; SIGUSR1 prints them
 

@@ -303,6 +303,11 @@ Checked<std::string> device_id(std::string_view text) {
 bool is_gpu(std::string_view device_id) { return device_id.starts_with(gpu_prefix); }
 bool is_bar(std::string_view device_id) { return device_id.starts_with(bar_prefix); }
 
+Checked<std::string> admin_socket(std::string_view text) {
+    if (text == no_socket) return std::string(text);
+    return unix_path(text);
+}
+
 Checked<std::string> unix_path(std::string_view text) {
     if (text.empty()) return Wrong{"the path is empty; write for example /run/gpunbd.sock"};
     if (text.size() > max_unix_path) {
@@ -429,6 +434,28 @@ std::optional<Misplaced> swap_misfit(const Options& options) {
                          "leave idle out"};
     }
     return std::nullopt;
+}
+
+std::optional<Misplaced> admin_misfit(const Options& options) {
+    const AdminTcp& tcp = options.admin.tcp;
+    const auto wrong = [](std::string what) { return Misplaced{"admin", std::move(what)}; };
+    if (!tcp.address) {
+        if (tcp.token.empty() && !tcp.tls) return std::nullopt;
+        return wrong(
+            "a token and TLS are about an address; set admin.tcp.address (--admin), or leave them "
+            "out");
+    }
+    if (tcp.tls && (options.tls.certificates.empty() || !options.tls.verify_clients)) {
+        return wrong(
+            "admin.tcp.tls wants to know clients by their certificates; set tls.certificates, and "
+            "leave tls.verify_clients at true");
+    }
+    const auto address = parse_ip(*tcp.address);
+    if ((address && address->loopback()) || tcp.tls || !tcp.token.empty()) return std::nullopt;
+    return wrong(
+        fmt::format("other machines can reach {}, and nothing keeps them out; set admin.tcp.token "
+                    "(--admin-token) or admin.tcp.tls, or use 127.0.0.1",
+                    *tcp.address));
 }
 
 std::uint64_t min_pinned(const PipelineOptions& pipeline) {

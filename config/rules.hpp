@@ -57,7 +57,8 @@ Checked<std::string> device_id(std::string_view text);
 bool is_gpu(std::string_view device_id);
 bool is_bar(std::string_view device_id);
 Checked<std::string> unix_path(std::string_view text);
-Checked<std::string> file_path(std::string_view text);  // of a file or folder
+Checked<std::string> admin_socket(std::string_view text);  // a path, or none
+Checked<std::string> file_path(std::string_view text);     // of a file or folder
 Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);
@@ -83,13 +84,15 @@ std::optional<std::string> stripe_misfit(const ExportOptions& exported,
 // The same of the size of an export beside the blocks that clients have to keep to.
 std::optional<std::string> size_misfit(const ExportOptions& exported,
                                        std::string_view minimum_name);
-// What does not go together with an export that machines swap to: the section of the configuration
-// where it stands, and why.
+// What does not go together: the section of the configuration where it stands, and why.
 struct Misplaced {
     std::string_view section;
     std::string what;
 };
+// With an export that machines swap to.
 std::optional<Misplaced> swap_misfit(const Options& options);
+// With an admin endpoint on TCP: where others reach it, something has to keep them out.
+std::optional<Misplaced> admin_misfit(const Options& options);
 // The least `pinned` with which `slots` chunks are in flight for one transfer while another one
 // finds as much: 0 where the chunk size is calibrated.
 std::uint64_t min_pinned(const PipelineOptions& pipeline);

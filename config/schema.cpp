@@ -326,6 +326,32 @@ void visit(V& v, Of<KeepingOptions> auto& keeping) {
 }
 
 template <class V>
+void visit(V& v, Of<AdminTcp> auto& tcp) {
+    v.value("address", tcp.address, text(rules::address), {.words = "none"});
+    v.value("port", tcp.port, port());
+    v.value("token", tcp.token, path(), {.words = "none"});
+    v.value("tls", tcp.tls, boolean());
+    if constexpr (V::reads) {
+        if (v.good("port") && !v.map().find("address")) {
+            v.add("port", "there is no address that it is of; add for example address: 127.0.0.1");
+        }
+    }
+}
+
+template <class V>
+void visit(V& v, Of<AdminOptions> auto& admin) {
+    v.value("socket", admin.socket, text(rules::admin_socket),
+            {.words = "admin-PID.sock in the service's folder, /run/gpunbd or the user's"});
+    const bool off = !admin.tcp.address;
+    if constexpr (V::writes) {
+        if (off) v.comment("tcp", "none");
+    }
+    if (!V::writes || !off) v.section("tcp", admin.tcp);
+    v.list("hosts", admin.hosts, Count{rules::max_listeners}, Without{.words = "none"},
+           text(rules::host_name));
+}
+
+template <class V>
 void visit(V& v, Of<LogOptions> auto& log) {
     v.value("level", log.level,
             one_of<std::string>({{"trace", "trace"},
@@ -365,10 +391,14 @@ void visit(V& v, Of<Options> auto& options) {
             {.words = "0, one per core"});
     v.section("limits", options.limits);
     v.section("keeping", options.keeping);
+    v.section("admin", options.admin);
     v.section("log", options.log);
     v.value("trace", options.trace, boolean());
     if constexpr (V::reads) {
         if (const auto misfit = rules::swap_misfit(options)) {
+            v.add(misfit->section, misfit->what);
+        }
+        if (const auto misfit = rules::admin_misfit(options)) {
             v.add(misfit->section, misfit->what);
         }
     }

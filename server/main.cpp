@@ -53,6 +53,7 @@ std::optional<config::Options> load(const std::string& path) {
 // Flags may stand beside a file, which each is good for itself.
 std::string why_not_together(const config::ServeCommand& command, const config::Options& options) {
     if (const auto misfit = config::rules::swap_misfit(options)) return misfit->what;
+    if (const auto misfit = config::rules::admin_misfit(options)) return misfit->what;
     if (!command.run || !options.any_swap()) return {};
     return "--run and an export with swap exclude each other: the command would run in real time, "
            "and never be killed for its memory; leave one of the two out";
@@ -82,7 +83,7 @@ int serve(const config::ServeCommand& command, pid_t parent) {
             spdlog::info("--exit-with-parent: the parent has ended already");
             return 0;
         }
-        return server::Server(command, std::move(options)).run();
+        return server::Server(command, std::move(options), log.events()).run();
     } catch (const std::exception& error) {
         spdlog::error("{}", error.what());
         return exit_failure;

@@ -21,6 +21,7 @@ class Histogram {
     // What the other has counted so far.
     Histogram(const Histogram& other) { *this = other; }
     Histogram& operator=(const Histogram& other) {
+        if (&other == this) return *this;
         for (std::size_t i = 0; i != buckets; ++i) counts_[i].set(other.counts_[i].value());
         sum_.set(other.sum_.value());
         max_.set(other.max_.value());
@@ -41,6 +42,15 @@ class Histogram {
         }
         sum_.add(other.sum_.value());
         max_.set(std::max(max_.value(), other.max_.value()));
+    }
+    // What it has counted since it was as `before`. Of the longest it knows no other than of all.
+    Histogram since(const Histogram& before) const {
+        Histogram out(*this);
+        for (std::size_t i = 0; i != buckets; ++i) {
+            out.counts_[i].set(counts_[i].value() - before.counts_[i].value());
+        }
+        out.sum_.set(sum_.value() - before.sum_.value());
+        return out;
     }
 
     std::uint64_t count() const {

@@ -127,6 +127,7 @@ std::vector<std::string> keys_that_wait(const config::Options& running,
     if (running.threads != loaded.threads) keys.emplace_back("threads");
     if (running.limits != loaded.limits) keys.emplace_back("limits");
     if (running.keeping.socket != loaded.keeping.socket) keys.emplace_back("keeping.socket");
+    if (running.admin != loaded.admin) keys.emplace_back("admin");
     if (running.log != loaded.log) keys.emplace_back("log");
     if (running.trace != loaded.trace) keys.emplace_back("trace");
     return keys;

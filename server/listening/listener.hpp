@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "config/options.hpp"
 #include "server/connection/peer.hpp"
@@ -46,7 +47,8 @@ class Listener {
 
     const std::string& where() const { return where_; }
     int descriptor() { return socket_.native_handle(); }
-    void start(OnAccept on_accept);
+    // `as`: what the log calls it, before the address.
+    void start(OnAccept on_accept, std::string_view as = "listening on");
     void stop() noexcept;
     // Who comes meanwhile waits in the backlog.
     void pause() noexcept;

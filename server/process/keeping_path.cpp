@@ -45,7 +45,7 @@ void make_trusted(const std::string& folder) {
 
 }  // namespace
 
-std::optional<std::string> own_keeping_path() {
+std::optional<std::string> own_socket_folder() {
     std::optional<std::string> folder = variable("RUNTIME_DIRECTORY");
     if (folder) {
         folder->erase(std::min(folder->find(':'), folder->size()));  // there may be several
@@ -54,7 +54,13 @@ std::optional<std::string> own_keeping_path() {
     }
     if (!folder) return std::nullopt;
     make_trusted(*folder);
-    return *folder + keeping_file;
+    return folder;
+}
+
+std::optional<std::string> own_keeping_path() {
+    auto path = own_socket_folder();
+    if (path) *path += keeping_file;
+    return path;
 }
 
 std::vector<std::string> likely_keeping_paths() {

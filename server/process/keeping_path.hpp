@@ -8,8 +8,10 @@
 
 namespace gpunbd::server {
 
-// Of a server of this user, in a folder that is made if it is not there. Nothing: there is no place
-// for it. Throws std::runtime_error where the folder cannot be trusted or made.
+// For sockets of a server of this user: a folder that is made if it is not there. Nothing: there is
+// no place for them. Throws std::runtime_error where it cannot be trusted or made.
+std::optional<std::string> own_socket_folder();
+// Likewise, in that folder.
 std::optional<std::string> own_keeping_path();
 // Where such a server may be asked, the likeliest first.
 std::vector<std::string> likely_keeping_paths();

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "config/quote.hpp"
+#include "server/admin/events/event_sink.hpp"
 #include "server/process/log_sink.hpp"
 #include "server/process/privileges.hpp"
 #include "storage/log_line.hpp"
@@ -44,21 +45,10 @@ class Flag final : public spdlog::custom_flag_formatter {
 
 void append(Out& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
 
-// Each byte that is not UTF-8 becomes U+FFFD.
-void append_repaired(Out& out, std::string_view text) {
-    for (;;) {
-        const std::size_t valid = std::min(config::find_invalid_utf8(text), text.size());
-        append(out, text.substr(0, valid));
-        if (valid == text.size()) return;
-        append(out, "\xef\xbf\xbd");
-        text.remove_prefix(valid + 1);
-    }
-}
-
 void show_json(const Message& message, const std::tm&, Out& out) {
     const storage::LogParts parts = storage::parts_of(message);
-    append_repaired(out, R"("message":)" + storage::json_string(parts.text));
-    append_repaired(out, parts.fields);
+    append(out, config::repaired_utf8(R"("message":)" + storage::json_string(parts.text)));
+    append(out, config::repaired_utf8(parts.fields));
 }
 
 // Nothing that a terminal would obey.
@@ -94,7 +84,8 @@ std::unique_ptr<spdlog::formatter> log_formatter(config::LogFormat format) {
 }
 
 Log::Log(const config::LogOptions& options, int fd)
-    : sink_(std::make_shared<LogSink>(fd, color_mode())) {
+    : events_(std::make_shared<admin::EventLog>()),
+      sink_(std::make_shared<LogSink>(fd, color_mode())) {
     const auto failed = std::make_shared<std::atomic<std::uint64_t>>(0);
     {
         const storage::SignalsBlocked blocked;
@@ -106,8 +97,9 @@ Log::Log(const config::LogOptions& options, int fd)
     sink_->count_dropped_by([pool = thread_.get(), failed] {
         return pool->overrun_counter() + failed->load(std::memory_order_relaxed);
     });
+    const spdlog::sinks_init_list sinks{std::make_shared<admin::EventSink>(events_), sink_};
     auto logger = std::make_shared<spdlog::async_logger>(
-        "gpunbd", sink_, thread_, spdlog::async_overflow_policy::overrun_oldest);
+        "gpunbd", sinks, thread_, spdlog::async_overflow_policy::overrun_oldest);
     logger->set_formatter(log_formatter(options.format));
     logger->set_level(spdlog::level::from_str(options.level));
     // A line for which there is no memory. What spdlog does instead waits for standard error.

@@ -15,6 +15,9 @@ class thread_pool;
 namespace gpunbd::server {
 
 class LogSink;
+namespace admin {
+class EventLog;
+}
 
 // The log of the process, from now on. At its end what has been said is written, if somebody takes
 // it.
@@ -29,7 +32,11 @@ class Log {
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
 
+    // The last lines, for who comes later.
+    std::shared_ptr<const admin::EventLog> events() const { return events_; }
+
  private:
+    std::shared_ptr<admin::EventLog> events_;
     std::shared_ptr<LogSink> sink_;
     std::shared_ptr<spdlog::details::thread_pool> thread_;
 };

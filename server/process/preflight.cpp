@@ -15,6 +15,7 @@
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
 #include "server/listening/vsock_address.hpp"
+#include "server/process/admin_place.hpp"
 #include "server/protection/protection.hpp"
 #include "server/tls/tls_context.hpp"
 
@@ -46,6 +47,7 @@ class Preflight {
         }
         try_tls(options);
         if (auto warning = unproved_in_tls(options)) note("tls", std::move(*warning));
+        try_admin(options);
         try_swap(options.exports);
         DeviceRegistry devices(options.devices, false);
         Promised promised;
@@ -85,14 +87,18 @@ class Preflight {
         }
     }
 
-    void try_unix(const std::string& key, const config::UnixListener& options) {
+    void try_path(const std::string& key, const config::UnixListener& options) {
         try {
             is_stale_socket(options);
             const std::string why_not = cannot_create(options.path);
-            if (!why_not.empty()) fail(key + ".path", why_not);
+            if (!why_not.empty()) fail(key, why_not);
         } catch (const AddressError& error) {
-            if (!noted_as_ours(key + ".path", error)) fail(key + ".path", error.what());
+            if (!noted_as_ours(key, error)) fail(key, error.what());
         }
+    }
+
+    void try_unix(const std::string& key, const config::UnixListener& options) {
+        try_path(key + ".path", options);
         if (options.owner.empty()) return;
         try {
             if (!may_give_to(find_owner(options.owner))) {
@@ -121,6 +127,27 @@ class Preflight {
             static_cast<void>(TlsContext::load(options));
         } catch (const std::runtime_error& error) {
             fail("tls", error.what());
+        }
+    }
+
+    void try_admin(const config::Options& options) {
+        const config::AdminOptions& admin = options.admin;
+        if (admin.socket && *admin.socket != config::no_socket) {
+            config::UnixListener socket;
+            socket.path = *admin.socket;
+            try_path("admin.socket", socket);
+        }
+        if (!admin.tcp.address) return;
+        try_tcp("admin.tcp", {.address = *admin.tcp.address, .port = admin.tcp.port});
+        try {
+            static_cast<void>(admin_door(options.admin));
+        } catch (const std::runtime_error& error) {
+            fail("admin.tcp.token", error.what());
+        }
+        try {
+            static_cast<void>(admin_tls(options));
+        } catch (const std::runtime_error& error) {
+            fail("admin.tcp.tls", error.what());
         }
     }
 

@@ -28,6 +28,7 @@
 #include "server/listening/tcp_address.hpp"
 #include "server/listening/unix_address.hpp"
 #include "server/listening/vsock_address.hpp"
+#include "server/process/admin_place.hpp"
 #include "server/process/finish_taking_over.hpp"
 #include "server/process/keeping_path.hpp"
 #include "server/process/numa.hpp"
@@ -94,7 +95,8 @@ std::string in_short(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Server::Server(const config::ServeCommand& command, config::Options options)
+Server::Server(const config::ServeCommand& command, config::Options options,
+               std::shared_ptr<const admin::EventLog> events)
     : program_(own_program()),
       predecessor_(Predecessor::from_environment()),
       handed_over_(predecessor_ ? predecessor_->take_listeners() : HandedOver::from_environment()),
@@ -120,6 +122,7 @@ Server::Server(const config::ServeCommand& command, config::Options options)
       left_out_timer_(io_),
       contents_timer_(io_),
       swapoff_timer_(io_),
+      events_(std::move(events)),
       maker_(io_),
       progress_(io_) {
     if (!supervisor_) return;
@@ -137,6 +140,7 @@ Server::Server(const config::ServeCommand& command, config::Options options)
 }
 
 Server::~Server() {
+    admin_.reset();  // before what it tells of
     for (const auto& worker : workers_) worker->stop();
     for (std::thread& thread : threads_) {
         if (thread.joinable()) thread.join();
@@ -167,6 +171,7 @@ int Server::run() {
     tls_ = TlsContext::load(options_);
     if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
     open_keeping_socket(true);  // before anything is kept: what then fails would be tried again
+    if (!predecessor_) open_admin(true);
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
@@ -650,6 +655,19 @@ void Server::open_keeping_socket(bool starting) {
     }
 }
 
+void Server::open_admin(bool starting) {
+    auto endpoint = std::make_unique<admin::Endpoint>(observed_, events_);
+    try {
+        open_admin_place(*endpoint, options_);
+        if (!endpoint->listens()) return;
+        endpoint->start();
+        admin_ = std::move(endpoint);
+    } catch (const std::runtime_error& error) {
+        if (starting) throw;
+        spdlog::warn("nobody can ask what this server does: {}", error.what());
+    }
+}
+
 // While exports are made it is not known which of the contents they take.
 std::optional<std::string> Server::answer_about_contents(const std::string& request) {
     if (maker_.busy()) return std::nullopt;
@@ -734,7 +752,10 @@ void Server::begin_upgrade() {
     spdlog::info("SIGUSR2: starting {} to serve in place of this process", program_);
     upgrade_ = std::make_shared<Upgrade>(
         Upgrade::Parts{io_, workers_, listeners_, *contents_, *supervisor_},
-        [this] { keeping_socket_.reset(); },
+        [this] {
+            keeping_socket_.reset();
+            if (admin_place_is_shared(options_.admin)) admin_.reset();
+        },
         [this](const std::string& why_not) { after_upgrade(why_not); });
     try {
         upgrade_->start({.program = program_,
@@ -791,7 +812,10 @@ void Server::after_upgrade(const std::string& why_not) {
     }
     spdlog::error("SIGUSR2: the other server does not come up, and this one goes on: {}", why_not);
     // It is Upgrade that calls this.
-    asio::post(io_, [this, over = std::exchange(upgrade_, nullptr)] { look_at_contents(); });
+    asio::post(io_, [this, over = std::exchange(upgrade_, nullptr)] {
+        look_at_contents();
+        if (!admin_) open_admin(false);
+    });
     if (std::exchange(reload_after_upgrade_, false)) reload();
 }
 
@@ -816,6 +840,7 @@ void Server::take_turn() {
     if (const auto wrong = store_->go_on(store_patience)) spdlog::error("{}", *wrong);
     contents_->go_on();
     open_keeping_socket(false);
+    open_admin(false);
     spdlog::info("serving in place of an earlier process, with {} connections of it",
                  clients_.size());
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/command_line.hpp"
+#include "server/admin/endpoint.hpp"
 #include "server/connection/connection_slots.hpp"
 #include "server/contents/kept_calibration.hpp"
 #include "server/contents/kept_contents.hpp"
@@ -42,7 +43,9 @@ namespace gpunbd::server {
 class Server {
  public:
     // `options` are what `command` and its file say together.
-    Server(const config::ServeCommand& command, config::Options options);
+    // `events` are those of the log.
+    Server(const config::ServeCommand& command, config::Options options,
+           std::shared_ptr<const admin::EventLog> events);
     ~Server();
 
     // Serves until it is told to stop; the process's exit code. Throws std::runtime_error with one
@@ -105,6 +108,8 @@ class Server {
     void look_at_contents();
     // Where contents are kept. While starting, a path that was asked for has to be had.
     void open_keeping_socket(bool starting);
+    // Where it is asked what it does. While starting, a place that was asked for has to be had.
+    void open_admin(bool starting);
     std::optional<std::string> answer_about_contents(const std::string& request);
     void print_trace();
     void lock_memory(const ExportRegistry::Exports& exports);
@@ -142,6 +147,8 @@ class Server {
     std::optional<CaptiveCommand> captive_;
     std::optional<Pidfile> pidfile_;
     std::unique_ptr<KeepingSocket> keeping_socket_;
+    const std::shared_ptr<const admin::EventLog> events_;
+    std::unique_ptr<admin::Endpoint> admin_;  // null: nobody can ask
     std::vector<std::unique_ptr<Listener>> listeners_;
     std::vector<std::unique_ptr<Worker>> workers_;  // before exports and devices go
     std::vector<std::thread> threads_;

@@ -243,6 +243,33 @@ TEST_CASE("kept: what is asked, and whom") {
     CHECK(loaded.keeping.socket == "/run/k");
 }
 
+TEST_CASE("--admin is an address, with a port or without") {
+    struct Row {
+        const char* text;
+        const char* address;
+        std::uint16_t port;
+    };
+    for (const Row& row :
+         {Row{"127.0.0.1:80", "127.0.0.1", 80}, Row{"127.0.0.1", "127.0.0.1", 9809},
+          Row{"[::1]:80", "::1", 80}, Row{"[::1]", "::1", 9809}, Row{"::1", "::1", 9809}}) {
+        CAPTURE(row.text);
+        const ServeCommand serve = *parse({"serve", "--config", "f", "--admin", row.text}).serve;
+        Options loaded;
+        serve.overrides.apply_to(loaded);
+        CHECK(loaded.admin.tcp.address == row.address);
+        CHECK(loaded.admin.tcp.port == row.port);
+    }
+    for (const char* text : {"", ":80", "localhost:80", "[::1", "[]", "127.0.0.1:", "127.0.0.1:x",
+                             "127.0.0.1:0", "[::1]80"}) {
+        CAPTURE(text);
+        CHECK(parse({"serve", "--admin", text}).message.find("--admin: ") != std::string::npos);
+    }
+    const ServeCommand rest =
+        *parse({"serve", "--admin-socket", "none", "--admin-token", "/t"}).serve;
+    CHECK(rest.options.admin.socket == "none");
+    CHECK(rest.options.admin.tcp.token == "/t");
+}
+
 TEST_CASE("devices and check") {
     const CommandLine plain = parse({"devices"});
     REQUIRE(plain.devices.has_value());

@@ -72,6 +72,9 @@ TEST_CASE("the example is read, key by key") {
     CHECK(o.exports[1].devices == std::vector<std::string>{"cuda:0", "host"});
     CHECK(o.exports[2].size == Size{.bytes = 1536 * MiB});
     CHECK(o.exports[2].read_only);
+    CHECK(o.admin.socket == "/run/gpunbd/admin.sock");
+    CHECK(o.admin.tcp == AdminTcp{"127.0.0.1", 9809, "/etc/gpunbd/admin.token", true});
+    CHECK(o.admin.hosts == std::vector<std::string>{"gpu.example.org"});
     CHECK(o.exports[2].tls_required);
     CHECK_FALSE(o.exports[0].tls_required);
     CHECK(o.tls == TlsOptions{TlsMode::optional, "/etc/gpunbd/tls", true, "/etc/gpunbd/keys.psk"});
@@ -200,7 +203,7 @@ TEST_CASE("keys") {
          "f:1:1: x: unknown key; known here are listeners, tls, insecure, devices, exports, "
          "pipeline, "
          "threads, "
-         "limits, keeping, log, trace\n"
+         "limits, keeping, admin, log, trace\n"
          "f:2:12: exports[0].<<: unknown key; known here are name, description, size, devices, "
          "layout, stripe_size, provision, page_size, read_only, keep, swap, "
          "block_size, tls, access, max_connections, max_connections_per_peer, rates, "
@@ -212,13 +215,13 @@ TEST_CASE("keys") {
         {"not text", "exports: [{}]\n[a]: 1\n",
          "f:2:1: expected a key, found a list; known here are listeners, tls, insecure, devices, "
          "exports, "
-         "pipeline, threads, limits, keeping, log, trace\n"},
+         "pipeline, threads, limits, keeping, admin, log, trace\n"},
         {"null", "exports: [{}]\nlog: {~: 1}\n",
          "f:2:6: log: expected a key, found nothing; known here are level, format\n"},
         {"odd characters", "exports: [{}]\n\"a\\e\": 1\n",
          "f:2:1: a\\x1b: unknown key; known here are listeners, tls, insecure, devices, exports, "
          "pipeline, "
-         "threads, limits, keeping, log, trace\n"},
+         "threads, limits, keeping, admin, log, trace\n"},
         {"columns count characters", "exports: [{description: \"\xc3\xa4\xe2\x82\xac\", nam: b}]\n",
          "f:1:31: exports[0].nam: unknown key; did you mean name?\n"},
     };
@@ -230,12 +233,12 @@ TEST_CASE("types") {
         {"root", "- a\n",
          "f:1:1: expected a mapping, found a list; its keys are listeners, tls, insecure, devices, "
          "exports, "
-         "pipeline, threads, limits, keeping, log, trace\n"},
+         "pipeline, threads, limits, keeping, admin, log, trace\n"},
         {"root text", "gpunbd\n",
          "f:1:1: expected a mapping, found the text 'gpunbd'; its keys are listeners, tls, "
          "insecure, "
          "devices, "
-         "exports, pipeline, threads, limits, keeping, log, trace\n"},
+         "exports, pipeline, threads, limits, keeping, admin, log, trace\n"},
         {"no exports", "threads: 1\n",
          "f:1:1: exports: is missing; write for example exports: [{name: vram, size: 8G}]\n"},
         {"nothing", "",
@@ -920,6 +923,40 @@ TEST_CASE("to_yaml gives what load_text reads as the same options") {
         REQUIRE(joined(loaded.problems) == "");
         REQUIRE(loaded.options == options);
         REQUIRE(to_yaml(loaded.options) == yaml);
+    }
+}
+
+TEST_CASE("an admin endpoint that others reach is guarded") {
+    const auto wrong = [](const std::string& more) {
+        return joined(
+            load_text("exports: [{size: 1M, devices: [host]}]\n" + more + "\n", "f").problems);
+    };
+    const std::string tls = "tls: {mode: off, certificates: /c}\n";
+    for (const std::string& good : {
+             std::string("admin: {tcp: {address: 127.0.0.1}}"),
+             std::string("admin: {tcp: {address: '::1'}}"),
+             std::string("admin: {tcp: {address: 0.0.0.0, token: /t}}"),
+             tls + "admin: {tcp: {address: 0.0.0.0, tls: true}}",
+             std::string("admin: {socket: none, hosts: [a.example]}"),
+         }) {
+        CAPTURE(good);
+        CHECK(wrong(good) == "");
+    }
+    const std::string unproved = "tls: {mode: off, certificates: /c, verify_clients: false}\n";
+    for (const std::string& bad : {
+             std::string("admin: {tcp: {address: 0.0.0.0}}"),
+             std::string("admin: {tcp: {address: '::'}}"),
+             std::string("admin: {tcp: {address: 10.0.0.1, tls: false}}"),
+             std::string("admin: {tcp: {address: 127.0.0.1, tls: true}}"),
+             unproved + "admin: {tcp: {address: 0.0.0.0, tls: true}}",
+             std::string("admin: {tcp: {token: /t}}"),
+             std::string("admin: {tcp: {tls: true}}"),
+             std::string("admin: {tcp: {port: 80}}"),
+             std::string("admin: {socket: ''}"),
+             std::string("admin: {hosts: ['a b']}"),
+         }) {
+        CAPTURE(bad);
+        CHECK(wrong(bad).find("admin") != std::string::npos);
     }
 }
 

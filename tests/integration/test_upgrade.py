@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import admin
 import server
 import test_keep
 import wire
@@ -190,6 +191,21 @@ class Load4(Upgrade):
             self.upgrade(keeper)
             server.wait_until(lambda: keeper.said().count('ready: ') > ready, 30, keeper.said)
             self.assertEqual(told(), before)
+        self.assertEqual(keeper.end(), 0)
+
+    def test_who_serves_tells_what_it_does(self):
+        way = os.path.join(self.directory(), 'admin')
+        keeper = self.kept('--admin-socket', way)
+
+        def told():
+            return admin.ask(way, '/api/v1/status')[1]['process']['pid']
+        pids = [told()]
+        for _ in range(2):
+            ready = keeper.said().count('ready: ')
+            self.upgrade(keeper)
+            server.wait_until(lambda: keeper.said().count('ready: ') > ready, 30, keeper.said)
+            pids.append(told())
+        self.assertEqual(len(set(pids)), 3, pids)
         self.assertEqual(keeper.end(), 0)
 
     def test_half_a_write_that_stays_half(self):

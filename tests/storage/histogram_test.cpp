@@ -100,5 +100,19 @@ TEST_CASE("histogram: what took no longer than a bound") {
     CHECK(histogram.count() == 8);
 }
 
+TEST_CASE("histogram: what was counted since") {
+    Histogram all;
+    all.record(nanoseconds(10));
+    const Histogram before(all);
+    all.record(nanoseconds(100));
+    all.record(nanoseconds(100));
+    const Histogram since = all.since(before);
+    CHECK(before.count() == 1);
+    CHECK(since.count() == 2);
+    CHECK(since.sum() == 200);
+    CHECK(since.quantile(0) == 100);
+    CHECK(all.sum() == 210);
+}
+
 }  // namespace
 }  // namespace gpunbd::storage::test

@@ -1,0 +1,84 @@
+// A server that tells what a test has put there, and remembers what it is asked to do.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/admin/observed_server.hpp"
+
+namespace gpunbd::server::admin::test {
+
+inline Status some_status() {
+    Status status;
+    status.time = 1000;
+    status.process.state = "serving";
+    ExportStatus& exported = status.exports.emplace_back();
+    exported.name = "<script>";
+    exported.size = 1 << 30;
+    exported.page_size = 2 << 20;
+    exported.memory = {{"host", 10, 20, 1}, {"cuda:0", 1, 2, 3}};
+    exported.requests.resize(1);
+    exported.requests[0].type = "read";
+    exported.requests[0].requests = 3;
+    exported.requests[0].latency.record(std::chrono::microseconds(100));
+    status.devices.emplace_back().id = "host";
+    ConnectionStatus& connection = status.connections.emplace_back();
+    connection.id = 7;
+    connection.peer = "un\xffix";
+    return status;
+}
+
+class FakeServer final : public ObservedServer {
+ public:
+    Status status() override {
+        ++asked;
+        const std::lock_guard lock(mutex);
+        return told;
+    }
+    std::optional<ExportMap> map(std::string_view name, std::uint64_t offset, std::uint64_t length,
+                                 std::uint32_t max_cells) override {
+        if (name != "<script>") return std::nullopt;
+        calls.push_back("map " + std::to_string(offset) + " " + std::to_string(length) + " " +
+                        std::to_string(max_cells));
+        return ExportMap{.size = 8,
+                         .page_size = 1,
+                         .offset = 0,
+                         .length = 6,
+                         .cell = 2,
+                         .used = {100, 100, 7},
+                         .read = {},
+                         .written = {0, 1, 1}};
+    }
+    std::optional<PageRuns> pages(std::string_view name, std::uint64_t, std::uint64_t,
+                                  std::size_t) override {
+        if (name != "<script>") return std::nullopt;
+        return PageRuns{.page_size = 1, .runs = {{0, 4, "host"}, {4, 4, ""}}, .next = 8};
+    }
+    Outcome end_connection(std::uint64_t id) override {
+        calls.push_back("end " + std::to_string(id));
+        if (id == 7) return Done{"ended"};
+        return NotDone{.why = "there is no such connection", .unknown = true};
+    }
+    Outcome set_log_level(std::string_view level) override {
+        calls.push_back("level " + std::string(level));
+        return Done{"told"};
+    }
+    Outcome set_rates(std::string_view name, const RateStatus& rates) override {
+        calls.push_back("rates " + std::string(name) + " " +
+                        std::to_string(rates.bytes_per_second.value_or(0)) + " " +
+                        std::to_string(rates.iops.value_or(0)));
+        return Done{"slow"};
+    }
+    Outcome set_read_only(std::string_view, bool) override {
+        return NotDone{.why = "it is so already"};
+    }
+
+    std::mutex mutex;
+    Status told = some_status();
+    std::atomic<int> asked{0};
+    std::vector<std::string> calls;
+};
+
+}  // namespace gpunbd::server::admin::test
