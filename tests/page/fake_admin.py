@@ -157,7 +157,7 @@ class Device:
                 'slabs': sum(memory['slabs'] for memory in mine), 'staging': 64 * MiB, 'staging_used': 3 * MiB,
                 'staging_waits': 0, 'failures': int(self.failed),
                 'copies': [{'path': 'copy engine', 'direction': 'read', 'copies': 5, 'bytes': 5 * MiB}],
-                'others_compute': self.others > 0, 'competition_noticed': 0}
+                'others_compute': None if self.identity == 'host' else self.others > 0, 'competition_noticed': 0}
 
 
 class FakeAdmin:

@@ -472,7 +472,8 @@ function drawProgress(status) {
     if (work.total) {
       bar.max = work.total;
       bar.value = work.done;
-    } else bar.removeAttribute('value');
+    }
+    bar.style.visibility = work.total ? '' : 'hidden';
     put(item.lastChild, work.total ? `${amount(work, work.done)} of ${amount(work, work.total)}` : amount(work, work.done));
   });
 }
@@ -497,6 +498,8 @@ function partsOf(device, status) {
 }
 
 function drawDevices(status) {
+  const many = status.devices.length > 3;
+  byId('devices').classList.toggle('many', many);
   keyed(byId('devices'), status.devices, (device) => device.id, () => {
     const bar = make('div', {className: 'bar'});
     bar.setAttribute('role', 'img');
@@ -517,13 +520,13 @@ function drawDevices(status) {
             segment.style.width = `${100 * part.bytes / device.total}%`;
             if (part.kind === 'in-use') segment.classList.toggle('next', order++ % 2 === 1);
           });
-    drawParts(list, parts);
+    drawParts(list, parts, many ? 2 : 4);
   });
 }
 
 // The largest by name, then the rest.
-function drawParts(list, parts) {
-  const mine = parts.filter((part) => part.kind === 'in-use'), named = mine.slice(0, 4), rest = mine.slice(4);
+function drawParts(list, parts, most) {
+  const mine = parts.filter((part) => part.kind === 'in-use'), named = mine.slice(0, most), rest = mine.slice(most);
   if (rest.length) named.push({kind: 'in-use', name: 'smaller ones', bytes: rest.reduce((sum, part) => sum + part.bytes, 0)});
   keyed(list, [...named, ...parts.filter((part) => part.kind !== 'in-use')], (part) => `${part.kind} ${part.name}`,
         (part) => make('span', {}, `${part.name} `, make('b', {}, make('data'))), (item, part) => {
@@ -806,12 +809,12 @@ function gridFor(cells, width, height) {
   let best = null;
   for (let columns = 1; columns <= 256; columns *= 2) {
     const rows = Math.ceil(cells / columns);
-    const wide = Math.min(36, Math.floor(width / columns)), high = Math.min(30, Math.floor(height / rows));
+    const wide = Math.min(36, width / columns), high = Math.min(30, Math.floor(height / rows));
     const cell = {wide: Math.min(wide, 2 * high), high: Math.min(high, Math.ceil(1.5 * wide))};
     if (cell.wide < 3 || cell.high < 3) continue;
     if (!best || cell.wide * cell.high >= best.wide * best.high) best = {columns, rows, ...cell};
   }
-  return best ?? {columns: 256, rows: Math.ceil(cells / 256), wide: 3, high: 3};
+  return best ?? {columns: 256, rows: Math.ceil(cells / 256), wide: width / 256, high: 3};
 }
 
 class MemoryMap {
@@ -1012,24 +1015,25 @@ class MemoryMap {
     this.drawCells(place.context, grid, told);
     this.drawOffsets(place.context, grid, told);
     if (this.at !== null && this.at >= told.offset && this.at < told.offset + told.length) {
-      const [x, y] = this.placeOf(Math.floor((this.at - told.offset) / told.cell));
+      const [x, y, wide] = this.placeOf(Math.floor((this.at - told.offset) / told.cell));
       place.context.strokeStyle = ink('ink');
       place.context.lineWidth = 2;
-      place.context.strokeRect(x - 1, y - 1, grid.wide + 1, grid.high + 1);
+      place.context.strokeRect(x - 1, y - 1, wide + 1, grid.high + 1);
     }
     this.tell(asked);
   }
 
   placeOf(cell) {
-    return [this.labels + cell % this.grid.columns * this.grid.wide, 1 + Math.floor(cell / this.grid.columns) * this.grid.high];
+    const column = cell % this.grid.columns, x = Math.round(column * this.grid.wide);
+    return [this.labels + x, 1 + Math.floor(cell / this.grid.columns) * this.grid.high, Math.round((column + 1) * this.grid.wide) - x];
   }
 
-  drawCells(context, {wide, high}, told) {
-    const gap = Math.min(wide, high) > 5 ? 1 : 0, fills = [ink('hole')];
+  drawCells(context, grid, told) {
+    const {high} = grid, gap = Math.min(grid.wide, high) > 5 ? 1 : 0, fills = [ink('hole')];
     for (let share = 1; share <= 100; share++) fills.push(mixed(ink('part'), ink('used'), share / 100));
-    const dot = Math.max(2, Math.round(Math.min(wide, high) * 0.38));
+    const dot = Math.max(2, Math.round(Math.min(grid.wide, high) * 0.38));
     for (let cell = 0; cell < told.cells; cell++) {
-      const [x, y] = this.placeOf(cell);
+      const [x, y, wide] = this.placeOf(cell);
       context.fillStyle = told.written[cell] ? ink('written') : fills[told.used[cell]];
       context.fillRect(x, y, wide - gap, high - gap);
       if (!told.read[cell]) continue;
@@ -1261,7 +1265,7 @@ function drawNow() {
   const {status} = state;
   if (!status) return put(byId('state'), state.goneSince === null ? byId('state').textContent : 'does not answer');
   drawHeader(status);
-  drawTotals(status);
+  if (opened.name === null) drawTotals(status);
   drawProgress(status);
   drawEvents();
   show(byId('log-level-label'), state.steering);
@@ -1274,6 +1278,7 @@ function route(event) {
   if (location.hash && !location.hash.startsWith('#/')) return; // the link that skips
   const match = location.hash.match(/^#\/export\/(.*)$/);
   show(byId('overview'), !match);
+  show(byId('totals'), !match);
   show(byId('export'), Boolean(match));
   opened.name = null;
   if (match) {
