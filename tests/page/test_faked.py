@@ -1,8 +1,7 @@
 """The page before servers that are made up: a hundred exports, and each way to fail."""
 import json
 import os
-import urllib.parse
-import urllib.request
+import threading
 
 import browser
 import fake_admin
@@ -270,10 +269,14 @@ class Failures(Fake):
         self.end()
 
     def test_a_server_that_hangs_is_told(self):
+        self.going_on = threading.Event()
         self.one()
         self.overview()
-        self.admin.every = 3600
+        told, self.admin.tick = self.admin.tick, lambda after: self.going_on.wait() and told(after)
+        self.addCleanup(self.going_on.set)
         self.browser.shows('#notices', 'does not answer since')
+        self.going_on.set()
+        self.browser.until(lambda: not self.browser.text('#notices'), 'it goes on')
         self.end()
 
     def test_what_a_server_answers_instead_is_told(self):
