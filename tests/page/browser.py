@@ -46,7 +46,10 @@ class Browser:
     def prefer(self, scheme):
         self.driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
 
-    def open(self, url):
+    def open(self, url, token=None):
+        if token:  # as if it had been given before
+            self.driver.get(url.partition('#')[0] + 'page.css')
+            self.run('sessionStorage.setItem("token", arguments[0])', token)
         self.driver.get('about:blank')  # else one that differs behind # only is not loaded anew
         self.driver.get(url)
 
@@ -96,14 +99,15 @@ class Browser:
         self.run("window.heard = false; const put = take; take = (tick) => { put(tick); requestAnimationFrame(() => requestAnimationFrame(() => { heard = true; })); take = put; };")
         self.until(lambda: self.run('return window.heard'), 'the next tick has been drawn')
 
-    def screenshot(self, name):
-        """Of all of the page, into the build folder; its path."""
+    def screenshot(self, name, height=None, path=None):
+        """Of all of the page, or its upper part, into the build folder."""
         os.makedirs(SCREENSHOTS, exist_ok=True)
-        path = os.path.join(SCREENSHOTS, f'{name}.png')
-        with open(path, 'wb') as file:
-            shot = self.driver.execute_cdp_cmd('Page.captureScreenshot', {'format': 'png', 'captureBeyondViewport': True, 'optimizeForSpeed': False})
+        width, all_of_it = self.run('return [document.documentElement.clientWidth, document.documentElement.scrollHeight]')
+        shot = self.driver.execute_cdp_cmd('Page.captureScreenshot', {
+            'format': 'png', 'captureBeyondViewport': True,
+            'clip': {'x': 0, 'y': 0, 'width': width, 'height': height or all_of_it, 'scale': 1}})
+        with open(path or os.path.join(SCREENSHOTS, f'{name}.png'), 'wb') as file:
             file.write(base64.b64decode(shot['data']))
-        return path
 
     def problems(self):
         """What the page has done that it should not; that a server is gone, or wants a token, is the network's word."""

@@ -168,11 +168,16 @@ class FakeAdmin:
         self.progress, self.state, self.posted, self.asked, self.ended = [], 'serving', [], [], set()
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
         self.changed, self.running, self.second = threading.Condition(), False, 0
+        self.origin = time.time() - 600
         if moves:
             for _ in range(600):
                 self.pass_second()
         self.port = port
         self.start()
+
+    def now(self):
+        """Where loads go on, a tick is a second, however many there are in one."""
+        return self.origin + self.second if self.moves else time.time()
 
     @property
     def url(self):
@@ -203,7 +208,7 @@ class FakeAdmin:
 
     def restart(self):
         """As another process: all counters begin anew."""
-        self.pid, self.started = self.pid + 1, time.time()
+        self.pid, self.started = self.pid + 1, self.now()
         for export in self.exports:
             for of in export.requests.values():
                 of.requests = of.bytes = 0
@@ -223,7 +228,7 @@ class FakeAdmin:
             export.pass_second(self.second)
 
     def say(self, level, text, **fields):
-        self.events.append({'id': len(self.events) + 1, 'time': time.time(), 'level': level, 'text': text, 'fields': fields})
+        self.events.append({'id': len(self.events) + 1, 'time': self.now(), 'level': level, 'text': text, 'fields': fields})
 
     def connections(self):
         for place, export in enumerate(self.exports):
@@ -240,7 +245,7 @@ class FakeAdmin:
 
     def status(self):
         connections = len(list(self.connections()))
-        return {'time': time.time(),
+        return {'time': self.now(),
                 'process': {'version': '0.1.0', 'commit': '0123abc', 'build': 'Release, CUDA 13.0', 'pid': self.pid,
                             'started': self.started, 'cpu_seconds': 812.5 + self.second * 0.31, 'resident': 214 * MiB,
                             'open_files': 41 + connections, 'max_open_files': 65536, 'workers': 8, 'state': self.state},
@@ -255,7 +260,7 @@ class FakeAdmin:
                 'events': [event for event in self.events if event['id'] > after]}
 
     def history(self, export):
-        return {'export': export.name, 'end': math.floor(time.time()), **export.history}
+        return {'export': export.name, 'end': math.floor(self.now()), **export.history}
 
     def post(self, path, body):
         """What was done, or None."""
@@ -401,11 +406,16 @@ def a_machine(**options):
                Device('cuda:1', 'NVIDIA H200', 141 * GiB, others=61 * GiB, reserve=4 * GiB),
                Device('host', 'host memory', 64 * GiB, others=31 * GiB, reserve=2 * GiB)]
     admin = FakeAdmin(exports, devices, **options)
+    admin.second -= 301
     admin.say('info', "ready: 6 exports on 0.0.0.0:10809")
+    admin.second += 143
     admin.say('info', "192.0.2.1:40001: reads and writes export 'scratch'", export='scratch')
     admin.say('info', "192.0.2.2:40002: reads and writes export 'scratch', TLS 1.3, CN=node1", export='scratch')
+    admin.second += 71
     admin.say('warning', "192.0.2.77:51312: refused: export 'cache' has no more than 8 connections", export='cache')
+    admin.second += 4
     admin.say('error', "export 'archive': no memory for a write: ENOSPC, offset 8321499136, length 1048576", export='archive')
+    admin.second += 83
     admin.say('info', 'configuration read again: 1 export changed')
     return admin
 

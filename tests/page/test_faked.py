@@ -209,6 +209,21 @@ class Map(Fake):
         self.end()
 
 
+class Devices(Fake):
+    def test_what_of_a_device_is_whose(self):
+        self.still(fake_admin.Export('disk', 8 * GiB), fake_admin.Export('other', 8 * GiB))
+        self.admin.export('disk').write(0, GiB)
+        self.admin.export('other').write(0, 2 * GiB)
+        self.overview()
+        parts = lambda: self.browser.run("return [...document.querySelectorAll('.parts > span')].map((part) => part.innerText)")
+        self.assertEqual(parts(), ['other 2 GiB', 'disk 1 GiB', 'reserve 1 GiB', 'others 9 GiB', 'free 67 GiB'])
+        widths = self.browser.run("return [...document.querySelectorAll('.bar i')].map((part) => Math.round(80 * part.offsetWidth / part.parentElement.offsetWidth))")
+        self.assertEqual(widths, [2, 1, 1, 9])
+        self.admin.devices[0].others = 78 * GiB  # more than fits: nothing is drawn twice
+        self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
+        self.end()
+
+
 class Failures(Fake):
     def one(self, **options):
         return self.still(fake_admin.Export('disk', 8 * GiB, clients=2), **options)
@@ -241,7 +256,7 @@ class Failures(Fake):
         self.browser.click('#ask-yes')
         self.browser.shows('#ask-error', 'this endpoint only tells')
         self.browser.click('#ask-no')
-        self.browser.until(lambda: not self.browser.text('#steering') and 'End' not in self.browser.text('#connections tbody'), 'no more buttons')
+        self.browser.until(lambda: self.browser.text('#steering') == 'Steer\n\nNot from here: this endpoint only tells.' and 'End' not in self.browser.text('#connections tbody'), 'no more buttons')
         self.assertEqual(self.admin.posted, [])
         self.end()
 
@@ -335,7 +350,7 @@ class Looks(Fake):
 
     def machine(self):
         admin = self.show(fake_admin.a_machine())
-        admin.every = 0.3
+        admin.every = 0.05
         return admin
 
     def assert_fits(self):
@@ -344,8 +359,8 @@ class Looks(Fake):
             && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 90))""")
         self.assertEqual(beyond, [])
 
-    def trends(self):
-        self.browser.run("""for (const one of state.status.exports) state.trends.set(one.name, Array.from({length: 60}, (_, second) => totalsOf(one).requests && 3 + Math.sin(second / 7 + one.size)));""")
+    def a_minute(self):
+        self.browser.until(lambda: self.browser.run('return Math.max(0, ...[...state.trends.values()].map((trend) => trend.length))') == 60, 'a minute has passed')
 
     def test_screenshots(self):
         admin = self.machine()
@@ -353,9 +368,7 @@ class Looks(Fake):
             self.browser.prefer(scheme)
             self.browser.see(1280, 1180)
             self.overview()
-            self.browser.tick()
-            self.trends()
-            self.browser.tick()
+            self.a_minute()
             self.assert_fits()
             self.browser.screenshot(f'overview-{scheme}')
             self.browser.see(1280, 1000)
@@ -363,12 +376,12 @@ class Looks(Fake):
             self.browser.tick()
             self.browser.tick()
             self.assert_fits()
-            shown = self.browser.screenshot(f'export-{scheme}')
+            self.browser.screenshot(f'export-{scheme}')
             if scheme == 'light' and os.environ.get('GPUNBD_SCREENSHOT'):
-                os.replace(shown, os.environ['GPUNBD_SCREENSHOT'])
+                self.browser.screenshot('readme', 960, os.environ['GPUNBD_SCREENSHOT'])
         self.browser.prefer('light')
-        self.browser.see(360, 2600, mobile=True)
-        for name, path in (('phone', ''), ('phone-export', '#/export/scratch')):
+        for name, path, height in (('phone', '', 1700), ('phone-export', '#/export/scratch', 2800)):
+            self.browser.see(360, height, mobile=True)
             self.browser.open(self.url + path)
             self.browser.shows('#state', 'serving')
             self.browser.tick()
@@ -382,11 +395,10 @@ class Looks(Fake):
         self.browser.screenshot('gone')
         self.end()
         hundred = self.show(fake_admin.a_hundred())
-        hundred.every = 0.3
+        hundred.every = 0.1
         self.browser.see(1280, 1300)
         self.overview()
-        self.browser.tick()
-        self.browser.tick()
+        self.a_minute()
         self.browser.screenshot('hundred')
         self.end()
 

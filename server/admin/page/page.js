@@ -214,7 +214,8 @@ async function steer(path, body) {
     return (await (await accepted(await fetch(`/api/v1/${path}`, options))).json()).done;
   } catch (error) {
     if (error.status === 403 || error.status === 405) {
-      state.steering = false; // here one may only look
+      state.steering = false; // here one may only look, and is told why
+      state.whyNot = error.message;
       draw();
     }
     throw error;
@@ -286,6 +287,7 @@ const state = {
   events: [],
   goneSince: null,
   steering: true,
+  whyNot: '',
 };
 
 function totalsOf(exported) {
@@ -1102,7 +1104,8 @@ const opened = {
   draw() {
     const {exported} = this;
     for (const part of byId('export').querySelectorAll('section, dl')) show(part, Boolean(exported));
-    show(byId('steering'), Boolean(exported) && state.steering);
+    show(byId('steering').querySelector('.tools'), state.steering);
+    put(byId('steering').querySelector('.quiet'), state.steering ? 'Until the configuration is read again.' : `Not from here: ${state.whyNot}.`);
     if (!exported) return put(byId('export-about'), 'There is no export of this name.');
     this.drawAbout(exported);
     this.drawRequests(exported);
@@ -1240,6 +1243,8 @@ function drawEvents() {
     const time = make('time', {dateTime: new Date(event.time * 1000).toISOString(), textContent: clock(event.time), title: new Date(event.time * 1000).toLocaleString()});
     return make('li', {className: event.level}, time, make('span', {className: 'level', textContent: event.level}), make('span', {className: 'text', textContent: event.text}));
   }, () => {});
+  show(byId('events'), chosen.length > 0);
+  show(byId('events-none'), chosen.length === 0);
 }
 
 function listenToEvents() {
