@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAGE = os.path.join(ROOT, 'server/admin/page')
-FILES = {'/': ('index.html', 'text/html'), '/page.css': ('page.css', 'text/css'), '/page.js': ('page.js', 'text/javascript')}
+TYPES = {'.html': 'text/html', '.css': 'text/css', '.js': 'text/javascript'}
 POLICY = ("default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
           "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 
@@ -334,10 +334,10 @@ class Handler(BaseHTTPRequestHandler):
         split = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
         self.admin.asked.append(split.path)
-        if split.path in FILES:
-            name, kind = FILES[split.path]
+        name = split.path.removeprefix('/') or 'index.html'
+        if name in os.listdir(PAGE):
             with open(os.path.join(PAGE, name), 'rb') as file:
-                return self.answer(200, file.read(), kind)
+                return self.answer(200, file.read(), TYPES[os.path.splitext(name)[1]])
         if not split.path.startswith('/api/v1/'):
             return self.answer(404, {'error': 'there is nothing here'})
         if not self.trusted():

@@ -109,7 +109,7 @@ class OfAnyServer:
         self.overview()
         self.browser.run('window.same = true')
         self.stop()
-        self.browser.shows('#notices', 'The server does not answer since ')
+        self.browser.shows('#notices', 'The server has not answered since ')
         self.assertIn('trying again', self.browser.text('#notices'))
         self.assertEqual(self.browser.text('#state'), 'does not answer')
         self.assertEqual(self.browser.run("return getComputedStyle(document.querySelector('main section')).opacity"), '0.5')
