@@ -69,6 +69,7 @@ class Chart {
   }
 
   drawAxes(context, marks, x, y, {left, wide, top, high}) {
+    lettering(context);
     context.textBaseline = 'middle';
     for (const mark of marks) {
       context.fillStyle = ink('rule');

@@ -32,8 +32,11 @@ function drawing(canvas, height) {
   const context = canvas.getContext('2d');
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
+  return {context, width};
+}
+
+function lettering(context) {
   context.font = `11px ${getComputedStyle(document.documentElement).fontFamily}`;
-  return {context, width, height};
 }
 
 function useTheme(theme) {

@@ -41,9 +41,9 @@ function keyed(parent, items, key, create, fill) {
     let element = left.get(name);
     left.delete(name);
     if (!element) parent.known.set(name, element = create(item));
-    fill(element, item);
     if (element === place) place = place.nextElementSibling;
     else parent.insertBefore(element, place);
+    fill(element, item);
   }
   for (const [name, element] of left) {
     parent.known.delete(name);

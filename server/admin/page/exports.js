@@ -32,7 +32,10 @@ function makeRow(exported) {
   return row;
 }
 
+// Scrolling draws more often than there is anything new.
 function fillRow(row, {exported, index}) {
+  if (row.told === exported && row.index === index) return;
+  Object.assign(row, {told: exported, index});
   const [name, used, whole, read, written, trend, clients] = row.children, rates = state.rates.get(exported.name);
   row.dataset.export = exported.name;
   row.setAttribute('aria-rowindex', index + 2);
@@ -115,7 +118,12 @@ function listenToList() {
   byId('search').addEventListener('keydown', (event) => {
     if (event.key === 'ArrowDown' || event.key === 'Enter') { event.preventDefault(); focusExport(0); }
   });
-  byId('exports-scroll').addEventListener('scroll', draw, {passive: true});
+  let soon = false;
+  byId('exports-scroll').addEventListener('scroll', () => {
+    if (soon || !state.status) return;
+    soon = true;
+    requestAnimationFrame(() => { soon = false; drawExports(state.status); });
+  }, {passive: true});
   byId('exports').tHead.addEventListener('click', (event) => {
     const key = event.target.closest('[data-key]')?.dataset.key;
     if (!key) return;

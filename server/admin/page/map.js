@@ -249,6 +249,7 @@ class MemoryMap {
 
   drawOffsets(context, {rows, columns, high}, told) {
     const every = Math.ceil(18 / high);
+    lettering(context);
     context.fillStyle = ink('quiet');
     context.textAlign = 'right';
     context.textBaseline = 'middle';
