@@ -377,7 +377,7 @@ class Looks(Fake):
             self.assert_fits()
             self.browser.screenshot(f'export-{scheme}')
             if scheme == 'light' and os.environ.get('GPUNBD_SCREENSHOT'):
-                self.browser.screenshot('readme', 960, os.environ['GPUNBD_SCREENSHOT'])
+                self.browser.screenshot('readme', 1082, os.environ['GPUNBD_SCREENSHOT'])
         self.browser.prefer('light')
         for name, path, height in (('phone', '', 1700), ('phone-export', '#/export/scratch', 2800)):
             self.browser.see(360, height, mobile=True)

@@ -5,13 +5,11 @@ const levels = ['trace', 'debug', 'info', 'warning', 'error', 'critical'];
 
 // The stream and /events tell some of them both.
 function addEvents(events) {
-  const process = state.status?.process.started ?? 0;
-  state.eventKeys ??= new Set();
   for (const event of events) {
     const key = `${event.id} ${event.time}`;
     if (state.eventKeys.has(key)) continue;
     state.eventKeys.add(key);
-    state.events.push({...event, key, process});
+    state.events.push({...event, key});
   }
   if (events.length) state.events.sort((one, other) => one.time - other.time);
   for (const old of state.events.splice(0, state.events.length - 1000)) state.eventKeys.delete(old.key);

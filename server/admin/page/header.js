@@ -1,12 +1,17 @@
 // The server as a whole.
 'use strict';
 
-function drawHeader(status) {
-  const {process} = status, gone = state.goneSince !== null;
-  byId('state').dataset.state = gone ? 'gone' : process.state;
-  put(byId('state'), gone ? 'does not answer' : process.state);
-  put(byId('process'), `${process.version} (${process.commit}), ${process.build} · pid ${process.pid} · up ${age(status.time - process.started)}`);
+function drawState(status) {
+  const gone = state.goneSince !== null;
+  if (!gone && !status) return; // it has not answered yet
+  byId('state').dataset.state = gone ? 'gone' : status.process.state;
+  put(byId('state'), gone ? 'does not answer' : status.process.state);
   document.documentElement.classList.toggle('old', gone);
+}
+
+function drawHeader(status) {
+  const {process} = status;
+  put(byId('process'), `${process.version} (${process.commit}), ${process.build} · pid ${process.pid} · up ${age(status.time - process.started)}`);
 }
 
 function drawTotals(status) {

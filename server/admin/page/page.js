@@ -11,7 +11,8 @@ function draw() {
 
 function drawNow() {
   const {status} = state;
-  if (!status) return put(byId('state'), state.goneSince === null ? byId('state').textContent : 'does not answer');
+  drawState(status);
+  if (!status) return;
   drawHeader(status);
   if (opened.name === null) drawTotals(status);
   drawProgress(status);

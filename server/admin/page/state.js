@@ -10,6 +10,7 @@ const state = {
   connectionRates: new Map(),
   cpu: undefined,
   events: [],
+  eventKeys: new Set(),
   goneSince: null,
   steering: true,
   whyNot: '',

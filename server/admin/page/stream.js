@@ -28,14 +28,14 @@ async function* ticks() {
 }
 
 async function follow() {
-  for (let tries = 0; ; tries++) {
+  for (let tries = 1; ; tries++) {
     try {
+      let first = true;
       for await (const tick of ticks()) {
-        const first = tries >= 0 || state.goneSince;
-        tries = -1;
-        take(tick);
-        answers();
-        if (first) await fetchEvents().catch(() => {});
+        answers(tick);
+        if (first) fetchEvents().catch(() => {}); // those of before; the stream has those since
+        first = false;
+        tries = 1;
       }
       gone();
     } catch (error) {
@@ -45,13 +45,18 @@ async function follow() {
       }
       gone(error.status ? error.message : null);
     }
-    await new Promise((resolve) => setTimeout(resolve, Math.min(4000, 500 * (tries + 2))));
+    await new Promise((resolve) => setTimeout(resolve, Math.min(4000, 500 * tries)));
   }
 }
 
-function answers() {
+function answers(tick) {
   state.goneSince = null;
   notice('gone', null);
+  try {
+    take(tick);
+  } catch (error) {
+    reportError(error); // of the page, not of the server
+  }
   draw();
 }
 
