@@ -1,0 +1,63 @@
+// The colours of the style sheet, for canvases; and the theme.
+'use strict';
+
+let inks = {};
+
+// The style sheet has all colours; a canvas needs them resolved.
+function ink(name) {
+  if (!inks[name]) {
+    const probe = make('i', {hidden: true});
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    inks[name] = getComputedStyle(probe).color;
+    probe.remove();
+  }
+  return inks[name];
+}
+
+function mixed(from, to, share) {
+  const [a, b] = [from, to].map((colour) => colour.match(/[\d.]+/g).map(Number));
+  return `rgb(${a.slice(0, 3).map((part, index) => Math.round(part + (b[index] - part) * share)).join(' ')})`;
+}
+
+// Sized to its place and the screen's pixels, cleared. Nothing: it is not in view.
+function drawing(canvas, height) {
+  const width = canvas.clientWidth;
+  if (!width) return null;
+  const scale = window.devicePixelRatio || 1;
+  if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+  }
+  const context = canvas.getContext('2d');
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return {context, width};
+}
+
+function lettering(context) {
+  context.font = `11px ${getComputedStyle(document.documentElement).fontFamily}`;
+}
+
+function useTheme(theme) {
+  if (theme === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  inks = {};
+}
+
+function keepTheme() {
+  const choice = byId('theme');
+  try {
+    choice.value = localStorage.getItem('theme') ?? 'auto';
+  } catch { /* a browser that keeps nothing */ }
+  if (!choice.value) choice.value = 'auto';
+  useTheme(choice.value);
+  choice.addEventListener('change', () => {
+    useTheme(choice.value);
+    try {
+      localStorage.setItem('theme', choice.value);
+    } catch { /* likewise */ }
+    draw();
+  });
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { inks = {}; draw(); });
+}

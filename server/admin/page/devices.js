@@ -1,0 +1,57 @@
+// Whose the memory of each device is.
+'use strict';
+
+// What its memory is to whom, from the start of the bar to its end.
+function partsOf(device, status) {
+  const mine = status.exports.flatMap((exported) => {
+    const bytes = exported.memory.filter((memory) => memory.device === device.id).reduce((sum, memory) => sum + memory.allocated, 0);
+    return bytes ? [{kind: 'in-use', name: shown(exported.name), bytes}] : [];
+  }).sort((one, other) => other.bytes - one.bytes);
+  const parts = mine.slice(0, 24), rest = mine.slice(24);
+  const bytesOf = (some) => some.reduce((sum, part) => sum + part.bytes, 0);
+  if (rest.length) parts.push({kind: 'in-use', name: `${rest.length} more exports`, bytes: bytesOf(rest)});
+  const ready = device.allocated - bytesOf(mine);
+  if (ready > 0) parts.push({kind: 'in-use', name: 'made ready', bytes: ready});
+  const taken = Math.max(0, device.total - device.allocated - device.available);
+  const reserve = Math.min(device.reserve, taken);
+  return [...parts, {kind: 'reserve', name: 'reserve', bytes: reserve}, {kind: 'others', name: 'others', bytes: taken - reserve},
+          {kind: 'free', name: 'free', bytes: device.available}];
+}
+
+function drawDevices(status) {
+  const many = status.devices.length > 3;
+  byId('devices').classList.toggle('many', many);
+  keyed(byId('devices'), status.devices, (device) => device.id, () => {
+    const bar = make('div', {className: 'bar'});
+    bar.setAttribute('role', 'img');
+    return make('li', {className: 'device'}, make('div', {className: 'device-head'}, make('span', {}, make('b'), ' ', make('span', {className: 'quiet'})), make('span', {className: 'quiet'})),
+                bar, make('p', {className: 'parts'}));
+  }, (item, device) => {
+    const [head, bar, list] = item.children, parts = partsOf(device, status);
+    item.dataset.device = device.id;
+    put(head.querySelector('b'), device.id);
+    put(head.querySelector('.quiet'), device.name === device.id ? '' : device.name);
+    put(head.lastChild, device.failed ? 'failed: its exports answer EIO' : `${size(device.allocated)} of ${size(device.total)}${device.others_compute ? '; others compute there' : ''}`);
+    head.lastChild.classList.toggle('error', device.failed);
+    bar.setAttribute('aria-label', parts.map((part) => `${part.name} ${size(part.bytes)}`).join(', '));
+    let order = 0;
+    keyed(bar, parts.filter((part) => part.kind !== 'free' && part.bytes), (part) => `${part.kind} ${part.name}`,
+          (part) => make('i', {className: part.kind}), (segment, part) => {
+            segment.title = `${part.name}: ${size(part.bytes)}`;
+            segment.style.width = `${100 * part.bytes / device.total}%`;
+            if (part.kind === 'in-use') segment.classList.toggle('next', order++ % 2 === 1);
+          });
+    drawParts(list, parts, many ? 2 : 4);
+  });
+}
+
+// The largest by name, then the rest.
+function drawParts(list, parts, most) {
+  const mine = parts.filter((part) => part.kind === 'in-use'), named = mine.slice(0, most), rest = mine.slice(most);
+  if (rest.length) named.push({kind: 'in-use', name: 'smaller ones', bytes: rest.reduce((sum, part) => sum + part.bytes, 0)});
+  keyed(list, [...named, ...parts.filter((part) => part.kind !== 'in-use')], (part) => `${part.kind} ${part.name}`,
+        (part) => make('span', {}, `${part.name} `, make('b', {}, make('data'))), (item, part) => {
+          item.dataset.part = part.kind;
+          putNumber(item.querySelector('data'), part.bytes, size(part.bytes));
+        });
+}

@@ -1,0 +1,158 @@
+// One export: its map, its last ten minutes, its requests and connections, and what can be done to it.
+'use strict';
+
+const opened = {
+  name: null, history: null, ticks: 0, map: null, throughput: null, latency: null,
+
+  get exported() { return state.status?.exports.find((exported) => exported.name === this.name); },
+
+  open(name) {
+    Object.assign(this, {name, history: null, ticks: 0, mapped: false});
+    put(byId('export-name'), shown(name));
+    put(byId('throughput-text'), '');
+    put(byId('latency-text'), '');
+  },
+
+  // Percentiles of a second cannot be had from counters: what the ticks tell is put right by the server every few seconds.
+  takeTick() {
+    if (this.name === null || !this.exported) return;
+    if (this.map.name !== this.name || !this.mapped) {
+      this.map.open(this.exported);
+      this.mapped = true;
+    }
+    this.map.fetch();
+    if (this.ticks++ % 5 === 0 || !this.history) this.fetchHistory();
+    else this.goOn();
+  },
+
+  async fetchHistory() {
+    const {name} = this;
+    try {
+      const history = await ask('history', {export: name});
+      if (this.name === name) this.history = history;
+      draw();
+    } catch { /* the next tick asks again */ }
+  },
+
+  goOn() {
+    const {history} = this, rates = state.rates.get(this.name), now = Math.floor(state.status.time);
+    if (!rates || now <= history.end) return;
+    for (; history.end < now; history.end++) {
+      history.read_bytes.push(rates.read);
+      history.written_bytes.push(rates.written);
+      for (const of of ['read_p50', 'read_p99', 'write_p50', 'write_p99']) history[of].push(null);
+    }
+    for (const values of Object.values(history)) if (Array.isArray(values) && values.length > 600) values.splice(0, values.length - 600);
+  },
+
+  draw() {
+    const {exported} = this;
+    for (const part of byId('export').querySelectorAll('section, dl')) show(part, Boolean(exported));
+    show(byId('steering').querySelector('.tools'), state.steering);
+    put(byId('steering').querySelector('.quiet'), state.steering ? 'Until the configuration is read again.' : `Not from here: ${state.whyNot}.`);
+    if (!exported) return put(byId('export-about'), 'There is no export of this name.');
+    this.drawAbout(exported);
+    this.drawRequests(exported);
+    this.drawConnections(exported);
+    if (this.map.name === this.name) this.map.draw();
+    if (this.history) this.drawCharts();
+    put(byId('set-read-only'), exported.read_only ? 'Let it be written…' : 'Make it read-only…');
+  },
+
+  drawAbout(exported) {
+    const devices = exported.memory.map((memory) => memory.device).join(', ');
+    const {bytes_per_second: bytes, iops} = exported.rates;
+    put(byId('export-about'), [exported.description, `${exported.layout} on ${devices}`, `pages of ${size(exported.page_size)}`, exported.provision,
+      exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'for swap',
+      bytes && `at most ${rate(bytes)} for each connection`, iops && `at most ${count(iops)} requests a second for each connection`].filter(Boolean).join(' · '));
+    const rates = state.rates.get(exported.name), {inFlight} = totalsOf(exported);
+    figures(byId('export-figures'), [
+      {label: 'Used', value: exported.used, text: size(exported.used), small: `of ${size(exported.size)}`},
+      {label: 'Allocated', value: exported.allocated, text: size(exported.allocated)},
+      {label: 'Reading', value: rates?.read, text: rate(rates?.read)},
+      {label: 'Writing', value: rates?.written, text: rate(rates?.written)},
+      {label: 'Requests/s', value: rates?.requests, text: count(rates?.requests)},
+      {label: 'In flight', value: inFlight, text: count(inFlight)},
+      {label: 'Held back', value: exported.held_back, text: count(exported.held_back)},
+    ]);
+  },
+
+  drawCharts() {
+    const {history} = this;
+    this.throughput.draw([{name: 'read', colour: 'accent', filled: true, values: history.read_bytes},
+                          {name: 'written', colour: 'second', filled: true, values: history.written_bytes}], history.end);
+    this.latency.draw([{name: 'read median', colour: 'accent', values: history.read_p50}, {name: 'read 99th', colour: 'accent', dashed: true, values: history.read_p99},
+                       {name: 'write median', colour: 'second', values: history.write_p50}, {name: 'write 99th', colour: 'second', dashed: true, values: history.write_p99}], history.end);
+  },
+
+  drawRequests(exported) {
+    keyed(byId('requests').tBodies[0], exported.requests, (of) => of.type, (of) => {
+      const row = make('tr', {}, make('th', {scope: 'row', textContent: of.type.replace('_', ' ')}));
+      for (let cell = 0; cell < 7; cell++) row.append(make('td', {className: 'number'}, make('data')));
+      row.append(make('td'));
+      row.dataset.type = of.type;
+      return row;
+    }, (row, of) => {
+      const {latency} = of, cells = row.querySelectorAll('data');
+      [[of.requests, grouped], [of.bytes, size], [of.in_flight, grouped], [latency.p50, duration], [latency.p90, duration], [latency.p99, duration], [latency.max, duration]]
+        .forEach(([value, format], index) => putNumber(cells[index], value, format(value)));
+      put(row.lastChild, Object.entries(of.errors).map(([error, times]) => `${error} ${grouped(times)}`).join(', ') || dash);
+    });
+  },
+
+  drawConnections(exported) {
+    const mine = state.connections.filter((connection) => connection.export === this.name);
+    const unlisted = Math.max(0, exported.connections - mine.length);
+    put(byId('connections-count'), grouped(exported.connections));
+    show(byId('connections').parentElement, mine.length > 0);
+    show(byId('connections-none'), mine.length === 0 || unlisted > 0);
+    put(byId('connections-none'), mine.length || unlisted ? `${plural(unlisted, 'quieter one is', 'quieter ones are')} not listed.` : 'Nobody is connected.');
+    keyed(byId('connections').tBodies[0], mine, (connection) => connection.id, (connection) => this.makeConnection(connection), (row, connection) => {
+      const [peer, identity, read, written, flight, since, end] = row.children, rates = state.connectionRates.get(connection.id);
+      put(peer, connection.read_only ? `${connection.peer}, reads only` : connection.peer);
+      put(identity, connection.identity ?? (connection.tls ? connection.tls.split(',')[0] : dash));
+      identity.title = connection.tls ?? 'no TLS';
+      putNumber(read.firstChild, rates?.read, rate(rates?.read));
+      putNumber(written.firstChild, rates?.written, rate(rates?.written));
+      putNumber(flight.firstChild, connection.in_flight, count(connection.in_flight));
+      put(since, age(state.status.time - connection.since));
+      show(end.firstChild, state.steering);
+    });
+  },
+
+  makeConnection(connection) {
+    const number = () => make('td', {className: 'number'}, make('data'));
+    const end = make('button', {textContent: 'End…'}), row = make('tr', {}, make('td'), make('td'), number(), number(), number(), make('td', {className: 'number'}), make('td', {className: 'number'}, end));
+    row.dataset.connection = connection.id;
+    end.setAttribute('aria-label', `End the connection of ${connection.peer}`);
+    end.addEventListener('click', () => told({
+      title: 'End this connection?', text: `${connection.peer} is cut off. Most clients then call again, or fail.`, yes: 'End it',
+      act: () => steer('connections/end', {id: connection.id}),
+    }));
+    return row;
+  },
+
+  askRates() {
+    const {name, exported} = this, {bytes_per_second: bytes, iops, burst} = exported.rates;
+    const whole = (label, text) => {
+      if (text === '') return null;
+      if (!/^[1-9]\d*$/.test(text)) throw new Error(`${label} is a whole number from 1 on, or nothing`);
+      return Number(text);
+    };
+    told({
+      title: 'Rates', text: `Of export ${shown(name)}, until its configuration is read again. Nothing: no limit.`, yes: 'Set rates',
+      fields: [{label: 'Bytes a second', name: 'bytes', inputMode: 'numeric', value: bytes ?? ''}, {label: 'Requests a second', name: 'iops', inputMode: 'numeric', value: iops ?? ''},
+               {label: 'Burst, in seconds', name: 'burst', inputMode: 'decimal', value: burst}],
+      act: (values) => steer('rates', {export: name, rates: {bytes_per_second: whole('Bytes a second', values.bytes), iops: whole('Requests a second', values.iops), burst: Number(values.burst)}}),
+    });
+  },
+
+  askReadOnly() {
+    const {name, exported} = this, readOnly = !exported.read_only;
+    told({
+      title: readOnly ? 'Make it read-only?' : 'Let it be written?', yes: readOnly ? 'Make it read-only' : 'Let it be written',
+      text: readOnly ? `Clients that may write export ${shown(name)} are ended.` : `Clients that come from now on may write export ${shown(name)}, as its rules say.`,
+      act: () => steer('read-only', {export: name, read_only: readOnly}),
+    });
+  },
+};

@@ -1,0 +1,49 @@
+// The server as a whole.
+'use strict';
+
+function drawState(status) {
+  const gone = state.goneSince !== null;
+  if (!gone && !status) return; // it has not answered yet
+  byId('state').dataset.state = gone ? 'gone' : status.process.state;
+  put(byId('state'), gone ? 'does not answer' : status.process.state);
+  document.documentElement.classList.toggle('old', gone);
+}
+
+function drawHeader(status) {
+  const {process} = status;
+  put(byId('process'), `${process.version} (${process.commit}), ${process.build} · pid ${process.pid} · up ${age(status.time - process.started)}`);
+}
+
+function drawTotals(status) {
+  const sum = (of) => state.rates.size ? [...state.rates.values()].reduce((total, rates) => total + rates[of], 0) : undefined;
+  const used = status.exports.reduce((total, exported) => total + exported.used, 0);
+  const offered = status.exports.reduce((total, exported) => total + exported.size, 0);
+  const {process} = status;
+  figures(byId('totals'), [
+    {label: 'Reading', value: sum('read'), text: rate(sum('read'))},
+    {label: 'Writing', value: sum('written'), text: rate(sum('written'))},
+    {label: 'Requests/s', value: sum('requests'), text: count(sum('requests'))},
+    {label: 'Connections', value: status.connections, text: count(status.connections)},
+    {label: 'Memory used', value: used, text: size(used), small: `of ${size(offered)} offered`},
+    {label: 'Processor', value: state.cpu, text: state.cpu === undefined ? dash : `${digits(state.cpu * 100)} %`, small: `${process.workers} workers`},
+    {label: 'Resident', value: process.resident, text: size(process.resident)},
+  ]);
+}
+
+function drawProgress(status) {
+  show(byId('progress'), status.progress.length > 0);
+  const amount = (work, number) => work.unit === 'bytes' ? size(number) : plural(number, 'connection', 'connections');
+  keyed(byId('works'), status.progress, (work) => JSON.stringify([work.what, work.of]), (work) => {
+    const bar = make('progress');
+    bar.setAttribute('aria-label', `${work.what} ${work.of}`);
+    return make('li', {className: 'work'}, make('span', {textContent: `${work.what} ${work.of}`}), bar, make('span', {className: 'quiet'}));
+  }, (item, work) => {
+    const bar = item.querySelector('progress');
+    if (work.total) {
+      bar.max = work.total;
+      bar.value = work.done;
+    }
+    bar.style.visibility = work.total ? '' : 'hidden';
+    put(item.lastChild, work.total ? `${amount(work, work.done)} of ${amount(work, work.total)}` : amount(work, work.done));
+  });
+}

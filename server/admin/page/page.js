@@ -1,0 +1,58 @@
+// Which view is shown, and when it is drawn. The scripts before this one share its names; it comes last, and starts.
+'use strict';
+
+let drawingSoon = false;
+
+function draw() {
+  if (drawingSoon) return;
+  drawingSoon = true;
+  requestAnimationFrame(() => { drawingSoon = false; drawNow(); });
+}
+
+function drawNow() {
+  const {status} = state;
+  drawState(status);
+  if (!status) return;
+  drawHeader(status);
+  if (opened.name === null) drawTotals(status);
+  drawProgress(status);
+  drawEvents();
+  show(byId('log-level-label'), state.steering);
+  if (opened.name !== null) return opened.draw();
+  drawDevices(status);
+  drawExports(status);
+}
+
+function route(event) {
+  if (location.hash && !location.hash.startsWith('#/')) return; // the link that skips
+  const match = location.hash.match(/^#\/export\/(.*)$/);
+  show(byId('overview'), !match);
+  show(byId('totals'), !match);
+  show(byId('export'), Boolean(match));
+  opened.name = null;
+  if (match) {
+    let name = match[1];
+    try { name = decodeURIComponent(name); } catch { /* as it is */ }
+    opened.open(name);
+    if (state.status) opened.takeTick();
+  }
+  document.title = match ? `${shown(opened.name)} ${dash} gpunbd` : 'gpunbd';
+  if (event) {
+    scrollTo(0, 0);
+    (match ? byId('export-name') : byId('main')).focus({preventScroll: true});
+  }
+  draw();
+}
+
+keepTheme();
+opened.map = new MemoryMap();
+opened.throughput = new Chart('throughput', linear, rate);
+opened.latency = new Chart('latency', logarithmic, duration);
+listenToList();
+listenToEvents();
+byId('set-rates').addEventListener('click', () => opened.askRates());
+byId('set-read-only').addEventListener('click', () => opened.askReadOnly());
+addEventListener('hashchange', route);
+addEventListener('resize', () => { draw(); if (opened.name !== null) opened.map.fetch(); });
+route();
+follow();

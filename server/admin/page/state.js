@@ -1,0 +1,84 @@
+// What the last tick has told, and what follows from it and the one before.
+'use strict';
+
+const state = {
+  status: null,            // the last that was told
+  rates: new Map(),        // of exports, by name: bytes and requests a second
+  trends: new Map(),       // of exports, by name: bytes a second, the last minute
+  connections: [],
+  connectionsLeftOut: 0,
+  connectionRates: new Map(),
+  cpu: undefined,
+  events: [],
+  eventKeys: new Set(),
+  goneSince: null,
+  steering: true,
+  whyNot: '',
+};
+
+function totalsOf(exported) {
+  const total = {read: 0, written: 0, reads: 0, requests: 0, inFlight: 0};
+  for (const of of exported.requests) {
+    total.requests += of.requests;
+    total.inFlight += of.in_flight;
+    if (of.type === 'read') total.read += of.bytes;
+    if (of.type === 'write') total.written += of.bytes;
+  }
+  return total;
+}
+
+function perSecond(now, before, seconds) {
+  return {read: (now.read - before.read) / seconds, written: (now.written - before.written) / seconds,
+          requests: (now.requests - before.requests) / seconds};
+}
+
+function isRestart(status) {
+  const before = state.status?.process;
+  return Boolean(before) && (before.pid !== status.process.pid || before.started !== status.process.started);
+}
+
+function forget() {
+  state.rates.clear();
+  state.trends.clear();
+  state.connectionRates.clear();
+  state.connections = [];
+  state.cpu = undefined;
+  state.status = null;
+  opened.history = null;
+}
+
+function take(tick) {
+  if (isRestart(tick.status)) {
+    notice('restarted', `The server was restarted at ${clock(tick.status.process.started)}: its counters begin anew.`);
+    addEvents([{id: `restart ${tick.status.process.started}`, time: tick.status.process.started, level: 'info',
+                text: 'the server was restarted', fields: {}}]);
+    forget();
+  }
+  const before = state.status, seconds = before ? tick.status.time - before.time : 0;
+  if (seconds > 0) {
+    takeRates(tick, before, seconds);
+    state.cpu = (tick.status.process.cpu_seconds - before.process.cpu_seconds) / seconds;
+  }
+  state.status = tick.status;
+  state.connections = tick.connections;
+  state.connectionsLeftOut = tick.connections_left_out;
+  addEvents(tick.events);
+  opened.takeTick();
+}
+
+function takeRates(tick, before, seconds) {
+  const known = new Map(before.exports.map((exported) => [exported.name, exported]));
+  state.rates.clear();
+  for (const exported of tick.status.exports) {
+    if (!known.has(exported.name)) continue;
+    const rates = perSecond(totalsOf(exported), totalsOf(known.get(exported.name)), seconds);
+    state.rates.set(exported.name, rates);
+    const trend = state.trends.get(exported.name) ?? [];
+    trend.push(rates.read + rates.written);
+    if (trend.length > 60) trend.shift();
+    state.trends.set(exported.name, trend);
+  }
+  const were = new Map(state.connections.map((connection) => [connection.id, connection]));
+  state.connectionRates = new Map(tick.connections.filter(({id}) => were.has(id))
+    .map((connection) => [connection.id, perSecond(connection, were.get(connection.id), seconds)]));
+}

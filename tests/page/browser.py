@@ -1,0 +1,119 @@
+"""Chromium without a screen, and what a test asks of it. What a page may not do is told at the end: errors in the
+console, what its policy forbids."""
+import base64
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'integration'))
+import server
+
+SCREENSHOTS = os.path.join(os.environ.get('GPUNBD_BUILD', os.path.join(server.ROOT, 'build/release')), 'screenshots')
+WATCH = """window.violations = [];
+    document.addEventListener('securitypolicyviolation', (event) => violations.push(`${event.violatedDirective} ${event.blockedURI}`));"""
+
+
+def need_browser():
+    server.need('chromium', 'chromedriver')
+    try:
+        import selenium
+    except ImportError:
+        server.skip('the Python module selenium is missing (python3-selenium, for /usr/bin/python3)')
+    return selenium
+
+
+class Browser:
+    def __init__(self):
+        need_browser()
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+        options = webdriver.ChromeOptions()
+        options.binary_location = '/usr/bin/chromium'
+        for argument in ('--headless=new', '--disable-gpu', '--disable-dev-shm-usage', '--force-prefers-reduced-motion',
+                         '--no-first-run', '--disable-background-networking', '--disable-component-update'):
+            options.add_argument(argument)
+        if os.geteuid() == 0:
+            options.add_argument('--no-sandbox')
+        options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
+        self.driver = webdriver.Chrome(service=Service('/usr/bin/chromedriver'), options=options)
+        self.driver.execute_cdp_cmd('Page.addScriptToEvaluateOnNewDocument', {'source': WATCH})
+        self.see()
+
+    def see(self, width=1280, height=1000, scale=1, mobile=False):
+        self.driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride',
+                                    {'width': width, 'height': height, 'deviceScaleFactor': scale, 'mobile': mobile})
+
+    def prefer(self, scheme):
+        self.driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
+
+    def open(self, url, token=None):
+        if token:  # as if it had been given before
+            self.driver.get(url.partition('#')[0] + 'page.css')
+            self.run('sessionStorage.setItem("token", arguments[0])', token)
+        self.driver.get('about:blank')  # else one that differs behind # only is not loaded anew
+        self.driver.get(url)
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def one(self, selector):
+        return self.driver.find_element('css selector', selector)
+
+    def text(self, selector):
+        """Of what is shown; '' where it is not there."""
+        return self.run("""const found = document.querySelector(arguments[0]);
+            return found && found.checkVisibility() ? found.innerText : ''""", selector)
+
+    def value(self, selector):
+        return float(self.run('return document.querySelector(arguments[0]).value', selector))
+
+    def values(self, selector):
+        return [float(value) for value in self.run('return [...document.querySelectorAll(arguments[0])].map((one) => one.value)', selector)]
+
+    def figure(self, label, within='totals'):
+        return self.value(f'#{within} [data-figure="{label}"] data')
+
+    def until(self, condition, what, seconds=20):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f'waited in vain until {what() if callable(what) else what}; the page:\n{self.text("body")[:3000]}')
+            time.sleep(0.03)
+
+    def shows(self, selector, text):
+        self.until(lambda: text in self.text(selector), lambda: f'{selector} shows {text!r} instead of {self.text(selector)!r}')
+
+    def press(self, *keys):
+        """To what has the focus."""
+        from selenium.webdriver.common.action_chains import ActionChains
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def focused(self):
+        return self.run('return document.activeElement.innerText || document.activeElement.id')
+
+    def click(self, selector):
+        self.one(selector).click()
+
+    def tick(self):
+        """The next one has been drawn."""
+        self.run("window.heard = false; const put = take; take = (tick) => { put(tick); requestAnimationFrame(() => requestAnimationFrame(() => { heard = true; })); take = put; };")
+        self.until(lambda: self.run('return window.heard'), 'the next tick has been drawn')
+
+    def screenshot(self, name, height=None, path=None):
+        """Of all of the page, or its upper part, into the build folder."""
+        os.makedirs(SCREENSHOTS, exist_ok=True)
+        width, all_of_it = self.run('return [document.documentElement.clientWidth, document.documentElement.scrollHeight]')
+        shot = self.driver.execute_cdp_cmd('Page.captureScreenshot', {
+            'format': 'png', 'captureBeyondViewport': True,
+            'clip': {'x': 0, 'y': 0, 'width': width, 'height': height or all_of_it, 'scale': 1}})
+        with open(path or os.path.join(SCREENSHOTS, f'{name}.png'), 'wb') as file:
+            file.write(base64.b64decode(shot['data']))
+
+    def problems(self):
+        """What the page has done that it should not; that a server is gone, or wants a token, is the network's word."""
+        said = [entry['message'] for entry in self.driver.get_log('browser') if entry['level'] in ('SEVERE', 'WARNING')]
+        theirs = ('net::ERR_', 'status of 40', 'willReadFrequently')  # the last: of pixels that the tests read
+        return [message for message in said if not any(words in message for words in theirs)] + (self.run('return window.violations') or [])
+
+    def close(self):
+        self.driver.quit()

@@ -1,0 +1,483 @@
+"""The page before servers that are made up: a hundred exports, and each way to fail."""
+import json
+import os
+import threading
+
+import browser
+import fake_admin
+import server
+import views
+from fake_admin import GiB, MiB, TiB
+
+browser.need_browser()
+
+
+class Fake(views.Views):
+    def show(self, admin):
+        self.admin, self.url = admin, admin.url
+        self.addCleanup(self.stop)
+        return admin
+
+    def still(self, *exports, **options):
+        """One that changes only as the test says; ten ticks a second."""
+        admin = fake_admin.FakeAdmin(list(exports), [fake_admin.Device('cuda:0', 'NVIDIA H200', 80 * GiB, 9 * GiB, GiB)], moves=False, **options)
+        admin.every = 0.1
+        return self.show(admin)
+
+    def stop(self):
+        if self.admin.running:
+            self.admin.stop()
+
+
+class LikeAnyServer(views.OfAnyServer, Fake):
+    def begin(self):
+        self.still(fake_admin.Export(views.DISK, views.SIZE), fake_admin.Export(views.HOSTILE, views.SIZE))
+
+    def write(self, offset, length):
+        self.admin.export(views.DISK).write(offset, length)
+
+    def trim(self, offset, length):
+        self.admin.export(views.DISK).unmap(offset, length)
+
+    def settle(self):
+        self.admin.export(views.DISK).hot['write'] = []
+
+    def restart(self):
+        self.admin.restart()
+
+
+class AsDescribed(Fake):
+    def test_the_made_up_server_speaks_as_the_description_says(self):
+        import yaml
+        from jsonschema import Draft202012Validator, RefResolver
+        with open(os.path.join(server.ROOT, 'server/admin/openapi.yaml'), encoding='utf-8') as file:
+            described = yaml.safe_load(file)
+        admin = self.show(fake_admin.a_machine())
+        for path, query in (('status', ''), ('exports', ''), ('devices', ''), ('connections', ''), ('events', ''),
+                            ('map', '?export=scratch&cells=64'), ('history', '?export=scratch'), ('pages', '?export=scratch')):
+            schema = described['paths'][f'/{path}']['get']['responses']['200']['content']['application/json']['schema']
+            Draft202012Validator(schema, resolver=RefResolver('', described)).validate(self.api(path + query))
+        Draft202012Validator({'$ref': '#/components/schemas/Tick'}, resolver=RefResolver('', described)).validate(json.loads(json.dumps(admin.tick(0))))
+
+    def test_the_page_is_small(self):
+        self.assertLess(sum(file.stat().st_size for file in os.scandir(fake_admin.PAGE)), 100 * 1024)
+
+
+class Hundred(Fake):
+    def setUp(self):
+        super().setUp()
+        self.show(fake_admin.a_hundred(moves=False)).every = 0.2
+        self.overview()
+        self.browser.shows('#exports-count', '100')
+
+    def rows(self):
+        return self.browser.run("return [...document.querySelectorAll('#exports .row')].map((row) => row.dataset.export)")
+
+    def seen(self):
+        """Of these, the names that are within what is scrolled to."""
+        return self.browser.run("""const box = document.getElementById('exports-scroll').getBoundingClientRect(), head = document.querySelector('thead').offsetHeight;
+            return [...document.querySelectorAll('#exports .row')].filter((row) => { const place = row.getBoundingClientRect();
+                return place.top >= box.top + head - 1 && place.bottom <= box.bottom + 1; }).map((row) => row.dataset.export)""")
+
+    def test_only_rows_in_view_are_drawn(self):
+        self.assertEqual(self.rows()[0], 'volume-000')
+        self.assertLess(len(self.rows()), 30)
+        self.browser.run("document.getElementById('exports-scroll').scrollTop = 1e6")
+        self.browser.until(lambda: self.seen()[-1:] == ['volume-099'], 'the last one is there')
+        self.assertLess(len(self.rows()), 30)
+        self.assertEqual(self.browser.run("return document.querySelector('[data-export=\"volume-099\"]').getAttribute('aria-rowindex')"), '101')
+        self.end()
+
+    def test_search_and_sort(self):
+        self.browser.one('#search').send_keys('volume-07')
+        self.browser.shows('#exports-count', '10 of 100')
+        self.assertEqual(self.rows(), [f'volume-07{digit}' for digit in range(10)])
+        self.browser.one('#search').send_keys('nothing')
+        self.browser.shows('#exports-none', 'No export has that')
+        self.browser.one('#search').clear()
+        self.browser.one('#search').send_keys(' ')
+        self.browser.shows('#exports-count', '100')
+        self.browser.click('[data-key=used] button')
+        by_use = sorted(self.admin.exports, key=lambda export: (-export.used, export.name))
+        self.browser.until(lambda: self.rows()[:5] == [export.name for export in by_use[:5]], 'the fullest come first')
+        self.assertEqual(self.browser.run("return document.querySelector('[data-key=used]').getAttribute('aria-sort')"), 'descending')
+        self.end()
+
+    def test_by_keyboard_alone(self):
+        from selenium.webdriver.common.keys import Keys
+        self.browser.press('/')
+        self.assertEqual(self.browser.focused(), 'search')
+        self.browser.press(Keys.ARROW_DOWN)
+        self.assertEqual(self.browser.focused(), 'volume-000')
+        self.browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+        self.assertEqual(self.browser.focused(), 'volume-002')
+        self.browser.press(Keys.END)
+        self.assertEqual(self.browser.focused(), 'volume-099')
+        self.assertIn('volume-099', self.seen())
+        self.browser.tick()
+        self.assertEqual(self.browser.focused(), 'volume-099', 'a tick leaves the focus where it is')
+        self.browser.press(Keys.ENTER)
+        self.browser.shows('#export-name', 'volume-099')
+        self.assertEqual(self.browser.focused(), 'volume-099', 'its heading')
+        self.end()
+
+    def test_maps_are_asked_for_the_opened_export_alone(self):
+        self.browser.tick()
+        self.assertNotIn('/api/v1/map', self.admin.asked)
+        self.opened('volume-042')
+        self.assertEqual(self.browser.run('return opened.map.told.cells * opened.map.told.cell'), TiB)
+        self.assertLessEqual(self.browser.run('return opened.map.told.cells'), 16384)
+        self.end()
+
+
+class Map(Fake):
+    def setUp(self):
+        super().setUp()
+        self.still(fake_admin.Export('disk', 8 * GiB), token=None)
+        self.admin.export('disk').write(6 * GiB, 2 * MiB)
+        self.opened('disk')
+
+    def view(self):
+        return self.browser.run('return [opened.map.offset, opened.map.length]')
+
+    def told(self, offset, length):
+        self.browser.until(lambda: self.browser.run('return [opened.map.told.offset, opened.map.told.length]') == [offset, length],
+                           lambda: f'{offset}, {length} are told; the view is {self.view()}')
+
+    def test_keys_zoom_to_a_single_page(self):
+        from selenium.webdriver.common.keys import Keys
+        self.browser.run("document.getElementById('map').focus()")
+        self.browser.press(Keys.HOME)
+        self.assertIn('2 MiB at 0 B (offset 0): a hole', self.browser.text('#map-cell'))
+        self.browser.press(Keys.ARROW_RIGHT)
+        self.assertIn('2 MiB at 2 MiB (offset 2\u202f097\u202f152): a hole', self.browser.text('#map-cell'))
+        self.browser.run('opened.map.select(arguments[0])', 6 * GiB)
+        self.browser.shows('#map-cell', '2 MiB at 6 GiB (offset 6\u202f442\u202f450\u202f944): used')
+        self.browser.shows('#map-cell', 'on cuda:0')
+        for length in (GiB * 4, GiB * 2, GiB, 512 * MiB):
+            self.browser.press('+')
+            self.assertEqual(self.view()[1], length)
+            self.told(*self.view())
+            self.assertIn('Page 3\u202f072, 2 MiB at 6 GiB', self.browser.text('#map-cell'))
+        for _ in range(12):
+            self.browser.press('+')
+        self.told(6 * GiB, 2 * MiB)
+        self.assertIn('a cell is one page of 2 MiB', self.browser.text('#map-range'))
+        self.assertTrue(self.browser.run("return document.getElementById('map-in').disabled"))
+        self.browser.press(Keys.PAGE_UP)
+        self.told(6 * GiB - 2 * MiB, 2 * MiB)
+        self.browser.press('0')
+        self.told(0, 8 * GiB)
+        self.end()
+
+    def test_the_cell_moves_on_beyond_the_view(self):
+        from selenium.webdriver.common.keys import Keys
+        self.browser.run("document.getElementById('map').focus(); opened.map.look(0, 64 * 2 ** 20)")
+        self.told(0, 64 * MiB)
+        self.browser.press(Keys.END, Keys.ARROW_RIGHT)
+        self.browser.shows('#map-cell', 'Page 32, 2 MiB at 64 MiB')
+        self.assertGreater(self.view()[0], 0)
+        self.end()
+
+    def test_mouse_and_touch_zoom_and_move(self):
+        from selenium.webdriver.common.action_chains import ActionChains
+        canvas = self.browser.one('#map')
+        self.browser.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
+        wheel = "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -100, bubbles: true, cancelable: true, clientX: 500, clientY: 400}))"
+        self.browser.run(wheel, canvas)
+        self.assertEqual(self.view(), [0, 8 * GiB], 'before it has been clicked the page scrolls')
+        ActionChains(self.browser.driver).move_to_element(canvas).click().perform()
+        self.assertEqual(self.browser.focused(), 'map')
+        self.browser.run(wheel, canvas)
+        self.assertLess(self.view()[1], 6 * GiB)
+        self.browser.run('opened.map.look(2 ** 32, 2 ** 30)')
+        self.told(4 * GiB, GiB)
+        ActionChains(self.browser.driver).move_to_element(canvas).click_and_hold().move_by_offset(90, 0).release().perform()
+        self.assertLess(self.view()[0], 4 * GiB, 'what is dragged to the right shows what is before')
+        self.browser.run('opened.map.look(2 ** 32, 2 ** 30)')
+        x, y = self.browser.run('const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]', canvas)
+        for kind, apart in (('touchStart', 30), ('touchMove', 45), ('touchMove', 70)):
+            self.browser.driver.execute_cdp_cmd('Input.dispatchTouchEvent', {'type': kind, 'touchPoints': [{'x': x - apart, 'y': y, 'id': 0}, {'x': x + apart, 'y': y, 'id': 1}]})
+        self.browser.driver.execute_cdp_cmd('Input.dispatchTouchEvent', {'type': 'touchEnd', 'touchPoints': []})
+        self.browser.until(lambda: self.view()[1] < 800 * MiB, lambda: f'two fingers have zoomed in: {self.view()}')
+        self.end()
+
+    def test_map_and_history_outlive_another_size(self):
+        self.browser.see(360, 800, mobile=True)
+        self.browser.until(lambda: self.browser.run('return opened.map.told.cells') == 1024, 'fewer cells on a phone')
+        self.end()
+
+
+class Devices(Fake):
+    def test_what_of_a_device_is_whose(self):
+        self.still(fake_admin.Export('disk', 8 * GiB), fake_admin.Export('other', 8 * GiB))
+        self.admin.export('disk').write(0, GiB)
+        self.admin.export('other').write(0, 2 * GiB)
+        self.overview()
+        parts = lambda: self.browser.run("return [...document.querySelectorAll('.parts > span')].map((part) => part.innerText)")
+        self.assertEqual(parts(), ['other 2 GiB', 'disk 1 GiB', 'reserve 1 GiB', 'others 9 GiB', 'free 67 GiB'])
+        widths = self.browser.run("return [...document.querySelectorAll('.bar i')].map((part) => Math.round(80 * part.offsetWidth / part.parentElement.offsetWidth))")
+        self.assertEqual(widths, [2, 1, 1, 9])
+        self.admin.devices[0].others = 78 * GiB  # more than fits: nothing is drawn twice
+        self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
+        self.end()
+
+
+class Failures(Fake):
+    def one(self, **options):
+        return self.still(fake_admin.Export('disk', 8 * GiB, clients=2), **options)
+
+    def test_asks_for_the_token(self):
+        self.one(token='secret')
+        self.browser.open(self.url)
+        self.browser.shows('#ask-title', 'A token is needed')
+        self.browser.one('[name=token]').send_keys('wrong')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#ask-text', 'The server refuses that token.')
+        self.browser.click('#ask-no')
+        self.browser.shows('#notices', 'Without its token the server tells nothing.')
+        self.browser.click('#notices button')
+        self.browser.one('[name=token]').send_keys('secret')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#state', 'serving')
+        self.assertEqual(self.browser.text('#notices'), '')
+        self.assertEqual(self.browser.run('return [JSON.stringify(localStorage).includes("secret"), sessionStorage.token, document.cookie]'), [False, 'secret', ''])
+        self.browser.driver.refresh()
+        self.browser.shows('#state', 'serving')
+        self.browser.run('sessionStorage.clear()')
+        self.end()
+
+    def test_steering_that_is_refused_is_no_longer_offered(self):
+        self.one(steering=False)
+        self.opened('disk')
+        self.browser.shows('#connections', 'End')
+        self.browser.click('#connections tbody button')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#ask-error', 'this endpoint only tells')
+        self.browser.click('#ask-no')
+        self.browser.until(lambda: self.browser.text('#steering') == 'Steer\n\nNot from here: this endpoint only tells.' and 'End' not in self.browser.text('#connections tbody'), 'no more buttons')
+        self.assertEqual(self.admin.posted, [])
+        self.end()
+
+    def test_ends_a_connection(self):
+        self.one()
+        self.opened('disk')
+        self.browser.until(lambda: len(self.browser.run("return [...document.querySelectorAll('#connections tbody tr')]")) == 2, 'two are connected')
+        self.browser.click('#connections [data-connection="2"] button')
+        self.browser.shows('#ask-text', '192.0.2.2:40002 is cut off')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#notices', 'connection 2 has been ended')
+        self.browser.until(lambda: '192.0.2.2' not in self.browser.text('#connections'), 'it is gone')
+        self.assertEqual(self.admin.posted, [('connections/end', {'id': 2})])
+        self.end()
+
+    def test_the_same_server_comes_back_without_a_word_of_restart(self):
+        self.one()
+        self.overview()
+        self.admin.stop()
+        self.browser.shows('#notices', 'has not answered since')
+        self.admin.start()
+        self.browser.shows('#state', 'serving')
+        self.browser.tick()
+        self.assertEqual(self.browser.text('#notices'), '')
+        self.end()
+
+    def test_a_server_that_hangs_is_told(self):
+        self.going_on = threading.Event()
+        self.one()
+        self.overview()
+        told, self.admin.tick = self.admin.tick, lambda after: self.going_on.wait() and told(after)
+        self.addCleanup(self.going_on.set)
+        self.browser.shows('#notices', 'has not answered since')
+        self.going_on.set()
+        self.browser.until(lambda: not self.browser.text('#notices'), 'it goes on')
+        self.end()
+
+    def test_what_a_server_answers_instead_is_told(self):
+        self.one()
+        self.overview()
+        self.admin.tick = None  # each answer ends in the middle
+        self.browser.shows('#notices', 'has not answered since')
+        del self.admin.tick
+        self.browser.until(lambda: not self.browser.text('#notices'), 'it is well again')
+        self.end()
+
+    def test_an_export_that_is_not_there(self):
+        self.one()
+        self.browser.open(f'{self.url}#/export/none')
+        self.browser.shows('#export-about', 'There is no export of this name.')
+        self.assertEqual(self.browser.text('#export section'), '')
+        self.end()
+
+    def test_failed_devices_long_work_and_states(self):
+        self.one()
+        self.admin.devices[0].failed = True
+        self.admin.state = 'draining'
+        self.admin.progress = [{'what': 'provisioning', 'of': 'disk', 'done': 2 * GiB, 'total': 8 * GiB, 'unit': 'bytes'},
+                               {'what': 'draining', 'of': '', 'done': 1, 'total': 0, 'unit': 'connections'}]
+        self.browser.open(self.url)
+        self.browser.shows('#state', 'draining')
+        self.browser.shows('#devices', 'failed: its exports answer EIO')
+        self.browser.shows('#works', 'provisioning disk')
+        self.assertEqual(self.browser.run("const bar = document.querySelector('progress'); return bar.value / bar.max"), 0.25)
+        self.assertIn('2 GiB of 8 GiB', self.browser.text('#works'))
+        self.assertIn('1 connection', self.browser.text('#works'))
+        self.admin.progress = []
+        self.browser.until(lambda: not self.browser.text('#progress'), 'all is done')
+        self.end()
+
+    def test_events(self):
+        self.one()
+        self.admin.say('debug', 'a round has ended')
+        self.admin.say('info', f'{views.HOSTILE} has connected')
+        self.admin.say('error', 'no memory for a write: ENOSPC')
+        self.overview()
+        self.browser.shows('#events', 'ENOSPC')
+        self.assertIn(f'{views.HOSTILE} has connected', self.browser.text('#events'))
+        self.assertNotIn('a round', self.browser.text('#events'))
+        self.browser.run("const level = document.getElementById('level'); level.value = '4'; level.dispatchEvent(new Event('change'))")
+        self.browser.until(lambda: 'has connected' not in self.browser.text('#events'), 'errors alone are shown')
+        self.admin.say('error', 'another one')
+        self.browser.shows('#events', 'another one')
+        self.assertTrue(self.browser.text('#events li').endswith('another one'), 'the newest comes first')
+        self.assertEqual(len(self.browser.run("return [...document.querySelectorAll('#events li')]")), 2, 'each is told once')
+        self.end()
+
+
+class Looks(Fake):
+    """What all views have in common; a screenshot of each."""
+
+    def machine(self):
+        admin = self.show(fake_admin.a_machine())
+        admin.every = 0.05
+        return admin
+
+    def assert_fits(self):
+        self.assertEqual(self.browser.run('return document.documentElement.scrollWidth'), self.browser.run('return document.documentElement.clientWidth'))
+        beyond = self.browser.run("""return [...document.querySelectorAll('main *, header *')].filter((one) => one.checkVisibility() && !one.closest('.scroll-x, .bar, .hidden, svg')
+            && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 90))""")
+        self.assertEqual(beyond, [])
+
+    def a_minute(self):
+        self.browser.until(lambda: self.browser.run('return Math.max(0, ...[...state.trends.values()].map((trend) => trend.length))') == 60, 'a minute has passed')
+
+    def test_screenshots(self):
+        admin = self.machine()
+        for scheme in ('light', 'dark'):
+            self.browser.prefer(scheme)
+            self.browser.see(1280, 1180)
+            self.overview()
+            self.a_minute()
+            self.assert_fits()
+            self.browser.screenshot(f'overview-{scheme}')
+            self.browser.see(1280, 1000)
+            self.opened('scratch')
+            self.browser.tick()
+            self.browser.tick()
+            self.assert_fits()
+            self.browser.screenshot(f'export-{scheme}')
+            if scheme == 'light' and os.environ.get('GPUNBD_SCREENSHOT'):
+                self.browser.screenshot('readme', 1082, os.environ['GPUNBD_SCREENSHOT'])
+        self.browser.prefer('light')
+        for name, path, height in (('phone', '', 1700), ('phone-export', '#/export/scratch', 2800)):
+            self.browser.see(360, height, mobile=True)
+            self.browser.open(self.url + path)
+            self.browser.shows('#state', 'serving')
+            self.browser.tick()
+            self.browser.tick()
+            self.assert_fits()
+            self.browser.screenshot(name)
+        self.browser.see(1280, 800)
+        self.overview()
+        admin.stop()
+        self.browser.shows('#state', 'does not answer')
+        self.browser.screenshot('gone')
+        self.end()
+        hundred = self.show(fake_admin.a_hundred())
+        hundred.every = 0.1
+        self.browser.see(1280, 1300)
+        self.overview()
+        self.a_minute()
+        self.browser.screenshot('hundred')
+        self.end()
+
+    def test_the_theme_is_chosen_and_kept(self):
+        self.machine()
+        ground = lambda: self.browser.run('return getComputedStyle(document.documentElement).backgroundColor')
+        light, dark = 'rgb(246, 247, 248)', 'rgb(15, 19, 23)'
+        self.overview()
+        self.assertEqual(ground(), light)
+        self.browser.prefer('dark')
+        self.assertEqual(ground(), dark)
+        self.browser.run("const theme = document.getElementById('theme'); theme.value = 'light'; theme.dispatchEvent(new Event('change'))")
+        self.assertEqual(ground(), light)
+        self.browser.driver.refresh()
+        self.assertEqual(ground(), light)
+        self.browser.run('localStorage.clear()')
+        self.end()
+
+    def test_colours_can_be_told_apart(self):
+        self.machine()
+
+        def luminance(name):
+            parts = self.browser.run("return ink(arguments[0]).match(/[\\d.]+/g).map(Number)", name)[:3]
+            red, green, blue = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts)
+            return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+        def contrast(one, other):
+            low, high = sorted((luminance(one), luminance(other)))
+            return (high + 0.05) / (low + 0.05)
+        for scheme in ('light', 'dark'):
+            self.browser.prefer(scheme)
+            self.overview()
+            for text in ('ink', 'quiet', 'accent', 'second', 'bad'):
+                for ground in ('panel', 'ground'):
+                    self.assertGreaterEqual(contrast(text, ground), 4.5, (scheme, text, ground))
+            steps = ['hole', 'part', 'used', 'written']
+            for one, other in zip(steps, steps[1:]):
+                self.assertGreaterEqual(contrast(one, other), 1.2, (scheme, one, other))
+            for one in steps:
+                self.assertGreaterEqual(contrast('read', one), 1.6, (scheme, one))
+            self.assertGreaterEqual(contrast('used', 'hole'), 2, scheme)
+            self.assertGreaterEqual(contrast('written', 'used'), 2, scheme)
+        self.end()
+
+    def test_everything_has_a_name_for_who_does_not_see_it(self):
+        self.machine()
+        for path in ('', '#/export/scratch'):
+            self.browser.open(self.url + path)
+            self.browser.shows('#state', 'serving')
+            self.browser.tick()
+            self.browser.tick()
+            tree = self.browser.driver.execute_cdp_cmd('Accessibility.getFullAXTree', {})['nodes']
+            nodes = [(node['role']['value'], node.get('name', {}).get('value', '')) for node in tree if not node['ignored']]
+            spoken = ('button', 'link', 'textbox', 'searchbox', 'combobox', 'image', 'img', 'application', 'region', 'table', 'progressbar')
+            self.assertEqual([node for node in nodes if node[0] in spoken and not node[1] and node[0] != 'table'], [])
+            roles = [role for role, _ in nodes]
+            for landmark in ('banner', 'main', 'region', 'status'):
+                self.assertIn(landmark, roles)
+            self.assertEqual(self.browser.run("""const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
+                return ids.filter((id, index) => ids.indexOf(id) !== index)"""), [])
+            heads = self.browser.run("return [...document.querySelectorAll('thead th')].filter((head) => !head.textContent.trim() || head.scope !== 'col').length")
+            self.assertEqual(heads, 0)
+        self.end()
+
+    def test_a_chart_tells_its_values(self):
+        from selenium.webdriver.common.keys import Keys
+        admin = self.machine()
+        self.opened('scratch')
+        admin.moves = False
+        self.browser.run("document.getElementById('throughput').focus(); opened.fetchHistory()")
+        history = self.api('history?export=scratch')
+        self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is the newest')
+        self.browser.press(Keys.HOME)
+        told = self.browser.text('#throughput-text')
+        shown = self.browser.run('return [opened.history.read_bytes.at(-600), opened.history.written_bytes.at(-600)].map((value) => rate(value ?? 0))')
+        self.assertRegex(told, rf'^\d\d:\d\d:\d\d: read {shown[0]}, written {shown[1]}$')
+        self.browser.press(Keys.ESCAPE)
+        self.browser.shows('#throughput-text', 'Highest in ten minutes')
+        self.end()
+
+
+if __name__ == '__main__':
+    server.main()

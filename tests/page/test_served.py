@@ -1,0 +1,54 @@
+"""The page as a server serves it, before loads of known size."""
+import os
+
+import browser
+import server
+import views
+
+browser.need_browser()
+nbd = server.need_libnbd()
+
+CONFIG = """
+listeners:
+  unix: [{path: '{socket}'}]
+exports:
+  - {name: "NAME", size: 64M, devices: [host]}
+  - {name: "HOSTILE", size: 64M, devices: [host]}
+""".replace('NAME', views.DISK).replace('HOSTILE', views.HOSTILE)
+
+
+class LikeAnyServer(views.OfAnyServer, views.Views):
+    token = 'thirty-two characters of secret.'
+
+    def begin(self):
+        self.port = server.free_port()
+        self.url = f'http://127.0.0.1:{self.port}/'
+        self.secret = os.path.join(self.directory(), 'token')
+        with open(os.open(self.secret, os.O_CREAT | os.O_WRONLY, 0o600), 'w', encoding='ascii') as file:
+            file.write(self.token + '\n')
+        self.restart()
+
+    def restart(self):
+        self.served = self.serve(config=CONFIG, extra=['--admin', f'127.0.0.1:{self.port}', '--admin-token', self.secret, '--admin-socket', 'none'])
+
+    def stop(self):
+        self.served.stop()
+
+    def client(self):
+        one = nbd.NBD()
+        one.connect_uri(self.served.uri(views.DISK))
+        self.addCleanup(one.close)
+        return one
+
+    def write(self, offset, length):
+        self.client().pwrite(b'x' * length, offset)
+
+    def trim(self, offset, length):
+        self.client().trim(length, offset)
+
+    def settle(self):
+        """Nothing more is written; the second passes."""
+
+
+if __name__ == '__main__':
+    server.main()

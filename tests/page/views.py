@@ -1,0 +1,158 @@
+"""What the page shows of any server, real or made up: a class of tests that gets its server from those who derive it."""
+import json
+import urllib.request
+
+import browser
+import server
+
+HOSTILE = '<script>alert(1)</script>'
+DISK, PAGE, SIZE = 'disk', 2 * server.MiB, 64 * server.MiB
+
+
+class Views(server.Test):
+    """Derived ones say `url`, `begin` (exports DISK and HOSTILE, of SIZE, empty), `write`, `trim`, `restart`."""
+    token = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = browser.Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+
+    def setUp(self):
+        self.browser.see()
+        self.browser.prefer('light')
+
+    def end(self):
+        """Of each test: nothing was wrong on the page. (As a cleanup it would come too late: the next page is another.)"""
+        self.assertEqual(self.browser.problems(), [])
+
+    def api(self, path):
+        request = urllib.request.Request(f'{self.url}api/v1/{path}', headers={'Authorization': f'Bearer {self.token}'} if self.token else {})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def overview(self):
+        self.browser.open(self.url, self.token)
+        self.browser.shows('#state', 'serving')
+
+    def opened(self, name):
+        self.browser.open(f'{self.url}#/export/{urllib.request.quote(name, safe="")}', self.token)
+        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.told && opened.history)'), 'the map and the history are there')
+
+    def cell(self, index):
+        """What the page tells of a cell of the map, in words, and the colour that it has there."""
+        words = self.browser.run("""const map = opened.map; map.select(map.told.offset + arguments[0] * map.told.cell);
+            map.draw(true); return document.getElementById('map-cell').textContent""", index)
+        colour = self.browser.run("""const map = opened.map, [x, y] = map.placeOf(arguments[0]), scale = devicePixelRatio;
+            const [red, green, blue] = map.canvas.getContext('2d').getImageData(Math.round((x + 1) * scale), Math.round((y + 1) * scale), 1, 1).data;
+            return `rgb(${red}, ${green}, ${blue})`""", index)
+        return words, colour
+
+    def swatch(self, name):
+        return self.browser.run('return getComputedStyle(document.querySelector(`#export .swatch.${arguments[0]}`)).backgroundColor', name)
+
+
+class OfAnyServer:
+    """The tests that hold for each."""
+
+    def test_numbers_are_those_of_the_api(self):
+        self.begin()
+        self.write(0, 3 * PAGE)
+        self.write(8 * PAGE, PAGE)
+        self.overview()
+        row = f'[data-export="{DISK}"]'
+        self.browser.until(lambda: self.browser.value(f'{row} .wide data') == 4 * PAGE, 'four pages are used')
+        self.browser.tick()
+        status = self.api('status')
+        exported = next(one for one in status['exports'] if one['name'] == DISK)
+        self.assertEqual(self.browser.values(f'{row} data')[:2], [exported['used'], exported['size']])
+        self.assertEqual(self.browser.text(f'{row} .wide data'), '8 MiB')
+        self.assertEqual(self.browser.figure('Memory used'), sum(one['used'] for one in status['exports']))
+        self.assertEqual(self.browser.figure('Connections'), status['connections'])
+        self.assertIn(f"pid {status['process']['pid']} ", self.browser.text('#process'))
+        for device in status['devices']:
+            item = f"[data-device=\"{device['id']}\"]"
+            self.assertEqual(sum(self.browser.values(f'{item} [data-part="in-use"] data')), device['allocated'])
+        self.opened(DISK)
+        self.browser.shows('#requests', 'write')
+        told = next(of for of in exported['requests'] if of['type'] == 'write')
+        self.assertEqual(self.browser.values('#requests [data-type="write"] data')[:2], [told['requests'], told['bytes']])
+        self.assertEqual(told['bytes'], 4 * PAGE)
+        self.assertEqual(self.browser.figure('Used', 'export-figures'), 4 * PAGE)
+        self.end()
+
+    def test_map_shows_a_written_range_and_its_hole(self):
+        self.begin()
+        self.opened(DISK)
+        self.assertEqual(self.browser.run('return opened.map.told.cells'), SIZE // PAGE)
+        self.assertEqual(self.cell(5), (f'Page 5, 2 MiB at 10 MiB (offset 10\u202f485\u202f760): a hole', self.swatch('hole')))
+
+        def lately():
+            self.write(4 * PAGE, 2 * PAGE)
+            self.browser.tick()
+            return self.cell(5) == ('Page 5, 2 MiB at 10 MiB (offset 10\u202f485\u202f760): used, written in the last second', self.swatch('written'))
+        self.browser.until(lately, lambda: f'page 5 has been written in the last second: {self.cell(5)}')
+        self.settle()
+        self.browser.until(lambda: 'written' not in self.cell(5)[0], 'that second is over')
+        self.assertTrue(self.cell(5)[0].endswith('): used'), self.cell(5))
+        self.assertEqual([self.cell(index)[1] == self.swatch('used') for index in (3, 4, 5, 6)], [False, True, True, False])
+        self.trim(5 * PAGE, PAGE)
+        self.browser.until(lambda: 'a hole' in self.cell(5)[0], 'page 5 is a hole')
+        self.assertEqual([self.cell(index)[1] for index in (4, 5)], [self.swatch('used'), self.swatch('hole')])
+        self.end()
+
+    def test_survives_a_restart_and_says_so(self):
+        self.begin()
+        self.overview()
+        self.browser.run('window.same = true')
+        self.stop()
+        self.browser.shows('#notices', 'The server has not answered since ')
+        self.assertIn('trying again', self.browser.text('#notices'))
+        self.assertEqual(self.browser.text('#state'), 'does not answer')
+        self.assertEqual(self.browser.run("return getComputedStyle(document.querySelector('main section')).opacity"), '0.5')
+        self.restart()
+        self.browser.shows('#notices', 'The server was restarted at ')
+        self.browser.shows('#state', 'serving')
+        self.assertNotIn('does not answer', self.browser.text('#notices'))
+        self.assertEqual(self.browser.run("return getComputedStyle(document.querySelector('main section')).opacity"), '1')
+        self.assertIn(f"pid {self.api('status')['process']['pid']} ", self.browser.text('#process'))
+        self.assertTrue(self.browser.run('return window.same'), 'it went on by itself')
+        self.end()
+
+    def test_names_are_text(self):
+        self.begin()
+        self.overview()
+        self.assertIn(HOSTILE, self.browser.text('#exports'))
+        self.browser.run("[...document.querySelectorAll('#exports a')].find((link) => link.textContent === arguments[0]).click()", HOSTILE)
+        self.browser.shows('#export-name', HOSTILE)
+        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.told)'), 'its map is there')
+        self.assertEqual(self.browser.run("return [...document.scripts].filter((script) => !script.src.startsWith(arguments[0])).length", self.url), 0)
+        self.assertEqual(self.browser.driver.title, f'{HOSTILE} – gpunbd')
+        self.end()
+
+    def test_steers_after_a_confirmation(self):
+        self.begin()
+        self.opened(DISK)
+        exported = lambda: next(one for one in self.api('exports') if one['name'] == DISK)
+        self.browser.click('#set-read-only')
+        self.assertEqual(self.browser.text('#ask-title'), 'Make it read-only?')
+        self.browser.click('#ask-no')
+        self.assertFalse(exported()['read_only'])
+        self.browser.click('#set-read-only')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#export-about', 'read-only')
+        self.assertTrue(exported()['read_only'])
+        self.browser.click('#set-rates')
+        self.browser.one('[name=bytes]').send_keys('many')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#ask-error', 'a whole number')
+        self.browser.one('[name=bytes]').clear()
+        self.browser.one('[name=bytes]').send_keys('1048576')
+        self.browser.click('#ask-yes')
+        self.browser.shows('#export-about', 'at most 1.00 MiB/s')
+        self.assertEqual(exported()['rates']['bytes_per_second'], 1048576)
+        self.assertIsNone(exported()['rates']['iops'])
+        self.end()
