@@ -267,39 +267,6 @@ exports: [{{size: 16M, devices: [host]}}]
         self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--admin', '0.0.0.0', status=2, seconds=60)
         self.assertIn('--admin-token', self.errors)
 
-    def test_priority(self):
-        """Where workers run in real time, whoever looks at them does not."""
-        folder = self.directory()
-
-        def real_time():
-            server.die_with_parent()
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(3))
-        try:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-            probe = subprocess.Popen(['true'], preexec_fn=real_time)
-            probe.wait()
-        except (PermissionError, subprocess.SubprocessError):
-            server.skip('no real-time priority may be had here')
-        path = os.path.join(folder, 'socket')
-        with subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', path],
-                              env={**os.environ, 'RUNTIME_DIRECTORY': folder}, stderr=subprocess.DEVNULL,
-                              preexec_fn=real_time) as process:
-            try:
-                own = os.path.join(folder, f'admin-{process.pid}.sock')
-
-                def policies():
-                    out = {}
-                    for thread in os.listdir(f'/proc/{process.pid}/task'):
-                        with open(f'/proc/{process.pid}/task/{thread}/comm', encoding='ascii') as file:
-                            out[file.read().strip()] = os.sched_getscheduler(int(thread))
-                    return out
-                server.wait_until(lambda: 'worker 0' in policies(), 30, 'a worker')
-                self.assertEqual(admin.ask(own, API + '/status')[0], 200)
-                self.assertEqual(policies()['worker 0'], os.SCHED_FIFO)
-                self.assertEqual(policies()['admin'], os.SCHED_OTHER)
-            finally:
-                process.terminate()
-
 
 if __name__ == '__main__':
     server.main()
