@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <set>
 #include <thread>
@@ -62,10 +63,15 @@ class Endpoint::Running final : public Connection::House {
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
 
-    void open(std::unique_ptr<Listener> listener, Door door,
+    void open(std::unique_ptr<Listener> listener, bool known, Door door,
               std::shared_ptr<const TlsContext> tls) {
         listeners_.push_back(std::move(listener));
-        doors_.push_back({.door = std::move(door), .tls = std::move(tls)});
+        doors_.push_back({.known = known, .door = std::move(door), .tls = std::move(tls)});
+    }
+    void renew_tls(const std::shared_ptr<const TlsContext>& tls) {
+        for (OpenDoor& each : doors_) {
+            if (each.tls) each.tls = tls;
+        }
     }
     bool listens() const { return !listeners_.empty(); }
     asio::io_context& io() { return io_; }
@@ -74,7 +80,7 @@ class Endpoint::Running final : public Connection::House {
         for (std::size_t i = 0; i != listeners_.size(); ++i) {
             listeners_[i]->start(
                 [this, i](int fd, Peer peer) { accepted(OwnedFd(fd), std::move(peer), i); },
-                "admin endpoint:");
+                "admin endpoint:", doors_[i].known ? spdlog::level::debug : spdlog::level::info);
         }
         look(std::chrono::steady_clock::now());
         const storage::SignalsBlocked blocked;
@@ -109,6 +115,7 @@ class Endpoint::Running final : public Connection::House {
 
  private:
     struct OpenDoor {
+        bool known = false;  // where it is
         Door door;
         std::shared_ptr<const TlsContext> tls;
     };
@@ -197,11 +204,11 @@ Endpoint::Endpoint(ObservedServer& server, std::shared_ptr<const EventLog> event
 
 Endpoint::~Endpoint() = default;
 
-void Endpoint::open_unix(const std::string& path) {
+void Endpoint::open_unix(const std::string& path, bool known) {
     config::UnixListener options;
     options.path = path;
     options.mode = 0600;
-    running_->open(Listener::unix_socket(running_->io(), options), Door{}, nullptr);
+    running_->open(Listener::unix_socket(running_->io(), options), known, Door{}, nullptr);
 }
 
 void Endpoint::open_tcp(const config::TcpListener& address, Door door,
@@ -209,7 +216,11 @@ void Endpoint::open_tcp(const config::TcpListener& address, Door door,
     door.tcp = true;
     door.tls = tls != nullptr;
     door.authority = name_of(address);
-    running_->open(Listener::tcp(running_->io(), address), std::move(door), std::move(tls));
+    running_->open(Listener::tcp(running_->io(), address), false, std::move(door), std::move(tls));
+}
+
+void Endpoint::renew_tls(std::shared_ptr<const TlsContext> tls) {
+    asio::post(running_->io(), [this, tls = std::move(tls)] { running_->renew_tls(tls); });
 }
 
 bool Endpoint::listens() const { return running_->listens(); }

@@ -27,10 +27,13 @@ class Endpoint {
     Endpoint& operator=(const Endpoint&) = delete;
 
     // Before start(). Each throws AddressError, or std::runtime_error: it cannot be had.
-    void open_unix(const std::string& path);
+    // `known`: who asks knows where it is, and the log need not say so.
+    void open_unix(const std::string& path, bool known = false);
     // `tls`: null, or what to do TLS with.
     void open_tcp(const config::TcpListener& address, Door door,
                   std::shared_ptr<const TlsContext> tls);
+    // For who comes from now on; any time, any thread.
+    void renew_tls(std::shared_ptr<const TlsContext> tls);
     bool listens() const;
     void start();
 

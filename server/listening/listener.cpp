@@ -110,8 +110,8 @@ std::optional<std::string> Listener::public_address() {
     return where_;
 }
 
-void Listener::start(OnAccept on_accept, std::string_view as) {
-    spdlog::info("{} {}", as, where_);
+void Listener::start(OnAccept on_accept, std::string_view as, spdlog::level::level_enum level) {
+    spdlog::log(level, "{} {}", as, where_);
     on_accept_ = std::move(on_accept);
     wait_for_client();
 }

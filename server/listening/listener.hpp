@@ -1,6 +1,8 @@
 // A listening socket: accepts for as long as it lives, and survives every error of accept().
 #pragma once
 
+#include <spdlog/common.h>
+
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
@@ -47,8 +49,9 @@ class Listener {
 
     const std::string& where() const { return where_; }
     int descriptor() { return socket_.native_handle(); }
-    // `as`: what the log calls it, before the address.
-    void start(OnAccept on_accept, std::string_view as = "listening on");
+    // Where it listens is logged at `level`, behind what the log calls it.
+    void start(OnAccept on_accept, std::string_view as = "listening on",
+               spdlog::level::level_enum level = spdlog::level::info);
     void stop() noexcept;
     // Who comes meanwhile waits in the backlog.
     void pause() noexcept;

@@ -42,7 +42,7 @@ void open_own_socket(admin::Endpoint& endpoint) {
         if (folder) {
             remove_stale_admin_sockets(*folder);
             return endpoint.open_unix(
-                fmt::format("{}/{}{}{}", *folder, name_start, ::getpid(), name_end));
+                fmt::format("{}/{}{}{}", *folder, name_start, ::getpid(), name_end), true);
         }
         spdlog::info(
             "gpunbd status cannot ask this server: there is no $XDG_RUNTIME_DIR for its socket; "

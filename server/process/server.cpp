@@ -171,13 +171,13 @@ int Server::run() {
     tls_ = TlsContext::load(options_);
     if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
     open_keeping_socket(true);  // before anything is kept: what then fails would be tried again
-    if (!predecessor_) open_admin(true);
     // A port that is taken ends the start before a GPU is touched. Clients that come before the
     // exports are there wait in the backlog.
     open_listeners();
     if (const auto exposed = exposures(options_); !exposed.empty()) {
         throw std::runtime_error(exposed.front());
     }
+    if (!predecessor_) open_admin(true);
     if (uses_gpus(options_.exports)) {
         // To make what is missing in /dev, NVIDIA's driver runs a set-user-ID program.
         std::string why_none;
@@ -541,6 +541,9 @@ bool Server::load(Reload& reload) const {
     }
     try {
         reload.tls = TlsContext::load(loaded.options);
+        if (options_.admin.tcp.tls && loaded.options.admin.tcp.tls) {
+            reload.admin_tls = admin_tls(loaded.options);
+        }
     } catch (const std::exception& error) {
         refuse_reload({error.what()});
         return false;
@@ -592,6 +595,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
     options_.tls = reload.options.tls;
     options_.keeping.grace = reload.options.keeping.grace;
     tls_ = reload.tls;
+    if (admin_ && reload.admin_tls) admin_->renew_tls(reload.admin_tls);
     settle_contents();
     finish_taking_over(workers_, *exports_.snapshot());
     open_keeping_socket(false);

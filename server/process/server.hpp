@@ -81,6 +81,7 @@ class Server {
     struct Reload {
         config::Options options;
         std::shared_ptr<const TlsContext> tls;
+        std::shared_ptr<const TlsContext> admin_tls;  // null: it stays
         std::shared_ptr<const ExportRegistry::Exports> before;
         bool from_file = false;
     };

@@ -2,6 +2,7 @@
 asks keeps others waiting."""
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -230,7 +231,7 @@ class Admin(server.Test):
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'alice')
         port = server.free_port()
-        self.serve(config=f'''
+        one = self.serve(config=f'''
 listeners: {{unix: [{{path: '{{socket}}'}}]}}
 tls: {{mode: off, certificates: {folder}}}
 admin: {{socket: none, tcp: {{address: 127.0.0.1, port: {port}, tls: true}}}}
@@ -247,6 +248,16 @@ exports: [{{size: 16M, devices: [host]}}]
         self.assertEqual(admin.ask(port, API + '/status', tls=known)[0], 200)
         self.assertEqual(admin.ask(port, API + '/log-level', {'level': 'debug'}, tls=known)[0], 200)
         self.assertEqual(admin.ask(port, API + '/status', tls=known, Origin=f'http://localhost:{port}')[0], 403)
+        # Another authority in its place.
+        shutil.rmtree(folder)
+        self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'alice')
+        one.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: 'exports are offered now' in one.log(), what=one.log)
+        with self.assertRaises(OSError):
+            admin.ask(port, API + '/status', tls=known)
+        known = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
+        known.load_cert_chain(os.path.join(alice, 'client-cert.pem'), os.path.join(alice, 'client-key.pem'))
+        self.assertEqual(admin.ask(port, API + '/status', tls=known)[0], 200)
 
     def test_exposed(self):
         path = os.path.join(self.directory(), 'gpunbd.yaml')
