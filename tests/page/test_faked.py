@@ -309,6 +309,24 @@ class Failures(Fake):
         self.assertEqual(self.browser.text('#export section'), '')
         self.end()
 
+    def test_the_export_without_a_name(self):
+        self.still(fake_admin.Export('', 3 * MiB, page_size=2 * MiB))
+        self.overview()
+        self.browser.shows('#exports tbody', '(no name)')
+        self.browser.click('#exports tbody a')
+        self.browser.shows('#export-name', '(no name)')
+        self.browser.shows('#map-cell', '0 of 2 cells have something in them.')
+        self.assertIn('a hole', self.cell(1)[0])
+        self.assertTrue(self.cell(1)[0].startswith('Page 1, 1 MiB at 2 MiB'), 'the last one is shorter')
+        self.end()
+
+    def test_more_connections_than_are_told(self):
+        self.still(fake_admin.Export('disk', 8 * GiB, clients=300))
+        self.opened('disk')
+        self.browser.shows('#connections-none', '44 quieter ones are not listed.')
+        self.assertEqual(self.browser.text('#connections-count'), '300')
+        self.end()
+
     def test_failed_devices_long_work_and_states(self):
         self.one()
         self.admin.devices[0].failed = True

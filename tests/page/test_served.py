@@ -18,7 +18,7 @@ exports:
 
 
 class LikeAnyServer(views.OfAnyServer, views.Views):
-    token = 'thirty-two characters of secret.'
+    token = '0123456789abcdef0123456789abcdef'
 
     def begin(self):
         self.port = server.free_port()
