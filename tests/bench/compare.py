@@ -162,8 +162,10 @@ OTHERS = ("nbdkit", "qemu-nbd", "sockets", CIPHER)
 FAIR_BAR = 5  # times the p99 of the same cell alone, beside an attack
 RW_BAR = 0.7  # of a direction beside the other, against the same direction alone
 FIRST_BAR = 0.7  # of first writes, against those over what was written before
+WATCHED_BAR = 0.98  # of a server whose metrics are scraped and whose page is open, against the one before it that is not
 KEPT_BAR = 0.97  # of an export whose contents outlive the server, against one whose do not
 KEPT = "+keep"
+WATCHED = "+watched"
 
 
 # --- servers -----------------------------------------------------------------------------------
@@ -295,6 +297,35 @@ class Gpunbd(Server):
         return command + self.extra
 
 
+class Watched(Gpunbd):
+    """With its metrics scraped each second, and its page open."""
+
+    watcher = None
+
+    def command(self, transport, endpoint, size, folder):
+        self.admin = folder / "admin.sock"
+        return super().command(transport, endpoint, size, folder) + ["--admin-socket", self.admin]
+
+    def start(self, transport, size, folder):
+        super().start(transport, size, folder)
+        self.watcher = subprocess.Popen([sys.executable, Path(__file__).parent / "watcher.py", self.admin, self.export],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        if not self.watcher.stdout.readline():
+            raise BenchError(f"nobody can watch {self.name}")
+
+    def check_alive(self, during):
+        super().check_alive(during)
+        if self.watcher.poll() is not None:
+            raise BenchError(f"{self.name} was not watched any more during {during}")
+
+    def stop(self):
+        if self.watcher is not None:
+            self.watcher.kill()
+            self.watcher.communicate()
+            self.watcher = None
+        super().stop()
+
+
 class Nbdkit(Server):
     def command(self, transport, endpoint, size, folder):
         where = ["-U", endpoint] if transport == "unix" else ["-i", "127.0.0.1", "-p", endpoint]
@@ -385,6 +416,8 @@ def choose_servers(options, tmpfs):
                 continue
             for kept in [False, True] if options.keep else [False]:
                 add(Gpunbd(name + KEPT * kept, path, devices.split(","), shlex.split(options.gpunbd_args), kept), path)
+            if label in options.watched or not label and "gpunbd" in options.watched:
+                add(Watched(name + WATCHED, path, devices.split(","), shlex.split(options.gpunbd_args)), path)
     for name in ("nbdkit", "qemu-nbd"):
         path = shutil.which(name)
         if not wanted(name, options.servers):
@@ -655,6 +688,11 @@ def bars(comparison):
             if alone and alone["p99_us"] and result["median"]["p99_us"] is not None:
                 times = result["median"]["p99_us"] / alone["p99_us"]
                 judge(result, name, f"p99 <= {FAIR_BAR:g}x of alone", times, times <= FAIR_BAR)
+        if result["server"].endswith(WATCHED):
+            first = next(each for each in comparison.results if each["transport"] == result["transport"] and
+                         each["cell"] == result["cell"] and each["server"] not in OTHERS)
+            share = result["median"]["iops"] / first["median"]["iops"]
+            judge(result, first["server"], f"IOPS >= {WATCHED_BAR}x of the one that nobody watches", share, share >= WATCHED_BAR)
         if result["server"].endswith(KEPT):
             other = result["server"].removesuffix(KEPT)
             unkept = comparison.find(result["transport"], result["cell"], other)
@@ -812,6 +850,9 @@ def parse_options():
     parser.add_argument("--gpunbd", action="append", metavar="[LABEL=]PATH", help="again, with a "
                         "label, to compare builds (build/release/gpunbd)")
     parser.add_argument("--keep", action="store_true", help="also each gpunbd whose contents outlive it: NAME+keep")
+    parser.add_argument("--watched", type=words, default=[], metavar="LABEL", help="also these builds (gpunbd: the one "
+                        "without a label) with their metrics scraped each second and their page open: NAME+watched, "
+                        "held against the first build")
     parser.add_argument("--gpunbd-args", default="", help="more arguments of `gpunbd serve`")
     parser.add_argument("--nbdload", default=str(BUILD / "nbdload"), help="(build/release/nbdload)")
     parser.add_argument("--nbdload-args", default="", help="more of nbdload: --structured")

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Watches a gpunbd server through its admin socket as Prometheus and an open page do: what they ask, each second.
+
+`watcher.py SOCKET EXPORT`, until it is killed. Says "watching" once all of it has been answered.
+"""
+
+import http.client
+import select
+import socket
+import sys
+import time
+import urllib.parse
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self.path)
+
+
+def ask(connection, path):
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status != 200:
+        raise SystemExit(f"{path}: {answer.status}: {body[:200]}")
+
+
+def main():
+    path, export = sys.argv[1:]
+    stream = UnixConnection(path)
+    stream.request("GET", "/api/v1/stream")
+    ticks = stream.getresponse()
+    if ticks.status != 200:
+        raise SystemExit(f"the stream: {ticks.status}")
+    pages = UnixConnection(path)
+    asked = ["/metrics", f"/api/v1/map?export={urllib.parse.quote(export)}&cells=1024"]
+    said = False
+    begin = time.monotonic()
+    while True:
+        for each in asked:
+            ask(pages, each)
+        if not said:
+            print("watching", flush=True)
+            said = True
+        begin += 1
+        while (left := begin - time.monotonic()) > 0:
+            if select.select([stream.sock or ticks.fp], [], [], left)[0] and not ticks.read1(1 << 20):
+                raise SystemExit("the stream has ended")
+
+
+if __name__ == "__main__":
+    main()
