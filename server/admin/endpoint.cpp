@@ -55,11 +55,7 @@ class Endpoint::Running final : public Connection::House {
           io_(1),
           timer_(io_) {}
 
-    ~Running() {
-        io_.stop();
-        if (thread_.joinable()) thread_.join();
-        listeners_.clear();
-    }
+    ~Running() = default;
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
 
@@ -85,6 +81,13 @@ class Endpoint::Running final : public Connection::House {
         look(std::chrono::steady_clock::now());
         const storage::SignalsBlocked blocked;
         thread_ = std::thread([this] { run(); });
+    }
+
+    // Before the destructor, which no other thread may be in a call of.
+    void stop() {
+        io_.stop();
+        if (thread_.joinable()) thread_.join();
+        listeners_.clear();
     }
 
     Answer answer(const Request& request, const Connection& from) override {
@@ -202,7 +205,7 @@ Endpoint::Endpoint(ObservedServer& server, std::shared_ptr<const EventLog> event
                    const Limits& limits)
     : running_(std::make_unique<Running>(server, std::move(events), limits)) {}
 
-Endpoint::~Endpoint() = default;
+Endpoint::~Endpoint() { running_->stop(); }
 
 void Endpoint::open_unix(const std::string& path, bool known) {
     config::UnixListener options;

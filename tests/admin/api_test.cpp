@@ -45,10 +45,10 @@ TEST_CASE("api: what is told") {
     CHECK(map.at("used") == json::array{100, 2, 7, 1});
     CHECK(map.at("read") == json::array{});
     CHECK(map.at("written") == json::array{0, 1, 1, 2});
-    CHECK(rig.server.calls.back() == "map 0 18446744073709551615 1024");
+    CHECK(rig.server.calls().back() == "map 0 18446744073709551615 1024");
     CHECK(rig.get("/api/v1/map?export=%3cscript%3e&offset=2&length=18446744073709551615&cells=3")
               .status == 200);
-    CHECK(rig.server.calls.back() == "map 2 18446744073709551613 3");
+    CHECK(rig.server.calls().back() == "map 2 18446744073709551613 3");
     const json::value pages = json::parse(rig.get("/api/v1/pages?export=<script>").body);
     CHECK(pages.at("runs").at(1).at("device").is_null());
     CHECK(pages.at("next") == 8);
@@ -131,7 +131,7 @@ TEST_CASE("api: questions that are wrong") {
     CHECK(other.fields.at(0).value == "GET, HEAD");
     CHECK(rig.get("/api/v1/rates").fields.at(0).value == "POST");
     CHECK(rig.api.answer({.method = Method::post, .target = "/"}).status == 405);
-    CHECK(rig.server.calls.empty());
+    CHECK(rig.server.calls().empty());
 }
 
 TEST_CASE("api: what is done") {
@@ -141,14 +141,14 @@ TEST_CASE("api: what is done") {
     CHECK(ended.body == R"({"done":"ended"})");
     CHECK(ended.done == "ended");
     CHECK(rig.post("/connections/end", R"({"id":18446744073709551615})").status == 404);
-    CHECK(rig.server.calls.back() == "end 18446744073709551615");
+    CHECK(rig.server.calls().back() == "end 18446744073709551615");
     CHECK(
         rig.post("/log-level", R"({"level":"debug"})", "Application/JSON; charset=utf-8").status ==
         200);
     CHECK(rig.post("/rates",
                    R"({"export":"a","rates":{"bytes_per_second":5,"iops":null,"burst":1.5}})")
               .status == 200);
-    CHECK(rig.server.calls.back() == "rates a 5 0");
+    CHECK(rig.server.calls().back() == "rates a 5 0");
     const Answer not_done = rig.post("/read-only", R"({"export":"a","read_only":true})");
     CHECK(not_done.status == 409);
     CHECK(not_done.body == R"({"error":"it is so already"})");
@@ -200,7 +200,7 @@ TEST_CASE("api: bodies that are wrong change nothing") {
         CHECK(rig.post("/connections/end", R"({"id":7})", type).status == 415);
     }
     CHECK(rig.post("/connections/end", std::string(10'000, '[')).status == 400);
-    CHECK(rig.server.calls.empty());
+    CHECK(rig.server.calls().empty());
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TEST_CASE("endpoint: what is too long, and what is no HTTP") {
     HttpClient exact(rig.path());
     exact.send(post("/api/v1/rates", std::string(16'384, ' ')));
     CHECK(exact.answer().find("no JSON") != std::string::npos);
-    CHECK(rig.server.calls.empty());
+    CHECK(rig.server.calls().empty());
 }
 
 TEST_CASE("endpoint: garbage") {
@@ -166,7 +166,7 @@ TEST_CASE("endpoint: garbage") {
         CAPTURE(answer);
         CHECK((answer.empty() || (status >= 400 && status < 500)));
     }
-    CHECK(rig.server.calls.empty());
+    CHECK(rig.server.calls().empty());
     HttpClient client(rig.path());
     client.send(get("/"));
     CHECK(status_of(client.answer()) == 200);
@@ -321,11 +321,11 @@ TEST_CASE("endpoint: TCP with a token") {
     CHECK(ask(closed, "GET /api/v1/stream", "") == 401);
     CHECK(ask(closed, "GET /", "") == 200);
     CHECK(ask(closed, "POST /api/v1/connections/end", "", end) == 401);
-    CHECK(rig.server.calls.empty());
+    CHECK(rig.server.calls().empty());
     CHECK(ask(closed, "GET /api/v1/status", token) == 200);
     CHECK(ask(closed, "GET /api/v1/status", token + token) == 401);
     CHECK(ask(closed, "POST /api/v1/connections/end", token, end) == 200);
-    CHECK(rig.server.calls.size() == 1);
+    CHECK(rig.server.calls().size() == 1);
     HttpClient rebound("127.0.0.1", open);
     rebound.send("GET / HTTP/1.1\r\nHost: evil.example:" + std::to_string(open) + "\r\n\r\n");
     CHECK(status_of(rebound.answer()) == 421);

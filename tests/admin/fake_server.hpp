@@ -40,8 +40,8 @@ class FakeServer final : public ObservedServer {
     std::optional<ExportMap> map(std::string_view name, std::uint64_t offset, std::uint64_t length,
                                  std::uint32_t max_cells) override {
         if (name != "<script>") return std::nullopt;
-        calls.push_back("map " + std::to_string(offset) + " " + std::to_string(length) + " " +
-                        std::to_string(max_cells));
+        note("map " + std::to_string(offset) + " " + std::to_string(length) + " " +
+             std::to_string(max_cells));
         return ExportMap{.size = 8,
                          .page_size = 1,
                          .offset = 0,
@@ -57,18 +57,18 @@ class FakeServer final : public ObservedServer {
         return PageRuns{.page_size = 1, .runs = {{0, 4, "host"}, {4, 4, ""}}, .next = 8};
     }
     Outcome end_connection(std::uint64_t id) override {
-        calls.push_back("end " + std::to_string(id));
+        note("end " + std::to_string(id));
         if (id == 7) return Done{"ended"};
         return NotDone{.why = "there is no such connection", .unknown = true};
     }
     Outcome set_log_level(std::string_view level) override {
-        calls.push_back("level " + std::string(level));
+        note("level " + std::string(level));
         return Done{"told"};
     }
     Outcome set_rates(std::string_view name, const RateStatus& rates) override {
-        calls.push_back("rates " + std::string(name) + " " +
-                        std::to_string(rates.bytes_per_second.value_or(0)) + " " +
-                        std::to_string(rates.iops.value_or(0)));
+        note("rates " + std::string(name) + " " +
+             std::to_string(rates.bytes_per_second.value_or(0)) + " " +
+             std::to_string(rates.iops.value_or(0)));
         return Done{"slow"};
     }
     Outcome set_read_only(std::string_view, bool) override {
@@ -78,7 +78,19 @@ class FakeServer final : public ObservedServer {
     std::mutex mutex;
     Status told = some_status();
     std::atomic<int> asked{0};
-    std::vector<std::string> calls;
+
+    std::vector<std::string> calls() {
+        const std::lock_guard lock(mutex);
+        return calls_;
+    }
+
+ private:
+    void note(std::string call) {
+        const std::lock_guard lock(mutex);
+        calls_.push_back(std::move(call));
+    }
+
+    std::vector<std::string> calls_;
 };
 
 }  // namespace gpunbd::server::admin::test
