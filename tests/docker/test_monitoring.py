@@ -198,6 +198,26 @@ class Compose(server.Test):
         self.assertEqual(os.path.dirname(mounted['./grafana/gpunbd.json']), provider['options']['path'])
         self.assertEqual(self.services['grafana']['environment']['GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH'], mounted['./grafana/gpunbd.json'])
 
+    def test_its_command_is_known(self):
+        self.command(server.PROGRAM, *self.services['gpunbd']['command'], '--log-level', 'wrong', status=2)
+        self.assertIn(': --log-level: ', self.errors)
+
+    def test_health_asks_where_the_server_listens(self):
+        words = self.services['gpunbd']['command']
+        path, = (word.split('=')[1] for word in words if word.startswith('--unix='))
+        name, = (word.split('=')[1] for word in words if word.startswith('--name='))
+        self.assertEqual(self.services['gpunbd']['environment']['GPUNBD_PING'], f'nbd+unix:///{name}?socket={path}')
+
+    def test_the_example_of_another_machine_is_one(self):
+        text = text_of('monitoring/prometheus.yml')
+        example = re.sub('^  # ?', '  ', text[text.index('  # - job_name'):], flags=re.MULTILINE)
+        path = os.path.join(self.directory(), 'prometheus.yml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text[:text.index('rule_files')] + text[text.index('scrape_configs'):text.index('  # A server')] + example)
+        status, out = promtool('check', 'config', '--syntax-only', path)
+        self.assertEqual(status, 0, out)
+        self.assertEqual(len(yaml_files.yaml.safe_load(open(path, encoding='utf-8'))['scrape_configs']), 2)
+
     def test_who_asks_whom(self):
         for name in ('gpunbd', 'prometheus', 'grafana'):
             self.assertEqual(self.services[name]['network_mode'], 'service:network')
