@@ -21,6 +21,7 @@ class LikeAnyServer(views.OfAnyServer, views.Views):
     token = '0123456789abcdef0123456789abcdef'
 
     def begin(self):
+        self.connected = None
         self.port = server.free_port()
         self.url = f'http://127.0.0.1:{self.port}/'
         self.secret = os.path.join(self.directory(), 'token')
@@ -35,10 +36,11 @@ class LikeAnyServer(views.OfAnyServer, views.Views):
         self.served.stop()
 
     def client(self):
-        one = nbd.NBD()
-        one.connect_uri(self.served.uri(views.DISK))
-        self.addCleanup(one.close)
-        return one
+        if self.connected is None:
+            self.connected = nbd.NBD()
+            self.connected.connect_uri(self.served.uri(views.DISK))
+            self.addCleanup(self.connected.shutdown)
+        return self.connected
 
     def write(self, offset, length):
         self.client().pwrite(b'x' * length, offset)

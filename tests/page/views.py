@@ -100,7 +100,7 @@ class OfAnyServer:
         self.assertTrue(self.cell(5)[0].endswith('): used'), self.cell(5))
         self.assertEqual([self.cell(index)[1] == self.swatch('used') for index in (3, 4, 5, 6)], [False, True, True, False])
         self.trim(5 * PAGE, PAGE)
-        self.browser.until(lambda: 'a hole' in self.cell(5)[0], 'page 5 is a hole')
+        self.browser.until(lambda: self.cell(5)[0].endswith('): a hole'), 'page 5 is a hole, and the second of the TRIM is over')
         self.assertEqual([self.cell(index)[1] for index in (4, 5)], [self.swatch('used'), self.swatch('hole')])
         self.end()
 

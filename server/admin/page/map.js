@@ -236,7 +236,7 @@ class MemoryMap {
   drawCells(context, grid, told) {
     const {high} = grid, gap = Math.min(grid.wide, high) > 5 ? 1 : 0, fills = [ink('hole')];
     for (let share = 1; share <= 100; share++) fills.push(mixed(ink('part'), ink('used'), share / 100));
-    const dot = Math.max(2, Math.round(Math.min(grid.wide, high) * 0.38));
+    const dot = Math.max(2, Math.min(7, Math.round(Math.min(grid.wide, high) * 0.38)));
     for (let cell = 0; cell < told.cells; cell++) {
       const [x, y, wide] = this.placeOf(cell);
       context.fillStyle = told.written[cell] ? ink('written') : fills[told.used[cell]];
