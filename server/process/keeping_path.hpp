@@ -13,5 +13,7 @@ namespace gpunbd::server {
 std::optional<std::string> own_keeping_path();
 // Where such a server may be asked, the likeliest first.
 std::vector<std::string> likely_keeping_paths();
+// The folders where the admin sockets of such servers are likely to be.
+std::vector<std::string> likely_admin_folders();
 
 }  // namespace gpunbd::server
