@@ -570,7 +570,7 @@ AskedServer::Url read_url(std::string_view url) {
     }
     if (!url.starts_with(scheme)) {
         throw Usage{fmt::format(
-            "--url: {} is no URL; write for example --url http://127.0.0.1:9100", in_quotes(url))};
+            "--url: {} is no URL; write for example --url http://127.0.0.1:9809", in_quotes(url))};
     }
     url.remove_prefix(scheme.size());
     if (url.ends_with('/')) url.remove_suffix(1);

@@ -297,7 +297,7 @@ std::vector<Flag> asking_flags(std::vector<Flag> more) {
                            .called = "--admin-socket --unix --path"},
                           {.name = "--url",
                            .takes = "URL",
-                           .example = "http://127.0.0.1:9100",
+                           .example = "http://127.0.0.1:9809",
                            .brief = "Where it is asked by TCP",
                            .more = ": http://HOST:PORT.",
                            .called = "--host --address --server --uri"},
@@ -598,7 +598,7 @@ several, they are listed.
                                              .called = "--follow --repeat --interval -w -f"}})}},
          .examples = R"(  gpunbd status
   gpunbd status --watch --socket /run/gpunbd/admin-4711.sock
-  gpunbd status --json --url http://127.0.0.1:9100
+  gpunbd status --json --url http://127.0.0.1:9809
 )",
          .ending = R"(Exit codes: 0 done; 1 no server answers, or there are several; 2 wrong usage.
 See also: gpunbd(8)
@@ -616,7 +616,7 @@ standard output is no terminal, a page is printed each second.
 )",
          .groups = {{"Flags", asking_flags({})}},
          .examples = R"(  gpunbd top
-  gpunbd top --url http://127.0.0.1:9100 --token /etc/gpunbd/admin.token
+  gpunbd top --url http://127.0.0.1:9809 --token /etc/gpunbd/admin.token
 )",
          .ending = R"(Exit codes: 0 ended by a key or a signal; 1 no server answers, or there are
 several; 2 wrong usage.

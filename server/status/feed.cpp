@@ -16,8 +16,10 @@ constexpr std::chrono::seconds between_calls{1};
 
 client::Deadline in(std::chrono::seconds time) { return client::Clock::now() + time; }
 
-// Of servers that have no such path.
-bool knows_no_stream(unsigned code) { return code == 404 || code == 405 || code == 501; }
+// The page has room for the reason alone.
+std::string without_place(std::string text, const std::string& place) {
+    return text.starts_with(place + ": ") ? text.substr(place.size() + 2) : text;
+}
 
 }  // namespace
 
@@ -50,7 +52,7 @@ bool Feed::step() {
         return true;
     }
     if (client::Clock::now() < next_) return false;
-    auto failed = without_stream_ && !lost_ ? ask_again() : open();
+    auto failed = without_stream_ ? ask_again() : open();
     if (failed) lose(*failed);
     return failed.has_value() || !stream_;
 }
@@ -90,16 +92,14 @@ Or<bool> Feed::read_stream() {
     const Or<bool> received = receive(stream_->fd.get(), stream_->answer);
     if (const auto* const failed = std::get_if<Failure>(&received)) return *failed;
     if (!std::get<bool>(received) || !stream_->answer.has_head()) return false;
-    const unsigned code = stream_->answer.code();
-    if (knows_no_stream(code)) {
+    if (stream_->answer.code() != 200) {
+        // It has none, or as many as it will have at once; or it refuses all that is asked.
         stream_.reset();
         without_stream_ = true;
-        lost_.reset();
         next_ = client::Clock::now();
         return false;
     }
     const std::string body = stream_->answer.take_body();
-    if (code != 200) return refusal(code, body);
     const Or<std::vector<EventReader::Event>> events = stream_->events.take(body);
     if (const auto* const failed = std::get_if<Failure>(&events)) return *failed;
     bool ticked = false;
@@ -141,7 +141,8 @@ void Feed::take(Tick tick) {
 
 void Feed::lose(const Failure& failed) {
     stream_.reset();
-    picture_.trouble = harmless(failed.text);
+    without_stream_ = false;
+    picture_.trouble = without_place(harmless(failed.text), picture_.server);
     // What it does now is not known.
     picture_.activity.reset();
     if (!lost_) lost_ = client::Clock::now();

@@ -41,6 +41,13 @@ std::optional<Failure> receive_whole(int fd, HttpAnswer& answer, client::Deadlin
     return std::nullopt;
 }
 
+Failure refusal(unsigned code, std::string_view body) {
+    const std::string why = read_error(body);
+    if (!why.empty()) return {fmt::format("the server refuses: {}", why)};
+    if (code == 401 || code == 403) return {"the server wants a token; add --token FILE"};
+    return {fmt::format("the server answers with HTTP status {}", code)};
+}
+
 }  // namespace
 
 Or<server::OwnedFd> ask(const AdminServer& server, std::string_view target,
@@ -75,13 +82,6 @@ Or<std::string> get(const AdminServer& server, std::string_view target, client::
     std::string body = answer.take_body();
     if (answer.code() == 200) return body;
     return Failure{fmt::format("{}: {}", server.address.text, refusal(answer.code(), body).text)};
-}
-
-Failure refusal(unsigned code, std::string_view body) {
-    const std::string why = read_error(body);
-    if (!why.empty()) return {fmt::format("the server refuses: {}", why)};
-    if (code == 401 || code == 403) return {"the server wants a token; add --token FILE"};
-    return {fmt::format("the server answers with HTTP status {}", code)};
 }
 
 }  // namespace gpunbd::status

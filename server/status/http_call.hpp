@@ -21,10 +21,7 @@ Or<server::OwnedFd> ask(const AdminServer& server, std::string_view target, clie
 // What is there to be read goes to the answer. False: nothing is there yet.
 Or<bool> receive(int fd, HttpAnswer& answer);
 
-// The body of an answer that says "ok".
+// The body of an answer that says "ok"; else what the server says instead.
 Or<std::string> get(const AdminServer& server, std::string_view target, client::Deadline until);
-
-// What the server says where that is not "ok".
-Failure refusal(unsigned code, std::string_view body);
 
 }  // namespace gpunbd::status

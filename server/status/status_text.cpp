@@ -45,8 +45,9 @@ std::string counted(std::uint64_t count, std::string_view what) {
 std::string server_line(const Snapshot& status) {
     const ProcessFigures& process = status.process;
     std::string out =
-        fmt::format("gpunbd {} ({}), pid {}, {} for {}: {}, {}", process.version, process.commit,
-                    process.pid, process.state, short_age(status.time - process.started),
+        fmt::format("gpunbd {}{}, pid {}, {} for {}: {}, {}", process.version,
+                    process.commit.empty() ? "" : fmt::format(" ({})", process.commit), process.pid,
+                    process.state, short_age(status.time - process.started),
                     counted(process.workers, "worker"), counted(status.connections, "connection"));
     if (status.refused > 0) out += fmt::format(", {} refused", status.refused);
     if (status.failed_handshakes > 0) {

@@ -171,9 +171,10 @@ class Pen {
                         process.open_files, process.max_open_files);
         canvas_.put(row_++, 0, text, Style::strong);
         if (!picture_.trouble.empty()) {
-            canvas_.put(row_, 0,
-                        fmt::format("NOT ANSWERING for {}: {}", short_age(picture_.trouble_seconds),
-                                    picture_.trouble));
+            canvas_.put(
+                row_, 0,
+                fmt::format("NOT ANSWERING for {}: {}; at {}", short_age(picture_.trouble_seconds),
+                            picture_.trouble, picture_.server));
             canvas_.paint(row_++, Style::warning);
             return;
         }

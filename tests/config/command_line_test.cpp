@@ -783,7 +783,7 @@ TEST_CASE("status and top: which server is asked") {
          "--socket and --url both say which server is asked; give one of them"},
         {{"status", "--token", "/t"}, "--token is for a server that is asked by --url; add --url"},
         {{"top", "--url", "h:9100"},
-         "--url: 'h:9100' is no URL; write for example --url http://127.0.0.1:9100"},
+         "--url: 'h:9100' is no URL; write for example --url http://127.0.0.1:9809"},
         {{"top", "--url", "https://h"}, "--url: https is not for this command; ask over --socket"},
         {{"top", "--url", "http://"}, "--url: "},
         {{"top", "--url", "http://h:0"}, "--url: '0' "},

@@ -2,12 +2,21 @@
 changed while it runs, broken, and be of any kind."""
 import http.server
 import json
-import os
 import socketserver
+import subprocess
 import threading
 import time
 
+import server
+
 GiB = 1 << 30
+
+
+def need_admin_endpoint():
+    """Skips where the program has none."""
+    done = subprocess.run([server.PROGRAM, 'serve', '--help'], check=True, capture_output=True, text=True)
+    if '--admin-socket' not in done.stdout:
+        server.skip('this server has no admin endpoint')
 
 
 def requests(kind, count, moved, in_flight=0, errors=None):
@@ -58,10 +67,10 @@ class UnixServer(Server):
 
 
 class Endpoint:
-    """`status`, `connections`: what it tells. `raw`: bytes that it sends to whoever asks for anything. `stream`: has it one.
-    Each tick of its stream, twenty in a second, is a second later, in which each export has read `per_tick` bytes more."""
+    """`raw`: bytes that it sends to whoever asks for anything. `stream`: the code that its stream is answered with. Each
+    answer, of twenty in a second on the stream, is a second later, in which each export has read `per_tick` bytes more."""
 
-    def __init__(self, path=None, raw=None, stream=True, token=None, names=('fast', 'slow'), pid=4711):
+    def __init__(self, path=None, raw=None, stream=200, token=None, names=('fast', 'slow'), pid=4711):
         self.path, self.raw, self.stream, self.token, self.names, self.pid = path, raw, stream, token, names, pid
         self.per_tick, self.ticks, self.asked = 0, 0, []
         self.ended = threading.Event()
@@ -114,10 +123,10 @@ class Endpoint:
             self.send(handler, 200, self.now())
         elif handler.path == '/api/v1/connections':
             self.send(handler, 200, self.connections())
-        elif handler.path == '/api/v1/stream' and self.stream:
+        elif handler.path == '/api/v1/stream' and self.stream == 200:
             self.send_stream(handler)
         else:
-            self.send(handler, 404, {'error': 'there is no such page'})
+            self.send(handler, self.stream if handler.path == '/api/v1/stream' else 404, {'error': 'not here'})
 
     @staticmethod
     def send(handler, code, value):

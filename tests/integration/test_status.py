@@ -4,10 +4,9 @@ import os
 import shutil
 import socket
 import subprocess
-import unittest
 
 import server
-from admin_endpoint import Endpoint
+from admin_endpoint import Endpoint, need_admin_endpoint
 
 STATUS = (server.PROGRAM, 'status')
 
@@ -190,9 +189,10 @@ class OfWhatIsNone(Status):
                 self.refused(told, *arguments, status=2)
 
 
-@unittest.skipUnless('--admin-socket' in subprocess.run([server.PROGRAM, 'serve', '--help'], check=False, capture_output=True,
-                                                        text=True).stdout, 'this server has no admin endpoint')
 class OfARealServer(Status):
+    def setUp(self):
+        need_admin_endpoint()
+
     def test_what_it_serves(self):
         path = self.path()
         one = self.serve(name='real', size='3M', extra=['--admin-socket', path])
@@ -200,6 +200,14 @@ class OfARealServer(Status):
         self.assertIn(f'pid {one.process.pid}, serving', out)
         self.assertRegex(out, r'\nreal +3 MiB +0 bytes +0% +0 +0 ')
         self.assertRegex(out, r'\nhost ')
+        self.assertEqual(json.loads(self.told('--json', '--socket', path))['exports'][0]['size'], 3 << 20)
+
+    def test_it_is_found(self):
+        folder = self.directory()
+        one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
+        self.assertIn(f'pid {one.process.pid}, ', self.told(environment={'RUNTIME_DIRECTORY': folder}))
+        one.stop()
+        self.refused('no server is found', environment={'RUNTIME_DIRECTORY': folder})
 
 
 if __name__ == '__main__':

@@ -10,10 +10,10 @@ import struct
 import subprocess
 import termios
 import time
-import unittest
 
 import server
-from admin_endpoint import Endpoint
+import wire
+from admin_endpoint import Endpoint, need_admin_endpoint
 
 SEQUENCE = re.compile(r'\x1b\[([?0-9;]*)([A-Za-z])')
 
@@ -26,6 +26,7 @@ class Screen:
         self.page = ''  # the one that is being drawn
         self.rest = ''  # the beginning of a sequence
         self.other, self.cursor = False, True
+        self.left = 0  # so often has it been left
         self.styles = set()
 
     def take(self, data):
@@ -48,6 +49,7 @@ class Screen:
         if letter in 'hl':
             if numbers == '?1049':
                 self.other = letter == 'h'
+                self.left += letter == 'l'
             if numbers == '?25':
                 self.cursor = letter == 'h'
         elif letter == 'H':
@@ -202,10 +204,9 @@ class OnATerminal(Top):
         self.start(path)
         self.shows('>fast')
         # In a session without a shell nobody could have it go on: the kernel does not stop it.
-        for _ in range(2):
-            self.process.send_signal(signal.SIGTSTP)
-            self.until(lambda: not self.screen.other, 'the former screen')
-            self.until(lambda: self.screen.other, 'the other screen')
+        self.process.send_signal(signal.SIGTSTP)
+        self.until(lambda: self.screen.left == 1, 'the former screen')
+        self.until(lambda: self.screen.other, 'the other screen')
         self.process.send_signal(signal.SIGCONT)
         self.press('s')
         self.shows('sort: requests')
@@ -256,20 +257,22 @@ class OnATerminal(Top):
         self.press('q')
         self.ends()
 
-    def test_a_server_without_a_stream(self):
-        path = os.path.join(self.directory(), 'a')
-        one = self.endpoint(path, stream=False)
-        one.per_tick = 2 << 20
-        self.start(path)
-        self.shows('  2.0M      0    512')
-        self.shows('10.1.2.3:4567')
-        one.close()
-        self.shows('NOT ANSWERING for ')
-        os.unlink(path)
-        self.endpoint(path, pid=4712)
-        self.shows('pid 4712 ')
-        self.press('q')
-        self.ends()
+    def test_a_server_without_a_stream_for_it(self):
+        for code in (404, 503):
+            with self.subTest(code=code):
+                path = os.path.join(self.directory(), 'a')
+                one = self.endpoint(path, stream=code)
+                one.per_tick = 2 << 20
+                self.start(path)
+                self.shows('  2.0M      0    512')
+                self.shows('10.1.2.3:4567')
+                one.close()
+                self.shows('NOT ANSWERING for ')
+                os.unlink(path)
+                self.endpoint(path, pid=4712)
+                self.shows('pid 4712 ')
+                self.press('q')
+                self.ends()
 
     def test_a_server_that_turns_hostile(self):
         path = os.path.join(self.directory(), 'a')
@@ -331,6 +334,28 @@ class ElsewhereThanOnATerminal(Top):
                                    preexec_fn=server.die_with_parent)
         os.close(into)
         self.assertNotEqual(process.wait(30), 0)
+
+
+class OfARealServer(Top):
+    def setUp(self):
+        need_admin_endpoint()
+
+    def test_it_is_seen_and_its_successor_too(self):
+        folder = {'RUNTIME_DIRECTORY': self.directory()}
+        one = self.serve(name='real', size='8M', environment=folder)
+        self.start(None, environment=folder)
+        self.shows(f'pid {one.process.pid} ')
+        self.shows('>real')
+        with wire.connect(one.path, 'real') as client:
+            self.assertEqual(client.read(0, 4096), b'\0' * 4096)
+            self.shows('connections: 1 now')
+        one.stop()
+        self.shows('NOT ANSWERING for ')
+        other = self.serve(name='other', environment=folder)
+        self.shows(f'pid {other.process.pid} ')
+        self.shows('>other')
+        self.press('q')
+        self.ends()
 
 
 if __name__ == '__main__':
