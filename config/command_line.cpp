@@ -556,6 +556,75 @@ PingCommand read_ping(const GivenFlags& flags, const std::string& uri) {
     return out;
 }
 
+// HOST[:PORT], of which the host may be an IPv6 address in brackets.
+AskedServer::Url read_host_and_port(std::string_view text) {
+    AskedServer::Url out{.host = {}, .port = "80"};
+    const bool brackets = text.starts_with('[');
+    const std::size_t end = brackets ? text.find(']') : text.find(':');
+    if (brackets && end == std::string_view::npos) throw Usage{"--url: the [ in it has no ]"};
+    const std::string_view host = text.substr(0, end).substr(brackets ? 1 : 0);
+    std::string_view rest = end == std::string_view::npos ? "" : text.substr(end);
+    if (brackets && !rest.empty()) rest.remove_prefix(1);
+    if (!rest.empty()) {
+        const auto port =
+            rest[0] == ':'
+                ? rules::port(rest.substr(1))
+                : rules::Wrong{fmt::format("{} stands behind the host", in_quotes(rest))};
+        if (const auto* wrong = std::get_if<rules::Wrong>(&port)) {
+            throw Usage{"--url: " + wrong->what};
+        }
+        out.port = rest.substr(1);
+    }
+    const auto checked = rules::host_name(host);
+    if (const auto* wrong = std::get_if<rules::Wrong>(&checked)) {
+        throw Usage{"--url: " + wrong->what};
+    }
+    out.host = host;
+    return out;
+}
+
+AskedServer::Url read_url(std::string_view url) {
+    constexpr std::string_view scheme = "http://";
+    if (url.starts_with("https://")) {
+        throw Usage{
+            "--url: https is not for this command; ask over --socket on the server's machine, or "
+            "with --url http:// through a tunnel such as ssh -L"};
+    }
+    if (!url.starts_with(scheme)) {
+        throw Usage{fmt::format(
+            "--url: {} is no URL; write for example --url http://127.0.0.1:9809", in_quotes(url))};
+    }
+    url.remove_prefix(scheme.size());
+    if (url.ends_with('/')) url.remove_suffix(1);
+    return read_host_and_port(url);
+}
+
+AskedServer read_asked_server(const GivenFlags& flags) {
+    AskedServer out;
+    const auto* socket = flags.text("--socket");
+    const auto* url = flags.text("--url");
+    if (socket != nullptr && url != nullptr) {
+        throw Usage{"--socket and --url both say which server is asked; give one of them"};
+    }
+    if (socket != nullptr) {
+        const auto path = rules::unix_path(*socket);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&path)) {
+            throw Usage{fmt::format("--socket: {}", wrong->what)};
+        }
+        out.socket = *socket;
+    }
+    if (url != nullptr) out.url = read_url(*url);
+    if (const auto* token = flags.text("--token")) {
+        if (!out.url) throw Usage{"--token is for a server that is asked by --url; add --url"};
+        const auto path = rules::file_path(*token);
+        if (const auto* wrong = std::get_if<rules::Wrong>(&path)) {
+            throw Usage{fmt::format("--token: {}", wrong->what)};
+        }
+        out.token = *token;
+    }
+    return out;
+}
+
 std::string one_line(std::string text) {
     std::replace(text.begin(), text.end(), '\n', ' ');
     return text;
@@ -649,6 +718,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                                        flags.at(command.name).on("--force")};
         } else if (command.name == "ping") {
             out.ping = read_ping(flags.at(command.name), only_argument(command, words));
+        } else if (command.name == "status") {
+            const GivenFlags& given = flags.at(command.name);
+            out.status = StatusCommand{.server = read_asked_server(given),
+                                       .json = given.on("--json"),
+                                       .watch = given.on("--watch")};
+        } else if (command.name == "top") {
+            out.top = TopCommand{read_asked_server(flags.at(command.name))};
         } else if (command.name == "devices") {
             out.devices = DevicesCommand{flags.at(command.name).on("--calibrate")};
         } else if (command.name == "check") {

@@ -62,6 +62,24 @@ struct PingCommand {
     std::string uri;
     std::uint64_t timeout = 5;  // --timeout, in seconds
 };
+// Which server `status` and `top` ask: one of the two; neither: the only one that there is.
+struct AskedServer {
+    struct Url {
+        std::string host;
+        std::string port;
+    };
+    std::optional<std::string> socket = {};  // --socket
+    std::optional<Url> url = {};             // --url
+    std::optional<std::string> token = {};   // --token, with --url: a file
+};
+struct StatusCommand {
+    AskedServer server;
+    bool json = false;   // --json
+    bool watch = false;  // --watch
+};
+struct TopCommand {
+    AskedServer server;
+};
 struct DevicesCommand {
     bool calibrate = false;
 };
@@ -100,6 +118,8 @@ struct CommandLine {
     std::optional<AttachListCommand> attach_list;
     std::optional<DetachCommand> detach;
     std::optional<PingCommand> ping;
+    std::optional<StatusCommand> status;
+    std::optional<TopCommand> top;
     std::optional<DevicesCommand> devices;
     std::optional<CheckCommand> check;
     std::optional<DoctorCommand> doctor;

@@ -1,5 +1,8 @@
 #include "config/flags.hpp"
 
+#include <iterator>
+#include <utility>
+
 #include "config/schema.hpp"
 
 namespace gpunbd::config {
@@ -310,6 +313,32 @@ FlagGroup log_flags() {
               .with_file = true}}};
 }
 
+// Those of the commands that ask a server by its admin endpoint, and `more`.
+std::vector<Flag> asking_flags(std::vector<Flag> more) {
+    std::vector<Flag> out{{.name = "--socket",
+                           .takes = "PATH",
+                           .example = "/run/gpunbd/admin-4711.sock",
+                           .brief = "Unix socket where the server is asked",
+                           .more = ".",
+                           .called = "--admin-socket --unix --path"},
+                          {.name = "--url",
+                           .takes = "URL",
+                           .example = "http://127.0.0.1:9809",
+                           .brief = "Where it is asked by TCP",
+                           .more = ": http://HOST:PORT.",
+                           .called = "--host --address --server --uri"},
+                          {.name = "--token",
+                           .takes = file_argument,
+                           .example = "/etc/gpunbd/admin.token",
+                           .brief = "With --url: the token that it asks for",
+                           .more = ", in a file that only its owner and group can read.",
+                           .called = "--bearer --password --key"}};
+    out.insert(out.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+    out.push_back(help);
+    return out;
+}
+
 }  // namespace
 
 const Command& program() {
@@ -573,8 +602,54 @@ tls-hostname=NAME and tls-verify-peer=false, as libnbd has them.
 usage.
 See also: gpunbd(8)
 )"},
+        {.name = "status",
+         .called = "stat stats show metrics state",
+         .brief = "Show what a server has, and what it has done",
+         .usage = R"(Usage: gpunbd status [--socket PATH | --url URL [--token FILE]] [--json]
+                     [--watch]
+)",
+         .about =
+             R"(Asks the running server for its devices and their memory, its exports with
+their clients, requests and errors, and for what takes long. Without --socket
+and --url it is the only server of this user, or of the system; where there are
+several, they are listed.
+)",
+         .groups = {{"Flags", asking_flags({{.name = "--json",
+                                             .brief = "Print JSON instead of tables",
+                                             .more = ", as the server answers /api/v1/status.",
+                                             .called = "--format --output"},
+                                            {.name = "--watch",
+                                             .brief = "Print it again each second",
+                                             .more = ", until it is interrupted.",
+                                             .called = "--follow --repeat --interval -w -f"}})}},
+         .examples = R"(  gpunbd status
+  gpunbd status --watch --socket /run/gpunbd/admin-4711.sock
+  gpunbd status --json --url http://127.0.0.1:9809
+)",
+         .ending = R"(Exit codes: 0 done; 1 no server answers, or there are several; 2 wrong usage.
+See also: gpunbd(8)
+)"},
+        {.name = "top",
+         .called = "htop monitor live dashboard",
+         .brief = "Watch a server: who does how much, and how fast",
+         .usage = "Usage: gpunbd top [--socket PATH | --url URL [--token FILE]]\n",
+         .about =
+             R"(Fills the terminal, and is new each second: devices with their memory by
+export; exports with rates, latencies and clients; the busiest clients. A
+server that goes away is waited for. Keys: q ends it, arrows and PgUp, PgDn
+move, s sorts by something else, e shows one export alone, ? explains. Where
+standard output is no terminal, a page is printed each second.
+)",
+         .groups = {{"Flags", asking_flags({})}},
+         .examples = R"(  gpunbd top
+  gpunbd top --url http://127.0.0.1:9809 --token /etc/gpunbd/admin.token
+)",
+         .ending = R"(Exit codes: 0 ended by a key or a signal; 1 no server answers, or there are
+several; 2 wrong usage.
+See also: gpunbd(8)
+)"},
         {.name = "devices",
-         .called = "list ls info gpus status show",
+         .called = "list ls info gpus",
          .brief = "List the host's memory and the GPUs that exports can use",
          .usage = "Usage: gpunbd devices [--calibrate]\n",
          .about = R"(For each device: its id, name, total and free memory, PCI address and link,

@@ -25,6 +25,7 @@
 #include "server/keeping/exit_code.hpp"
 #include "server/keeping/keeper.hpp"
 #include "server/ping/ping.hpp"
+#include "server/process/keeping_path.hpp"
 #include "server/process/kept_list.hpp"
 #include "server/process/log.hpp"
 #include "server/process/parent.hpp"
@@ -34,6 +35,8 @@
 #include "server/process/standard_streams.hpp"
 #include "server/protection/protection.hpp"
 #include "server/setup/tls_setup.hpp"
+#include "server/status/status_command.hpp"
+#include "server/status/top_command.hpp"
 
 namespace {
 
@@ -197,6 +200,8 @@ int run(int argc, char** argv, pid_t parent) {
     if (line.attach_list) return list_attached(*line.attach_list);
     if (line.detach) return attach::run_detach(*line.detach);
     if (line.ping) return ping(*line.ping);
+    if (line.status) return status::run_status(*line.status, server::likely_admin_folders());
+    if (line.top) return status::run_top(*line.top, server::likely_admin_folders());
     if (line.check) return check(*line.check);
     if (line.doctor) return doctor(*line.doctor);
     if (line.tls_setup) return tls_setup(*line.tls_setup);

@@ -30,6 +30,13 @@ std::optional<std::string> users_folder() {
     return folder;
 }
 
+// By systemd.
+std::optional<std::string> given_folder() {
+    auto folder = variable("RUNTIME_DIRECTORY");
+    if (folder) folder->erase(std::min(folder->find(':'), folder->size()));  // there may be several
+    return folder;
+}
+
 void make_trusted(const std::string& folder) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
         throw std::runtime_error(fmt::format("{}: {}", folder, std::strerror(errno)));
@@ -46,10 +53,8 @@ void make_trusted(const std::string& folder) {
 }  // namespace
 
 std::optional<std::string> own_socket_folder() {
-    std::optional<std::string> folder = variable("RUNTIME_DIRECTORY");
-    if (folder) {
-        folder->erase(std::min(folder->find(':'), folder->size()));  // there may be several
-    } else {
+    std::optional<std::string> folder = given_folder();
+    if (!folder) {
         folder = ::geteuid() == 0 ? std::optional<std::string>(system_folder) : users_folder();
     }
     if (!folder) return std::nullopt;
@@ -69,6 +74,13 @@ std::vector<std::string> likely_keeping_paths() {
         paths.insert(::geteuid() == 0 ? paths.end() : paths.begin(), *own + keeping_file);
     }
     return paths;
+}
+
+std::vector<std::string> likely_admin_folders() {
+    if (const auto given = given_folder()) return {*given};
+    std::vector<std::string> folders{system_folder};
+    if (const auto own = users_folder()) folders.push_back(*own);
+    return folders;
 }
 
 }  // namespace gpunbd::server

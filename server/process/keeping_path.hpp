@@ -15,5 +15,7 @@ std::optional<std::string> own_socket_folder();
 std::optional<std::string> own_keeping_path();
 // Where such a server may be asked, the likeliest first.
 std::vector<std::string> likely_keeping_paths();
+// The folders where the admin sockets of such servers are likely to be.
+std::vector<std::string> likely_admin_folders();
 
 }  // namespace gpunbd::server

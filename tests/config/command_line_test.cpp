@@ -442,7 +442,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
         {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
         {{"bogus"},
-         "gpunbd: unknown command 'bogus'; use serve, keep, kept, attach, detach, ping, devices, "
+         "gpunbd: unknown command 'bogus'; use serve, keep, kept, attach, detach, ping, status, "
+         "top, devices, "
          "check, doctor, tls-setup or completion"},
         {{"serve", "--size", "--device", "host"},
          "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
@@ -570,7 +571,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", ""},
          "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
         {{""},
-         "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, ping, devices, "
+         "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, ping, status, top, "
+         "devices, "
          "check, doctor, tls-setup or completion"},
         {{"--name", "two words"},
          "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
@@ -767,6 +769,71 @@ TEST_CASE("attach and detach") {
             CHECK(line.exit_code == 2);
             CHECK(line.message.find(std::string(flag) + ": ") != std::string::npos);
         }
+    }
+}
+
+TEST_CASE("status and top: which server is asked") {
+    const auto plain = parse({"status"}).status;
+    REQUIRE(plain);
+    CHECK_FALSE(plain->server.socket);
+    CHECK_FALSE(plain->server.url);
+    CHECK_FALSE(plain->json);
+    CHECK_FALSE(plain->watch);
+    const auto all = parse({"status", "--json", "--watch", "--socket", "/run/x.sock"}).status;
+    REQUIRE(all);
+    CHECK(all->server.socket == "/run/x.sock");
+    CHECK(all->json);
+    CHECK(all->watch);
+    const auto top = parse({"top", "--url", "http://h:9100/", "--token", "/t"}).top;
+    REQUIRE(top);
+    CHECK(top->server.token == "/t");
+    const struct {
+        const char* url;
+        const char* host;
+        const char* port;
+    } urls[] = {{"http://node-7", "node-7", "80"},
+                {"http://127.0.0.1:1", "127.0.0.1", "1"},
+                {"http://[::1]:9100/", "::1", "9100"},
+                {"http://[::1]", "::1", "80"}};
+    for (const auto& row : urls) {
+        CAPTURE(row.url);
+        const auto url = parse({"top", "--url", row.url}).top->server.url;
+        REQUIRE(url);
+        CHECK(url->host == row.host);
+        CHECK(url->port == row.port);
+    }
+    const struct {
+        std::vector<const char*> arguments;
+        std::string message;
+    } rows[] = {
+        {{"status", "--socket", "/s", "--url", "http://h"},
+         "--socket and --url both say which server is asked; give one of them"},
+        {{"status", "--token", "/t"}, "--token is for a server that is asked by --url; add --url"},
+        {{"top", "--url", "h:9100"},
+         "--url: 'h:9100' is no URL; write for example --url http://127.0.0.1:9809"},
+        {{"top", "--url", "https://h"}, "--url: https is not for this command; ask over --socket"},
+        {{"top", "--url", "http://"}, "--url: "},
+        {{"top", "--url", "http://h:0"}, "--url: '0' "},
+        {{"top", "--url", "http://h:x"}, "--url: 'x' "},
+        {{"top", "--url", "http://h:"}, "--url: "},
+        {{"top", "--url", "http://h:1/path"}, "--url: '1/path' "},
+        {{"top", "--url", "http://h/path"}, "--url: 'h/path' "},
+        {{"top", "--url", "http://[::1"}, "--url: the [ in it has no ]"},
+        {{"top", "--url", "http://[::1]x"}, "--url: 'x' stands behind the host"},
+        {{"top", "--url", "http://a\r\nX: y"}, "--url: "},
+        {{"top", "--url", "http://u@h"}, "--url: "},
+        {{"status", "--socket", ""}, "--socket: "},
+        {{"status", "--url", "http://h", "--token", ""}, "--token: "},
+        {{"status", "/etc/gpunbd.yaml"}, ""},
+        {{"top", "--watch"}, ""},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse(row.arguments);
+        CAPTURE(row.message);
+        CAPTURE(line.message);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message.find("gpunbd " + std::string(row.arguments[0]) + ": " + row.message) ==
+              0);
     }
 }
 

@@ -13,8 +13,8 @@ SHELL = ''
 
 # Words typed so far, the last one not to its end, and what the shell offers for it.
 ROWS = (
-    (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'devices', 'check', 'doctor', 'tls-setup', 'completion'}),
-    (('s',), {'serve'}),
+    (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion'}),
+    (('s',), {'serve', 'status'}),
     (('serve', '--layout', ''), {'linear', 'stripe'}),
     (('serve', '--layout', 's'), {'stripe'}),
     (('serve', '--layout=s'), {'stripe'}),
@@ -39,6 +39,8 @@ ROWS = (
     (('attach', '--dead'), {'--dead-timeout'}),
     (('detach', 'b'), {'b.yaml'}),
     (('detach', '--f'), {'--force'}),
+    (('status', '--w'), {'--watch'}),
+    (('top', '--token', 'b'), {'b.yaml'}),
     (('completion', ''), {'bash', 'zsh', 'fish'}),
     (('serve', '--size', ''), set()),
     (('devices', '--cal'), {'--calibrate'}),
@@ -159,7 +161,7 @@ class Completion(unittest.TestCase):
 
     def test_every_flag_of_every_help(self):
         names = re.findall('^  ([a-z-]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
-        self.assertEqual(names, ['serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'devices', 'check', 'doctor', 'tls-setup', 'completion'])
+        self.assertEqual(names, ['serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion'])
         commands = [(), *((name,) for name in names)]
         for command, offered in zip(commands, self.offers([(*each, '--') for each in commands]), strict=True):
             with self.subTest(command=command):

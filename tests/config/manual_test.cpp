@@ -62,8 +62,8 @@ TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
     REQUIRE(in_manual.size() > 20);
 
     Words in_help = flags_of(help_of({}));
-    for (const char* command : {"serve", "keep", "kept", "attach", "detach", "ping", "devices",
-                                "check", "doctor", "tls-setup", "completion"}) {
+    for (const char* command : {"serve", "keep", "kept", "attach", "detach", "ping", "status",
+                                "top", "devices", "check", "doctor", "tls-setup", "completion"}) {
         for (const std::string& flag : flags_of(help_of({command}))) {
             CAPTURE(flag);
             CHECK(is_taken(command, flag));
@@ -86,8 +86,8 @@ TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
 }
 
 TEST_CASE("every help has the same parts, in 80 columns") {
-    for (const char* command : {"", "serve", "keep", "kept", "attach", "detach", "ping", "devices",
-                                "check", "doctor", "tls-setup", "completion"}) {
+    for (const char* command : {"", "serve", "keep", "kept", "attach", "detach", "ping", "status",
+                                "top", "devices", "check", "doctor", "tls-setup", "completion"}) {
         CAPTURE(command);
         const std::string help = *command == 0 ? help_of({}) : help_of({command});
         std::size_t at = 0;

@@ -1,0 +1,214 @@
+"""gpunbd status: the server that is meant is found and shown, and what is no server, or means harm, is told in one line."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+
+import server
+from admin_endpoint import Endpoint, need_admin_endpoint
+
+STATUS = (server.PROGRAM, 'status')
+
+
+class Status(server.Test):
+    def endpoint(self, *args, **kwargs):
+        made = Endpoint(*args, **kwargs)
+        self.addCleanup(made.close)
+        return made
+
+    def path(self, name='admin.sock'):
+        return os.path.join(self.directory(), name)
+
+    def told(self, *arguments, status=0, environment=None):
+        out = self.command(*STATUS, *arguments, status=status, environment=environment, seconds=60)
+        if status:
+            self.assertEqual(out, '')
+            self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+            self.assertTrue(self.errors.startswith('gpunbd status: '), self.errors)
+        return out
+
+    def refused(self, why, *arguments, status=1, environment=None):
+        self.told(*arguments, status=status, environment=environment)
+        self.assertIn(why, self.errors)
+
+
+class OfServers(Status):
+    def test_tables(self):
+        path = self.path()
+        one = self.endpoint(path)
+        out = self.told('--socket', path)
+        self.assertIn('gpunbd 0.1.0 (abc1234), pid 4711, serving for 1h00: 2 workers, 1 connection\n', out)
+        self.assertRegex(out, r'\nDEVICE +TOTAL +AVAILABLE +ALLOCATED +USED +NAME\ncuda:0 +140 GiB +70 GiB +35 GiB +1 GiB +NVIDIA H200\n')
+        self.assertRegex(out, r'\nfast +4 GiB +1 GiB +25% +1 +15 +0 bytes +8 KiB +1\n')
+        (asked, headers), = one.asked
+        self.assertEqual(asked, '/api/v1/status')
+        self.assertEqual(headers['Host'], 'localhost')
+
+    def test_json_is_what_the_server_says(self):
+        path = self.path()
+        self.endpoint(path)
+        out = self.told('--json', '--socket', path)
+        self.assertEqual(json.loads(out)['process']['pid'], 4711)
+        self.assertTrue(out.endswith('}\n'))
+
+    def test_tcp_and_a_token(self):
+        one = self.endpoint(token='secret')
+        self.refused('the server refuses: a token is needed', '--url', one.url)
+        file = self.path('token')
+        for token, told in ((b'secret\n', None), (b'other', 'the server refuses'), (b'', 'is no token'),
+                            (b'a\r\nX-Evil: b\n', 'is no token'), (b'a b', 'is no token')):
+            with open(file, 'wb') as out:
+                out.write(token)
+            os.chmod(file, 0o600)
+            if told:
+                self.refused(told, '--url', one.url, '--token', file)
+            else:
+                self.assertIn('pid 4711', self.told('--url', one.url, '--token', file))
+        self.assertEqual(one.asked[1][1]['Host'], f'127.0.0.1:{one.port}')
+        os.chmod(file, 0o644)
+        self.refused('everybody may', '--url', one.url, '--token', file)
+        self.refused('/no/such: cannot be read', '--url', one.url, '--token', '/no/such')
+
+    def test_control_characters_are_shown(self):
+        path = self.path()
+        self.endpoint(path, names=('a\x1b[2Jb\nc', '\u202egpj', 'd\u009b31m', '漢字'))
+        out = self.told('--socket', path)
+        for name in ('a?[2Jb?c ', '?gpj ', 'd?31m ', '漢字 '):
+            self.assertIn(f'\n{name}', out)
+        self.assertFalse({'\x1b', '\x9b', '\u202e'} & set(out))
+
+    def test_watch_prints_again_and_outlives_the_server(self):
+        path = self.path()
+        one = Endpoint(path)
+        process = subprocess.Popen([*STATUS, '--watch', '--socket', path], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, preexec_fn=server.die_with_parent)
+        try:
+            for _ in range(2):
+                while 'pid 4711' not in process.stdout.readline():
+                    self.assertIsNone(process.poll())
+            one.close()
+            os.unlink(path)
+            self.assertIn('No such file', process.stderr.readline())
+            self.endpoint(path, pid=4712)
+            while 'pid 4712' not in process.stdout.readline():
+                self.assertIsNone(process.poll())
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class OfNone(Status):
+    """Which server it is where none is named."""
+
+    def in_folder(self):
+        folder = self.directory()
+        return folder, {'RUNTIME_DIRECTORY': folder}
+
+    def test_the_only_one_that_answers(self):
+        folder, environment = self.in_folder()
+        self.refused('no server is found; start one with', environment=environment)
+        dead = socket.socket(socket.AF_UNIX)
+        dead.bind(f'{folder}/admin-1.sock')
+        dead.close()
+        self.refused('admin-1.sock: Connection refused; start one with', environment=environment)
+        self.endpoint(f'{folder}/admin-12.sock')
+        self.assertIn('pid 4711', self.told(environment=environment))
+        for other in ('admin-x.sock', 'admin-.sock', 'xadmin-7.sock', 'keeping.sock'):
+            self.endpoint(f'{folder}/{other}')
+        self.assertIn('pid 4711', self.told(environment=environment))
+        self.endpoint(f'{folder}/admin-13.sock')
+        self.refused('there are 2 servers: ', environment=environment)
+        for each in ('admin-12.sock (pid 12)', 'admin-13.sock (pid 13)', '; choose one with --socket PATH'):
+            self.assertIn(each, self.errors)
+
+    def test_a_folder_that_is_not_there(self):
+        self.refused('no server is found', environment={'RUNTIME_DIRECTORY': '/no/such'})
+
+    def test_another_users_server(self):
+        if os.geteuid() != 0:
+            server.skip('only root can be two other users')
+        path = self.path()
+        program = shutil.copy(server.PROGRAM, os.path.dirname(path))
+        os.chmod(os.path.dirname(path), 0o755)
+        with socket.socket(socket.AF_UNIX) as anothers:
+            anothers.bind(path)
+            os.chmod(path, 0o777)
+            os.seteuid(65534)
+            anothers.listen()
+            os.seteuid(0)
+            done = subprocess.run([program, 'status', '--socket', path], user=65533, capture_output=True, text=True,
+                                  timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ''))
+        self.assertIn("another user's server is there", done.stderr)
+
+    def test_nobody_there(self):
+        path = self.path()
+        self.refused('No such file or directory', '--socket', path)
+        self.refused('Connection refused', '--url', f'http://127.0.0.1:{server.free_port()}')
+        self.refused('', '--url', 'http://no-such-host.invalid')
+
+
+class OfWhatIsNone(Status):
+    def test_answers_that_are_none(self):
+        def body(text, code=b'200 OK'):
+            return b'HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s' % (code, len(text), text)
+        for raw, told in ((b'', 'the server hung up'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is no HTTP'),
+                          (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server hung up'),
+                          (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is no JSON'),
+                          (body(b'[' * 100_000), 'is no JSON'), (body(b''), 'is no JSON'),
+                          (b'HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n', 'too long'),
+                          (b'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n', 'is no HTTP'),
+                          (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n', 'is no HTTP'),
+                          (b'HTTP/1.1 200 OK\r\nA: ' + b'x' * 100_000, 'is no HTTP'),
+                          (body(b'{"error":"no\\u001b[2J"}', b'503 Later'), 'the server refuses: no?[2J'),
+                          (body(b'x', b'500 Oops'), 'answers with HTTP status 500'), (body(b'', b'401 No'), 'add --token FILE')):
+            with self.subTest(told=told, raw=raw[:60]):
+                path = self.path()
+                self.endpoint(path, raw=raw)
+                self.refused(told, '--socket', path)
+
+    def test_members_that_other_versions_lack(self):
+        for text, shown in ((b'{"process":{},"devices":[],"exports":[]}', 'pid 0'),
+                            (b'{"process":{"pid":7,"new":1},"devices":[{}],"exports":[{"name":"x"}],"more":[]}', 'pid 7')):
+            path = self.path()
+            self.endpoint(path, raw=b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s' % (len(text), text))
+            self.assertIn(shown, self.told('--socket', path))
+
+    def test_a_server_that_never_answers(self):
+        path = self.path()
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(path)
+            silent.listen()
+            self.refused('the time is over', '--socket', path)
+
+    def test_usage(self):
+        for arguments, told in ((('--socket', '/a', '--url', 'http://b'), 'give one of them'), (('--token', '/a'), 'add --url'),
+                                (('--url', 'https://a'), 'https is not'), (('x',), "'x'")):
+            with self.subTest(arguments=arguments):
+                self.refused(told, *arguments, status=2)
+
+
+class OfARealServer(Status):
+    def setUp(self):
+        need_admin_endpoint()
+
+    def test_what_it_serves(self):
+        path = self.path()
+        one = self.serve(name='real', size='3M', extra=['--admin-socket', path])
+        out = self.told('--socket', path)
+        self.assertIn(f'pid {one.process.pid}, serving', out)
+        self.assertRegex(out, r'\nreal +3 MiB +0 bytes +0% +0 +0 ')
+        self.assertRegex(out, r'\nhost ')
+        self.assertEqual(json.loads(self.told('--json', '--socket', path))['exports'][0]['size'], 3 << 20)
+
+    def test_it_is_found(self):
+        folder = self.directory()
+        one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
+        self.assertIn(f'pid {one.process.pid}, ', self.told(environment={'RUNTIME_DIRECTORY': folder}))
+        one.stop()
+        self.refused('no server is found', environment={'RUNTIME_DIRECTORY': folder})
+
+
+if __name__ == '__main__':
+    server.main()

@@ -1,0 +1,362 @@
+"""gpunbd top, on a terminal of its own: pages, keys, other sizes, a server that goes away; and the terminal is left as it
+was found, however it ends."""
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import server
+import wire
+from admin_endpoint import Endpoint, need_admin_endpoint
+
+SEQUENCE = re.compile(r'\x1b\[([?0-9;]*)([A-Za-z])')
+
+
+class Screen:
+    """What a terminal shows that obeys the few sequences that `top` uses; others fail the test."""
+
+    def __init__(self):
+        self.text = ''  # the last page that is whole
+        self.page = ''  # the one that is being drawn
+        self.rest = ''  # the beginning of a sequence
+        self.other, self.cursor = False, True
+        self.left = 0  # so often has it been left
+        self.styles = set()
+
+    def take(self, data):
+        rest = self.rest + data
+        while rest:
+            found = SEQUENCE.match(rest)
+            if found:
+                self.obey(*found.groups())
+                rest = rest[found.end():]
+            elif rest[0] != '\x1b':
+                self.page += rest[0].replace('\r', '')
+                rest = rest[1:]
+            elif len(rest) > 16:
+                raise AssertionError(f'a sequence that is not known: {rest[:20]!r}')
+            else:
+                break
+        self.rest = rest
+
+    def obey(self, numbers, letter):
+        if letter in 'hl':
+            if numbers == '?1049':
+                self.other = letter == 'h'
+                self.left += letter == 'l'
+            if numbers == '?25':
+                self.cursor = letter == 'h'
+        elif letter == 'H':
+            self.whole()
+            self.page = ''
+        elif letter == 'm':
+            self.styles.add(numbers)
+        elif letter not in 'JK':
+            raise AssertionError(f'a sequence that is not known: {numbers}{letter}')
+
+    def whole(self):
+        if self.page:
+            self.text = self.page
+
+    def lines(self):
+        return self.text.split('\n')
+
+
+class Top(server.Test):
+    def endpoint(self, *args, **kwargs):
+        made = Endpoint(*args, **kwargs)
+        self.addCleanup(made.close)
+        return made
+
+    def start(self, path, rows=24, columns=80, environment=None, command=None):
+        """On a terminal of that size, as the leader of its session; or, instead, that command."""
+        self.master, terminal = pty.openpty()
+        self.addCleanup(os.close, self.master)
+        self.resize(rows, columns)
+        self.modes = termios.tcgetattr(terminal)
+        command = command or [server.PROGRAM, 'top', *(('--socket', path) if path else ())]
+
+        def lead():
+            server.die_with_parent()
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, preexec_fn=lead,
+                                        env={**os.environ, 'TERM': 'xterm', **(environment or {})})
+        self.terminal = terminal
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+        self.screen = Screen()
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', rows, columns, 0, 0))
+
+    def read(self):
+        ready, _, _ = select.select([self.master], [], [], 0.05)
+        if ready:
+            self.screen.take(os.read(self.master, 65536).decode())
+        else:
+            self.screen.whole()
+
+    def until(self, condition, what):
+        end = time.monotonic() + 30
+        while not condition():
+            self.assertLess(time.monotonic(), end, f'waited in vain for {what}; the screen:\n{self.screen.text}')
+            self.read()
+
+    def shows(self, text):
+        self.until(lambda: text in self.screen.text, repr(text))
+
+    def press(self, keys):
+        os.write(self.master, keys.encode())
+
+    def ends(self, status=0):
+        self.until(lambda: self.process.poll() is not None, 'its end')
+        for _ in range(5):
+            self.read()
+        self.assertEqual(self.process.returncode, status)
+        self.assert_given_back()
+
+    def assert_given_back(self):
+        self.assertEqual(termios.tcgetattr(self.terminal), self.modes)
+        self.assertFalse(self.screen.other, 'the other screen stayed')
+        self.assertTrue(self.screen.cursor, 'the cursor stayed away')
+
+
+class OnATerminal(Top):
+    def test_a_page(self):
+        path = os.path.join(self.directory(), 'a')
+        one = self.endpoint(path)
+        one.per_tick = 3 << 20
+        self.start(path)
+        self.shows('gpunbd 0.1.0  pid 4711  serving 1h00')
+        self.shows('  3.0M      0    768')  # of reads, of writes, requests
+        self.until(lambda: len(self.screen.lines()) == 24, 'all rows')
+        self.assertEqual({len(line) for line in self.screen.lines()}, {80})
+        for text in ('cuda:0', '>fast', 'slow', '10.1.2.3:4567', 'alice', 'sort: rate'):
+            self.assertIn(text, self.screen.text)
+        self.assertTrue(self.screen.other)
+        self.assertFalse(self.screen.cursor)
+        self.assertNotEqual(termios.tcgetattr(self.terminal), self.modes)
+        self.assertLess({'0;1', '0;7'}, self.screen.styles)
+        self.press('q')
+        self.ends()
+        self.assertIn('/api/v1/stream', [asked for asked, _ in one.asked])
+
+    def test_keys(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path, names=[f'export-{number:02}' for number in range(40)])
+        self.start(path)
+        self.shows('>export-00')
+        self.press('\x1b[B')
+        self.shows('>export-01')
+        self.press('\x1b[6~')
+        self.shows('>export-13')
+        self.press('\x1b[A')
+        self.shows('>export-12')
+        self.press('e')
+        self.until(lambda: 'export-11' not in self.screen.text, 'one export alone')
+        self.assertIn('>export-12', self.screen.text)
+        self.press('e')
+        self.shows('export-11')
+        self.press('s')
+        self.shows('sort: requests')
+        self.press('?')
+        self.shows('sort by rate, requests, latency,')
+        self.press('?q')
+        self.ends()
+
+    def test_other_sizes(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path)
+        self.start(path)
+        self.shows('>fast')
+        for rows, columns in ((40, 132), (5, 30), (1, 1), (24, 80)):
+            self.resize(rows, columns)
+            self.until(lambda: {(len(self.screen.lines()), len(line)) for line in self.screen.lines()} == {(rows, columns)},
+                       f'{rows} rows of {columns} columns')
+        self.press('q')
+        self.ends()
+
+    def test_signals_end_it(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            with self.subTest(number=number):
+                self.start(path)
+                self.shows('>fast')
+                self.process.send_signal(number)
+                self.ends()
+        self.start(path)
+        self.shows('>fast')
+        self.press('\x03')  # the terminal makes SIGINT of it
+        self.ends()
+
+    def test_it_is_stopped_and_goes_on(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path)
+        self.start(path)
+        self.shows('>fast')
+        # In a session without a shell nobody could have it go on: the kernel does not stop it.
+        self.process.send_signal(signal.SIGTSTP)
+        self.until(lambda: self.screen.left == 1, 'the former screen')
+        self.until(lambda: self.screen.other, 'the other screen')
+        self.process.send_signal(signal.SIGCONT)
+        self.press('s')
+        self.shows('sort: requests')
+        self.press('q')
+        self.ends()
+
+    def test_stopped_below_a_shell(self):
+        server.need('bash')
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path)
+        self.start(None, command=['bash', '--norc', '--noediting', '-i'], environment={'PS1': 'ready: '})
+        self.shows('ready: ')
+        self.press(f'{server.PROGRAM} top --socket {path}\n')
+        self.shows('>fast')
+        self.press('\x1a')
+        self.shows('Stopped')
+        self.assert_given_back()
+        self.press('fg\n')
+        self.until(lambda: self.screen.other, 'the other screen')
+        self.shows('sort: rate')
+        self.press('q')
+        self.until(lambda: not self.screen.other, 'the former screen')
+        self.press('exit 7\n')
+        self.ends(7)
+
+    def test_without_colours(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path)
+        self.start(path, environment={'NO_COLOR': '1'})
+        self.shows('>fast')
+        self.press('q')
+        self.ends()
+        self.assertLessEqual(self.screen.styles, {'0'})
+
+    def test_a_server_that_is_started_again(self):
+        folder = self.directory()
+        one = Endpoint(f'{folder}/admin-12.sock', pid=12)
+        self.start(None, environment={'RUNTIME_DIRECTORY': folder})
+        self.shows('pid 12 ')
+        one.close()
+        self.shows('NOT ANSWERING for ')
+        self.assertIn('>fast', self.screen.text)
+        self.press('s')
+        self.shows('sort: requests')
+        self.endpoint(f'{folder}/admin-13.sock', pid=13)
+        self.shows('pid 13 ')
+        self.assertNotIn('NOT ANSWERING', self.screen.text)
+        self.press('q')
+        self.ends()
+
+    def test_a_server_without_a_stream_for_it(self):
+        for code in (404, 503):
+            with self.subTest(code=code):
+                path = os.path.join(self.directory(), 'a')
+                one = self.endpoint(path, stream=code)
+                one.per_tick = 2 << 20
+                self.start(path)
+                self.shows('  2.0M      0    512')
+                self.shows('10.1.2.3:4567')
+                one.close()
+                self.shows('NOT ANSWERING for ')
+                os.unlink(path)
+                self.endpoint(path, pid=4712)
+                self.shows('pid 4712 ')
+                self.press('q')
+                self.ends()
+
+    def test_a_server_that_turns_hostile(self):
+        path = os.path.join(self.directory(), 'a')
+        one = self.endpoint(path)
+        self.start(path)
+        self.shows('>fast')
+        one.close()
+        for raw, told in ((b'\x1b[2Jnonsense\r\n\r\n', 'is no HTTP'),
+                          (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: {"status":7}\n\n', 'is not the status'),
+                          (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: [[[\n\n', 'is no JSON'),
+                          (b'HTTP/1.1 500 Oops\r\n\r\n\x1b[2J', 'HTTP status 500')):
+            os.unlink(path)
+            other = Endpoint(path, raw=raw)
+            self.shows(told)
+            other.close()
+        self.press('q')
+        self.ends()
+
+
+class ElsewhereThanOnATerminal(Top):
+    def test_a_page_each_second_as_long_as_it_has_to_be(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path, names=[f'export-{number:02}' for number in range(40)])
+        process = subprocess.Popen([server.PROGRAM, 'top', '--socket', path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL, text=True, preexec_fn=server.die_with_parent)
+        try:
+            text, pages = '', 0
+            while pages < 3:
+                line = process.stdout.readline()
+                self.assertNotEqual(line, '', process.stderr)
+                text += line
+                self.assertLessEqual(len(line), 81)
+                pages += line.startswith('gpunbd 0.1.0  pid 4711')
+            self.assertNotIn('\x1b', text)
+            for number in range(40):
+                self.assertEqual(text.count(f'export-{number:02} '), 2, text)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.communicate(timeout=30)[1], '')
+            self.assertEqual(process.returncode, 0)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def test_no_server(self):
+        path = os.path.join(self.directory(), 'a')
+        self.assertEqual(self.command(server.PROGRAM, 'top', '--socket', path, status=1), '')
+        self.assertEqual(self.errors, f'gpunbd top: {path}: No such file or directory\n')
+        self.start(path)
+        self.until(lambda: self.process.poll() is not None, 'its end')
+        self.assertEqual(self.process.returncode, 1)
+        self.assert_given_back()
+
+    def test_a_pipe_that_nobody_reads(self):
+        path = os.path.join(self.directory(), 'a')
+        self.endpoint(path)
+        out, into = os.pipe()
+        os.close(out)
+        process = subprocess.Popen([server.PROGRAM, 'top', '--socket', path], stdout=into, stderr=subprocess.DEVNULL,
+                                   preexec_fn=server.die_with_parent)
+        os.close(into)
+        self.assertNotEqual(process.wait(30), 0)
+
+
+class OfARealServer(Top):
+    def setUp(self):
+        need_admin_endpoint()
+
+    def test_it_is_seen_and_its_successor_too(self):
+        folder = {'RUNTIME_DIRECTORY': self.directory()}
+        one = self.serve(name='real', size='8M', environment=folder)
+        self.start(None, environment=folder)
+        self.shows(f'pid {one.process.pid} ')
+        self.shows('>real')
+        with wire.connect(one.path, 'real') as client:
+            self.assertEqual(client.read(0, 4096), b'\0' * 4096)
+            self.shows('connections: 1 now')
+        one.stop()
+        self.shows('NOT ANSWERING for ')
+        other = self.serve(name='other', environment=folder)
+        self.shows(f'pid {other.process.pid} ')
+        self.shows('>other')
+        self.press('q')
+        self.ends()
+
+
+if __name__ == '__main__':
+    server.main()
