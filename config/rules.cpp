@@ -440,10 +440,10 @@ std::optional<Misplaced> admin_misfit(const Options& options) {
     const AdminTcp& tcp = options.admin.tcp;
     const auto wrong = [](std::string what) { return Misplaced{"admin", std::move(what)}; };
     if (!tcp.address) {
-        if (tcp.token.empty() && !tcp.tls) return std::nullopt;
+        if (tcp.token.empty() && !tcp.tls && options.admin.hosts.empty()) return std::nullopt;
         return wrong(
-            "a token and TLS are about an address; set admin.tcp.address (--admin), or leave them "
-            "out");
+            "a token, TLS and hosts are about an address; set admin.tcp.address (--admin), or "
+            "leave them out");
     }
     if (tcp.tls && (options.tls.certificates.empty() || !options.tls.verify_clients)) {
         return wrong(
