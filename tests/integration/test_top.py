@@ -241,6 +241,16 @@ class OnATerminal(Top):
         self.ends()
         self.assertLessEqual(self.screen.styles, {'0'})
 
+    def test_status_that_watches_has_one_page(self):
+        path = os.path.join(self.directory(), 'a')
+        one = self.endpoint(path)
+        self.start(None, command=[server.PROGRAM, 'status', '--watch', '--socket', path])
+        self.until(lambda: len(one.asked) > 2, 'the third time that it asks')
+        self.shows('fast')
+        self.assertEqual(self.screen.text.count('EXPORT'), 1, self.screen.text)
+        self.press('\x03')
+        self.ends(-signal.SIGINT)
+
     def test_a_server_that_is_started_again(self):
         folder = self.directory()
         one = Endpoint(f'{folder}/admin-12.sock', pid=12)
