@@ -34,6 +34,7 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     std::vector<const char*> keys;
     if (at_once) {
         if (a.access != b.access) keys.push_back("access");
+        if (a.read_only != b.read_only) keys.push_back("read_only");
         if (a.rates != b.rates) keys.push_back("rates");
         if (a.rates_per_peer != b.rates_per_peer) keys.push_back("rates_per_peer");
         return fmt::format("{}", fmt::join(keys, ", "));
@@ -45,7 +46,6 @@ std::string differences(const config::ExportOptions& a, const config::ExportOpti
     if (a.provision != b.provision) keys.push_back("provision");
     if (a.page_size != b.page_size) keys.push_back("page_size");
     if (a.description != b.description) keys.push_back("description");
-    if (a.read_only != b.read_only) keys.push_back("read_only");
     if (a.keep != b.keep) keys.push_back("keep");
     if (a.swap != b.swap) keys.push_back("swap");
     if (a.block_size != b.block_size) keys.push_back("block_size");

@@ -39,6 +39,8 @@ std::shared_ptr<server::Export> offer(storage::Device& one, storage::Device& oth
     auto volume = storage::Volume::create(
         {.size = size, .page_size = page_size, .stripe_size = page_size}, {&one, &other});
     made->volume = std::get<std::unique_ptr<storage::Volume>>(std::move(volume));
+    made->activity =
+        std::make_shared<server::ActivityMap>(made->volume->size(), made->volume->page_size());
     made->info = {.name = name, .size = size};
     return made;
 }

@@ -105,6 +105,7 @@ class World {
             {.size = size, .page_size = page_size, .stripe_size = striped ? page_size : 0}, all);
         auto result = std::make_shared<server::Export>();
         result->volume = std::get<std::unique_ptr<storage::Volume>>(std::move(made));
+        result->activity = std::make_shared<server::ActivityMap>(size, page_size);
         result->info.size = size;
         return result;
     }

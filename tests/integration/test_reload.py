@@ -115,14 +115,14 @@ class Reload(server.Test):
         one = self.serve(config=config(('kept', '64M'), ('goes', '64M'), ('grows', '64M'), ('told', '64M')))
         clients = [wire.connect(one.address, name) for name in ('goes', 'goes', 'grows', 'told')]
         text = config(('kept', '64M'), ('comes', '32M'), ('grows', '128M')) + (
-            '  - {name: told, size: 64M, devices: [host], description: words, read_only: true}\n')
+            '  - {name: told, size: 64M, devices: [host], description: words, max_connections: 5}\n')
         told = self.reload(one, text)
         for line in ("export 'kept' stays as it was",
                      "export 'goes' is removed; its contents are lost when 2 clients have gone",
                      "export 'comes' is new, 32 MiB",
                      "export 'grows' is replaced by a new, empty one (size changed); the old contents are lost when "
                      '1 client has gone',
-                     "export 'told' keeps its contents; description, read_only changed"):
+                     "export 'told' keeps its contents; description, max_connections changed"):
             self.assertIn(f'reload: {line}', told)
         self.assertNotIn('next start', told)
         # Who opened it before it was described otherwise counts all the same.
