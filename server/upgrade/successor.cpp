@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -20,6 +21,8 @@
 namespace gpunbd::server {
 
 namespace {
+
+constexpr int last_words_ms = 200;
 
 constexpr int exit_not_started = 127;
 constexpr std::chrono::seconds start_patience{10};
@@ -144,8 +147,14 @@ Successor::Successor(const SuccessorStart& start) {
     socket_->send({.kind = MessageKind::start});
 }
 
+// One that ends by itself says why at its very end, when its socket is closed already.
 Successor::~Successor() {
-    if (handle_ >= 0) ::syscall(SYS_pidfd_send_signal, handle_, SIGKILL, nullptr, 0);
+    socket_.reset();
+    if (handle_ >= 0) {
+        pollfd ended{.fd = handle_, .events = POLLIN, .revents = 0};
+        ::poll(&ended, 1, last_words_ms);
+        ::syscall(SYS_pidfd_send_signal, handle_, SIGKILL, nullptr, 0);
+    }
     let_go();
 }
 
