@@ -147,9 +147,9 @@ class Connection final : public OperationContext,
     void execute(const protocol::Command& command);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
-    // How long the answer took, which is counted.
-    storage::TraceClock::duration count_answer(const protocol::Command& command,
-                                               storage::TraceClock::time_point received_at);
+    // `received_at`: none, where it is not timed.
+    void count_answer(const protocol::Command& command,
+                      storage::TraceClock::time_point received_at);
     void payload_complete(WriteOperation& write);
     void take_up_again();
     RequestReader::Received::Amount receive();
@@ -196,6 +196,7 @@ class Connection final : public OperationContext,
     const std::shared_ptr<ConnectionCounters> counters_;
     std::shared_ptr<ExportCounters> of_export_;  // once it serves
     storage::TraceClock::time_point received_at_;
+    std::uint32_t until_timed_ = 1;  // requests that come while others are under way
     Clock::time_point last_report_;
     std::uint64_t unreported_ = 0;
 };
