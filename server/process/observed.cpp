@@ -191,10 +191,10 @@ void Observed::add_exports(Status& status, const Workers& workers) const {
     }
     for (Worker* const worker : workers) {
         count_requests(status.exports, worker->counters());
-        worker->channels().look([&](const storage::Device& device, const auto& channel) {
-            const auto found = by_number.find(device.number());
-            if (found != by_number.end()) count_copies(found->second, channel);
-        });
+        for (const auto& [device, channel] : worker->channels().seen()) {
+            const auto found = by_number.find(device->number());
+            if (found != by_number.end()) count_copies(found->second, *channel);
+        }
     }
     for (auto& [number, device] : by_number) {
         describe(*devices[number], device);

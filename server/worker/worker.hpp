@@ -63,7 +63,7 @@ class Worker {
     // Connections that live here or are on their way.
     std::uint32_t connections() const { return connections_; }
     const WorkerCounters& counters() const { return context_.counters; }
-    const storage::Channels& channels() const { return context_.channels; }  // to look() at
+    const storage::Channels& channels() const { return context_.channels; }  // for seen()
     const Trace* trace() const { return context_.trace.get(); }              // null: none is kept
     // Calls on the worker's thread, with what its connections work with.
     template <typename Call>

@@ -8,10 +8,23 @@ void Channels::open(Device& device) {
     if (channel) return;
     open_.reserve(open_.size() + 1);  // what is open is polled
     auto opened = device.open_channel(options_);
+    Seen next = seen_;
+    next.emplace_back(&device, opened.get());
     const std::lock_guard lock(mutex_);
-    seen_.emplace_back(&device, opened.get());
+    seen_.swap(next);
     channel = std::move(opened);
     open_.push_back(channel.get());
+}
+
+Channels::Seen Channels::seen() const {
+    Seen out;
+    for (std::size_t room = 8;; room *= 2) {
+        out.reserve(room);
+        const std::lock_guard lock(mutex_);
+        if (seen_.size() > room) continue;
+        out.assign(seen_.begin(), seen_.end());
+        return out;
+    }
 }
 
 void Channels::resume_one() {

@@ -76,12 +76,10 @@ class Channels {
         }
         return false;
     }
-    // Any thread: calls with each device and its channel, and keeps open() waiting meanwhile.
-    template <typename Call>
-    void look(Call call) const {
-        const std::lock_guard lock(mutex_);
-        for (const auto& [device, channel] : seen_) call(*device, *channel);
-    }
+    // Any thread: each device with its channel, to be looked at while these live. What open() may
+    // wait for allocates nothing.
+    using Seen = std::vector<std::pair<const Device*, const Channel*>>;
+    Seen seen() const;
     // Does any transfer wait for staging memory?
     bool waited_for() const {
         for (Channel* channel : open_) {
@@ -100,7 +98,7 @@ class Channels {
     std::vector<std::unique_ptr<Channel>> by_number_;
     std::vector<Channel*> open_;
     mutable std::mutex mutex_;
-    std::vector<std::pair<const Device*, const Channel*>> seen_;  // by others
+    Seen seen_;  // by others
     boost::intrusive::list<DeferredOfClient,
                            boost::intrusive::member_hook<DeferredOfClient, DeferredOfClient::Place,
                                                          &DeferredOfClient::place_>,
