@@ -32,7 +32,7 @@ std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& nam
     if (const auto known = exports_.find(name); known != exports_.end()) return known->second;
     std::map<std::string, std::shared_ptr<ExportCounters>, std::less<>> one;
     one.emplace(name, std::make_shared<ExportCounters>(name));
-    const auto counters = one.begin()->second;
+    auto counters = one.begin()->second;
     const std::lock_guard lock(mutex_);
     exports_.merge(one);
     return counters;

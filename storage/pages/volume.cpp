@@ -271,6 +271,7 @@ std::uint64_t Volume::mapped_bytes() const {
 
 std::vector<Volume::Memory> Volume::memory() const {
     std::vector<Memory> out;
+    out.reserve(pools_.size());
     for (const auto& pool : pools_) {
         out.push_back({.device = &pool->device(),
                        .mapped = pool->mapped_bytes(),
