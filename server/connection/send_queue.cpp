@@ -4,8 +4,7 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr std::size_t max_sent_kept = 1024;  // items that have gone and are still kept
-constexpr std::size_t max_idle_items = 512;  // room that an empty queue keeps
+constexpr std::size_t max_idle_items = 512;  // room that it begins with, and keeps when empty
 // Bytes. A payload so long leaves by a call of its own, and its header before it by another: the
 // header wakes the client, which then reads what comes while the CPU's cache still has it.
 constexpr std::size_t long_payload = 512 << 10;
@@ -14,11 +13,16 @@ constexpr std::size_t long_payload = 512 << 10;
 
 SendQueue::Item& SendQueue::add(const SequencedReply* reply) {
     const bool behind = sequencer_.held_by_other(reply);
-    if (first_ == items_.size() || first_ >= max_sent_kept) {
+    // The room of those that have gone is used again before more is asked for: it grows with what
+    // is unsent at a time, not with how long the queue is never empty.
+    if (first_ == items_.size() ||
+        (items_.size() == items_.capacity() && first_ >= items_.size() / 2)) {
         items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
     }
-    Item& item = (behind ? behind_ : items_).emplace_back();
+    std::vector<Item>& to = behind ? behind_ : items_;
+    if (to.capacity() == 0) to.reserve(max_idle_items);  // a burst that comes late finds it
+    Item& item = to.emplace_back();
     if (trace_ != nullptr) item.since = storage::TraceClock::now();
     return item;
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
+#include "storage/devices/cuda/cuda_driver.hpp"
 #include "storage/devices/cuda/meter.hpp"
 #include "storage/devices/gpu/policy.hpp"
 #include "storage/store.hpp"
@@ -38,7 +39,7 @@ constexpr ChannelOptions roomy{.chunk_size = 1 << 20, .slots = 2, .pinned = 64 <
 constexpr ChannelOptions usual{};
 
 std::unique_ptr<Device> open(const DeviceOptions& options = {}) {
-    return open_cuda_device(0, 0, options);
+    return cuda_driver().open("cuda:0", 0, options);
 }
 
 std::unique_ptr<Channel> open_cuda_channel(Device& device, ChannelOptions options,

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
+#include "storage/devices/cuda/cuda_driver.hpp"
 
 namespace {
 
@@ -117,7 +118,7 @@ SlabRecord record_of(const Slab& slab) {
 std::unique_ptr<Device> open(bool mapped) {
     DeviceOptions options;
     if (!mapped) options.mapped = 0;
-    return open_cuda_device(0, 0, options);
+    return cuda_driver().open("cuda:0", 0, options);
 }
 
 // Asked anew: the device remembers it for a while.

@@ -163,6 +163,22 @@ TEST_CASE("send queue: never empty, for long") {
     }
 }
 
+// A burst that comes late must not have to ask for memory that one before it has had.
+TEST_CASE("send queue: its room depends on what is unsent, not on how long it is never empty") {
+    Texts texts;
+    const auto add = [&] { texts.add(nullptr, "12345678"); };
+    add();
+    const std::size_t memory = texts.queue.memory();
+    for (int i = 0; i != 200; ++i) add();
+    for (int i = 0; i != 5000; ++i) {
+        add();
+        CHECK(texts.send(8) == "12345678");
+    }
+    texts.send_all();
+    texts.queue.give_memory_back();
+    CHECK(texts.queue.memory() == memory);
+}
+
 // How a READ whose reply may not be split, and does not come at once, asks for the stream.
 bool enter(Texts& texts, Told& told) {
     return texts.queue.sequencer().enter(told, SequencedReply::Form::whole);

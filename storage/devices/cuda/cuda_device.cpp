@@ -27,7 +27,7 @@ constexpr std::uint32_t persistent_channels_wanted = 16;  // before their kernel
 constexpr std::uint32_t min_persistent_blocks = 4;
 
 // As nvidia-smi writes it.
-std::string uuid_text(const vulkan::VulkanMemory::Uuid& uuid) {
+std::string uuid_text(const vulkan::Uuid& uuid) {
     std::string text = "GPU-";
     for (std::size_t i = 0; i != uuid.size(); ++i) {
         if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
@@ -72,11 +72,16 @@ int cuda_device_count(std::string& why_none) noexcept {
     return 0;
 }
 
-CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options)
+CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options,
+                       vulkan::VulkanOpening* vulkan)
     : Device(number), options_(options), state_(ordinal, options.gpu_use), shareable_(ordinal) {
-    describe();
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, ordinal), "the device cannot be described");
+    std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
+    if (vulkan != nullptr) vulkan->open(uuid_);
+    describe(properties);
     service_ = Stream(ordinal, Stream::Priority::normal);
-    const std::string why_not_mapped = open_mapping();
+    const std::string why_not_mapped = vulkan == nullptr ? "switched off" : open_mapping(*vulkan);
     state_.mapped = vulkan_ != nullptr;
     info_.access = describe_access(why_not_mapped);
     LogLine(spdlog::level::info)
@@ -90,13 +95,10 @@ CudaDevice::~CudaDevice() {
     for (auto& [handle, piece] : shared_slabs_) shareable_.release(piece);
 }
 
-void CudaDevice::describe() {
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, state_.ordinal), "the device cannot be described");
+void CudaDevice::describe(const cudaDeviceProp& properties) {
     std::size_t free = 0;
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "the device's memory cannot be told");
-    std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
     info_.id = state_.id;
     info_.name = properties.name;
     info_.identity = uuid_text(uuid_);
@@ -130,10 +132,9 @@ std::string CudaDevice::describe_access(const std::string& why_not_mapped) {
 
 // --- mapping -------------------------------------------------------------------------------------
 
-std::string CudaDevice::open_mapping() {
-    if (options_.mapped == 0U) return "switched off";
+std::string CudaDevice::open_mapping(vulkan::VulkanOpening& vulkan) {
     std::string why_not;
-    vulkan_ = vulkan::VulkanMemory::open(uuid_, why_not);
+    vulkan_ = vulkan.finish(why_not);
     if (vulkan_ != nullptr) why_not = try_mapping();
     if (!why_not.empty()) vulkan_.reset();
     return why_not;
@@ -240,9 +241,10 @@ MailboxMemory CudaDevice::make_mailbox() {
 }
 
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
-                                         const DeviceOptions& options) {
+                                         const DeviceOptions& options,
+                                         vulkan::VulkanOpening* vulkan) {
     try {
-        return std::make_unique<CudaDevice>(number, ordinal, options);
+        return std::make_unique<CudaDevice>(number, ordinal, options, vulkan);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(fmt::format("cuda:{}: {}", ordinal, error.what()));
     }

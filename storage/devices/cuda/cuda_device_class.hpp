@@ -24,7 +24,9 @@ class CudaChannel;
 
 class CudaDevice final : public Device {
  public:
-    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options);
+    // `vulkan`: is opened beside CUDA; null: nothing is mapped.
+    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options,
+               vulkan::VulkanOpening* vulkan);
     ~CudaDevice() override;
 
     const DeviceInfo& info() const override { return info_; }
@@ -50,8 +52,8 @@ class CudaDevice final : public Device {
     bool restore_calibration(std::string_view state) override;
 
  private:
-    void describe();
-    std::string open_mapping();
+    void describe(const cudaDeviceProp& properties);
+    std::string open_mapping(vulkan::VulkanOpening& vulkan);
     // Empty: channels may have persistent kernels.
     std::string allow_persistent_kernel();
     // Empty: the mapping works, seen by writing and reading through it both ways.
@@ -76,7 +78,7 @@ class CudaDevice final : public Device {
     DeviceInfo info_;
     Calibration calibration_;
     std::string calibration_state_;
-    vulkan::VulkanMemory::Uuid uuid_{};
+    vulkan::Uuid uuid_{};
     const ShareableMemory shareable_;
 
     std::mutex service_mutex_;  // guards the stream
