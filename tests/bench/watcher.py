@@ -5,6 +5,7 @@
 """
 
 import http.client
+import json
 import select
 import socket
 import sys
@@ -28,6 +29,7 @@ def ask(connection, path):
     body = answer.read()
     if answer.status != 200:
         raise SystemExit(f"{path}: {answer.status}: {body[:200]}")
+    return body
 
 
 def main():
@@ -38,6 +40,8 @@ def main():
     if ticks.status != 200:
         raise SystemExit(f"the stream: {ticks.status}")
     pages = UnixConnection(path)
+    while not any(each["name"] == export for each in json.loads(ask(pages, "/api/v1/exports"))):
+        time.sleep(0.1)  # its listeners are there before its exports are
     asked = ["/metrics", f"/api/v1/map?export={urllib.parse.quote(export)}&cells=1024"]
     said = False
     begin = time.monotonic()

@@ -270,8 +270,11 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
         for (std::size_t i = 0; i != slabs.size(); ++i) {
             REQUIRE(device->adopt(parcel.descriptors[i], parcel.records[i], slabs[i]) ==
                     Status::ok);
-            CHECK((slabs[i].cpu != nullptr) == mapped);
             CHECK(slabs[i].descriptor == parcel.descriptors[i]);
+            CHECK(slabs[i].cpu == nullptr);
+            CHECK(is_as_filled(copies, slabs[i], i));
+            slabs[i].cpu = device->address(slabs[i]);
+            REQUIRE((slabs[i].cpu != nullptr) == mapped);
         }
         for (std::size_t i = 0; i != slabs.size(); ++i) {
             CHECK(is_as_filled(copies, slabs[i], i));

@@ -263,9 +263,9 @@ void CudaDevice::release(Slab& slab) noexcept {
         shareable_.release(shared->second);
         shared_slabs_.erase(shared);
     } else if (const auto mapped = mapped_slabs_.find(slab.handle); mapped != mapped_slabs_.end()) {
+        if (mapped->second.mapping.cpu != nullptr) mapped_bytes_ -= slab.bytes;
         release_mapped(vulkan_.get(), mapped->second);
         mapped_slabs_.erase(mapped);
-        if (slab.cpu != nullptr) mapped_bytes_ -= slab.bytes;
         mapping_exhausted_ = false;
     }
     if (slab.descriptor >= 0) ::close(slab.descriptor);
