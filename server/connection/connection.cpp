@@ -31,9 +31,10 @@ constexpr std::int64_t lone_turn_budget = 4 * turn_budget;
 constexpr std::int64_t request_work = 2 * 1024;
 constexpr std::uint64_t page_work = 8 * 1024;  // to take a page out of the table, or put one in
 constexpr std::uint64_t max_work = turn_budget;
-// Requests that are timed, of a client that has several under way: reading the clock for each costs
-// up to 12% of what a 4 KiB READ does.
+// Requests that are timed, of those that come together or while others are under way: reading the
+// clock for each costs up to 12% of what a 4 KiB READ does.
 constexpr std::uint32_t one_timed_of = 8;
+constexpr storage::TraceClock::time_point not_timed{};
 // Bytes sent before others get their turn.
 constexpr std::size_t max_flush = 1024 * 1024;
 
@@ -151,6 +152,7 @@ RequestReader::Received::Amount Connection::receive() {
         if (got.error != 0) close(fmt::format("receiving failed: {}", std::strerror(got.error)));
         if (reason_.empty()) reason_ = "the client hung up";
     }
+    first_received_ = true;
     moved_ += got.bytes;
     turn_left_ -= static_cast<std::int64_t>(got.bytes);
     return got.amount;
@@ -203,7 +205,7 @@ void Connection::payload_complete(WriteOperation& write) {
 }
 
 bool Connection::take(const protocol::Request& request) {
-    counters_->requests.add();
+    ++asked_.requests;
     if (worker_.trace != nullptr) {
         worker_.trace->received.record(storage::TraceClock::now() - received_at_);
     }
@@ -263,11 +265,11 @@ void Connection::execute(const protocol::Command& command) {
     protocol::ReplyHeader header;
     switch (command.type) {
         case protocol::CommandType::read:
-            counters_->read.add(command.length);
+            asked_.read += command.length;
             start(worker_.operations.reads.take(), command);
             return;
         case protocol::CommandType::write: {
-            counters_->written.add(command.length);
+            asked_.written += command.length;
             WriteOperation& write = worker_.operations.writes.take();
             start(write, command);
             reader_.expect_payload_of(write);  // it may be empty
@@ -288,13 +290,15 @@ void Connection::execute(const protocol::Command& command) {
         case protocol::CommandType::block_status:
             start(worker_.operations.statuses.take(), command);
             return;
-        case protocol::CommandType::flush:  // every answered write is in device memory already
-        case protocol::CommandType::cache:  // and all of it is cache
+        case protocol::CommandType::flush:    // every answered write is in device memory already
+        case protocol::CommandType::cache: {  // and all of it is cache
             add_header(header, encoder_.success(header, command));
-            of_export_->of(command.type).begun.add();
-            of_export_->of(command.type).ended.add();
-            count_answer(command, received_at_);
+            RequestCounters& counters = of_export_->of(command.type);
+            counters.begun.add();
+            counters.count_answer(command.length);
+            counters.latency.record(storage::TraceClock::now() - received_at_);
             return;
+        }
         case protocol::CommandType::disc:
             return;
     }
@@ -311,8 +315,7 @@ void Connection::refuse(const protocol::Refusal& refusal) {
     reader_.expect_discarded(refusal.discard);
     RequestCounters& counters = of_export_->of(refusal.type);
     counters.begun.add();
-    counters.ended.add();
-    counters.answered.add();
+    counters.count_answer(0);
     counters.failed(refusal.error);
     add_error(refusal);
 }
@@ -327,18 +330,21 @@ void Connection::start(Operation& operation, const protocol::Command& command) {
     if (alone) worker_.scheduler.begins_work();
     operations_.push_front(operation);
     admission_.enter(command, page_size_, operation.charged);
-    const bool timed = alone || --until_timed_ == 0 || worker_.trace != nullptr;
-    if (timed) until_timed_ = one_timed_of;
-    operation.received_at = timed ? received_at_ : storage::TraceClock::time_point{};
-    counters_->begun.add();
-    of_export_->of(command.type).begun.add();
+    const bool lone = alone && std::exchange(first_received_, false);
+    const bool timed = lone || --until_timed_ == 0;
+    if (timed) until_timed_ = worker_.trace == nullptr ? one_timed_of : 1;
+    operation.received_at = timed ? received_at_ : not_timed;
+    ++asked_.in_flight;
+    RequestCounters& counters = of_export_->of(command.type);
+    counters.begun.add();
+    operation.unanswered = &counters;
     operation.start(*this, command);
 }
 
 void Connection::finish(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
-    counters_->ended.add();
-    of_export_->of(operation.command().type).ended.add();
+    --asked_.in_flight;
+    if (operation.unanswered != nullptr) operation.unanswered->abandoned.add();
     bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
     if (&operation == half_written_) {
         half_written_ = nullptr;
@@ -352,27 +358,31 @@ void Connection::finish(Operation& operation) {
     if (may_go_on) resume_receiving();
 }
 
-void Connection::answered(const Operation& operation) {
+void Connection::answered(Operation& operation) {
     const protocol::Command& command = operation.command();
-    count_answer(command, operation.received_at);
+    RequestCounters& counters = *std::exchange(operation.unanswered, nullptr);
+    counters.count_answer(command.length);
+    if (operation.received_at != not_timed) [[unlikely]]
+        time(command, counters, operation);
+    if (export_->activity->is_watched()) [[unlikely]]
+        show(command);
+}
+
+void Connection::time(const protocol::Command& command, RequestCounters& counters,
+                      const Operation& operation) {
+    const auto took = storage::TraceClock::now() - operation.received_at;
+    counters.latency.record(took);
+    if (worker_.trace == nullptr) return;
+    if (command.type == protocol::CommandType::read) worker_.trace->read.record(took);
+    if (command.type == protocol::CommandType::write) worker_.trace->write.record(took);
+}
+
+void Connection::show(const protocol::Command& command) {
     if (command.type == protocol::CommandType::read) {
         export_->activity->read(command.offset, command.length);
     } else if (command.type != protocol::CommandType::block_status) {
         export_->activity->written(command.offset, command.length);
     }
-}
-
-void Connection::count_answer(const protocol::Command& command,
-                              storage::TraceClock::time_point received_at) {
-    RequestCounters& counters = of_export_->of(command.type);
-    counters.answered.add();
-    counters.bytes.add(command.length);
-    if (received_at == storage::TraceClock::time_point{}) return;
-    const auto took = storage::TraceClock::now() - received_at;
-    counters.latency.record(took);
-    if (worker_.trace == nullptr) return;
-    if (command.type == protocol::CommandType::read) worker_.trace->read.record(took);
-    if (command.type == protocol::CommandType::write) worker_.trace->write.record(took);
 }
 
 void Connection::report_failure(const Operation& operation, storage::Status status) {
@@ -460,7 +470,15 @@ void Connection::run_out_of_memory() noexcept {
 
 // --- sending
 
+void Connection::tell_what_was_asked() {
+    counters_->requests.set(asked_.requests);
+    counters_->in_flight.set(asked_.in_flight);
+    counters_->read.set(asked_.read);
+    counters_->written.set(asked_.written);
+}
+
 void Connection::flush() {
+    tell_what_was_asked();  // who has an answer finds that it was counted
     if (out_of_memory_) close(no_memory);
     if (closed_) return;
     if (!waiting_to_send_ && !send_queue_.nothing_to_send()) {
@@ -486,12 +504,13 @@ void Connection::flush() {
             }
         }
         if (was_full && send_queue_.size() <= max_unsent) resume_receiving();
-        const std::uint64_t requests = counters_->requests.value();
-        if (requests - requests_at_flush_ == 1 && operations_.empty() && !admission_.holding()) {
+        if (asked_.requests - requests_at_flush_ == 1 && operations_.empty() &&
+            !admission_.holding()) {
             worker_.scheduler.expect_next_soon();
         }
-        requests_at_flush_ = requests;
+        requests_at_flush_ = asked_.requests;
         if (send_queue_.empty()) send_queue_.give_memory_back();
+        tell_what_was_asked();
     }
     if (hang_up_ != nullptr) close(hang_up_);
     if (end_of_requests_ || going_on_) resume_receiving();
@@ -573,15 +592,14 @@ void Connection::describe(ConnectionState& state) const {
     state.half_write = half_write_;
     state.discarded = unread.discarded;
     state.received = std::move(unread.bytes);
-    state.requests = counters_->requests.value();
-    state.read = counters_->read.value();
-    state.written = counters_->written.value();
+    state.requests = asked_.requests;
+    state.read = asked_.read;
+    state.written = asked_.written;
 }
 
 void Connection::continue_from(const ConnectionState& state) {
-    counters_->requests.set(state.requests);
-    counters_->read.set(state.read);
-    counters_->written.set(state.written);
+    asked_ = {.requests = state.requests, .read = state.read, .written = state.written};
+    tell_what_was_asked();
     requests_at_flush_ = state.requests;
     reader_.expect_discarded(state.discarded);
     half_write_ = state.half_write;

@@ -122,7 +122,7 @@ class Connection final : public OperationContext,
     }
     void finish(Operation& operation) override;
     void lose_half_write() override;
-    void answered(const Operation& operation) override;
+    void answered(Operation& operation) override;
     void report_failure(const Operation& operation, storage::Status status) override;
     void flush_soon() override { worker_.scheduler.run_soon(*this); }
     void resume_receiving() noexcept override;
@@ -147,9 +147,11 @@ class Connection final : public OperationContext,
     void execute(const protocol::Command& command);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
-    // `received_at`: none, where it is not timed.
-    void count_answer(const protocol::Command& command,
-                      storage::TraceClock::time_point received_at);
+    void tell_what_was_asked();
+    // Once it is answered.
+    void time(const protocol::Command& command, RequestCounters& counters,
+              const Operation& operation);
+    void show(const protocol::Command& command);
     void payload_complete(WriteOperation& write);
     void take_up_again();
     RequestReader::Received::Amount receive();
@@ -193,10 +195,18 @@ class Connection final : public OperationContext,
     std::uint64_t moved_ = 0;  // bytes received and sent
     std::uint64_t moved_at_look_ = 0;
     std::uint32_t looks_without_progress_ = 0;
-    const std::shared_ptr<ConnectionCounters> counters_;
-    std::shared_ptr<ExportCounters> of_export_;  // once it serves
+    struct Asked {
+        std::uint64_t requests = 0;
+        std::uint64_t in_flight = 0;
+        std::uint64_t read = 0;     // bytes
+        std::uint64_t written = 0;  // bytes
+    };
+    Asked asked_;                                         // as it is now
+    const std::shared_ptr<ConnectionCounters> counters_;  // as they were when last told
+    std::shared_ptr<ExportCounters> of_export_;           // once it serves
     storage::TraceClock::time_point received_at_;
-    std::uint32_t until_timed_ = 1;  // requests that come while others are under way
+    bool first_received_ = false;    // no request of what came then has been started yet
+    std::uint32_t until_timed_ = 1;  // requests
     Clock::time_point last_report_;
     std::uint64_t unreported_ = 0;
 };

@@ -20,7 +20,9 @@ class ActivityMap {
     ActivityMap(const ActivityMap&) = delete;
     ActivityMap& operator=(const ActivityMap&) = delete;
 
-    // Workers: the range lies in the export.
+    // Workers. For nobody nothing need be told.
+    bool is_watched() const { return cells_.load(std::memory_order_relaxed) != nullptr; }
+    // The range lies in the export.
     void read(std::uint64_t offset, std::uint64_t length) {
         if (Cells* const cells = cells_.load(std::memory_order_acquire)) {
             touch(cells->read, offset, length);

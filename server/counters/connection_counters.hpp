@@ -32,11 +32,10 @@ struct ConnectionCounters {
     const std::uint64_t id;                        // of all that the process has had
     std::shared_ptr<const ConnectionFacts> facts;  // for WorkerCounters alone
 
-    storage::Counter requests;  // taken
-    storage::Counter begun;     // operations
-    storage::Counter ended;     // likewise
-    storage::Counter read;      // bytes
-    storage::Counter written;   // bytes
+    storage::Counter requests;   // taken
+    storage::Counter in_flight;  // of those
+    storage::Counter read;       // bytes
+    storage::Counter written;    // bytes
 };
 
 }  // namespace gpunbd::server

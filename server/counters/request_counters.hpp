@@ -24,12 +24,16 @@ inline constexpr std::array request_errors{
 
 struct RequestCounters {
     Counter begun;
-    Counter ended;     // nothing of it is in flight any more, answered or not
-    Counter answered;  // with or without an error
-    Counter bytes;     // that the answered ones were about
+    Counter answered;   // with or without an error
+    Counter abandoned;  // for want of a client: never answered
+    Counter bytes;      // that the answered ones were about
     std::array<Counter, request_errors.size()> errors;
     storage::Histogram latency;  // off the socket -> all of the answer is ready
 
+    void count_answer(std::uint64_t length) {
+        answered.add();
+        bytes.add(length);
+    }
     void failed(protocol::Error error) {
         for (std::size_t i = 0; i != request_errors.size(); ++i) {
             if (request_errors[i] == error) errors[i].add();

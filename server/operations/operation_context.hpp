@@ -34,7 +34,7 @@ class OperationContext {
     // What had come of a WRITE that was cut short has failed, and that was its answer.
     virtual void lose_half_write() = 0;
     // All of its answer is ready. Once, unless it is abandoned.
-    virtual void answered(const Operation& operation) = 0;
+    virtual void answered(Operation& operation) = 0;
     // It is counted, and told in one line in the log, but not one for each of a flood.
     virtual void report_failure(const Operation& operation, storage::Status status) = 0;
     // Once the channels have been polled, what is queued is sent.

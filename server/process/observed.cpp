@@ -52,7 +52,7 @@ void add(RequestStatus& status, const RequestCounters& counted) {
     status.requests += counted.answered.value();
     status.bytes += counted.bytes.value();
     // Read in this order none is in flight that has not begun.
-    const std::uint64_t ended = counted.ended.value();
+    const std::uint64_t ended = counted.answered.value() + counted.abandoned.value();
     const std::uint64_t begun = counted.begun.value();
     status.in_flight += begun > ended ? begun - ended : 0;
     for (std::size_t i = 0; i != request_errors.size(); ++i) {
@@ -213,8 +213,6 @@ void Observed::add_connections(Status& status, const Workers& workers) const {
                 counters.failed_handshakes[i].value();
         }
         for (const auto& [counted, facts] : counters.connections()) {
-            const std::uint64_t ended = counted->ended.value();
-            const std::uint64_t begun = counted->begun.value();
             status.connections.push_back({.id = counted->id,
                                           .peer = facts->peer,
                                           .listener = facts->listener,
@@ -225,7 +223,7 @@ void Observed::add_connections(Status& status, const Workers& workers) const {
                                           .tls = facts->tls,
                                           .identity = facts->identity,
                                           .requests = counted->requests.value(),
-                                          .in_flight = begun > ended ? begun - ended : 0,
+                                          .in_flight = counted->in_flight.value(),
                                           .read = counted->read.value(),
                                           .written = counted->written.value()});
         }
