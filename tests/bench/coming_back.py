@@ -9,7 +9,6 @@ Prints a line for each round, and the median. The program is build/release/gpunb
 """
 
 import argparse
-import concurrent.futures
 import os
 import signal
 import statistics
@@ -43,8 +42,7 @@ def fill(keeper, bytes_):
             for at in range(first * FILLED_AT_ONCE, bytes_, FILLERS * FILLED_AT_ONCE):
                 client.write(at, block)
 
-    with concurrent.futures.ThreadPoolExecutor(FILLERS) as fillers:
-        list(fillers.map(fill_each, range(FILLERS)))
+    kept.in_processes(FILLERS, fill_each)
 
 
 def until_the_next_has_taken_over(keeper, at):

@@ -1,5 +1,4 @@
 """Contents on GPUs that outlive the server: killed in the midst of large writes, it comes back with all of them."""
-import concurrent.futures
 import os
 import random
 import re
@@ -34,8 +33,7 @@ def on_all_of(connect, size, piece_done):
             for at in range(first * PIECE, size, CLIENTS * PIECE):
                 piece_done(client, at)
 
-    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
-        list(clients.map(each, range(CLIENTS)))
+    kept.in_processes(CLIENTS, each)
 
 
 def contents(noise, at):

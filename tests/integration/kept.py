@@ -1,5 +1,6 @@
 """A server under `gpunbd keep` that dies again and again, and clients that come back and lose nothing."""
 import contextlib
+import multiprocessing
 import os
 import random
 import shutil
@@ -105,6 +106,18 @@ class Kept:
         shutil.rmtree(self.directory, ignore_errors=True)
         for report in server.REPORTS:
             assert report not in text, text
+
+
+def in_processes(count, work):
+    """work(0), work(1), ..., each in a process of its own: threads of Python take turns."""
+    fork = multiprocessing.get_context('fork')
+    processes = [fork.Process(target=work, args=(each,)) for each in range(count)]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join()
+    failed = sum(each.exitcode != 0 for each in processes)
+    assert failed == 0, f'{failed} of {count} processes failed'
 
 
 class Test(server.Test):
