@@ -146,7 +146,7 @@ class Export:
 class Device:
     def __init__(self, identity, name, total, others=0, reserve=0):
         self.identity, self.name, self.total, self.others, self.reserve = identity, name, total, others, reserve
-        self.failed = False
+        self.failed, self.staging_waits = False, 0
 
     def status(self, exports):
         mine = [one['memory'][0] for one in (export.status() for export in exports) if one['memory'][0]['device'] == self.identity]
@@ -155,7 +155,7 @@ class Device:
                 'available': max(0, self.total - self.others - self.reserve - allocated), 'reserve': self.reserve,
                 'mapped': 0, 'allocated': allocated, 'used': sum(memory['used'] for memory in mine),
                 'slabs': sum(memory['slabs'] for memory in mine), 'staging': 64 * MiB, 'staging_used': 3 * MiB,
-                'staging_waits': 0, 'failures': int(self.failed),
+                'staging_waits': self.staging_waits, 'failures': int(self.failed),
                 'copies': [{'path': 'copy engine', 'direction': 'read', 'copies': 5, 'bytes': 5 * MiB}],
                 'others_compute': None if self.identity == 'host' else self.others > 0, 'competition_noticed': 0}
 
@@ -167,6 +167,7 @@ class FakeAdmin:
         self.exports, self.devices, self.moves, self.token, self.steering = exports, devices, moves, token, steering
         self.progress, self.state, self.posted, self.asked, self.ended = [], 'serving', [], [], set()
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
+        self.refused, self.failed_handshakes = {'connections': 2}, {}
         self.changed, self.running, self.second = threading.Condition(), False, 0
         self.origin = time.time() - 600
         if moves:
@@ -250,8 +251,8 @@ class FakeAdmin:
                             'started': self.started, 'cpu_seconds': 812.5 + self.second * 0.31, 'resident': 214 * MiB,
                             'open_files': 41 + connections, 'max_open_files': 65536, 'workers': 8, 'state': self.state},
                 'progress': self.progress, 'accepted': connections + 12, 'connections': connections,
-                'refused': {'too many': 2}, 'handshakes': connections + 9, 'tls_handshakes': connections // 2,
-                'failed_handshakes': {}, 'devices': [device.status(self.exports) for device in self.devices],
+                'refused': self.refused, 'handshakes': connections + 9, 'tls_handshakes': connections // 2,
+                'failed_handshakes': self.failed_handshakes, 'devices': [device.status(self.exports) for device in self.devices],
                 'exports': [export.status() for export in self.exports]}
 
     def tick(self, after):

@@ -223,6 +223,32 @@ class Devices(Fake):
         self.end()
 
 
+    def test_how_it_copies_and_what_it_lends(self):
+        self.still(fake_admin.Export('disk', 8 * GiB))
+        self.overview()
+        self.assertFalse(self.browser.text('.device table'))
+        self.browser.run("document.querySelector('.device summary').click()")
+        self.browser.shows('.device table', 'copy engine')
+        self.assertEqual(self.browser.text('.device tbody tr').split('\t'), ['copy engine', 'read', '5', '5 MiB'])
+        self.browser.shows('.device .lent', 'Staging memory: 3 MiB of 64 MiB lent, nobody had to wait')
+        self.admin.devices[0].staging_waits = 7
+        self.browser.shows('.device .lent', 'waited for 7 times')
+        self.assertTrue(self.browser.text('.device table'), 'it stays open')
+        self.end()
+
+    def test_who_was_not_let_in(self):
+        self.still(fake_admin.Export('disk', 8 * GiB))
+        self.admin.refused = {'connections_per_peer': 2, 'handshakes': 0}
+        self.overview()
+        self.browser.shows('#came [data-figure="Refused"]', 'connections per peer 2')
+        self.assertNotIn('handshakes', self.browser.text('#came [data-figure="Refused"]'))
+        self.assertEqual(self.browser.figure('Failed handshakes', 'came'), 0)
+        self.admin.failed_handshakes = {'hung_up': 3, 'tls': 1}
+        self.browser.shows('#came [data-figure="Failed handshakes"]', 'hung up 3, tls 1')
+        self.assertEqual(self.browser.figure('Failed handshakes', 'came'), 4)
+        self.end()
+
+
 class Failures(Fake):
     def one(self, **options):
         return self.still(fake_admin.Export('disk', 8 * GiB, clients=2), **options)
@@ -383,9 +409,11 @@ class Looks(Fake):
         admin = self.machine()
         for scheme in ('light', 'dark'):
             self.browser.prefer(scheme)
-            self.browser.see(1280, 1180)
+            self.browser.see(1280, 1380)
             self.overview()
             self.a_minute()
+            self.browser.run("document.querySelector('.device summary').click()")
+            self.browser.tick()
             self.assert_fits()
             self.browser.screenshot(f'overview-{scheme}')
             self.browser.see(1280, 1000)

@@ -76,6 +76,11 @@ class OfAnyServer:
         for device in status['devices']:
             item = f"[data-device=\"{device['id']}\"]"
             self.assertEqual(sum(self.browser.values(f'{item} [data-part="in-use"] data')), device['allocated'])
+            self.browser.run('document.querySelector(arguments[0]).open = true', f'{item} details')
+            self.assertEqual(self.browser.values(f'{item} tbody data'), [each[what] for each in device['copies'] for what in ('copies', 'bytes')])
+        for label, value in (('Accepted', status['accepted']), ('Let in', status['handshakes']), ('Refused', sum(status['refused'].values())),
+                             ('Failed handshakes', sum(status['failed_handshakes'].values()))):
+            self.assertEqual(self.browser.figure(label, 'came'), value)
         self.opened(DISK)
         self.browser.shows('#requests', 'write')
         told = next(of for of in exported['requests'] if of['type'] == 'write')

@@ -25,9 +25,9 @@ function drawDevices(status) {
     const bar = make('div', {className: 'bar'});
     bar.setAttribute('role', 'img');
     return make('li', {className: 'device'}, make('div', {className: 'device-head'}, make('span', {}, make('b'), ' ', make('span', {className: 'quiet'})), make('span', {className: 'quiet'})),
-                bar, make('p', {className: 'parts'}));
+                bar, make('p', {className: 'parts'}), makeCopies());
   }, (item, device) => {
-    const [head, bar, list] = item.children, parts = partsOf(device, status);
+    const [head, bar, list, copies] = item.children, parts = partsOf(device, status);
     item.dataset.device = device.id;
     put(head.querySelector('b'), device.id);
     put(head.querySelector('.quiet'), device.name === device.id ? '' : device.name);
@@ -42,7 +42,30 @@ function drawDevices(status) {
             if (part.kind === 'in-use') segment.classList.toggle('next', order++ % 2 === 1);
           });
     drawParts(list, parts, many ? 2 : 4);
+    drawCopies(copies, device);
   });
+}
+
+function makeCopies() {
+  const heading = (textContent, className = '') => make('th', {scope: 'col', textContent, className});
+  const head = make('thead', {}, make('tr', {}, heading('By'), heading('For'), heading('Copies', 'number'), heading('Bytes', 'number')));
+  return make('details', {className: 'copies'}, make('summary', {textContent: 'How it copies'}), make('table', {}, head, make('tbody')), make('p', {className: 'lent quiet'}));
+}
+
+function drawCopies(details, device) {
+  const [, table, lent] = details.children;
+  keyed(table.tBodies[0], device.copies, (way) => `${way.path} ${way.direction}`, (way) => {
+    const cell = () => make('td', {className: 'number'}, make('data'));
+    return make('tr', {}, make('th', {scope: 'row', textContent: way.path}), make('td', {textContent: way.direction}), cell(), cell());
+  }, (row, way) => {
+    const [copies, bytes] = row.querySelectorAll('data');
+    putNumber(copies, way.copies, grouped(way.copies));
+    putNumber(bytes, way.bytes, size(way.bytes));
+  });
+  const waits = device.staging_waits ? `waited for ${plural(device.staging_waits, 'time', 'times')}` : 'nobody had to wait';
+  put(lent, [device.staging && `Staging memory: ${size(device.staging_used)} of ${size(device.staging)} lent, ${waits}`,
+             device.mapped && `${size(device.mapped)} mapped for the CPU`, device.failures && `${plural(device.failures, 'copy', 'copies')} failed`,
+             device.competition_noticed && `others were seen to compute ${plural(device.competition_noticed, 'time', 'times')}`].filter(Boolean).join(' \u00b7 '));
 }
 
 // The largest by name, then the rest.

@@ -21,6 +21,7 @@ function drawNow() {
   if (opened.name !== null) return opened.draw();
   drawDevices(status);
   drawExports(status);
+  drawCame(status);
 }
 
 function route(event) {
