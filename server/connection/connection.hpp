@@ -148,10 +148,8 @@ class Connection final : public OperationContext,
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
     void tell_what_was_asked();
-    // Once it is answered.
-    void time(const protocol::Command& command, RequestCounters& counters,
-              const Operation& operation);
-    void show(const protocol::Command& command);
+    // How long it took, and where it was, for who asks; once it is answered.
+    void look_closer(const Operation& operation, RequestCounters& counters);
     void payload_complete(WriteOperation& write);
     void take_up_again();
     RequestReader::Received::Amount receive();

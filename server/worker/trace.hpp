@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/constants.hpp"
 #include "storage/devices/channel.hpp"
 #include "storage/histogram.hpp"
 
@@ -16,6 +17,11 @@ struct Trace {
     storage::Histogram sent;         // an answer is ready -> the socket has its last byte
     storage::Histogram read;         // taken off the socket -> all of the answer is ready
     storage::Histogram write;        // the same, for a WRITE: its data is in device memory
+
+    void answered(protocol::CommandType type, storage::TraceClock::duration took) {
+        if (type == protocol::CommandType::read) read.record(took);
+        if (type == protocol::CommandType::write) write.record(took);
+    }
 };
 
 // A table for people, one line a stage, at most 80 columns; the last line has no end.
