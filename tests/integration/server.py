@@ -61,6 +61,11 @@ def free_port(address='127.0.0.1'):
         return probe.getsockname()[1]
 
 
+def wait_for_text(text, told):
+    """In what told() gives: a log, whose line may be written after the answer that it is about."""
+    wait_until(lambda: text in told(), what=lambda: f'{text!r} in:\n{told()}')
+
+
 def wait_until(condition, seconds=10, what='a condition'):
     """`what` may be a function that tells what there is instead."""
     end = time.monotonic() + seconds

@@ -166,7 +166,7 @@ class Admin(server.Test):
             writer.write(4096, b'more')
             self.assertEqual(admin.ask(place, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
             server.wait_until(lambda: 'the export is read-only from now on' in one.log(), what=one.log)
-            self.assertIn("'<script>' keeps its contents; read_only changed, for all clients", one.log())
+            server.wait_for_text("'<script>' keeps its contents; read_only changed, for all clients", one.log)
         self.assertTrue(self.exported(place)['read_only'])
         with wire.connect(one.path, name='<script>') as reader:
             self.assertTrue(reader.flags & wire.FLAG['read_only'])
@@ -230,7 +230,7 @@ class Admin(server.Test):
         folder = self.directory()
         os.chmod(folder, 0o777)  # others could put something there
         one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
-        self.assertIn('info: gpunbd status cannot ask this server: ', one.log())
+        server.wait_for_text('info: gpunbd status cannot ask this server: ', one.log)
         self.assertEqual(os.listdir(folder), [])
         os.chmod(folder, 0o700)
         none = self.serve(extra=['--admin-socket', 'none'], environment={'RUNTIME_DIRECTORY': folder})

@@ -49,7 +49,7 @@ class FullDevice(server.Test):
             two.write(at, b'4' * STEP)
         self.assertEqual(two.read(filled, STEP), b'4' * STEP)
         self.assertEqual(one.read(0, STEP), bytes(STEP))
-        self.assertIn('space', server_.log().lower())
+        server.wait_for_text('space', lambda: server_.log().lower())
 
     def test_part_of_a_write_fits(self):
         """A large write that finds too little memory fails whole, and what it was to cover is old or new, never foreign."""

@@ -76,7 +76,7 @@ class Ended(kept.Test):
     def test_without_a_supervisor(self):
         one = self.serve(extra=['--keep'])
         server.wait_until(lambda: 'ready' in one.log(), 30, 'the server')
-        self.assertIn('no supervisor keeps its contents, so they end with this server', one.log())
+        server.wait_for_text('no supervisor keeps its contents, so they end with this server', one.log)
 
 
 EXPORTS = """listeners: {{unix: [{{path: '{{socket}}'}}]}}
@@ -110,7 +110,7 @@ class Configured(kept.Test):
         keeper = self.written(A, B)
         keeper.configure(config(A.replace('64M', '128M'), B))
         keeper.kill_and_wait()
-        self.assertIn("export 'a': its kept contents cannot be taken over: they were made for size 64M", keeper.log())
+        server.wait_for_text("export 'a': its kept contents cannot be taken over: they were made for size 64M", keeper.log)
         self.assertTrue(self.holds(keeper, 'b'))
         with self.assertRaises(wire.Refused):
             keeper.client('a')
@@ -129,7 +129,7 @@ class Configured(kept.Test):
         before = keeper.descriptors()
         keeper.configure(config(A))
         self.reload(keeper)
-        self.assertIn("export 'b' is not offered any more: its kept contents are given back in 3600 s", keeper.log())
+        server.wait_for_text("export 'b' is not offered any more: its kept contents are given back in 3600 s", keeper.log)
         self.assertEqual(keeper.descriptors(), before)
         # It is again, before that: as it was, also after a death in between.
         keeper.configure(config(A, B))
@@ -148,7 +148,7 @@ class Configured(kept.Test):
         keeper.configure(config(A, grace=0))
         self.reload(keeper)
         server.wait_until(lambda: keeper.descriptors() == before - 2, 30, 'a table and a slab to go')
-        self.assertIn("kept contents of export 'b': their memory is given back", keeper.log())
+        server.wait_for_text("kept contents of export 'b': their memory is given back", keeper.log)
         keeper.configure(config(A, B, grace=0))
         self.reload(keeper)
         with keeper.client('b') as client:
@@ -159,7 +159,7 @@ class Configured(kept.Test):
         keeper = self.written(A, B.replace('true', 'false'))
         keeper.configure(config(A, B))
         self.reload(keeper)
-        self.assertIn("reload: export 'b' has contents that end with this server", keeper.log())
+        server.wait_for_text("reload: export 'b' has contents that end with this server", keeper.log)
         self.assertTrue(self.holds(keeper, 'b'))
 
     def test_replaced(self):
@@ -167,7 +167,7 @@ class Configured(kept.Test):
         keeper = self.written(A, B)
         keeper.configure(config(A, B.replace('64M', '32M')))
         self.reload(keeper)
-        self.assertIn('the old contents are kept for keeping.grace', keeper.log())
+        server.wait_for_text('the old contents are kept for keeping.grace', keeper.log)
         with keeper.client('b') as client:
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
         keeper.configure(config(A, B))
@@ -211,7 +211,7 @@ class Refused(kept.Test):
                 client.write(64 * MiB, b'y' * KiB)
             self.assertEqual(refusal.exception.args[0], wire.ENOSPC)
             client.write(2 * KiB, b'z' * KiB)
-        self.assertIn('what is to outlive the server cannot be kept: the supervisor keeps 3 descriptors', keeper.log())
+        server.wait_for_text('what is to outlive the server cannot be kept: the supervisor keeps 3 descriptors', keeper.log)
         keeper.kill_and_wait()
         with keeper.client() as client:
             self.assertEqual(client.read(0, 3 * KiB), b'x' * KiB + bytes(KiB) + b'z' * KiB)

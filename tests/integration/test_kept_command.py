@@ -165,7 +165,7 @@ with socket.socket(socket.AF_UNIX) as one:
         print(0)
 ''', self.keeping], capture_output=True, text=True, check=False, preexec_fn=nobody)
         self.assertEqual((done.stdout, done.stderr), ('0\n', ''))
-        self.assertIn('may not ask what is kept', self.log())
+        server.wait_for_text('may not ask what is kept', self.log)
 
     def test_without_a_server(self):
         said = self.kept('--socket', self.keeping, status=1)
@@ -178,7 +178,7 @@ with socket.socket(socket.AF_UNIX) as one:
         self.assertFalse(os.path.exists(self.keeping))
         self.reload('  - {name: one, size: 64M, devices: [host], keep: true}\n' + TWO)
         self.assertEqual({name: each['state'] for name, each in self.listed().items()}, {'two': 'in use'})
-        self.assertIn("export 'one': its contents were made without keep", self.log())
+        server.wait_for_text("export 'one': its contents were made without keep", self.log)
 
     def test_a_path_that_cannot_be_had_ends_the_start(self):
         self.configure(ONE)
@@ -200,7 +200,7 @@ with socket.socket(socket.AF_UNIX) as one:
         os.chmod(folder, 0o777)
         os.unlink(self.log_path)
         self.start_command('keep', '--', 'serve', '--config', self.file, environment={'RUNTIME_DIRECTORY': folder})
-        self.assertIn('others can write to it', self.log())
+        server.wait_for_text('others can write to it', self.log)
         self.assertFalse(os.path.exists(os.path.join(folder, 'keeping.sock')))
 
 
@@ -226,7 +226,7 @@ class Drop(Kept):
         self.assertEqual(refused['instance'], instance)
         self.assertIn('they were made for size 64M', refused['state'])
         self.assertIsNone(refused['used'])
-        self.assertIn('stay until they are given up', self.log())
+        server.wait_for_text('stay until they are given up', self.log)
         self.kept(self.file, '--drop', 'one')
         anew = self.listed()['one']  # answered once it is made
         self.assertEqual((anew['size'], anew['state']), (128 * MiB, 'in use'))

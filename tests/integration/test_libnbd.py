@@ -205,7 +205,7 @@ class Libnbd(server.Test):
         told = {}
         handle.block_status(SIZE - 7, 3, lambda name, offset, entries, error: told.setdefault(name, list(entries)) and 0)
         self.assertEqual(told[names[0]], [SIZE - 7, 0])
-        self.assertIn('instance ' + names[0].removeprefix('gpunbd:instance='), one.log())
+        server.wait_for_text('instance ' + names[0].removeprefix('gpunbd:instance='), one.log)
 
 
 if __name__ == '__main__':

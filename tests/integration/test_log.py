@@ -338,7 +338,7 @@ class Limited(Log):
         written = one.log().count('during the handshake')
         self.assertLess(written, 1000)
         self.assertGreaterEqual(told() + written, 2000)
-        self.assertIn('stopping', one.log())
+        server.wait_for_text('stopping', one.log)
 
 
 class Colour(Log):

@@ -57,7 +57,7 @@ class OfServers(Ping):
                     f'nbd+unix:///?socket={one.path.replace("/", "%2F")}'):
             self.assertRegex(self.ping(uri), r"^export '(a b/c)?' answers: 3 MiB\n$")
         self.refused(f'nbd://127.0.0.1:{one.port}/other', 'there is no such export')
-        self.assertIn('the client left the handshake', one.log())
+        server.wait_for_text('the client left the handshake', one.log)
 
     def test_read_only_and_no_place_taken(self):
         config = '''

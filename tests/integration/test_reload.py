@@ -156,7 +156,7 @@ class Hangup(server.Test):
         """The server ends, as programs do, and leaves nothing behind."""
         one = self.serve()
         one.stop(signal.SIGHUP)
-        self.assertIn('SIGHUP: there is no configuration file', one.log())
+        server.wait_for_text('SIGHUP: there is no configuration file', one.log)
         self.assertFalse(os.path.exists(one.path))
 
     def start(self, command, before):

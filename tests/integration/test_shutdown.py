@@ -122,7 +122,7 @@ class Shutdown(server.Test):
             client.send(b'h' * 1000)
             self.assertIsNone(one.process.poll(), 'it does not wait for the client')
             one.stop(second)
-            self.assertIn('the grace period is over', one.log())
+            server.wait_for_text('the grace period is over', one.log)
             self.assertEqual(client.rest(), b'')
             client.close()
 

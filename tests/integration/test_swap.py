@@ -189,19 +189,19 @@ class Swap(server.Test):
     def test_thin_is_told(self):
         need_rights()
         one = self.serve(extra=('--swap', '--provision', 'thin'))
-        self.assertIn("warning: export '': it is thin: ", one.log())
+        server.wait_for_text("warning: export '': it is thin: ", one.log)
 
     def test_a_reload_protects_nothing(self):
         plain = self.serve(config=CONFIG.replace(', swap: true', ''))
         self.reload(plain, CONFIG)
-        self.assertIn('swap: a server protects itself at its start alone', plain.log())
-        self.assertIn('the configuration stays as it was', plain.log())
+        server.wait_for_text('swap: a server protects itself at its start alone', plain.log)
+        server.wait_for_text('the configuration stays as it was', plain.log)
 
     def test_reload(self):
         need_rights()
         one = self.serve(config=CONFIG)
         self.reload(one, CONFIG.replace('exports: [', 'exports: [{name: b, size: 32M, devices: [host], swap: true}, '))
-        self.assertIn('2 exports are offered now', one.log())
+        server.wait_for_text('2 exports are offered now', one.log)
         with wire.connect(one.address, 'b') as client:
             client.write(0, b'new')
             self.assertEqual(client.read(0, 3), b'new')
