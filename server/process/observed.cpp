@@ -384,7 +384,9 @@ Outcome Observed::change(std::string_view name, Change change, std::string done)
     const auto answer = std::make_shared<std::promise<std::string>>();
     auto answered = answer->get_future();
     asio::post(io_, [answer, call = change_export_, export_name = std::string(name),
-                     change = std::move(change)] { answer->set_value(call(export_name, change)); });
+                     change = std::move(change)] {
+        call(export_name, change, [answer](const std::string& text) { answer->set_value(text); });
+    });
     if (answered.wait_for(patience_with_server) != std::future_status::ready) {
         return NotDone{"the server is busy; look whether it was done, and try again"};
     }

@@ -29,9 +29,12 @@ class Observed final : public ObservedServer {
     using Workers = std::vector<Worker*>;
     enum class State : std::uint8_t { starting, serving, draining };
 
-    // How the server changes the options of an export, on its thread. A text: why not.
+    // How the server changes the options of an export, on its thread. Once they hold, or cannot,
+    // it tells; a text: why not.
     using Change = std::function<void(config::ExportOptions&)>;
-    using ChangeExport = std::function<std::string(const std::string& name, const Change& change)>;
+    using Told = std::function<void(const std::string& why_not)>;
+    using ChangeExport =
+        std::function<void(const std::string& name, const Change& change, const Told& told)>;
 
     // Both outlive it. One thread at a time asks it.
     Observed(boost::asio::io_context& io, const ExportRegistry& exports,

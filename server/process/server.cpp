@@ -114,8 +114,10 @@ Server::Server(const config::ServeCommand& command, config::Options options,
       slots_(options_.limits),
       io_(1),
       observed_(io_, exports_,
-                [this](const std::string& name, const Observed::Change& change) {
-                    return change_export(name, change);
+                [this](const std::string& name, const Observed::Change& change,
+                       const Observed::Told& told) {
+                    const std::string why_not = change_export(name, change, told);
+                    if (!why_not.empty()) told(why_not);
                 }),
       signals_(io_),
       drain_timer_(io_),
@@ -507,10 +509,16 @@ void Server::reload() {
 }
 
 // Of those who ask the maker only the last one waits, so each asks for what the others want, too.
-void Server::make_anew() {
+void Server::make_anew(const Observed::Told& told) {
     const auto reload = std::make_shared<Reload>();
     maker_.ask({.prepare = [this, reload] { return prepare(reload); },
-                .done = [this, reload](MadeExports made) { finish(*reload, std::move(made)); }});
+                .done =
+                    [this, reload, told](MadeExports made) {
+                        const std::string problem =
+                            made.problems.empty() ? "" : made.problems.front();
+                        finish(*reload, std::move(made));
+                        if (told) told(problem);
+                    }});
     tell_progress();
 }
 
@@ -619,7 +627,8 @@ void Server::finish(const Reload& reload, MadeExports made) {
     tell_supervisor("READY=1");
 }
 
-std::string Server::change_export(const std::string& name, const Observed::Change& change) {
+std::string Server::change_export(const std::string& name, const Observed::Change& change,
+                                  const Observed::Told& told) {
     if (draining_ || upgrade_) return "the server is ending, or another takes its place";
     if (workers_.empty() || maker_.busy()) return "exports are being made; try again later";
     const auto found =
@@ -627,7 +636,7 @@ std::string Server::change_export(const std::string& name, const Observed::Chang
                      [&](const config::ExportOptions& each) { return each.name == name; });
     if (found == options_.exports.end()) return "there is no such export any more";
     change(*found);
-    make_anew();
+    make_anew(told);
     return {};
 }
 

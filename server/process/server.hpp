@@ -76,7 +76,8 @@ class Server {
     void end();
     void reload();
     // From the file, where that was asked for; else from the options as they are.
-    void make_anew();
+    // `told`: once they are made; may be empty.
+    void make_anew(const Observed::Told& told = {});
     void refuse_reload(const std::vector<std::string>& problems) const;
     struct Reload {
         config::Options options;
@@ -91,7 +92,9 @@ class Server {
     VolumeLife volume_life(const std::stop_token& stop);
     // What is offered has changed.
     // Until the configuration is read again. A text: why not.
-    std::string change_export(const std::string& name, const Observed::Change& change);
+    // A text: why not, and nobody is told.
+    std::string change_export(const std::string& name, const Observed::Change& change,
+                              const Observed::Told& told);
     // What is under way may take long.
     void tell_progress();
     void settle_contents();

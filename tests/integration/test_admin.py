@@ -162,7 +162,7 @@ class Admin(server.Test):
         with wire.connect(one.path, name='<script>') as writer:
             writer.write(0, b'kept')
             self.assertEqual(admin.ask(place, API + '/rates', {'export': '<script>', 'rates': RATES})[0], 200)
-            server.wait_until(lambda: self.exported(place)['rates']['bytes_per_second'] == RATES['bytes_per_second'])
+            self.assertEqual(self.exported(place)['rates']['bytes_per_second'], RATES['bytes_per_second'])
             writer.write(4096, b'more')
             self.assertEqual(admin.ask(place, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
             server.wait_until(lambda: 'the export is read-only from now on' in one.log(), what=one.log)
@@ -176,6 +176,14 @@ class Admin(server.Test):
         self.assertIsNone(self.exported(place)['rates']['bytes_per_second'])
         with wire.connect(one.path, name='<script>') as writer:
             writer.write(0, b'again')
+
+    def test_what_is_answered_is_done(self):
+        """And the next demand finds nobody at work on the one before."""
+        one, place = self.configured()
+        for iops in range(100, 160):
+            self.assertEqual(admin.ask(place, API + '/rates', {'export': '<script>', 'rates': {**RATES, 'iops': iops}})[0], 200)
+            self.assertEqual(self.exported(place)['rates']['iops'], iops)
+        server.wait_until(lambda: one.log().count("keeps its contents; rates changed") == 60, what=one.log)
 
     def test_log(self):
         one, place = self.configured()

@@ -29,8 +29,9 @@ struct Watched {
 
     Rig rig;
     boost::asio::io_context io;
-    Observed observed{io, rig.exports, [](const std::string&, const Observed::Change&) {
-                          return std::string("not asked");
+    Observed observed{io, rig.exports,
+                      [](const std::string&, const Observed::Change&, const Observed::Told& told) {
+                          told("not asked");
                       }};
 };
 
