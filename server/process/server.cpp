@@ -115,10 +115,7 @@ Server::Server(const config::ServeCommand& command, config::Options options,
       io_(1),
       observed_(io_, exports_,
                 [this](const std::string& name, const Observed::Change& change,
-                       const Observed::Told& told) {
-                    const std::string why_not = change_export(name, change, told);
-                    if (!why_not.empty()) told(why_not);
-                }),
+                       const Observed::Told& told) { change_export(name, change, told); }),
       signals_(io_),
       drain_timer_(io_),
       left_out_timer_(io_),
@@ -627,17 +624,16 @@ void Server::finish(const Reload& reload, MadeExports made) {
     tell_supervisor("READY=1");
 }
 
-std::string Server::change_export(const std::string& name, const Observed::Change& change,
-                                  const Observed::Told& told) {
-    if (draining_ || upgrade_) return "the server is ending, or another takes its place";
-    if (workers_.empty() || maker_.busy()) return "exports are being made; try again later";
+void Server::change_export(const std::string& name, const Observed::Change& change,
+                           const Observed::Told& told) {
+    if (draining_ || upgrade_) return told("the server is ending, or another takes its place");
+    if (workers_.empty() || maker_.busy()) return told("exports are being made; try again later");
     const auto found =
         std::find_if(options_.exports.begin(), options_.exports.end(),
                      [&](const config::ExportOptions& each) { return each.name == name; });
-    if (found == options_.exports.end()) return "there is no such export any more";
+    if (found == options_.exports.end()) return told("there is no such export any more");
     change(*found);
     make_anew(told);
-    return {};
 }
 
 void Server::settle_contents() {

@@ -90,11 +90,9 @@ class Server {
     bool load(Reload& reload) const;
     void finish(const Reload& reload, MadeExports made);
     VolumeLife volume_life(const std::stop_token& stop);
-    // What is offered has changed.
-    // Until the configuration is read again. A text: why not.
-    // A text: why not, and nobody is told.
-    std::string change_export(const std::string& name, const Observed::Change& change,
-                              const Observed::Told& told);
+    // Until the configuration is read again.
+    void change_export(const std::string& name, const Observed::Change& change,
+                       const Observed::Told& told);
     // What is under way may take long.
     void tell_progress();
     void settle_contents();

@@ -222,7 +222,6 @@ class Devices(Fake):
         self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
         self.end()
 
-
     def test_how_it_copies_and_what_it_lends(self):
         self.still(fake_admin.Export('disk', 8 * GiB))
         self.overview()

@@ -96,7 +96,7 @@ const opened = {
       const {latency} = of, cells = row.querySelectorAll('data');
       [[of.requests, grouped], [of.bytes, size], [of.in_flight, grouped], [latency.p50, duration], [latency.p90, duration], [latency.p99, duration], [latency.max, duration]]
         .forEach(([value, format], index) => putNumber(cells[index], value, format(value)));
-      put(row.lastChild, Object.entries(of.errors).map(([error, times]) => `${error} ${grouped(times)}`).join(', ') || dash);
+      put(row.lastChild, inWords(of.errors) || dash);
     });
   },
 
