@@ -35,6 +35,17 @@ std::string identities(const storage::TableShape& shape) {
     return text;
 }
 
+std::vector<storage::Device*> devices_of(const storage::TableShape& shape,
+                                         const config::ExportOptions& options,
+                                         DeviceRegistry& devices) {
+    std::vector<storage::Device*> found;
+    for (std::size_t i = 0; i != shape.devices.size(); ++i) {
+        const std::string preferred = i < options.devices.size() ? options.devices[i] : "";
+        found.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
+    }
+    return found;
+}
+
 void tell_end(const std::string& name, std::uint64_t size, KeptContents::Clock::time_point end) {
     const auto left = std::chrono::ceil<std::chrono::seconds>(end - KeptContents::Clock::now());
     storage::LogLine(spdlog::level::warn)
@@ -127,6 +138,20 @@ std::shared_ptr<storage::Volume> KeptContents::held_for(const config::ExportOpti
     return nullptr;
 }
 
+void KeptContents::open_devices(const std::vector<config::ExportOptions>& exports,
+                                DeviceRegistry& devices) {
+    const std::lock_guard lock(mutex_);
+    for (const config::ExportOptions& each : exports) {
+        const auto found = find_left(each);
+        if (found == left_.end()) continue;
+        try {
+            devices_of(found->second.table->shape(), each, devices);
+        } catch (const std::runtime_error&) {
+            // Told then.
+        }
+    }
+}
+
 std::shared_ptr<storage::Volume> KeptContents::take_over(const config::ExportOptions& options,
                                                          DeviceRegistry& devices,
                                                          VolumeDisposal& disposal) {
@@ -158,11 +183,7 @@ std::shared_ptr<storage::Volume> KeptContents::adopt(const std::string& id, Left
                                                      DeviceRegistry& devices,
                                                      VolumeDisposal& disposal) {
     const storage::TableShape& shape = left.table->shape();
-    std::vector<storage::Device*> found;
-    for (std::size_t i = 0; i != shape.devices.size(); ++i) {
-        const std::string preferred = i < options.devices.size() ? options.devices[i] : "";
-        found.push_back(&devices.open_hardware(shape.devices[i].identity, preferred));
-    }
+    const std::vector<storage::Device*> found = devices_of(shape, options, devices);
     // Copies: if it cannot be done now, it may be tried again.
     std::vector<std::vector<int>> slabs(found.size());
     for (const auto& [device, its] : left.slabs) {

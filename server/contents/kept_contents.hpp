@@ -39,6 +39,9 @@ class KeptContents {
     // std::runtime_error, with the reason, where they cannot be taken over; they stay.
     std::shared_ptr<storage::Volume> take_over(const config::ExportOptions& options,
                                                DeviceRegistry& devices, VolumeDisposal& disposal);
+    // The devices of what is left for these exports, as taking over will want them. One that cannot
+    // be opened may be by then.
+    void open_devices(const std::vector<config::ExportOptions>& exports, DeviceRegistry& devices);
     // New contents for this export: what `create` makes. If it throws, nothing is kept of them.
     using Create = std::function<std::shared_ptr<storage::Volume>(const storage::Keeping&)>;
     std::shared_ptr<storage::Volume> make(const config::ExportOptions& options,

@@ -19,6 +19,9 @@ inline constexpr std::size_t max_all_names =
 // call those as they like. systemd calls a socket by its unit: gpunbd.socket.
 inline constexpr std::string_view own_prefix = "gpunbd/";
 
+// A pipe that a server has to read from before it begins, where one is handed over: see Turn.
+inline constexpr std::string_view turn_name = "gpunbd/turn";
+
 inline bool is_descriptor_name(std::string_view name) {
     return !name.empty() && name.size() <= max_descriptor_name &&
            std::all_of(name.begin(), name.end(),

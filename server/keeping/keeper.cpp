@@ -28,6 +28,7 @@
 #include "server/keeping/own_program.hpp"
 #include "server/keeping/restart_policy.hpp"
 #include "server/keeping/server_process.hpp"
+#include "server/keeping/standby.hpp"
 #include "server/protection/locked_memory.hpp"
 #include "server/protection/protection.hpp"
 
@@ -98,7 +99,9 @@ class Keeper {
     void block_signals();
     void lock_memory() const;
     void start();
+    void prepare_next();
     void wait() const;
+    void look_at_lifeline();
     void read_signals();
     void on_signal(int signal);
     void read_notices();
@@ -120,8 +123,11 @@ class Keeper {
     std::optional<NoticeSocket> notices_;
     RestartPolicy policy_;
     Refusals refusals_;
-    pid_t server_ = 0;  // 0: there is none
+    pid_t server_ = 0;                 // 0: there is none
+    std::optional<OwnedFd> lifeline_;  // of it, until it is cut
+    std::optional<Standby> standby_;   // that follows it
     bool ready_ = false;
+    bool stopping_ = false;
     bool ever_ready_ = false;
     bool ending_ = false;
     bool waits_for_hangup_ = false;
@@ -222,6 +228,7 @@ int Keeper::run() {
         wait();
         read_signals();
         read_notices();
+        look_at_lifeline();
         reap();
         if (next_start_ && Clock::now() >= *next_start_) start();
     }
@@ -230,12 +237,11 @@ int Keeper::run() {
 
 void Keeper::start() {
     next_start_.reset();
-    ready_ = false;
-    const pid_t pid = start_server(start_, kept_);
-    if (pid > 0) {
-        server_ = pid;
-        return;
-    }
+    ready_ = stopping_ = false;
+    server_ = standby_ ? standby_->go() : 0;
+    standby_.reset();
+    if (server_ == 0) server_ = std::max(start_server(start_, kept_), pid_t{0});
+    if (server_ != 0) return;
     say("cannot start the server: {}", std::strerror(errno));
     last_status_ = W_EXITCODE(exit_failure, 0);
     start_later();
@@ -248,10 +254,28 @@ void Keeper::wait() const {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next_start_ - Clock::now());
         timeout = static_cast<int>(std::max<std::int64_t>(0, left.count()));
     }
-    std::array<pollfd, 2> ready{
+    std::array<pollfd, 3> ready{
         pollfd{.fd = signals_->get(), .events = POLLIN, .revents = 0},
-        pollfd{.fd = notices_->descriptor(), .events = POLLIN, .revents = 0}};
+        pollfd{.fd = notices_->descriptor(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = lifeline_ ? lifeline_->get() : -1, .events = 0, .revents = 0}};
     ::poll(ready.data(), ready.size(), timeout);
+}
+
+void Keeper::look_at_lifeline() {
+    if (!lifeline_) return;
+    pollfd cut{.fd = lifeline_->get(), .events = 0, .revents = 0};
+    if (::poll(&cut, 1, 0) <= 0) return;
+    lifeline_.reset();
+    read_notices();  // it can send no more
+    prepare_next();
+}
+
+// A GPU's driver may take a second and more to end a process, and then to begin with another. Only
+// if this one has ended by itself.
+void Keeper::prepare_next() {
+    if (server_ == 0 || standby_ || ending_ || stopping_ || !ready_ || !holds_contents()) return;
+    standby_.emplace(start_, kept_);
+    if (standby_->pid() == 0) standby_.reset();
 }
 
 void Keeper::read_signals() {
@@ -300,6 +324,8 @@ void Keeper::on_datagram(NoticeSocket::Datagram& datagram) {
     if (notice.store) store(datagram, notice.name.empty() ? "stored" : notice.name);
     if (notice.remove) kept_.remove(notice.name);
     if (notice.ready) ready_ = ever_ready_ = true;
+    if (notice.stopping) stopping_ = true;
+    if (notice.lifeline && datagram.count != 0) lifeline_.emplace(datagram.take());
     if (notice.main_pid != 0) follow(datagram.sender, notice.main_pid);
     pass_on(to_pass_on(datagram.text));
     // A barrier is done when its descriptor is closed, which is the datagram's end.
@@ -338,6 +364,7 @@ void Keeper::follow(pid_t sender, pid_t successor) {
     }
     say("process {} is the server now, after process {}", successor, server_);
     server_ = successor;
+    lifeline_.reset();  // it has one of its own
 }
 
 void Keeper::pass_on(std::string_view message) {
@@ -354,6 +381,10 @@ void Keeper::reap() {
         if (dead.si_pid == server_) read_notices();
         int status = 0;
         if (::waitpid(dead.si_pid, &status, WNOHANG) != dead.si_pid) return;
+        if (standby_ && dead.si_pid == standby_->pid()) {
+            standby_->ended();
+            standby_.reset();
+        }
         if (dead.si_pid == server_) on_death(status);
     }
 }
@@ -362,6 +393,7 @@ void Keeper::on_death(int status) {
     const pid_t pid = server_;
     const int code = as_a_shell_has_it(status);
     server_ = 0;
+    lifeline_.reset();
     last_status_ = status;
     // A server that ends with 0 was told to; one that nobody has seen at work will not do better.
     const bool hopeless = WIFEXITED(status) && (code == exit_usage || !ever_ready_);
@@ -378,6 +410,7 @@ void Keeper::on_death(int status) {
             kept_.size());
         start_later();
     }
+    if (!next_start_) standby_.reset();
 }
 
 void Keeper::start_later() {

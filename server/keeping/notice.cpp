@@ -34,6 +34,8 @@ Notice read_notice(std::string_view text) {
         out.store |= line == "FDSTORE=1";
         out.remove |= line == "FDSTOREREMOVE=1";
         out.ready |= line == "READY=1";
+        out.stopping |= line == "STOPPING=1";
+        out.lifeline |= line == lifeline_line;
         if (line.starts_with(name)) out.name = line.substr(name.size());
         if (line.starts_with(main_pid)) out.main_pid = pid_of(line.substr(main_pid.size()));
     });

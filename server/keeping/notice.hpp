@@ -9,10 +9,15 @@
 
 namespace gpunbd::server {
 
+// Of this project: a descriptor comes with it, of a pipe that is cut when the process ends.
+inline constexpr std::string_view lifeline_line = "X_GPUNBD_LIFELINE=1";
+
 struct Notice {
     bool store = false;          // FDSTORE=1
     bool remove = false;         // FDSTOREREMOVE=1
     bool ready = false;          // READY=1
+    bool stopping = false;       // STOPPING=1
+    bool lifeline = false;       // lifeline_line
     std::string_view name = {};  // FDNAME=
     pid_t main_pid = 0;          // MAINPID=; -1: what is said is none
 };

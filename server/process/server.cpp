@@ -100,6 +100,7 @@ Server::Server(const config::ServeCommand& command, config::Options options,
     : program_(own_program()),
       predecessor_(Predecessor::from_environment()),
       handed_over_(predecessor_ ? predecessor_->take_listeners() : HandedOver::from_environment()),
+      turn_(Turn::in(handed_over_)),
       supervisor_(NotifySocket::from_environment()),
       watched_(Watchdog::patience_from_environment()),
       command_(command),
@@ -128,8 +129,8 @@ Server::Server(const config::ServeCommand& command, config::Options options,
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
     if (!store_) return;
     calibration_.emplace(*store_, handed_over_);
+    if (predecessor_ || turn_) store_->hold_back();
     if (predecessor_) {
-        store_->hold_back();
         devices_.set_calibration_states(predecessor_->take_calibrations());
     } else {
         contents_ = std::make_unique<KeptContents>(*store_, handed_over_);
@@ -166,6 +167,7 @@ int Server::run() {
         captive_.emplace();
         signals_.add(SIGCHLD);
     }
+    if (turn_) await_turn();
     if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
     tls_ = TlsContext::load(options_);
     if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
@@ -216,6 +218,14 @@ void Server::run_events() {
 
 void Server::tell_progress() {
     progress_.watch([this] { return maker_.busy() || draining_; });
+}
+
+// Another server's end, of whose contents nothing is touched before.
+void Server::await_turn() {
+    if (contents_) contents_->open_devices(options_.exports, devices_);
+    if (!turn_->wait()) throw std::runtime_error("nobody wants this server any more: it was started beside the end of another");
+    if (!store_) return;
+    if (const auto wrong = store_->go_on(store_patience)) spdlog::error("{}", *wrong);
 }
 
 void Server::make_first_exports() {
@@ -273,7 +283,12 @@ void Server::start_serving(MadeExports made) {
     }
     start_watchdog();
     tell_supervisor("READY=1");
+    if (store_) hand_over_lifeline();
     finish_taking_over(workers_, *exports_.snapshot());
+}
+
+void Server::hand_over_lifeline() {
+    if (const auto wrong = lifeline_.hand_over(*supervisor_)) spdlog::warn("{}", *wrong);
 }
 
 void Server::open_listeners() {

@@ -23,7 +23,9 @@
 #include "server/exports/volume_disposal.hpp"
 #include "server/keeping/descriptor_store.hpp"
 #include "server/keeping/handed_over.hpp"
+#include "server/keeping/lifeline.hpp"
 #include "server/keeping/notify_socket.hpp"
+#include "server/keeping/turn.hpp"
 #include "server/listening/listener.hpp"
 #include "server/process/captive_command.hpp"
 #include "server/process/controlling_terminal.hpp"
@@ -54,7 +56,9 @@ class Server {
 
  private:
     void tell_supervisor(std::string_view message) const;
+    void hand_over_lifeline();
     void run_events();
+    void await_turn();
     void make_first_exports();
     void start_serving(MadeExports made);
     void open_listeners();
@@ -122,9 +126,11 @@ class Server {
 
     const std::string program_;  // as it was called: later another may lie there
     const std::unique_ptr<Predecessor> predecessor_;  // null: it is started in nobody's place
-    HandedOver handed_over_;  // first: what else is opened is not taken for handed over
+    HandedOver handed_over_;          // first: what else is opened is not taken for handed over
+    const std::optional<Turn> turn_;  // unset: it has come
     const std::optional<NotifySocket> supervisor_;            // unset: nobody wants to know
     const std::optional<std::chrono::microseconds> watched_;  // how patient it is
+    Lifeline lifeline_;  // before devices, which are slow to close
     const config::ServeCommand command_;
     config::Options options_;
     const bool protected_;  // its memory is locked before the first client

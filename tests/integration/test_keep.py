@@ -53,6 +53,15 @@ def handed():
 def tell(*words):
     print(os.getpid(), *words, flush=True)
 
+def lifeline():
+    theirs, own = os.pipe()
+    send('X_GPUNBD_LIFELINE=1', [theirs])
+    os.close(theirs)
+    return own
+
+def turn():
+    return dict(handed()).get('gpunbd/turn')
+
 def serve():
     barrier()
     send('READY=1')
@@ -563,6 +572,118 @@ if len(handed()) < 2:
         self.assertEqual(keeper.end(None), 7)
 
 
+class Dying(Test):
+    """A server that is dying, as the keeper sees by its lifeline, and the one that is started beside its end."""
+
+    FIRST = '''
+if not handed():
+    store('gpunbd/a', memory(b'x'))
+    own = lifeline()
+    serve()
+    %s
+    tell('first')
+    os.close(own)
+    signal.pause()
+'''
+    NEXT = '''
+if turn():
+    tell('waits', *sorted(name for name, _ in handed()))
+    send('READY=1')
+    store('gpunbd/too early', memory(b'x'))
+    if os.read(turn(), 1) != b'!':
+        sys.exit(9)
+tell('begins', *sorted(name for name, _ in handed()))
+'''
+
+    def test_the_next_one_has_its_turn_when_it_is_dead(self):
+        keeper = self.keep(self.FIRST % '' + self.NEXT + ASLEEP)
+        dying, words = keeper.line()
+        self.assertEqual(words, ['first'])
+        following, words = keeper.line()
+        self.assertEqual(words, ['waits', 'gpunbd/a', 'gpunbd/turn'])
+        server.wait_until(lambda: 'it is not the server' in keeper.said(), 30, 'what it sent too early')
+        os.kill(dying, signal.SIGKILL)
+        self.assertEqual(keeper.line(), (following, ['begins', 'gpunbd/a', 'gpunbd/turn']))
+        # That was once.
+        os.kill(following, signal.SIGKILL)
+        self.assertEqual(keeper.line()[1], ['begins', 'gpunbd/a'])
+        self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
+
+    def test_all_that_it_sent_is_handed_over(self):
+        keeper = self.keep(self.FIRST.replace("tell('first')", '''
+    tell('first')
+    for i in range(50):
+        send(f'FDSTORE=1\\nFDNAME=gpunbd/{i}', [memory(b'x')])
+''').replace('%s', '') + self.NEXT + ASLEEP)
+        dying, _ = keeper.line()
+        self.assertEqual(len(keeper.line()[1]), 1 + 51 + 1)
+        os.kill(dying, signal.SIGKILL)
+        keeper.line()
+
+    def test_it_is_over_after_all(self):
+        """Ended with 0, or for its configuration: then nobody is to follow."""
+        keeper = self.keep(self.FIRST.replace('signal.pause()', 'time.sleep(0.5); os._exit(0)') % '' + self.NEXT)
+        keeper.line()
+        following, words = keeper.line()
+        self.assertEqual(words[0], 'waits')
+        self.assertEqual(keeper.end(None), 0)
+        server.wait_until(lambda: not exists(following), 30, 'the one that waits to end')
+        self.assertEqual(keeper.process.stdout.read(), '')
+
+    def test_the_keeper_is_told_to_end(self):
+        keeper = self.keep(self.FIRST % 'signal.signal(signal.SIGTERM, lambda *_: os._exit(7))' + self.NEXT)
+        keeper.line()
+        following, _ = keeper.line()
+        self.assertEqual(keeper.end(), 7)
+        server.wait_until(lambda: not exists(following), 30, 'the one that waits to end')
+
+    def test_the_keeper_is_killed(self):
+        keeper = self.keep(self.FIRST % '' + 'signal.signal(signal.SIGTERM, signal.SIG_IGN)' + self.NEXT)
+        keeper.line()
+        following, _ = keeper.line()
+        keeper.end(signal.SIGKILL)
+        server.wait_until(lambda: not exists(following), 30, 'the one that waits to end')
+        self.assertEqual(keeper.process.stdout.read(), '')
+
+    def test_none_is_started_beside_one_that_stops(self):
+        keeper = self.keep(self.FIRST.replace('signal.pause()', "time.sleep(0.5); tell('ends'); os._exit(1)") %
+                           "send('STOPPING=1'); barrier()" + self.NEXT)
+        self.assertEqual([keeper.line()[1][0] for _ in range(3)], ['first', 'ends', 'begins'])
+
+    def test_nor_beside_one_that_was_never_ready(self):
+        keeper = self.keep(self.FIRST.replace('serve()', 'barrier()')
+                           .replace('signal.pause()', "time.sleep(0.5); tell('ends'); os._exit(1)") % '' + self.NEXT)
+        self.assertEqual([keeper.line()[1][0] for _ in range(3)], ['first', 'ends', 'begins'])
+
+    def test_the_next_one_ends_before_its_turn(self):
+        keeper = self.keep(self.FIRST % '' + '''
+if turn():
+    tell('waits')
+    os.kill(os.getpid(), signal.SIGKILL)
+''' + self.NEXT + ASLEEP)
+        dying, _ = keeper.line()
+        following, words = keeper.line()
+        self.assertEqual(words, ['waits'])
+        server.wait_until(lambda: not os.path.exists(f'/proc/{following}'), 30, 'the one that was killed to be reaped')
+        os.kill(dying, signal.SIGKILL)
+        self.assertEqual(keeper.line()[1], ['begins', 'gpunbd/a'])
+
+    def test_lifelines_without_end(self):
+        """A server that cuts one after the other, and lives: one other is started, and waits."""
+        keeper = self.keep(self.FIRST.replace('signal.pause()', '''
+    for _ in range(1000):
+        os.close(lifeline())
+    barrier()
+    tell('lives')
+    signal.pause()
+''') % '' + self.NEXT)
+        self.assertEqual(keeper.line()[1], ['first'])
+        told = {keeper.line()[1][0], keeper.line()[1][0]}
+        self.assertEqual(told, {'lives', 'waits'})
+        count = keeper.descriptors()
+        self.assertLess(count, 20)
+
+
 class Supervised(Test):
     def supervisor(self):
         way = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -681,6 +802,33 @@ class Serve(Test):
                 self.command(server.PROGRAM, 'keep', *arguments, status=2)
                 self.assertIn(told, self.errors)
                 self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
+
+    def test_it_waits_for_its_turn(self):
+        """It touches nothing before, and goes when that never comes."""
+        path = os.path.join(self.directory(), 'socket')
+        hand_over = ('import os, sys; os.dup2(int(sys.argv[1]), 3); '
+                     'os.environ.update(LISTEN_FDS="1", LISTEN_FDNAMES="gpunbd/turn", LISTEN_PID=str(os.getpid())); '
+                     'os.execv(sys.argv[2], sys.argv[2:])')
+        for comes in (True, False):
+            place, end = os.pipe()
+            waiting = self.started([sys.executable, '-c', hand_over, str(place), server.PROGRAM, 'serve', '--device', 'host',
+                                    '--size', '64M', '-U', path], pass_fds=[place])
+            os.close(place)
+
+            def reads(pid=waiting.process.pid):
+                with open(f'/proc/{pid}/syscall', encoding='ascii') as file:
+                    return file.read().split()[:2] in (['0', '0x3'], ['63', '0x3'])
+
+            server.wait_until(reads, 30, 'it to wait')
+            self.assertFalse(os.path.exists(path))
+            if comes:
+                os.write(end, b'!')
+                server.wait_until(lambda one=waiting: 'ready: ' in one.said(), 30, 'the server')
+                self.assertEqual(waiting.end(), 0)
+            else:
+                os.close(end)
+                self.assertEqual(waiting.end(None), 1)
+                self.assertIn('nobody wants this server any more', waiting.said())
 
     def test_supervisor_sees_reloads(self):
         folder = self.directory()

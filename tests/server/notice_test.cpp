@@ -6,17 +6,24 @@ namespace gpunbd::server::test {
 namespace {
 
 TEST_CASE("notices: lines that are known, whole ones only") {
-    const Notice all = read_notice("READY=1\nFDSTORE=1\nFDSTOREREMOVE=1\nFDNAME=a b\nMAINPID=42\n");
+    const Notice all = read_notice(
+        "READY=1\nSTOPPING=1\nFDSTORE=1\nFDSTOREREMOVE=1\nFDNAME=a b\nMAINPID=42\n"
+        "X_GPUNBD_LIFELINE=1\n");
     CHECK(all.ready);
+    CHECK(all.stopping);
+    CHECK(all.lifeline);
     CHECK(all.store);
     CHECK(all.remove);
     CHECK(all.name == "a b");
     CHECK(all.main_pid == 42);
     for (const char* text : {"", "\n", "\n\n", "READY=", "READY=11", " READY=1", "ready=1",
-                             "FDSTORE=0", "FDSTORE=1\r\nREADY=1 ", "XFDNAME=a", "STATUS=READY=1"}) {
+                             "FDSTORE=0", "FDSTORE=1\r\nREADY=1 ", "XFDNAME=a", "STATUS=READY=1",
+                             "STOPPING=0", "X_GPUNBD_LIFELINE="}) {
         CAPTURE(text);
         const Notice none = read_notice(text);
         CHECK_FALSE(none.ready);
+        CHECK_FALSE(none.stopping);
+        CHECK_FALSE(none.lifeline);
         CHECK_FALSE(none.store);
         CHECK_FALSE(none.remove);
         CHECK(none.name.empty());
