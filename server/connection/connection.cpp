@@ -35,6 +35,7 @@ constexpr std::uint64_t max_work = turn_budget;
 // clock for each costs up to 12% of what a 4 KiB READ does.
 constexpr std::uint32_t one_timed_of = 8;
 constexpr storage::TraceClock::time_point not_timed{};
+constexpr storage::TraceClock::time_point only_looked_at = storage::TraceClock::time_point::max();
 // Bytes sent before others get their turn.
 constexpr std::size_t max_flush = 1024 * 1024;
 
@@ -161,6 +162,7 @@ RequestReader::Received::Amount Connection::receive() {
 Connection::Taken Connection::take_requests() {
     protocol::Request request;
     WriteOperation* write = nullptr;
+    untimed_ = export_->activity->is_watched() ? only_looked_at : not_timed;
     if (admission_.holding() && !reading_is_over() && !take_held()) return Taken::blocked;
     while (!reading_is_over()) {
         if (reader_.at_request()) {
@@ -265,11 +267,9 @@ void Connection::execute(const protocol::Command& command) {
     protocol::ReplyHeader header;
     switch (command.type) {
         case protocol::CommandType::read:
-            asked_.read += command.length;
             start(worker_.operations.reads.take(), command);
             return;
         case protocol::CommandType::write: {
-            asked_.written += command.length;
             WriteOperation& write = worker_.operations.writes.take();
             start(write, command);
             reader_.expect_payload_of(write);  // it may be empty
@@ -333,18 +333,16 @@ void Connection::start(Operation& operation, const protocol::Command& command) {
     const bool lone = alone && std::exchange(first_received_, false);
     const bool timed = lone || --until_timed_ == 0;
     if (timed) until_timed_ = worker_.trace == nullptr ? one_timed_of : 1;
-    operation.received_at = timed ? received_at_ : not_timed;
-    ++asked_.in_flight;
-    RequestCounters& counters = of_export_->of(command.type);
-    counters.begun.add();
-    operation.unanswered = &counters;
+    operation.received_at = timed ? received_at_ : untimed_;
+    operation.answered = false;
+    ++tally(command.type).begun;
     operation.start(*this, command);
 }
 
 void Connection::finish(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
-    --asked_.in_flight;
-    if (operation.unanswered != nullptr) operation.unanswered->abandoned.add();
+    if (!operation.answered) [[unlikely]]
+        abandoned(operation);
     bool may_go_on = admission_.leave(operation.command(), page_size_, operation.charged);
     if (&operation == half_written_) {
         half_written_ = nullptr;
@@ -358,21 +356,27 @@ void Connection::finish(Operation& operation) {
     if (may_go_on) resume_receiving();
 }
 
+void Connection::abandoned(const Operation& operation) {
+    tell_what_was_asked();  // that it has begun
+    of_export_->of(operation.command().type).abandoned.add();
+    counters_->in_flight.set(--asked_.in_flight);
+}
+
 void Connection::answered(Operation& operation) {
-    RequestCounters& counters = *std::exchange(operation.unanswered, nullptr);
-    counters.count_answer(operation.command().length);
-    const bool timed = operation.received_at != not_timed;
-    if (timed || export_->activity->is_watched()) [[unlikely]]
-        look_closer(operation, counters);
+    operation.answered = true;
+    Tally& its = tally(operation.command().type);
+    ++its.answered;
+    its.bytes += operation.command().length;
+    if (operation.received_at != not_timed) [[unlikely]]
+        look_closer(operation);
 }
 
 // Apart, so that the many answers that nobody looks at save no registers for it.
-[[gnu::noinline]] void Connection::look_closer(const Operation& operation,
-                                               RequestCounters& counters) {
+[[gnu::noinline]] void Connection::look_closer(const Operation& operation) {
     const protocol::Command& command = operation.command();
-    if (operation.received_at != not_timed) {
+    if (operation.received_at != only_looked_at) {
         const auto took = storage::TraceClock::now() - operation.received_at;
-        counters.latency.record(took);
+        of_export_->of(command.type).latency.record(took);
         if (worker_.trace != nullptr) worker_.trace->answered(command.type, took);
     }
     if (command.type == protocol::CommandType::read) {
@@ -468,6 +472,19 @@ void Connection::run_out_of_memory() noexcept {
 // --- sending
 
 void Connection::tell_what_was_asked() {
+    for (std::size_t type = 0; type != tallies_.size(); ++type) {
+        Tally& each = tallies_[type];
+        if (each.begun == 0 && each.answered == 0) continue;
+        RequestCounters& counters = of_export_->by_type[type];
+        counters.begun.add(each.begun);
+        counters.answered.add(each.answered);
+        counters.bytes.add(each.bytes);
+        asked_.in_flight += each.begun - each.answered;
+        const auto command = static_cast<protocol::CommandType>(type);
+        if (command == protocol::CommandType::read) asked_.read += each.bytes;
+        if (command == protocol::CommandType::write) asked_.written += each.bytes;
+        each = {};
+    }
     counters_->requests.set(asked_.requests);
     counters_->in_flight.set(asked_.in_flight);
     counters_->read.set(asked_.read);
@@ -507,7 +524,6 @@ void Connection::flush() {
         }
         requests_at_flush_ = asked_.requests;
         if (send_queue_.empty()) send_queue_.give_memory_back();
-        tell_what_was_asked();
     }
     if (hang_up_ != nullptr) close(hang_up_);
     if (end_of_requests_ || going_on_) resume_receiving();
@@ -642,6 +658,7 @@ void Connection::close(std::string reason) noexcept {
     if (closed_) return;
     closed_ = true;
     reason_ = std::move(reason);
+    tell_what_was_asked();
     if (admission_.holding()) admission_.withdraw();
     reader_.stop_writing();
     send_queue_.clear();

@@ -147,9 +147,10 @@ class Connection final : public OperationContext,
     void execute(const protocol::Command& command);
     void refuse(const protocol::Refusal& refusal);
     void start(Operation& operation, const protocol::Command& command);
+    void abandoned(const Operation& operation);
     void tell_what_was_asked();
     // How long it took, and where it was, for who asks; once it is answered.
-    void look_closer(const Operation& operation, RequestCounters& counters);
+    void look_closer(const Operation& operation);
     void payload_complete(WriteOperation& write);
     void take_up_again();
     RequestReader::Received::Amount receive();
@@ -199,12 +200,22 @@ class Connection final : public OperationContext,
         std::uint64_t read = 0;     // bytes
         std::uint64_t written = 0;  // bytes
     };
-    Asked asked_;                                         // as it is now
-    const std::shared_ptr<ConnectionCounters> counters_;  // as they were when last told
-    std::shared_ptr<ExportCounters> of_export_;           // once it serves
+    // Gathered, since a store for others to see costs each request more: they see it when answers
+    // are sent.
+    struct Tally {
+        std::uint64_t begun = 0;
+        std::uint64_t answered = 0;
+        std::uint64_t bytes = 0;  // that those were about
+    };
+    Tally& tally(protocol::CommandType type) { return tallies_[static_cast<std::size_t>(type)]; }
+    std::array<Tally, ExportCounters::types - 1> tallies_;  // not told yet, by type
+    Asked asked_;                                           // told, but for the requests
+    const std::shared_ptr<ConnectionCounters> counters_;
+    std::shared_ptr<ExportCounters> of_export_;  // once it serves
     storage::TraceClock::time_point received_at_;
-    bool first_received_ = false;    // no request of what came then has been started yet
-    std::uint32_t until_timed_ = 1;  // requests
+    storage::TraceClock::time_point untimed_;  // what says so: not_timed, or only_looked_at
+    bool first_received_ = false;              // no request of what came then has been started yet
+    std::uint32_t until_timed_ = 1;            // requests
     Clock::time_point last_report_;
     std::uint64_t unreported_ = 0;
 };

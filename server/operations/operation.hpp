@@ -5,7 +5,6 @@
 #include <boost/intrusive/list_hook.hpp>
 
 #include "protocol/gate.hpp"
-#include "server/counters/request_counters.hpp"
 #include "server/operations/operation_context.hpp"
 
 namespace gpunbd::server {
@@ -41,8 +40,8 @@ class Operation : public storage::TransferOwner,
     storage::Range range() const { return {command_.offset, command_.length}; }
 
     storage::TraceClock::time_point received_at;
-    std::uint64_t charged = 0;              // bytes of the worker's budget
-    RequestCounters* unanswered = nullptr;  // not owned; null: its answer has been counted
+    std::uint64_t charged = 0;  // bytes of the worker's budget
+    bool answered = false;
 
  protected:
     virtual void begin() = 0;
