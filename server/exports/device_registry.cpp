@@ -127,6 +127,14 @@ std::map<std::string, std::string> DeviceRegistry::calibration_states() const {
     return states;
 }
 
+std::vector<int> DeviceRegistry::mapping_files() const {
+    std::vector<int> files;
+    for (const auto& device : devices_) {
+        for (const int file : device->mapping_files()) files.push_back(file);
+    }
+    return files;
+}
+
 std::string DeviceRegistry::calibration(const std::string& id) const {
     const auto found = calibrations_.find(id);
     return found == calibrations_.end() ? std::string() : found->second;

@@ -38,6 +38,8 @@ class DeviceRegistry {
     // Those of this machine that are opened only where a configuration names them.
     std::vector<storage::DeviceInfo> only_by_name() const;
 
+    // Device::mapping_files() of all that are open.
+    std::vector<int> mapping_files() const;
     // What calibrating has found, for a later process, by DeviceInfo::identity.
     std::map<std::string, std::string> calibration_states() const;
     // What an earlier process had: a device of which it holds is not measured when it is opened.

@@ -9,23 +9,33 @@ namespace gpunbd::server {
 namespace {
 
 using Workers = std::vector<std::unique_ptr<Worker>>;
-using Volumes = std::vector<std::shared_ptr<storage::Volume>>;
 
-void open_channels(storage::Channels& channels, const Volumes& volumes) {
-    for (const auto& volume : volumes) {
+struct Unfinished {
+    std::vector<std::shared_ptr<storage::Volume>> volumes;
+    KeptMappings* mappings;
+    std::shared_ptr<KeptMappings::Files> left = std::make_shared<KeptMappings::Files>();
+};
+
+void open_channels(storage::Channels& channels, const Unfinished& unfinished) {
+    for (const auto& volume : unfinished.volumes) {
         for (storage::Device* device : volume->devices()) channels.open(*device);
     }
 }
 
-void finish_behind(const Workers& workers, std::size_t next, const Volumes& volumes) {
-    if (next == workers.size()) {
+void finish(const Unfinished& unfinished) {
+    const auto address = [volumes = unfinished.volumes] {
         for (const auto& volume : volumes) volume->finish_taking_over();
-        return;
-    }
-    workers[next]->post([&workers, next, volumes](WorkerContext& its) {
+    };
+    if (unfinished.mappings == nullptr) return address();
+    unfinished.mappings->undo(unfinished.left, address);
+}
+
+void finish_behind(const Workers& workers, std::size_t next, const Unfinished& unfinished) {
+    if (next == workers.size()) return finish(unfinished);
+    workers[next]->post([&workers, next, unfinished](WorkerContext& its) {
         try {
-            open_channels(its.channels, volumes);
-            finish_behind(workers, next + 1, volumes);
+            open_channels(its.channels, unfinished);
+            finish_behind(workers, next + 1, unfinished);
         } catch (const std::exception& error) {
             spdlog::warn("memory that was taken over stays without addresses for the CPU: {}",
                          error.what());
@@ -35,12 +45,15 @@ void finish_behind(const Workers& workers, std::size_t next, const Volumes& volu
 
 }  // namespace
 
-void finish_taking_over(const Workers& workers, const ExportRegistry::Exports& exports) {
-    Volumes unfinished;
+void finish_taking_over(const Workers& workers, const ExportRegistry::Exports& exports,
+                        KeptMappings* mappings) {
+    Unfinished unfinished{.volumes = {}, .mappings = mappings};
     for (const auto& each : exports) {
-        if (!each->volume->is_taken_over()) unfinished.push_back(each->volume);
+        if (!each->volume->is_taken_over()) unfinished.volumes.push_back(each->volume);
     }
-    if (!unfinished.empty()) finish_behind(workers, 0, unfinished);
+    if (mappings != nullptr) *unfinished.left = mappings->take_left();
+    if (unfinished.volumes.empty() && unfinished.left->empty()) return;
+    finish_behind(workers, 0, unfinished);
 }
 
 }  // namespace gpunbd::server

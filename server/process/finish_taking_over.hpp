@@ -1,18 +1,21 @@
 // What taking contents over has put off so that clients are served sooner: it keeps the device busy
 // for a while, and who opens a channel meanwhile would wait. So the workers open theirs first, one
-// after the other, since clients open theirs now as well.
+// after the other, since clients open theirs now as well. Then what an earlier
+// server had mapped is undone: there may be no room for both.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "server/contents/kept_mappings.hpp"
 #include "server/exports/export_registry.hpp"
 #include "server/worker/worker.hpp"
 
 namespace gpunbd::server {
 
-// Returns at once. `workers` stay until their threads have ended.
+// Returns at once. `workers` and `mappings`, which is null where nothing is kept, stay until the
+// workers' threads have ended.
 void finish_taking_over(const std::vector<std::unique_ptr<Worker>>& workers,
-                        const ExportRegistry::Exports& exports);
+                        const ExportRegistry::Exports& exports, KeptMappings* mappings);
 
 }  // namespace gpunbd::server

@@ -83,6 +83,10 @@ bool keeps_any(const std::vector<config::ExportOptions>& exports) {
     return std::any_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; });
 }
 
+bool keeps_all(const std::vector<config::ExportOptions>& exports) {
+    return std::all_of(exports.begin(), exports.end(), [](const auto& each) { return each.keep; });
+}
+
 // In one line, however many there are.
 std::string in_short(const std::vector<std::string>& names) {
     constexpr std::size_t shown = 4;
@@ -129,6 +133,7 @@ Server::Server(const config::ServeCommand& command, config::Options options,
     store_ = DescriptorStore::from_environment(*supervisor_, handed_over_.names());
     if (!store_) return;
     calibration_.emplace(*store_, handed_over_);
+    mappings_ = std::make_unique<KeptMappings>(*store_, handed_over_);
     if (predecessor_ || turn_) store_->hold_back();
     if (predecessor_) {
         devices_.set_calibration_states(predecessor_->take_calibrations());
@@ -223,7 +228,9 @@ void Server::tell_progress() {
 // Another server's end, of whose contents nothing is touched before.
 void Server::await_turn() {
     if (contents_) contents_->open_devices(options_.exports, devices_);
-    if (!turn_->wait()) throw std::runtime_error("nobody wants this server any more: it was started beside the end of another");
+    if (!turn_->wait())
+        throw std::runtime_error(
+            "nobody wants this server any more: it was started beside the end of another");
     if (!store_) return;
     if (const auto wrong = store_->go_on(store_patience)) spdlog::error("{}", *wrong);
 }
@@ -282,13 +289,15 @@ void Server::start_serving(MadeExports made) {
         announce();
     }
     start_watchdog();
-    tell_supervisor("READY=1");
-    if (store_) hand_over_lifeline();
-    finish_taking_over(workers_, *exports_.snapshot());
+    tell_ready();
+    finish_taking_over(workers_, *exports_.snapshot(), mappings_.get());
 }
 
-void Server::hand_over_lifeline() {
-    if (const auto wrong = lifeline_.hand_over(*supervisor_)) spdlog::warn("{}", *wrong);
+void Server::tell_ready() {
+    if (store_ && keeps_any(options_.exports)) {
+        if (const auto wrong = lifeline_.hand_over(*supervisor_)) spdlog::warn("{}", *wrong);
+    }
+    tell_supervisor("READY=1");
 }
 
 void Server::open_listeners() {
@@ -617,7 +626,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
     tls_ = reload.tls;
     if (admin_ && reload.admin_tls) admin_->renew_tls(reload.admin_tls);
     settle_contents();
-    finish_taking_over(workers_, *exports_.snapshot());
+    finish_taking_over(workers_, *exports_.snapshot(), mappings_.get());
     open_keeping_socket(false);
     const auto warning = unproved_in_tls(options_);
     if (warning && warning != warned) spdlog::warn("{}", *warning);
@@ -636,7 +645,7 @@ void Server::finish(const Reload& reload, MadeExports made) {
     }
     if (!reload.from_file) return;
     spdlog::info("SIGHUP: {} exports are offered now", options_.exports.size());
-    tell_supervisor("READY=1");
+    tell_ready();
 }
 
 void Server::change_export(const std::string& name, const Observed::Change& change,
@@ -653,8 +662,11 @@ void Server::change_export(const std::string& name, const Observed::Change& chan
 
 void Server::settle_contents() {
     for (const MadeExports::Refused& each : refused_) spdlog::error("{}", each.why);
-    if (calibration_ && keeps_any(options_.exports)) {
-        calibration_->keep(devices_.calibration_states());
+    if (store_) {
+        if (keeps_any(options_.exports)) calibration_->keep(devices_.calibration_states());
+        // They hold the memory of all exports, of which the next server needs what is not kept.
+        mappings_->keep(keeps_all(options_.exports) ? devices_.mapping_files()
+                                                    : std::vector<int>{});
     }
     look_at_contents();
 }

@@ -17,6 +17,7 @@
 #include "server/connection/connection_slots.hpp"
 #include "server/contents/kept_calibration.hpp"
 #include "server/contents/kept_contents.hpp"
+#include "server/contents/kept_mappings.hpp"
 #include "server/exports/device_registry.hpp"
 #include "server/exports/export_maker.hpp"
 #include "server/exports/export_registry.hpp"
@@ -56,7 +57,7 @@ class Server {
 
  private:
     void tell_supervisor(std::string_view message) const;
-    void hand_over_lifeline();
+    void tell_ready();
     void run_events();
     void await_turn();
     void make_first_exports();
@@ -140,7 +141,8 @@ class Server {
     DeviceRegistry devices_;  // once there are listeners: for the thread of maker_ alone
     std::unique_ptr<KeptContents> contents_;
     std::optional<KeptCalibration> calibration_;
-    VolumeDisposal disposal_;  // gives volumes back while there are devices
+    std::unique_ptr<KeptMappings> mappings_;  // null: nobody keeps anything
+    VolumeDisposal disposal_;                 // gives volumes back while there are devices
     ExportRegistry exports_;
     std::shared_ptr<const TlsContext> tls_;  // of who connects from now on; null: off
     SessionLimits limits_;

@@ -95,6 +95,10 @@ class Device {
     virtual bool exclusive() const { return false; }
     PendingReleases& releases() { return releases_; }
 
+    // Descriptors, the device's own, of the files by which the CPU addresses its memory: the driver
+    // undoes these mappings when the last copy of them is closed, which takes long, and may be in
+    // another process.
+    virtual std::vector<int> mapping_files() const { return {}; }
     // Why no slab of this device can be kept, in a few words; empty: they can.
     virtual std::string why_not_kept() const { return "its memory ends with the process"; }
 

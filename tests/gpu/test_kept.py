@@ -63,6 +63,17 @@ def keep_one(test, devices=None, size=GiB, mapped=None, **options):
     return test.keep(config=text)
 
 
+def driver_files(pid):
+    """How many files a process has open by which the memory of a GPU is mapped."""
+    folder, count = f'/proc/{pid}/fd', 0
+    for number in os.listdir(folder):
+        try:
+            count += re.fullmatch('/dev/nvidia[0-9]+', os.readlink(f'{folder}/{number}')) is not None
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return count
+
+
 class Killed(kept.Test):
     def load_and_kill(self, keeper, size=64 * MiB):
         kept.kill_under_load(keeper, kept.loads(keeper.client, 4, size), 8, 0.5)
@@ -81,6 +92,18 @@ class Killed(kept.Test):
 
     def test_striped(self):
         self.load_and_kill(keep_one(self, [*DEVICES, 'host'], layout='stripe', stripe_size='2M'))
+
+    def test_what_its_driver_undoes_late_does_not_pile_up(self):
+        keeper = keep_one(self)
+        fill(keeper.client, 256 * MiB, 2)
+        kept_files, own_files = driver_files(keeper.process.pid), driver_files(keeper.server())
+        self.assertGreater(kept_files, 0)
+        for _ in range(5):
+            keeper.kill_until_answer(0)
+            server.wait_until(lambda: driver_files(keeper.server()) == own_files, 30,
+                              lambda: f'{own_files} files of the driver, not {driver_files(keeper.server())}')
+            self.assertEqual(driver_files(keeper.process.pid), kept_files)
+        check(keeper.client, 256 * MiB, 2)
 
     def test_large(self):
         """Also the time from SIGKILL to the first answer, and that all of it is given back at the end."""

@@ -11,6 +11,7 @@
 #include "storage/devices/cuda/cuda_channel.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/log_line.hpp"
 #include "storage/store.hpp"
@@ -27,7 +28,7 @@ constexpr std::uint32_t persistent_channels_wanted = 16;  // before their kernel
 constexpr std::uint32_t min_persistent_blocks = 4;
 
 // As nvidia-smi writes it.
-std::string uuid_text(const vulkan::Uuid& uuid) {
+std::string uuid_text(const vulkan::VulkanMemory::Uuid& uuid) {
     std::string text = "GPU-";
     for (std::size_t i = 0; i != uuid.size(); ++i) {
         if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
@@ -72,16 +73,11 @@ int cuda_device_count(std::string& why_none) noexcept {
     return 0;
 }
 
-CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options,
-                       vulkan::VulkanOpening* vulkan)
+CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options)
     : Device(number), options_(options), state_(ordinal, options.gpu_use), shareable_(ordinal) {
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, ordinal), "the device cannot be described");
-    std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
-    if (vulkan != nullptr) vulkan->open(uuid_);
-    describe(properties);
+    describe();
     service_ = Stream(ordinal, Stream::Priority::normal);
-    const std::string why_not_mapped = vulkan == nullptr ? "switched off" : open_mapping(*vulkan);
+    const std::string why_not_mapped = open_mapping();
     state_.mapped = vulkan_ != nullptr;
     info_.access = describe_access(why_not_mapped);
     LogLine(spdlog::level::info)
@@ -95,10 +91,13 @@ CudaDevice::~CudaDevice() {
     for (auto& [handle, piece] : shared_slabs_) shareable_.release(piece);
 }
 
-void CudaDevice::describe(const cudaDeviceProp& properties) {
+void CudaDevice::describe() {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, state_.ordinal), "the device cannot be described");
     std::size_t free = 0;
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "the device's memory cannot be told");
+    std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
     info_.id = state_.id;
     info_.name = properties.name;
     info_.identity = uuid_text(uuid_);
@@ -130,13 +129,23 @@ std::string CudaDevice::describe_access(const std::string& why_not_mapped) {
     return text + fmt::format(" (gpu_use: {})", to_text(use));
 }
 
+std::vector<int> CudaDevice::mapping_files() const {
+    return mapping_files_ ? mapping_files_->copies() : std::vector<int>{};
+}
+
 // --- mapping -------------------------------------------------------------------------------------
 
-std::string CudaDevice::open_mapping(vulkan::VulkanOpening& vulkan) {
+std::string CudaDevice::open_mapping() {
+    if (options_.mapped == 0U) return "switched off";
     std::string why_not;
-    vulkan_ = vulkan.finish(why_not);
+    mapping_files_.emplace(nvidia_file(info_.address));
+    vulkan_ = vulkan::VulkanMemory::open(uuid_, why_not);
+    mapping_files_->end();
     if (vulkan_ != nullptr) why_not = try_mapping();
-    if (!why_not.empty()) vulkan_.reset();
+    if (!why_not.empty()) {
+        vulkan_.reset();
+        mapping_files_.reset();
+    }
     return why_not;
 }
 
@@ -241,10 +250,9 @@ MailboxMemory CudaDevice::make_mailbox() {
 }
 
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
-                                         const DeviceOptions& options,
-                                         vulkan::VulkanOpening* vulkan) {
+                                         const DeviceOptions& options) {
     try {
-        return std::make_unique<CudaDevice>(number, ordinal, options, vulkan);
+        return std::make_unique<CudaDevice>(number, ordinal, options);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(fmt::format("cuda:{}: {}", ordinal, error.what()));
     }

@@ -7,17 +7,14 @@
 #include <string>
 
 #include "storage/devices/device_driver.hpp"
-#include "storage/devices/vulkan/vulkan_memory.hpp"
 
 namespace gpunbd::storage::cuda {
 
 // How many GPUs there are. 0: `why_none` says why, in one line. Never throws.
 int cuda_device_count(std::string& why_none) noexcept;
 
-// `vulkan`: has begun to open, and goes on beside CUDA; null: nothing is mapped. Throws
-// std::runtime_error, with one line that says what is missing.
+// Throws std::runtime_error, with one line that says what is missing.
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
-                                         const DeviceOptions& options,
-                                         vulkan::VulkanOpening* vulkan);
+                                         const DeviceOptions& options);
 
 }  // namespace gpunbd::storage::cuda

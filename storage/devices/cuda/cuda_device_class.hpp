@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "storage/devices/cuda/competition_watch.hpp"
 #include "storage/devices/cuda/cuda_device.hpp"
@@ -16,6 +18,7 @@
 #include "storage/devices/cuda/mailbox_memory.hpp"
 #include "storage/devices/cuda/mapped_memory.hpp"
 #include "storage/devices/cuda/shareable_memory.hpp"
+#include "storage/devices/gpu/opened_files.hpp"
 #include "storage/devices/gpu/saved_calibration.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -24,9 +27,7 @@ class CudaChannel;
 
 class CudaDevice final : public Device {
  public:
-    // `vulkan`: is opened beside CUDA; null: nothing is mapped.
-    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options,
-               vulkan::VulkanOpening* vulkan);
+    CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& options);
     ~CudaDevice() override;
 
     const DeviceInfo& info() const override { return info_; }
@@ -37,6 +38,7 @@ class CudaDevice final : public Device {
     bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
     bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
+    std::vector<int> mapping_files() const override;
     std::string why_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
     Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
@@ -52,8 +54,8 @@ class CudaDevice final : public Device {
     bool restore_calibration(std::string_view state) override;
 
  private:
-    void describe(const cudaDeviceProp& properties);
-    std::string open_mapping(vulkan::VulkanOpening& vulkan);
+    void describe();
+    std::string open_mapping();
     // Empty: channels may have persistent kernels.
     std::string allow_persistent_kernel();
     // Empty: the mapping works, seen by writing and reading through it both ways.
@@ -78,8 +80,9 @@ class CudaDevice final : public Device {
     DeviceInfo info_;
     Calibration calibration_;
     std::string calibration_state_;
-    vulkan::Uuid uuid_{};
+    vulkan::VulkanMemory::Uuid uuid_{};
     const ShareableMemory shareable_;
+    std::optional<OpenedFiles> mapping_files_;  // of vulkan_
 
     std::mutex service_mutex_;  // guards the stream
     Stream service_;

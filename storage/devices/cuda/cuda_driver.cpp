@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
@@ -30,14 +29,11 @@ class CudaDriver final : public DeviceDriver {
     }
     std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
                                  const DeviceOptions& options) const override {
-        std::optional<vulkan::VulkanOpening> vulkan;
-        if (options.mapped != 0U) vulkan.emplace();
         std::string why_none;
         const std::vector<std::string> ids = enumerate(why_none);
         const auto found = std::find(ids.begin(), ids.end(), id);
         if (found == ids.end()) return nullptr;
-        return open_cuda_device(number, static_cast<int>(found - ids.begin()), options,
-                                vulkan ? &*vulkan : nullptr);
+        return open_cuda_device(number, static_cast<int>(found - ids.begin()), options);
     }
 };
 

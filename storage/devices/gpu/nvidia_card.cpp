@@ -34,6 +34,17 @@ std::vector<std::string> nvidia_cards(const std::string& sysfs) {
     return cards;
 }
 
+std::string nvidia_file(const std::string& address, const std::string& procfs) {
+    constexpr std::string_view key = "Device Minor:";
+    std::ifstream facts(procfs + "/driver/nvidia/gpus/" + address + "/information");
+    for (std::string line; std::getline(facts, line);) {
+        if (!line.starts_with(key)) continue;
+        const std::size_t number = line.find_first_of("0123456789", key.size());
+        if (number != std::string::npos) return "/dev/nvidia" + line.substr(number);
+    }
+    return {};
+}
+
 std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cuda) {
     if (cards.empty()) return {};
     const std::string there = cards.size() == 1

@@ -34,9 +34,8 @@ std::optional<std::uint32_t> mappable_type(const VkPhysicalDeviceMemoryPropertie
 
 class OpenedMemory final : public VulkanMemory {
  public:
-    // The instance is opened before the UUID is known.
-    explicit OpenedMemory(std::future<Uuid> uuid) {
-        const VkPhysicalDevice physical = instance_.find_physical_device(uuid.get());
+    explicit OpenedMemory(const Uuid& uuid) {
+        const VkPhysicalDevice physical = instance_.find_physical_device(uuid);
         constexpr const char* extension = VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME;
         if (!instance_.has_extension(physical, extension)) {
             throw Unavailable(fmt::format("the GPU's Vulkan driver lacks {}", extension));
@@ -189,18 +188,9 @@ class OpenedMemory final : public VulkanMemory {
 
 }  // namespace
 
-VulkanOpening::VulkanOpening()
-    : opened_(std::async(std::launch::async,
-                         [uuid = uuid_.get_future()]() mutable -> std::unique_ptr<VulkanMemory> {
-                             return std::make_unique<OpenedMemory>(std::move(uuid));
-                         })) {}
-
-// Its thread, which may wait for the UUID, is told that there is none, and waited for.
-VulkanOpening::~VulkanOpening() { uuid_ = {}; }
-
-std::unique_ptr<VulkanMemory> VulkanOpening::finish(std::string& why_not) {
+std::unique_ptr<VulkanMemory> VulkanMemory::open(const Uuid& uuid, std::string& why_not) {
     try {
-        return opened_.get();
+        return std::make_unique<OpenedMemory>(uuid);
     } catch (const Unavailable& error) {
         why_not = error.what();
         return nullptr;

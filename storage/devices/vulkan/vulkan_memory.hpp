@@ -5,13 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <string>
 
 namespace gpunbd::storage::vulkan {
-
-using Uuid = std::array<unsigned char, 16>;  // of a GPU
 
 // Uncached in the CPU: store in order and wide, load only by streaming loads.
 struct Mapping {
@@ -23,6 +20,11 @@ struct Mapping {
 // Not safe for use by several threads at once.
 class VulkanMemory {
  public:
+    using Uuid = std::array<unsigned char, 16>;
+
+    // Of the GPU with this UUID. Null: `why_not` says why, in a few words.
+    static std::unique_ptr<VulkanMemory> open(const Uuid& uuid, std::string& why_not);
+
     virtual ~VulkanMemory() = default;
     // False: `why_not` says why, in a few words; memory that is not mapped may still be had.
     virtual bool allocate(std::uint64_t bytes, Mapping& out, std::string& why_not) = 0;
@@ -36,25 +38,6 @@ class VulkanMemory {
     virtual void release(Mapping& mapping) noexcept = 0;
     // What import() has to be told; below 32.
     virtual std::uint32_t memory_type() const = 0;
-};
-
-// Vulkan is opened in a thread of its own, beside CUDA: each takes a while, and clients may wait.
-class VulkanOpening {
- public:
-    // The loader and its drivers. May throw std::system_error.
-    VulkanOpening();
-    VulkanOpening(const VulkanOpening&) = delete;
-    VulkanOpening& operator=(const VulkanOpening&) = delete;
-    ~VulkanOpening();
-
-    // Goes on with the GPU that has this UUID; once.
-    void open(const Uuid& uuid) { uuid_.set_value(uuid); }
-    // After open(), once: waits for it. Null: `why_not` says why, in a few words.
-    std::unique_ptr<VulkanMemory> finish(std::string& why_not);
-
- private:
-    std::promise<Uuid> uuid_;
-    std::future<std::unique_ptr<VulkanMemory>> opened_;
 };
 
 }  // namespace gpunbd::storage::vulkan

@@ -45,6 +45,20 @@ TEST_CASE("nvidia card: found among what is on the bus") {
     CHECK(nvidia_cards(sysfs.path + "/no/such").empty());
 }
 
+TEST_CASE("nvidia card: its file in /dev") {
+    const CardBus procfs;
+    const auto tell = [&](const std::string& address, const std::string& text) {
+        const fs::path folder = fs::path(procfs.path) / "driver/nvidia/gpus" / address;
+        fs::create_directories(folder);
+        std::ofstream(folder / "information") << text;
+    };
+    tell("0000:00:06.0", "Model: \t\t NVIDIA H200\nIRQ:   \t\t 0\nDevice Minor: \t 3\n");
+    tell("0000:00:07.0", "Model: \t\t NVIDIA H200\nDevice Minor: \t unknown\n");
+    CHECK(nvidia_file("0000:00:06.0", procfs.path) == "/dev/nvidia3");
+    CHECK(nvidia_file("0000:00:07.0", procfs.path).empty());
+    CHECK(nvidia_file("0000:00:08.0", procfs.path).empty());
+}
+
 TEST_CASE("nvidia card: what to install") {
     CHECK(gpu_remedy({}, false).empty());
     CHECK(gpu_remedy({}, true).empty());

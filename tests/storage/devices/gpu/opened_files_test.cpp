@@ -1,0 +1,66 @@
+// Descriptors of one file that come while somebody looks.
+#include "storage/devices/gpu/opened_files.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace gpunbd::storage::test {
+namespace {
+
+class OpenFile {
+ public:
+    explicit OpenFile(const char* path) : fd_(::open(path, O_RDONLY | O_CLOEXEC)) {}
+    ~OpenFile() { ::close(fd_); }
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+
+ private:
+    int fd_;
+};
+
+TEST_CASE("opened files: those of that path that came and stayed, as copies") {
+    const OpenFile before("/dev/zero");
+    OpenedFiles opened("/dev/zero");
+    const OpenFile another("/dev/null");
+    { const OpenFile gone("/dev/zero"); }
+    std::vector<int> copies;
+    {
+        const OpenFile one("/dev/zero");
+        const OpenFile two("/dev/zero");
+        opened.end();
+        copies = opened.copies();
+    }
+    REQUIRE(copies.size() == 2);
+    for (const int each : copies) {
+        struct stat file {};
+        struct stat zero {};
+        REQUIRE(::fstat(each, &file) == 0);
+        REQUIRE(::stat("/dev/zero", &zero) == 0);
+        CHECK(file.st_rdev == zero.st_rdev);
+        CHECK((::fcntl(each, F_GETFD) & FD_CLOEXEC) != 0);
+    }
+}
+
+TEST_CASE("opened files: they are closed with who looked") {
+    std::vector<int> copies;
+    {
+        OpenedFiles opened("/dev/zero");
+        const OpenFile one("/dev/zero");
+        opened.end();
+        copies = opened.copies();
+        REQUIRE(copies.size() == 1);
+    }
+    CHECK(::fcntl(copies.front(), F_GETFD) == -1);
+}
+
+TEST_CASE("opened files: of no path there are none") {
+    OpenedFiles opened("");
+    const OpenFile one("/dev/zero");
+    opened.end();
+    CHECK(opened.copies().empty());
+}
+
+}  // namespace
+}  // namespace gpunbd::storage::test
