@@ -397,6 +397,11 @@ def wanted(name, filters):
                               for f in filters)
 
 
+def gpunbd_builds(options):
+    """Their labels, which may be None, and programs."""
+    return [re.fullmatch(r"(?:([\w.-]+)=)?(.+)", text).groups() for text in options.gpunbd or [str(BUILD / "gpunbd")]]
+
+
 def choose_servers(options, tmpfs):
     servers, versions, left_out = [], {}, []
 
@@ -405,8 +410,7 @@ def choose_servers(options, tmpfs):
         if program:
             versions.setdefault(server.name.split(":")[0], version_of(program))
 
-    for text in options.gpunbd or [str(BUILD / "gpunbd")]:
-        label, path = re.fullmatch(r"(?:([\w.-]+)=)?(.+)", text).groups()
+    for label, path in gpunbd_builds(options):
         for devices in options.device or ["host"]:
             name = f"{label or 'gpunbd'}:{devices}"
             if not wanted(name, options.servers):
@@ -463,9 +467,9 @@ def nbdload(server, options):
     return [options.nbdload, "--uri", server.uri, *tls]
 
 
-def make_certificates(folder):
+def make_certificates(program, folder):
     """A CA, and certificates of it for the servers and for nbdload."""
-    command = [BUILD / "gpunbd", "tls-setup", folder, "--host", "127.0.0.1", "--client", "bench"]
+    command = [program, "tls-setup", folder, "--host", "127.0.0.1", "--client", "bench"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise BenchError(f"no certificates: {done.stderr.strip()}")
@@ -921,7 +925,7 @@ def main():
         if not servers:
             raise BenchError("there is no server to measure")
         if "tls" in options.transports:
-            make_certificates(folder / "tls")
+            make_certificates(gpunbd_builds(options)[0][1], folder / "tls")
         comparison = Comparison(make_header(options, versions, left_out))
         compare(comparison, servers, cells, options, folder)
     except BenchError as error:
