@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -32,6 +33,12 @@ void KeptMappings::keep(const std::vector<int>& files) {
     if (wrong) spdlog::warn("if this server is killed, its end takes longer: {}", *wrong);
     kept_ = files;
     others_kept_ = false;
+}
+
+void KeptMappings::undo_now() {
+    keep({});  // this copy is to be the last one
+    if (const auto wrong = store_.barrier(std::chrono::seconds(10))) spdlog::warn("{}", *wrong);
+    left_.clear();
 }
 
 void KeptMappings::undo(std::shared_ptr<Files> left, std::function<void()> then) {

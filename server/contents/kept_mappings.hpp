@@ -32,6 +32,8 @@ class KeptMappings {
     // Closes them in a thread of its own, and calls `then` from there, which throws nothing.
     // Without any, at once. Throws std::system_error where there can be no thread.
     void undo(std::shared_ptr<Files> left, std::function<void()> then);
+    // Closes them while who asks waits: there is no room for others.
+    void undo_now();
 
  private:
     DescriptorStore& store_;

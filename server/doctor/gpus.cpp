@@ -1,35 +1,18 @@
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 
 #include "config/size.hpp"
 #include "server/doctor/topics.hpp"
 #include "storage/devices/drivers/device_drivers.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
+#include "storage/devices/pci/pci_card.hpp"
 
 namespace gpunbd::server {
 
 namespace {
 
-// Where the CPU sees the card's memory: the second region of NVIDIA's cards.
-constexpr std::size_t memory_region = 1;
 constexpr std::uint64_t small_window = std::uint64_t{256} << 20;  // bytes: without resizable BAR
-
-// A line of `resource` is "0xBEGIN 0xEND 0xFLAGS". 0: no such region.
-std::uint64_t bytes_of_region(const std::string& resource, std::size_t region) {
-    std::size_t line = 0;
-    for (; region != 0 && line != std::string::npos; --region) {
-        line = resource.find('\n', line);
-        if (line != std::string::npos) ++line;
-    }
-    if (line == std::string::npos || resource.size() < line + 37) return 0;
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
-    const char* const at = resource.data() + line;
-    std::from_chars(at + 2, at + 18, begin, 16);
-    std::from_chars(at + 21, at + 37, end, 16);
-    return end > begin ? end - begin + 1 : 0;
-}
 
 Diagnosis look_at_driver(const Machine& machine, const std::vector<std::string>& cards) {
     const auto version = machine.text("/proc/driver/nvidia/version");
@@ -55,8 +38,12 @@ Diagnosis look_at_persistence(const Machine& machine) {
 }
 
 Diagnosis look_at_window(const Machine& machine, const std::string& card) {
-    const auto resource = machine.text("/sys/bus/pci/devices/" + card + "/resource");
-    const std::uint64_t bytes = bytes_of_region(resource.value_or(""), memory_region);
+    std::uint64_t bytes = 0;  // of the largest: which one it is differs from machine to machine
+    if (const auto found = storage::read_pci_card(card, machine.root() + "/sys")) {
+        for (const storage::Bar& bar : found->bars) {
+            if (bar.memory) bytes = std::max(bytes, bar.bytes);
+        }
+    }
     const std::string what = "memory of " + card + " that the CPU sees";
     if (bytes > small_window) return well(what, config::human_size(bytes));
     return doubtful(what, config::human_size(bytes),

@@ -127,6 +127,16 @@ std::map<std::string, std::string> DeviceRegistry::calibration_states() const {
     return states;
 }
 
+bool DeviceRegistry::lacks_mapping() const {
+    return std::any_of(devices_.begin(), devices_.end(),
+                       [](const auto& device) { return device->lacks_mapping(); });
+}
+
+void DeviceRegistry::close() {
+    devices_.clear();
+    opened_with_.clear();
+}
+
 std::vector<int> DeviceRegistry::mapping_files() const {
     std::vector<int> files;
     for (const auto& device : devices_) {

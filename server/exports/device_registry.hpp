@@ -28,6 +28,10 @@ class DeviceRegistry {
     // The one of that DeviceInfo::identity, whatever its id is now; the one with the id `likely`,
     // if it is that. Throws likewise.
     storage::Device& open_hardware(const std::string& identity, const std::string& likely);
+    // There is one without room for its mapping: Device::lacks_mapping().
+    bool lacks_mapping() const;
+    // All that are open, which nobody uses yet.
+    void close();
     // What its calibration found, for people; empty where there was none.
     std::string calibration(const std::string& id) const;
     // Of the open devices, each once; empty where none is known.

@@ -172,7 +172,7 @@ int Server::run() {
         captive_.emplace();
         signals_.add(SIGCHLD);
     }
-    if (turn_) await_turn();
+    open_kept_devices();
     if (command_.pidfile) pidfile_.emplace(*command_.pidfile);
     tls_ = TlsContext::load(options_);
     if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
@@ -225,9 +225,17 @@ void Server::tell_progress() {
     progress_.watch([this] { return maker_.busy() || draining_; });
 }
 
-// Another server's end, of whose contents nothing is touched before.
-void Server::await_turn() {
+// Beside the end of another server, if there is one: of its contents nothing is touched before.
+void Server::open_kept_devices() {
     if (contents_) contents_->open_devices(options_.exports, devices_);
+    if (turn_) await_turn();
+    if (!devices_.lacks_mapping() || !mappings_) return;
+    // The other one had it all, or what it has left still has.
+    devices_.close();
+    mappings_->undo_now();
+}
+
+void Server::await_turn() {
     if (!turn_->wait())
         throw std::runtime_error(
             "nobody wants this server any more: it was started beside the end of another");

@@ -59,6 +59,7 @@ class Server {
     void tell_supervisor(std::string_view message) const;
     void tell_ready();
     void run_events();
+    void open_kept_devices();
     void await_turn();
     void make_first_exports();
     void start_serving(MadeExports made);

@@ -99,6 +99,9 @@ class Device {
     // undoes these mappings when the last copy of them is closed, which takes long, and may be in
     // another process.
     virtual std::vector<int> mapping_files() const { return {}; }
+    // The CPU was to address its memory, and there is no room for that: another process may have
+    // it.
+    virtual bool lacks_mapping() const { return false; }
     // Why no slab of this device can be kept, in a few words; empty: they can.
     virtual std::string why_not_kept() const { return "its memory ends with the process"; }
 

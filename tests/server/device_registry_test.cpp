@@ -47,7 +47,11 @@ class Card final : public storage::Device {
         return true;
     }
 
+    std::vector<int> mapping_files() const override { return {static_cast<int>(number())}; }
+    bool lacks_mapping() const override { return no_room; }
+
     bool fails = false;
+    bool no_room = false;
 
  private:
     storage::DeviceInfo info_;
@@ -74,10 +78,12 @@ class CardDriver final : public storage::DeviceDriver {
         opened_with = options;
         auto card = std::make_unique<Card>(number, std::string(id));
         card->fails = fails;
+        card->no_room = no_room;
         return card;
     }
 
     bool fails = false;
+    bool no_room = false;
     mutable int enumerated = 0;
     mutable storage::DeviceOptions opened_with;
 
@@ -125,6 +131,24 @@ std::string refusal(DeviceRegistry& registry, const std::string& id) {
         return error.what();
     }
     return {};
+}
+
+TEST_CASE("device registry: devices without room for a mapping are opened anew") {
+    CardDriver red("red", 2);
+    const std::array<const storage::DeviceDriver*, 1> drivers{&red};
+    DeviceRegistry registry({}, false, drivers);
+    registry.open("red:1");
+    CHECK(!registry.lacks_mapping());
+    red.no_room = true;
+    registry.open("red:0");
+    CHECK(registry.mapping_files() == std::vector<int>{0, 1});
+    CHECK(registry.lacks_mapping());
+    registry.close();
+    CHECK(!registry.lacks_mapping());
+    CHECK(registry.mapping_files().empty());
+    red.no_room = false;
+    CHECK(registry.open("red:0").number() == 0);
+    CHECK(!registry.lacks_mapping());
 }
 
 TEST_CASE("device registry: each driver opens what has its scheme") {

@@ -266,6 +266,10 @@ TEST_CASE("doctor: a GPU") {
     CHECK(of(found, "NVIDIA driver").is == "NVRM version: 550.54");
     CHECK(of(found, "persistence mode").verdict == Verdict::ok);
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "128 GiB");
+    // In a virtual machine, whose registers take two places (seen with an H200).
+    machine.put(card + "resource",
+                first + "0x0 0x0 0x0\n0x0000202000000000 0x0000205fffffffff 0x000000000014220c");
+    CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").is == "256 GiB");
     machine.put(card + "resource", first + "0x00");
     CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
           Verdict::warn);

@@ -75,6 +75,26 @@ TEST_CASE("kept mappings: the next server undoes them, when it is told to") {
     CHECK(undone);
 }
 
+TEST_CASE("kept mappings: where there is no room for two they are undone at once") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    DriverFile file;
+    {
+        HandedOver none = supervisor.hand_over(way);
+        DescriptorStore store(way, std::nullopt, none.names());
+        KeptMappings(store, none).keep({file.get()});
+    }
+    HandedOver handed_over = supervisor.hand_over(way);
+    file.close();
+    DescriptorStore store(way, std::nullopt, handed_over.names());
+    KeptMappings mappings(store, handed_over);
+    CHECK(file.is_open());
+    mappings.undo_now();
+    CHECK(!file.is_open());
+    CHECK(supervisor.names(way).empty());
+    CHECK(mappings.take_left().empty());
+}
+
 TEST_CASE("kept mappings: without any, what is to follow does so at once") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();

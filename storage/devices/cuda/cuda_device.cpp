@@ -152,7 +152,8 @@ std::string CudaDevice::open_mapping() {
 std::string CudaDevice::try_mapping() {
     MappedMemory memory;
     std::string why_not;
-    if (!allocate_mapped(*vulkan_, probe_bytes, nullptr, memory, why_not)) return why_not;
+    no_room_to_map_ = !allocate_mapped(*vulkan_, probe_bytes, nullptr, memory, why_not);
+    if (no_room_to_map_) return why_not;
     std::byte* const cpu = memory.mapping.cpu;
     std::byte* const on_device = memory.opaque.device;
     constexpr std::size_t length = 4096;

@@ -39,6 +39,7 @@ class CudaDevice final : public Device {
     bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
     std::vector<int> mapping_files() const override;
+    bool lacks_mapping() const override { return no_room_to_map_; }
     std::string why_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
     Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
@@ -83,6 +84,7 @@ class CudaDevice final : public Device {
     vulkan::VulkanMemory::Uuid uuid_{};
     const ShareableMemory shareable_;
     std::optional<OpenedFiles> mapping_files_;  // of vulkan_
+    bool no_room_to_map_ = false;
 
     std::mutex service_mutex_;  // guards the stream
     Stream service_;

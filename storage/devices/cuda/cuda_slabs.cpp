@@ -249,6 +249,7 @@ std::byte* CudaDevice::address(const Slab& slab) {
             return nullptr;
         }
         mapped_bytes_ += slab.bytes;
+        mapping_exhausted_ = false;  // what an earlier process had mapped may have gone
     }
     return memory.mapping.cpu;
 }
