@@ -1,7 +1,7 @@
 // What taking contents over has put off so that clients are served sooner: it keeps the device busy
 // for a while, and who opens a channel meanwhile would wait. So the workers open theirs first, one
-// after the other, since clients open theirs now as well. Then what an earlier
-// server had mapped is undone: there may be no room for both.
+// after the other, since clients open theirs now as well. Then what an earlier server had mapped is
+// undone: there may be no room for both.
 #pragma once
 
 #include <memory>

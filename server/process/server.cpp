@@ -177,8 +177,8 @@ int Server::run() {
     tls_ = TlsContext::load(options_);
     if (const auto warning = unproved_in_tls(options_)) spdlog::warn("{}", *warning);
     open_keeping_socket(true);  // before anything is kept: what then fails would be tried again
-    // A port that is taken ends the start before a GPU is touched. Clients that come before the
-    // exports are there wait in the backlog.
+    // A port that is taken ends the start before a GPU is touched, unless contents are kept there.
+    // Clients that come before the exports are there wait in the backlog.
     open_listeners();
     if (const auto exposed = exposures(options_); !exposed.empty()) {
         throw std::runtime_error(exposed.front());
