@@ -61,9 +61,9 @@ def free_port(address='127.0.0.1'):
         return probe.getsockname()[1]
 
 
-def wait_for_text(text, told):
+def wait_for_text(text, told, seconds=10):
     """In what told() gives: a log, whose line may be written after the answer that it is about."""
-    wait_until(lambda: text in told(), what=lambda: f'{text!r} in:\n{told()}')
+    wait_until(lambda: text in told(), seconds, lambda: f'{text!r} in:\n{told()}')
 
 
 def wait_until(condition, seconds=10, what='a condition'):

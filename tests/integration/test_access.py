@@ -83,8 +83,8 @@ class Access(server.Test):
             client.socket, client.structured, client.cookie = second, False, 0
             client.greet()
             client.go('other')
-        self.assertIn("asked for export 'six', which it may not open (the one rule of its access list does not match); "
-                      "offered: 'four', 'all'", one.log())
+        server.wait_for_text("asked for export 'six', which it may not open (the one rule of its access list does not "
+                             "match); offered: 'four', 'all'", one.log)
         server.wait_for_text("asked for export 'absent', which is not offered; offered: 'four', 'all'", one.log)
 
     def test_nbdinfo(self):
@@ -196,8 +196,7 @@ class Access(server.Test):
                           'access list does not match' in one.log(), 10, 'the reason in the log')
         self.reload(one, f'name: a, access: [{mine[:-1]}, mode: read-only}}]', 'name: b')
         self.assertEqual(stays.rest(), b'')
-        server.wait_until(lambda: 'by the new configuration it may only read: rule 1 matches: uid ' in one.log(), 10,
-                          'the reason in the log')
+        server.wait_for_text('by the new configuration it may only read: rule 1 matches: uid ', one.log)
         with wire.connect(self.local, 'a') as reader:
             self.assertEqual(reader.read(0, 4), b'kept')
             self.reload(one, 'name: a', 'name: b')

@@ -154,7 +154,7 @@ class Admin(server.Test):
             with self.assertRaises(wire.Closed):
                 client.read(0, 1)
             self.assertEqual(other.read(0, 1), b'x')
-        server.wait_until(lambda: 'the administrator ended it' in one.log(), what=one.log)
+        server.wait_for_text('the administrator ended it', one.log)
 
     def test_rates_and_read_only(self):
         """Until the configuration is read again; contents stay."""
@@ -165,7 +165,7 @@ class Admin(server.Test):
             self.assertEqual(self.exported(place)['rates']['bytes_per_second'], RATES['bytes_per_second'])
             writer.write(4096, b'more')
             self.assertEqual(admin.ask(place, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
-            server.wait_until(lambda: 'the export is read-only from now on' in one.log(), what=one.log)
+            server.wait_for_text('the export is read-only from now on', one.log)
             server.wait_for_text("'<script>' keeps its contents; read_only changed, for all clients", one.log)
         self.assertTrue(self.exported(place)['read_only'])
         with wire.connect(one.path, name='<script>') as reader:
@@ -256,7 +256,7 @@ class Admin(server.Test):
             client.send(b'x' * 100)
             server.wait_until(lambda: admin.ask(place, API + '/status')[0] == 200)
             one.process.send_signal(signal.SIGTERM)
-            server.wait_until(lambda: 'stopping: ' in one.log(), what=one.log)
+            server.wait_for_text('stopping: ', one.log)
             self.assertEqual(admin.ask(place, API + '/status')[0], 200)
             client.send(b'x' * 3996)
         self.assertEqual(one.process.wait(30), 0)
@@ -325,7 +325,7 @@ exports: [{{size: 16M, devices: [host]}}]
         shutil.rmtree(folder)
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'alice')
         one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: 'exports are offered now' in one.log(), what=one.log)
+        server.wait_for_text('exports are offered now', one.log)
         with self.assertRaises(OSError):
             admin.ask(port, API + '/status', tls=known)
         known = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))

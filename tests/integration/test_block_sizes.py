@@ -104,7 +104,7 @@ class BlockSizes(server.Test):
         with wire.connect(self.one.address, 'sectors') as before:
             before.write(0, b'x' * 512)
             self.one.process.send_signal(1)
-            server.wait_until(lambda: 'block_size changed' in self.one.log(), what='the reload')
+            server.wait_for_text('block_size changed', self.one.log)
             before.write(512, b'x' * 512)  # it keeps what it was told
             with wire.connect(self.one.address, 'sectors') as after:
                 with self.assertRaises(wire.Failed):
@@ -114,7 +114,7 @@ class BlockSizes(server.Test):
         self.one.configure(CONFIGURATION.replace('size: 64M, devices: [host], block_size: {minimum: 512}',
                                                  'size: 65537K, devices: [host]'))
         self.one.process.send_signal(1)
-        server.wait_until(lambda: "'sectors' is replaced" in self.one.log(), what='the reload')
+        server.wait_for_text("'sectors' is replaced", self.one.log)
 
 
 if __name__ == '__main__':

@@ -254,7 +254,7 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
         with wire.connect(one.path) as local:
             self.served(local)
         self.served(hostile[0])
-        server.wait_until(lambda: 'this peer has 32 connections, the limit of each' in one.log(), 10, 'a line')
+        server.wait_for_text('this peer has 32 connections, the limit of each', one.log)
 
     def test_silent_handshakes(self):
         """From many addresses: they push each other out, and nobody else."""

@@ -75,7 +75,7 @@ class Ended(kept.Test):
 
     def test_without_a_supervisor(self):
         one = self.serve(extra=['--keep'])
-        server.wait_until(lambda: 'ready' in one.log(), 30, 'the server')
+        server.wait_for_text('ready', one.log, 30)
         server.wait_for_text('no supervisor keeps its contents, so they end with this server', one.log)
 
 

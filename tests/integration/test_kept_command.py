@@ -275,7 +275,7 @@ class Hostile(Kept):
         self.start(ONE)
         idle = [self.ask() for _ in range(8)]
         server.wait_until(lambda: self.turned_away(), 30, 'one to be turned away')
-        server.wait_until(lambda: 'while so many do' in self.log(), 30, self.log)
+        server.wait_for_text('while so many do', self.log, 30)
         idle.pop().close()
         server.wait_until(lambda: not self.turned_away(), 30, 'a place')
         self.assertEqual(self.read('one', 0, 4), bytes(4))

@@ -187,7 +187,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn('this machine has no IPv6; listen on 127.0.0.1 instead', done.stdout + done.stderr)
 
     def ready(self, one):
-        server.wait_until(lambda: 'ready: ' in one.log(), 30, 'the line')
+        server.wait_for_text('ready: ', one.log, 30)
         line = [line for line in one.log().splitlines() if 'ready: ' in line]
         self.assertEqual(len(line), 1, one.log())
         return line[0].split('ready: ', 1)[1]

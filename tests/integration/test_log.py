@@ -194,7 +194,7 @@ class Json(Log):
             file.write(b'"\\e[31m\\x07": 1\n')
         one.process.send_signal(signal.SIGHUP)
         one.process.send_signal(signal.SIGUSR1)
-        server.wait_until(lambda: 'READ' in one.log(), 10, 'the trace')
+        server.wait_for_text('READ', one.log)
         one.stop()
         entries = self.parsed(one.log().split('\n')[:-1])
         tables = [entry for entry in entries if 'READ' in entry['message']]

@@ -26,7 +26,7 @@ def begin_write(client):
 def tell_to_stop(one, number=signal.SIGTERM):
     """Returns once it has heard; its workers hear of it a little later."""
     one.process.send_signal(number)
-    server.wait_until(lambda: 'stopping: ' in one.log(), what='the server to stop')
+    server.wait_for_text('stopping: ', one.log)
     time.sleep(0.2)
 
 

@@ -102,7 +102,7 @@ class Clients(Tls):
                 self.assertIn('with TLS', self.command('nbdinfo', uri, environment=environment))
         for told in ('TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'TLS 1.3, TLS_AES_128_GCM_SHA256',
                      "certificate 'node-1', 'node-1.example'; export", "user 'alice'; export"):
-            server.wait_until(lambda: told in one.log(), what=told)  # pylint: disable=cell-var-from-loop
+            server.wait_for_text(told, one.log)
 
     def test_nbdcopy(self):
         for number, version in enumerate(('1.2', '1.3')):
@@ -199,7 +199,7 @@ class Clients(Tls):
                               '-cacertfile', f'{self.certificates}/ca-cert.pem', '-tlshostname', 'localhost')
         self.assertIn('vram:', listed.split())  # behind it is its description
         told = "certificate 'node-1', 'node-1.example'; listed the exports"
-        server.wait_until(lambda: told in one.log(), what=told)
+        server.wait_for_text(told, one.log)
 
     def test_run(self):
         output = self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', '--tls-psk', self.keys, '--run',
@@ -212,7 +212,7 @@ class Refused(Tls):
     def test_plain(self):
         one = self.serve_tls()
         self.command('nbdinfo', f'nbd://127.0.0.1:{one.port}/', status=1)
-        server.wait_until(lambda: 'only in TLS: STARTTLS comes first' in one.log(), what='the refusal in the log')
+        server.wait_for_text('only in TLS: STARTTLS comes first', one.log)
 
     def test_strangers(self):
         one = self.serve_tls()
@@ -289,7 +289,7 @@ class Selective(Tls):
     def test_ready_line(self):
         for mode, scheme in (('optional', 'nbd+unix'), ('required', 'nbds+unix')):
             one = self.serve(config=self.config(mode))
-            server.wait_until(lambda: f'ready: {scheme}:///open?socket=' in one.log())  # pylint: disable=cell-var-from-loop
+            server.wait_for_text(f'ready: {scheme}:///open?socket=', one.log)
 
     def reload(self, one):
         before = len(one.log())

@@ -435,7 +435,7 @@ class Others(Upgrade):
         with wire.connect(one.address) as client:
             client.write(0, b'abc')
             one.process.send_signal(signal.SIGUSR2)
-            server.wait_until(lambda: 'SIGUSR2: nothing can be handed over' in one.log(), 30, one.log)
+            server.wait_for_text('SIGUSR2: nothing can be handed over', one.log, 30)
             self.assertEqual(client.read(0, 3), b'abc')
 
     def test_no_export_is_kept(self):

@@ -44,7 +44,7 @@ class VanishedClient(server.Test):
     def check_that_it_is_dropped(self, one):
         self.assertTrue(self.is_refused())
         server.wait_until(lambda: not self.is_refused(), 60, 'the place of who has vanished')
-        server.wait_until(lambda: GONE in one.log(), 10, 'the line that says so')
+        server.wait_for_text(GONE, one.log)
 
     def test_idle(self):
         one = self.serve_exports()
