@@ -196,7 +196,17 @@ int Server::run() {
     if (failure_) std::rethrow_exception(failure_);
     if (captive_ && captive_->running()) exit_code_ = captive_->kill();
     print_trace();
+    ignore_signals();
     return exit_code_;
+}
+
+// What is left ends by itself, and once signals_ is gone each of them would kill it.
+void Server::ignore_signals() {
+    const storage::SignalsBlocked blocked;  // between the one and the other
+    for (const int each : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+        signals_.remove(each);
+        ::signal(each, SIG_IGN);
+    }
 }
 
 void Server::tell_supervisor(std::string_view message) const {

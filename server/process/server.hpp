@@ -78,6 +78,7 @@ class Server {
     void accepted(int fd, Peer peer);
     void wait_for_signal();
     void on_signal(int signal);
+    void ignore_signals();
     void on_hangup();
     void end();
     void reload();

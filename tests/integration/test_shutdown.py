@@ -126,6 +126,15 @@ class Shutdown(server.Test):
             self.assertEqual(client.rest(), b'')
             client.close()
 
+    def test_signals_until_the_end(self):
+        """However often it is told: it ends as it would have, and is not killed on its last steps."""
+        for _ in range(10):
+            one = self.serve()
+            while one.process.poll() is None:
+                one.process.send_signal(signal.SIGTERM)
+                time.sleep(0.0002)  # else it does nothing but hear of them
+            one.stop()
+
     def test_busy_clients(self):
         """Every answer that came is true: what was acknowledged before the end had been taken."""
         one = self.serve(config=CONFIG)
