@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/network.hpp"
@@ -27,10 +28,13 @@ struct TcpListener {
     std::string address;  // numeric IPv4 or IPv6
     std::uint16_t port = 10809;
     bool optional = false;  // a default that is left out where the machine has no such address
+    std::string_view port_flag = "-p";  // sets the port; for messages
     bool operator==(const TcpListener&) const = default;
 };
 
-// Where a server listens that was told nothing of it.
+inline constexpr std::string_view admin_flag = "--admin ADDRESS:PORT";
+
+// The listeners of a server that is given none.
 inline std::vector<TcpListener> default_listeners(std::uint16_t port) {
     return {{.address = "127.0.0.1", .port = port},
             {.address = "::1", .port = port, .optional = true}};
@@ -75,13 +79,14 @@ enum class GpuUse {
 
 // What a device keeps back for its other users, and how its data path is tuned.
 struct DeviceOptions {
-    std::string id;                         // "host", "cuda:0", "pci:0000:01:00.0/2"
+    std::string id;                         // as its driver spells it
     std::optional<std::uint64_t> reserve;   // bytes never taken; unset: the device's own default
     std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
-    // Only of GPUs: bytes mapped into the CPU's address space at most; unset: what can be.
+    // The settings from here on apply to the devices of some drivers only.
+    // Bytes mapped into the CPU's address space at most; unset: as much as possible.
     std::optional<std::uint64_t> mapped;
-    GpuUse gpu_use = GpuUse::automatic;  // only of GPUs
-    bool force = false;                  // only of BARs: whoever uses the card
+    GpuUse gpu_use = GpuUse::automatic;
+    bool force = false;  // although another program uses the device
     bool operator==(const DeviceOptions&) const = default;
 };
 
@@ -192,11 +197,11 @@ struct Limits {
 };
 
 // Contents that outlive the server, also those that the configuration has no export for any more.
-struct KeepingOptions {
+struct RetentionOptions {
     std::chrono::seconds grace{300};  // until their memory is given back
     // Where `gpunbd kept` asks what there is; unset: in a folder of the system's for such.
     std::optional<std::string> socket;
-    bool operator==(const KeepingOptions&) const = default;
+    bool operator==(const RetentionOptions&) const = default;
 };
 
 // Where a server is asked by TCP what it does, and told what to do.
@@ -236,7 +241,7 @@ struct Options {
     PipelineOptions pipeline;
     std::uint32_t threads = 0;  // workers; 0: one per core
     Limits limits;
-    KeepingOptions keeping;
+    RetentionOptions keeping;
     AdminOptions admin;
     LogOptions log;
     bool trace = false;  // keep latency histograms; SIGUSR1 prints them

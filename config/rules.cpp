@@ -7,6 +7,7 @@
 #include <charconv>
 #include <vector>
 
+#include "config/device_drivers.hpp"
 #include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"
@@ -14,8 +15,6 @@
 namespace gpunbd::config::rules {
 namespace {
 
-constexpr std::string_view gpu_prefix = "cuda:";
-constexpr std::string_view bar_prefix = "pci:";
 constexpr std::size_t max_host_name = 253;  // RFC 1035
 constexpr std::size_t max_label = 63;
 constexpr std::size_t max_client_name = 64;  // of a certificate's common name
@@ -25,27 +24,14 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 
 std::string human(std::uint64_t bytes) { return format_size({.bytes = bytes}); }
 
-// What is a device to other programs: gpu0, cuda0, 0, /dev/nvidia0, cpu. Empty: it is none.
+// What to write instead of a name that other programs use for a device; empty: none is near.
 std::string device_meant(std::string_view text) {
     if (text.empty()) return {};
     if (text.find(',') != std::string_view::npos) return "one device at a time";
-    std::string folded = lower_case(text);
+    const std::string folded = lower_case(text);
     if (folded == "auto") return "no device at all to leave the choice to gpunbd";
-    for (std::string_view word : {"host", "cpu", "ram", "memory", "mem", "localhost"}) {
-        if (folded == word) return "host";
-    }
-    constexpr std::string_view folder = "/dev/";
-    if (folded.starts_with(folder)) folded.erase(0, folder.size());
-    const std::size_t letters =
-        std::min(folded.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), folded.size());
-    const std::string kind = folded.substr(0, letters);
-    std::string number = folded.substr(letters);
-    if (!number.empty() && !kind.empty() && !is_digit(number[0])) number.erase(0, 1);
-    if (number.size() > 3 || !std::all_of(number.begin(), number.end(), is_digit)) return {};
-    for (std::string_view word : {"", "cuda", "gpu", "nvidia", "vram", "card"}) {
-        if (kind != word) continue;
-        number.erase(0, std::min(number.find_first_not_of('0'), number.size()));
-        return fmt::format("cuda:{}", number.empty() ? "0" : number);
+    for (const DriverInfo& driver : device_drivers()) {
+        if (std::string id = driver.guess(folded); !id.empty()) return id;
     }
     return {};
 }
@@ -63,35 +49,6 @@ std::string address_meant(std::string_view text) {
     if (bare == "localhost") bare = "127.0.0.1";
     if (!parse_ip(std::string(bare))) return {};
     return fmt::format("{}{}", bare, has_port ? ", and the port apart" : "");
-}
-
-// "0000:01:00.0", as the system names a card.
-bool is_pci_address(std::string_view text) {
-    const auto takes = [&text](std::size_t least, std::size_t most, char behind) {
-        const std::size_t end = text.find_first_not_of("0123456789abcdef");
-        const std::size_t digits = std::min(end, text.size());
-        if (digits < least || digits > most || digits == text.size()) return false;
-        if (text[digits] != behind) return false;
-        text.remove_prefix(digits + 1);
-        return true;
-    };
-    return takes(4, 8, ':') && takes(2, 2, ':') && takes(2, 2, '.') && text.size() == 1 &&
-           text[0] >= '0' && text[0] <= '7';
-}
-
-Checked<std::string> bar_id(std::string_view text) {
-    std::string place = lower_case(text.substr(bar_prefix.size()));
-    if (std::count(place.begin(), place.end(), ':') == 1) place.insert(0, "0000:");
-    const std::size_t slash = place.find('/');
-    const bool has_bar = slash != std::string::npos && slash + 2 == place.size() &&
-                         place[slash + 1] >= '0' && place[slash + 1] <= '5';
-    if (has_bar && is_pci_address(std::string_view(place).substr(0, slash))) {
-        return fmt::format("{}{}", bar_prefix, place);
-    }
-    return Wrong{
-        fmt::format("{} is not a device; write pci:, the card's address, and the number of its "
-                    "BAR, 0 to 5, for example pci:0000:01:00.0/2 ('gpunbd devices' lists them)",
-                    in_quotes(text))};
 }
 
 Checked<std::string> utf8_text(std::string_view text, std::string_view what,
@@ -285,23 +242,16 @@ Checked<std::string> client_name(std::string_view text) {
 }
 
 Checked<std::string> device_id(std::string_view text) {
-    if (text == "host") return std::string(text);
-    if (is_bar(text)) return bar_id(text);
-    if (is_gpu(text)) {
-        const std::string_view number = text.substr(gpu_prefix.size());
-        const bool digits = !number.empty() && number.size() <= 3 &&
-                            std::all_of(number.begin(), number.end(), is_digit);
-        if (digits && (number.size() == 1 || number[0] != '0')) return std::string(text);
+    std::string correction = device_meant(text);
+    for (const DriverInfo& driver : device_drivers()) {
+        if (auto id = driver.parse(text)) return *std::move(id);
+        const bool has_scheme = text.substr(0, text.find(':')) == driver.scheme;
+        if (has_scheme && !driver.correction.empty()) correction = driver.correction;
     }
-    const std::string meant = device_meant(text);
-    return Wrong{fmt::format(
-        "{} is not a device; write {} ('gpunbd devices' lists them)", in_quotes(text),
-        meant.empty() ? "host, cuda:N with the GPU's number, for example cuda:0, or pci:ADDRESS/BAR"
-                      : meant)};
+    return Wrong{fmt::format("{} is not a device; write {} ('gpunbd devices' lists them)",
+                             in_quotes(text),
+                             correction.empty() ? device_descriptions() : correction)};
 }
-
-bool is_gpu(std::string_view device_id) { return device_id.starts_with(gpu_prefix); }
-bool is_bar(std::string_view device_id) { return device_id.starts_with(bar_prefix); }
 
 Checked<std::string> admin_socket(std::string_view text) {
     if (text == no_socket) return std::string(text);

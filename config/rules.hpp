@@ -52,10 +52,7 @@ Checked<std::uint32_t> vsock_cid(std::string_view text);  // "any" or a number
 Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv6
 Checked<std::string> host_name(std::string_view text);    // that, or a DNS name; for certificates
 Checked<std::string> client_name(std::string_view text);  // of a client or user; a file's name, too
-// As ids are written everywhere: of a BAR in lower case, with the domain.
-Checked<std::string> device_id(std::string_view text);
-bool is_gpu(std::string_view device_id);
-bool is_bar(std::string_view device_id);
+Checked<std::string> device_id(std::string_view text);    // in the canonical spelling of its driver
 Checked<std::string> unix_path(std::string_view text);
 Checked<std::string> admin_socket(std::string_view text);  // a path, or none
 Checked<std::string> file_path(std::string_view text);     // of a file or folder

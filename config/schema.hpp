@@ -18,7 +18,8 @@ struct KeyText {
     std::string type;
     std::string range;
     std::string fallback;  // "Default: 2M", "Must be given"; of a mapping: nothing
-    std::vector<std::string_view> words = {};  // that it can be, where it is one of some
+    std::vector<std::string_view> words = {};  // the possible values, if they can be listed
+    std::string about = ".";                   // the rest of its entry in gpunbd.yaml(5), in mdoc
 };
 // In the order in which they are written.
 const std::vector<KeyText>& all_keys();

@@ -19,11 +19,11 @@ namespace gpunbd::config {
 // The keys of an object, which are all that a mapping may have.
 struct Names : Visitor {
     std::vector<std::string_view> names;
-    void value(std::string_view name, const auto&, const auto&, Without = {}) {
+    void value(std::string_view name, const auto&, const auto&, KeyInfo = {}) {
         names.push_back(name);
     }
     void list(std::string_view name, const auto&...) { names.push_back(name); }
-    void section(std::string_view name, const auto&) { names.push_back(name); }
+    void section(std::string_view name, const auto&, KeyInfo = {}) { names.push_back(name); }
 };
 
 class Reader : public Visitor {
@@ -47,23 +47,23 @@ class Reader : public Visitor {
     }
 
     template <class Member, class T>
-    void value(std::string_view name, Member& member, const Kind<T>& kind, Without without = {}) {
-        if (const auto given = find(name, without)) {
+    void value(std::string_view name, Member& member, const Kind<T>& kind, KeyInfo info = {}) {
+        if (const auto given = find(name, info)) {
             outcomes_[name] = scalar(*given, member, kind) ? Outcome::good : Outcome::bad;
         }
     }
     template <class Object>
-    void section(std::string_view name, Object&& object) {
+    void section(std::string_view name, Object&& object, KeyInfo = {}) {
         if (const auto given = find(name, {})) read(*report_, *given, object);
     }
     template <class Item>
-    void list(std::string_view name, std::vector<Item>& out, Count count, Without without) {
-        each(name, count, without,
+    void list(std::string_view name, std::vector<Item>& out, Count count, KeyInfo info) {
+        each(name, count, info,
              [&](const YamlValue& item) { return read(*report_, item, out.emplace_back()); });
     }
-    void list(std::string_view name, std::vector<std::string>& out, Count count, Without without,
+    void list(std::string_view name, std::vector<std::string>& out, Count count, KeyInfo info,
               const Kind<std::string>& kind) {
-        each(name, count, without, [&](const YamlValue& item) -> std::optional<Identity> {
+        each(name, count, info, [&](const YamlValue& item) -> std::optional<Identity> {
             std::string& text = out.emplace_back();
             if (!scalar(item, text, kind)) return std::nullopt;
             return Identity{text, item, in_quotes(text)};
@@ -87,9 +87,9 @@ class Reader : public Visitor {
         const auto found = outcomes_.find(key);
         return found != outcomes_.end() && found->second == outcome;
     }
-    std::optional<YamlValue> find(std::string_view name, Without without) {
+    std::optional<YamlValue> find(std::string_view name, KeyInfo info) {
         auto given = map_.find(name);
-        if (!given && !without.example.empty()) map_.require(name, without.example);
+        if (!given && !info.example.empty()) map_.require(name, info.example);
         return given;
     }
     template <class Member, class T>
@@ -101,8 +101,8 @@ class Reader : public Visitor {
         return !wrong;
     }
     template <class ReadItem>
-    void each(std::string_view name, Count count, Without without, ReadItem read_item) {
-        const auto given = find(name, without);
+    void each(std::string_view name, Count count, KeyInfo info, ReadItem read_item) {
+        const auto given = find(name, info);
         if (!given) return;
         const auto items = read_list(*report_, *given, count);
         std::map<std::string, int> lines;  // where each was first seen

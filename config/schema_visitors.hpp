@@ -16,19 +16,21 @@
 
 namespace gpunbd::config {
 
-// What holds without a key.
-struct Without {
-    std::string_view example = "";  // it must be given, for example so
-    std::string_view words = "";    // where the default does not say so itself
+// What the types do not express about a key.
+struct KeyInfo {
+    std::string_view example = "";  // of a key that must be given
+    std::string_view words = "";    // the default, if its value does not express it
+    // The rest of its entry in gpunbd.yaml(5) after type and range, in mdoc.
+    std::string_view about = ".";
 };
 
 template <class T>
-struct Inside {
+struct Unwrapped {
     using Type = T;
     static const T* of(const T& value) { return &value; }
 };
 template <class T>
-struct Inside<std::optional<T>> {
+struct Unwrapped<std::optional<T>> {
     using Type = T;
     static const T* of(const std::optional<T>& value) { return value ? &*value : nullptr; }
 };
@@ -38,14 +40,14 @@ template <class Member, class K>
 std::optional<std::string> assign(Member& member, const K& kind, std::string_view text) {
     auto checked = kind.check(text);
     if (auto* wrong = std::get_if<rules::Wrong>(&checked)) return std::move(wrong->what);
-    member =
-        static_cast<typename Inside<Member>::Type>(std::get<typename K::Type>(std::move(checked)));
+    member = static_cast<typename Unwrapped<Member>::Type>(
+        std::get<typename K::Type>(std::move(checked)));
     return std::nullopt;
 }
 
 template <class Member, class K>
 std::string text_of(const Member& member, const K& kind) {
-    const auto* value = Inside<Member>::of(member);
+    const auto* value = Unwrapped<Member>::of(member);
     return value == nullptr ? "" : kind.text(static_cast<typename K::Type>(*value));
 }
 
@@ -71,24 +73,24 @@ class Writer : public Visitor {
     }
     template <class Member, class T>
     void value(std::string_view name, const Member& member, const Kind<T>& kind,
-               Without without = {}) {
+               KeyInfo info = {}) {
         const std::string text = text_of(member, kind);
-        text.empty() ? comment(name, without.words) : line(name, text);
+        text.empty() ? comment(name, info.words) : line(name, text);
     }
     template <class Object>
-    void section(std::string_view name, const Object& object) {
+    void section(std::string_view name, const Object& object, KeyInfo = {}) {
         lines_.push_back(fmt::format("{}:", name));
         indent(lines_of(object), "  ", "  ");
     }
     template <class Item>
-    void list(std::string_view name, const std::vector<Item>& items, Count count, Without without) {
-        if (items.empty() && count.min > 0) return comment(name, without.words);
-        head(name, items.empty(), without);
+    void list(std::string_view name, const std::vector<Item>& items, Count count, KeyInfo info) {
+        if (items.empty() && count.min > 0) return comment(name, info.words);
+        head(name, items.empty(), info);
         for (const Item& item : items) indent(lines_of(item), "  - ", "    ");
     }
-    void list(std::string_view name, const std::vector<std::string>& items, Count, Without without,
+    void list(std::string_view name, const std::vector<std::string>& items, Count, KeyInfo info,
               const Kind<std::string>& kind) {
-        head(name, items.empty(), without);
+        head(name, items.empty(), info);
         for (const std::string& item : items) lines_.push_back("  - " + kind.text(item));
     }
 
@@ -96,8 +98,8 @@ class Writer : public Visitor {
     void line(std::string_view name, std::string_view text) {
         lines_.push_back(fmt::format("{}: {}", name, text));
     }
-    void head(std::string_view name, bool empty, Without without) {
-        lines_.push_back(empty ? fmt::format("{}: []  # {}", name, without.words)
+    void head(std::string_view name, bool empty, KeyInfo info) {
+        lines_.push_back(empty ? fmt::format("{}: []  # {}", name, info.words)
                                : fmt::format("{}:", name));
     }
     void indent(const std::vector<std::string>& lines, std::string_view first,
@@ -118,13 +120,17 @@ struct Setter : Visitor {
     bool found = false;
 
     template <class Member, class T>
-    void value(std::string_view name, Member& member, const Kind<T>& kind, Without = {}) {
+    void value(std::string_view name, Member& member, const Kind<T>& kind, KeyInfo = {}) {
         if (path != name) return;
         found = true;
         wrong = assign(member, kind, text);
     }
     template <class Object>
-    void section(std::string_view name, Object&& object, std::string_view joint = ".") {
+    void section(std::string_view name, Object&& object, KeyInfo = {}) {
+        enter(name, object, ".");
+    }
+    template <class Object>
+    void enter(std::string_view name, Object&& object, std::string_view joint) {
         if (!path.starts_with(fmt::format("{}{}", name, joint))) return;
         const std::string_view all = path;
         path.remove_prefix(name.size() + joint.size());
@@ -132,50 +138,59 @@ struct Setter : Visitor {
         path = all;
     }
     template <class Item>
-    void list(std::string_view name, std::vector<Item>& items, Count, Without) {
-        if (!items.empty()) section(name, items.back(), "[].");
+    void list(std::string_view name, std::vector<Item>& items, Count, KeyInfo) {
+        if (!items.empty()) enter(name, items.back(), "[].");
     }
-    void list(std::string_view name, std::vector<std::string>& items, Count, Without without,
+    void list(std::string_view name, std::vector<std::string>& items, Count, KeyInfo info,
               const Kind<std::string>& kind) {
-        if (path == name) value(name, items.emplace_back(), kind, without);
+        if (path == name) value(name, items.emplace_back(), kind, info);
     }
 };
 
 // What people are told: of objects that hold their defaults.
-struct Teller : Visitor {
+struct KeyLister : Visitor {
     std::string prefix;
     std::vector<KeyText>& keys;
 
-    static std::string fallback(const std::string& text, Without without) {
-        if (!without.example.empty()) return "Must be given";
-        return fmt::format("Default: {}", without.words.empty() ? text : without.words);
+    static std::string fallback(const std::string& text, KeyInfo info) {
+        if (!info.example.empty()) return "Must be given";
+        return fmt::format("Default: {}", info.words.empty() ? text : info.words);
     }
     template <class Member, class T>
     void value(std::string_view name, const Member& member, const Kind<T>& kind,
-               Without without = {}) {
+               KeyInfo info = {}) {
         keys.push_back({fmt::format("{}{}", prefix, name), kind.type, kind.range,
-                        fallback(text_of(member, kind), without), kind.words});
+                        fallback(text_of(member, kind), info), kind.words,
+                        std::string(info.about)});
     }
     template <class Object>
-    void section(std::string_view name, Object&& object) {
-        keys.push_back({fmt::format("{}{}", prefix, name), "Mapping of the following", "", ""});
+    void section(std::string_view name, Object&& object, KeyInfo info = {}) {
+        keys.push_back({fmt::format("{}{}", prefix, name),
+                        "Mapping of the following",
+                        "",
+                        "",
+                        {},
+                        std::string(info.about)});
         below(fmt::format("{}{}.", prefix, name), object);
     }
     template <class Item>
-    void list(std::string_view name, const std::vector<Item>&, Count count, Without without) {
-        list(name, {}, count, without, {});
+    void list(std::string_view name, const std::vector<Item>&, Count count, KeyInfo info) {
+        list(name, {}, count, info, {});
         below(fmt::format("{}{}[].", prefix, name), Item{});
     }
-    void list(std::string_view name, const std::vector<std::string>&, Count count, Without without,
+    void list(std::string_view name, const std::vector<std::string>&, Count count, KeyInfo info,
               const Kind<std::string>&) {
         const std::string least = count.min > 0 ? fmt::format("{} to", count.min) : "at most";
         keys.push_back({fmt::format("{}{}", prefix, name),
-                        fmt::format("List of {} {}", least, count.max), "",
-                        fallback("none", without)});
+                        fmt::format("List of {} {}", least, count.max),
+                        "",
+                        fallback("none", info),
+                        {},
+                        std::string(info.about)});
     }
     template <class Object>
     void below(std::string path, Object&& object) {
-        Teller inner{{}, std::move(path), keys};
+        KeyLister inner{{}, std::move(path), keys};
         visit(inner, object);
     }
 };

@@ -50,7 +50,7 @@ std::string permission_denied(const std::string& path) {
 
 }  // namespace
 
-std::string why_unreadable(const std::string& path, int error) {
+std::string why_unreadable(const std::string& path, int error, std::string_view remedy) {
     std::error_code ignored;
     const fs::path folder = fs::path(path).parent_path();
     switch (error) {
@@ -61,10 +61,11 @@ std::string why_unreadable(const std::string& path, int error) {
                     in_quotes(fs::read_symlink(path, ignored).string()));
             }
             if (!folder.empty() && !fs::exists(folder, ignored)) {
-                return fmt::format("there is no folder {}; make it, or correct the path",
-                                   in_quotes(folder.string()));
+                return fmt::format("there is no folder {}; {}, or correct the path",
+                                   in_quotes(folder.string()), remedy.empty() ? "make it" : remedy);
             }
-            return "there is no such file; make it, see gpunbd.yaml(5), or correct the path";
+            return fmt::format("there is no such file; {}, or correct the path",
+                               remedy.empty() ? "make it, see gpunbd.yaml(5)" : remedy);
         case ENOTDIR:
             return "a part of the path is a file, not a folder; correct the path";
         case EISDIR:

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace gpunbd::config {
 
-std::string why_unreadable(const std::string& path, int error);  // `error` as in errno
+// `error` as in errno; `remedy`: how to make the file where it is missing. Empty: it is YAML.
+std::string why_unreadable(const std::string& path, int error, std::string_view remedy = {});
 
 }  // namespace gpunbd::config

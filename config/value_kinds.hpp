@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/device_drivers.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/size.hpp"
@@ -115,6 +116,7 @@ Kind<T> one_of(std::vector<Word<T>> known) {
 inline Kind<std::string> device_id() {
     Kind<std::string> value = text(rules::device_id);
     value.text = [](const std::string& id) { return id; };
+    value.range = fmt::format(": {}", device_descriptions());
     return value;
 }
 

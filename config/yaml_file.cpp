@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <exception>
+#include <utility>
 
 #include "config/schema.hpp"
 #include "config/unreadable.hpp"
@@ -56,6 +58,13 @@ class File {
 };
 
 }  // namespace
+
+std::optional<Options> load_or_report(const std::string& path) {
+    Loaded loaded = load_file(path);
+    for (const Problem& problem : loaded.problems) fmt::print(stderr, "{}\n", problem.text());
+    if (!loaded.problems.empty()) return std::nullopt;
+    return std::move(loaded.options);
+}
 
 Loaded load_text(const std::string& text, const std::string& name) {
     try {

@@ -1,8 +1,8 @@
-# A client with the tools of libnbd, QEMU and the kernel, for compose and Kubernetes: it stands for the program that uses
-# the memory.
+# A client with the tools of libnbd, QEMU and the kernel, for compose and Kubernetes. It stands for the program that
+# uses the memory.
 ARG RUN_BASE=debian:12-slim
 FROM ${RUN_BASE}
-# nbdinfo says what is in an export by `file`, and nonsense without it.
+# nbdinfo runs `file` to describe the contents of an export.
 RUN apt-get update && apt-get install -y --no-install-recommends libnbd-bin file qemu-utils nbd-client e2fsprogs \
     && rm -rf /var/lib/apt/lists/*
 USER 10809:10809

@@ -1,5 +1,4 @@
-// Big-endian integers in byte buffers. The wire has no alignment and the host may have the other
-// byte order, so these are the only places where a number and its bytes meet.
+// Big-endian integers in byte buffers. Buffers are not aligned.
 #pragma once
 
 #include <boost/endian/conversion.hpp>
@@ -10,7 +9,7 @@
 
 namespace gpunbd::protocol {
 
-// Reads sizeof(T) bytes; the caller has checked that they are there.
+// Reads sizeof(T) bytes, which must exist.
 template <std::unsigned_integral T>
 T load_be(const std::byte* from) {
     return boost::endian::endian_load<T, sizeof(T), boost::endian::order::big>(

@@ -81,6 +81,7 @@ enum class CommandType : std::uint16_t {
     write_zeroes = 6,
     block_status = 7,
 };
+inline constexpr std::size_t command_types = 8;  // from 0, without gaps
 
 namespace command_flag {
 inline constexpr std::uint16_t fua = 1 << 0;
@@ -120,7 +121,7 @@ enum class Error : std::uint32_t {
 inline constexpr std::uint32_t state_hole = 1 << 0;
 inline constexpr std::uint32_t state_zero = 1 << 1;
 
-// Limits. The specification's where it has one, ours otherwise; each is checked before anything is
+// Limits: the specification's where it has one, otherwise ours. Each is checked before anything is
 // allocated.
 inline constexpr std::uint32_t max_string = 4096;             // export names, context names
 inline constexpr std::uint32_t max_option_data = 16 * 1024;   // longer: drained, ERR_TOO_BIG

@@ -1,8 +1,10 @@
-// What the protocol needs to know of an export, and who answers questions about exports.
-// Kept apart from storage so that a handshake is tested with plain values.
+// Exports as the protocol sees them. Independent of storage, so that handshakes can be tested with
+// plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,33 +18,43 @@ namespace gpunbd::protocol {
 struct ExportInfo {
     std::string name = {};         // canonical; at most max_string bytes of UTF-8, no NUL
     std::string description = {};  // likewise
-    std::string instance = {};     // of its contents: hexadecimal digits; empty: nobody knows
+    std::string instance = {};     // of its contents: hexadecimal digits; empty: unknown
     std::uint64_t size = 0;        // bytes
     bool read_only = false;
-    bool tls_required = false;             // where TLS is optional: this one is had in TLS only
-    std::uint32_t minimum_block = 1;       // bytes, a power of two up to 64 KiB
-    std::uint32_t preferred_block = 4096;  // bytes, a power of two >= minimum_block and 512
+    bool tls_required = false;                    // with optional TLS: this export requires it
+    std::uint32_t minimum_block = 1;              // bytes, a power of two up to 64 KiB
+    std::uint32_t preferred_block = 4096;         // bytes, a power of two >= minimum_block and 512
     std::uint32_t maximum_payload = max_payload;  // bytes, a multiple of minimum_block
 
-    // The transmission flags of this export ("Transmission flags"); SEND_DF only where replies are
-    // chunks, BLOCK_STATUS_PAYLOAD only with extended headers.
+    // The transmission flags of this export ("Transmission flags"). SEND_DF needs replies in
+    // chunks, BLOCK_STATUS_PAYLOAD extended headers.
     std::uint16_t transmission_flags(Headers headers) const;
 
-    // Whether a client that never heard of block sizes keeps to them anyway; where not, they are
-    // told unasked ("Block size constraints").
+    // True if clients that do not know block sizes comply with them anyway. Otherwise they are sent
+    // without being asked for ("Block size constraints").
     bool default_block_sizes() const;
+};
+
+// The state of a LIST that is being answered. It owns names only and keeps no export alive.
+struct Listing {
+    // The names of all exports when it started, in order. Concurrent listings share them.
+    std::shared_ptr<const std::vector<std::string>> names;
+    std::size_t next = 0;  // index into names
 };
 
 // The exports as the negotiation sees them. The empty name asks for the default export.
 class ExportDirectory {
  public:
     virtual ~ExportDirectory() = default;
-    virtual std::vector<ExportInfo> list() const = 0;
+    virtual Listing list() const = 0;
+    // Returns the current state of the next export of the listing, or nothing after the last one.
+    // Skips exports that were removed after the listing began; exports added later are not listed.
+    virtual std::optional<ExportInfo> next(Listing& listing) const = 0;
     virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
-    // Whoever has found one goes on to transmission with it. Empty: it may; else why not, in a line
-    // for the client.
+    // The client goes on to transmission with an export that it has found. Empty: it may; otherwise
+    // the reason, as one line for the client.
     virtual std::string enter(std::string_view) const { return {}; }
-    // Why one cannot be found, for the log alone: "asked for export 'x', ...".
+    // Why an export cannot be found, for the log only: "asked for export 'x', ...".
     virtual std::string why_not(std::string_view) const { return "which is not offered"; }
 };
 

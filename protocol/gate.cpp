@@ -13,7 +13,7 @@ std::uint64_t max_discard(const ExportInfo& info) {
     return std::max<std::uint64_t>(std::uint64_t{2} * info.maximum_payload, max_payload);
 }
 
-// Bytes that follow the header. A compact header has no flag for it: only a WRITE has any.
+// Bytes that follow the header. In a compact header only a WRITE has any.
 std::uint64_t payload_after(const Request& request, Headers headers) {
     const bool has_any = headers == Headers::extended
                              ? (request.flags & command_flag::payload_len) != 0
@@ -21,7 +21,7 @@ std::uint64_t payload_after(const Request& request, Headers headers) {
     return has_any ? request.length : 0;
 }
 
-// The flags that mean something for a command. FUA is valid everywhere once it is advertised.
+// The flags that a command may have. FUA is valid for every command once it is advertised.
 std::uint16_t known_flags(CommandType type, Headers headers) {
     namespace flag = command_flag;
     switch (type) {
@@ -33,17 +33,32 @@ std::uint16_t known_flags(CommandType type, Headers headers) {
             return flag::fua | flag::no_hole | flag::fast_zero;
         case CommandType::block_status:
             return flag::fua | flag::req_one;
-        default:
+        case CommandType::disc:
+        case CommandType::flush:
+        case CommandType::trim:
+        case CommandType::cache:
             return flag::fua;
     }
+    return flag::fua;
 }
 
 bool changes(CommandType type) {
-    return type == CommandType::write || type == CommandType::trim ||
-           type == CommandType::write_zeroes;
+    switch (type) {
+        case CommandType::write:
+        case CommandType::trim:
+        case CommandType::write_zeroes:
+            return true;
+        case CommandType::read:
+        case CommandType::disc:
+        case CommandType::flush:
+        case CommandType::cache:
+        case CommandType::block_status:
+            return false;
+    }
+    return false;
 }
 
-// Written so that no sum of the client's numbers is formed.
+// Does not add the client's numbers, so nothing overflows.
 bool in_range(const Request& request, std::uint64_t size) {
     return request.offset <= size && request.length <= size - request.offset;
 }
@@ -87,8 +102,7 @@ Verdict verdict_on_flags(const Request& request, CommandType type, Headers heade
 
 Verdict verdict(const Request& request, CommandType type, const NegotiatedOptions& negotiated) {
     const ExportInfo& info = negotiated.export_info;
-    if (request.type > static_cast<std::uint16_t>(CommandType::block_status))
-        return unknown_command;
+    if (request.type >= command_types) return unknown_command;
     if (const Verdict flags = verdict_on_flags(request, type, negotiated.headers);
         flags.error != Error::none)
         return flags;
@@ -104,7 +118,11 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
             if (negotiated.contexts.none()) return no_context;
             if (request.length == 0) return status_of_nothing;
             break;
-        default:
+        case CommandType::read:
+        case CommandType::disc:
+        case CommandType::trim:
+        case CommandType::cache:
+        case CommandType::write_zeroes:
             break;
     }
     if (!aligned(request, info.minimum_block)) return unaligned;
@@ -142,7 +160,7 @@ Validated judge(const Request& request, const NegotiatedOptions& negotiated, Met
                    .contexts = contexts};
 }
 
-// What can be told of a status payload before it comes.
+// Checks a status payload before it arrives.
 Validated expect_status_payload(const Request& request, const NegotiatedOptions& negotiated) {
     constexpr std::size_t shortest = sizeof(std::uint64_t) + sizeof(std::uint32_t);
     if (negotiated.contexts.none()) return refusal(request, no_context, request.length);

@@ -1,5 +1,5 @@
-// The one gate: a request either becomes a command that cannot be invalid, or an error. Nothing
-// behind it checks again.
+// Validates requests: a request becomes either a command that cannot be invalid, or an error.
+// Nothing behind this checks again.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace gpunbd::protocol {
 
-// In range, aligned, permitted, with only the flags that its type knows. A length of 0 is possible
-// except for BLOCK_STATUS; offset and length are 0 for DISC and FLUSH. A READ or WRITE is no longer
-// than the export's maximum payload; the others carry no data and have only the export's size as
-// their limit. FUA is not told: nothing is answered here before it is complete.
+// In range, aligned, permitted, with only the flags that its type knows. The length may be 0 except
+// for BLOCK_STATUS; offset and length are 0 for DISC and FLUSH. A READ or WRITE is no longer than
+// the export's maximum payload; other commands are limited by the export's size only. FUA is left
+// out, since nothing is answered before it is complete.
 struct Command {
     CommandType type = CommandType::disc;
     std::uint64_t cookie = 0;
@@ -28,22 +28,21 @@ struct Command {
     bool fast_zero = false;
     bool one_extent = false;
     bool one_chunk = false;      // DF
-    MetaContexts contexts = {};  // of a BLOCK_STATUS, at least one
+    MetaContexts contexts = {};  // of a BLOCK_STATUS: at least one
 };
 
-// `discard` bytes of payload follow the header and must be consumed all the same.
+// `discard` bytes of payload follow the header and must be consumed.
 struct Refusal {
-    std::uint16_t type = 0;  // as it came: it may be no CommandType
+    std::uint16_t type = 0;  // as received; it may not be a CommandType
     Error error = Error::einval;
     std::uint64_t cookie = 0;
-    std::uint64_t offset = 0;    // of the request
-    std::uint64_t discard = 0;   // bytes
-    std::string_view text = {};  // why, for people; a literal, at most max_string bytes
-    std::optional<std::uint64_t> failed_at = {};  // of a READ: the offset of what cannot be read
+    std::uint64_t offset = 0;                     // of the request
+    std::uint64_t discard = 0;                    // bytes
+    std::string_view text = {};                   // the reason; a literal, at most max_string bytes
+    std::optional<std::uint64_t> failed_at = {};  // of a READ: the offset that cannot be read
 };
 
-// A BLOCK_STATUS that says in its payload what it is about: so many bytes of it follow the header,
-// and validate_status() judges the two together.
+// A BLOCK_STATUS with a payload of `length` bytes. validate_status() validates both together.
 struct StatusPayload {
     std::size_t length = 0;  // bytes, at most max_status_payload
 };
@@ -51,20 +50,18 @@ struct StatusPayload {
 inline constexpr std::size_t max_status_payload =
     sizeof(std::uint64_t) + known_contexts * sizeof(std::uint32_t);
 
-// The connection cannot go on: the payload that follows is absurdly long, so that neither consuming
-// nor skipping it is sane.
+// The connection must close: the payload that follows is too long to consume or skip.
 struct Hangup {
     const char* reason = "";
 };
 
 using Validated = std::variant<Command, Refusal, StatusPayload, Hangup>;
 
-// DISC is always valid, having no reply that could refuse it. ESHUTDOWN, and ENOTSUP for a
-// zeroing that would not be fast, depend on more than the request: they are the session's and
-// storage's.
+// DISC is always valid, since it has no reply that could refuse it. ESHUTDOWN, and ENOTSUP for
+// zeroing that would not be fast, depend on more than the request and are left to the connection.
 Validated validate(const Request& request, const NegotiatedOptions& negotiated);
 
-// After StatusPayload, once that many bytes have come: a Command, or a Refusal with nothing left to
+// After StatusPayload, once the payload is complete: a Command, or a Refusal with nothing to
 // discard.
 Validated validate_status(const Request& request, std::span<const std::byte> payload,
                           const NegotiatedOptions& negotiated);

@@ -1,5 +1,5 @@
-// Which messages the transmission phase consists of ("Transmission"): the handshake settles it, and
-// it holds for the whole connection.
+// The message formats of the transmission phase ("Transmission"), negotiated by the handshake for
+// the whole connection.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace gpunbd::protocol {
 
 enum class Headers : std::uint8_t {
     simple,      // compact requests and simple replies
-    structured,  // compact requests; replies are chunks, or simple where nothing was read
+    structured,  // compact requests; replies are chunks, or simple if nothing was read
     extended,    // extended requests, and every reply is extended chunks
 };
 

@@ -1,4 +1,4 @@
-// The metadata contexts that this server knows ("Metadata querying"), and sets of them.
+// The metadata contexts that this server supports ("Metadata querying"), and sets of them.
 #pragma once
 
 #include <array>
@@ -9,17 +9,17 @@
 
 namespace gpunbd::protocol {
 
-// The value is the id on the wire, unique for each; a reply to LIST carries 0 in any case.
+// The value is the id on the wire. Replies to LIST always carry 0.
 enum class MetaContext : std::uint32_t {
-    base_allocation = 0,  // is it a hole?
-    device = 1,           // ours: which of the export's devices holds it? (protocol/README.md)
-    instance = 2,         // ours: are these the contents that the client knows? (likewise)
+    base_allocation = 0,  // holes
+    device = 1,           // ours: the index of the device of the export (protocol/README.md)
+    instance = 2,         // ours: the identity of the contents (likewise)
 };
 inline constexpr std::size_t known_contexts = 3;
 inline constexpr std::array<MetaContext, known_contexts> all_contexts{
     MetaContext::base_allocation, MetaContext::device, MetaContext::instance};
 
-// The whole name, but for `instance`, whose names end in '=' and the id: full_name_of().
+// The whole name, except for `instance`, whose names end in '=' and an id: full_name_of().
 constexpr std::string_view name_of(MetaContext context) {
     switch (context) {
         case MetaContext::base_allocation:
@@ -31,14 +31,14 @@ constexpr std::string_view name_of(MetaContext context) {
     }
     return "base:allocation";
 }
-// Empty: an export whose contents have that id has no such context. `instance` may be empty.
+// Empty: an export whose contents have no id has no such context.
 inline std::string full_name_of(MetaContext context, std::string_view instance) {
     std::string name(name_of(context));
     if (context != MetaContext::instance) return name;
     if (instance.empty()) return {};
     return name.append("=").append(instance);
 }
-// "base:": where contexts are listed, every one whose name begins so.
+// "base:" in a LIST means every context whose name starts with it.
 constexpr std::string_view wildcard_of(MetaContext context) {
     const std::string_view name = name_of(context);
     return name.substr(0, name.find(':') + 1);

@@ -1,4 +1,4 @@
-// Numbers of the wire by the names that the specification has for them, for the log.
+// The specification's names of numbers on the wire, for the log.
 #pragma once
 
 #include <string_view>

@@ -13,29 +13,31 @@ namespace {
 
 constexpr std::size_t export_name_padding = 124;  // bytes, unless NO_ZEROES
 
-// LIST is the one option whose reply the client can make us repeat for a mere 16 bytes.
-constexpr std::size_t max_waiting_output = 1 << 20;  // bytes
+// LIST is answered in parts. A part ends with the export that makes it reach this size.
+constexpr std::size_t part_of_list = 8 * 1024;  // bytes
+static_assert(part_of_list + 2 * max_string + 64 <= Negotiation::max_output);
 
 constexpr const char* shutting_down = "the server is shutting down";
 constexpr const char* unknown_export = "unknown export";
 constexpr const char* other_contents = "the contents are others than those agreed on";
 constexpr const char* only_in_tls = "only in TLS: STARTTLS comes first";
-constexpr std::size_t max_told = 4;  // names of exports, in a line of the log
+constexpr std::size_t max_told = 4;  // names of exports in a log line
 
 std::string in_words(std::string_view export_name) {
     return export_name.empty() ? "the default export" : "export " + for_log(export_name);
 }
 
 // "'a', 'b' and 7 more"
-std::string some_names(const std::vector<ExportInfo>& exports) {
-    if (exports.empty()) return "nothing";
+std::string some_names(const ExportDirectory& exports) {
     std::string names;
-    for (std::size_t i = 0; i != std::min(exports.size(), max_told); ++i) {
-        names += (i == 0 ? "" : ", ") + for_log(exports[i].name);
+    std::size_t count = 0;
+    for (Listing all = exports.list();; ++count) {
+        const auto info = exports.next(all);
+        if (!info) break;
+        if (count < max_told) names += (count == 0 ? "" : ", ") + for_log(info->name);
     }
-    if (exports.size() > max_told) {
-        names += " and " + std::to_string(exports.size() - max_told) + " more";
-    }
+    if (count == 0) return "nothing";
+    if (count > max_told) names += " and " + std::to_string(count - max_told) + " more";
     return names;
 }
 
@@ -52,7 +54,7 @@ bool names_an_export(OptionType option) {
     }
 }
 
-// Of those that fixed newstyle answers with replies.
+// Options that fixed newstyle answers with replies.
 bool supported(OptionType option, TlsMode tls) {
     switch (option) {
         case OptionType::starttls:
@@ -86,13 +88,17 @@ std::vector<std::byte> Negotiation::greeting() const {
 Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_t& used) {
     used = 0;
     const bool granted = next_ == Next::start_tls;
-    while (next_ == Next::receive && used < bytes.size()) used += take(bytes.subspan(used));
+    answered_ = false;
+    if (listing_) go_on_listing();
+    while (next_ == Next::receive && !answered_ && used < bytes.size()) {
+        used += take(bytes.subspan(used));
+    }
     if (next_ == Next::start_tls && used < bytes.size()) {
         close("bytes in the clear behind STARTTLS");
     } else if (next_ == Next::start_tls && !granted) {
         OptionReplies(output_, option_).ack();
     }
-    return next_;
+    return next_ == Next::receive && (listing_ || used < bytes.size()) ? Next::more : next_;
 }
 
 void Negotiation::enter_tls() {
@@ -102,7 +108,7 @@ void Negotiation::enter_tls() {
     fresh.fixed_newstyle_ = fixed_newstyle_;
     fresh.no_zeroes_ = no_zeroes_;
     fresh.shut_down_ = shut_down_;
-    fresh.options_ = options_;  // what a client may cost does not begin anew
+    fresh.options_ = options_;  // the limit per client does not start anew
     *this = std::move(fresh);
 }
 
@@ -119,7 +125,7 @@ Asked Negotiation::asked() const {
     const std::string name = asked_ ? in_words(*asked_) : "an export";
     if (refusal_ == unknown_export) {
         asked.words = "asked for " + name + ", " + directory_->why_not(*asked_) +
-                      "; offered: " + some_names(directory_->list());
+                      "; offered: " + some_names(*directory_);
     } else if (!refusal_.empty()) {
         asked.words = "asked for " + name + ", refused: " + refusal_;
     } else if (asked_) {
@@ -145,7 +151,10 @@ std::size_t Negotiation::take(std::span<const std::byte> bytes) {
             taken = std::min<std::size_t>(bytes.size(), option_length_ - data_.size());
             data_.insert(data_.end(), bytes.begin(),
                          bytes.begin() + static_cast<std::ptrdiff_t>(taken));
-            if (data_.size() == option_length_) on_option();
+            if (data_.size() == option_length_) {
+                on_option();
+                data_ = {};  // freed before the answer is sent
+            }
             break;
         case Stage::drained_data:
             taken = std::min<std::size_t>(bytes.size(), option_length_ - drained_);
@@ -201,6 +210,7 @@ void Negotiation::on_option_header() {
 
 void Negotiation::on_option() {
     stage_ = Stage::option_header;
+    answered_ = true;
     const auto option = static_cast<OptionType>(option_);
 
     if (option == OptionType::abort) {
@@ -208,11 +218,12 @@ void Negotiation::on_option() {
         return close({});
     }
     if (names_an_export(option)) {
-        asked_ = name_asked_for(option, data_);
+        asked_.reset();
+        if (const auto name = name_asked_for(option, data_)) asked_ = name->substr(0, max_string);
         refusal_.clear();
     }
     if (option == OptionType::export_name) return on_export_name();
-    // The set is replaced even where the option fails, for whatever reason.
+    // The set is replaced even if the option fails.
     if (option == OptionType::set_meta_context) contexts_ = {};
     if (shut_down_) return refuse(OptionReply::err_shutdown, shutting_down);
     if (tls_is_missing() && option != OptionType::starttls)
@@ -244,7 +255,7 @@ void Negotiation::on_option() {
 }
 
 void Negotiation::on_export_name() {
-    // It knows no answer but a good one.
+    // EXPORT_NAME has no error reply.
     const auto fail = [this](const std::string& why) {
         refusal_ = why;
         close("EXPORT_NAME: " + why);
@@ -269,20 +280,32 @@ void Negotiation::on_export_name() {
 
 void Negotiation::on_list() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "LIST takes no data");
-    if (output_.size() > max_waiting_output)
-        return refuse(OptionReply::err_too_big, "too many replies are waiting");
-    OptionReplies replies(output_, option_);
-    for (const ExportInfo& info : directory_->list()) {
-        if (!tls_is_missing_for(info)) replies.server(info);
-    }
     listed_ = true;
-    replies.ack();
+    listing_ = directory_->list();
+    go_on_listing();
+}
+
+void Negotiation::go_on_listing() {
+    answered_ = true;
+    if (shut_down_) {
+        listing_.reset();
+        return refuse(OptionReply::err_shutdown, shutting_down);
+    }
+    OptionReplies replies(output_, option_);
+    while (output_.size() < part_of_list) {
+        const auto info = directory_->next(*listing_);
+        if (!info) {
+            listing_.reset();
+            return replies.ack();
+        }
+        if (!tls_is_missing_for(*info)) replies.server(*info);
+    }
 }
 
 void Negotiation::on_starttls() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "STARTTLS takes no data");
     if (inside_tls_) return refuse(OptionReply::err_invalid, "TLS is on already");
-    next_ = Next::start_tls;  // feed() sends the ACK, if nothing is behind it
+    next_ = Next::start_tls;  // feed() sends the ACK if no bytes follow
 }
 
 void Negotiation::on_info(bool go) {
@@ -294,7 +317,7 @@ void Negotiation::on_info(bool go) {
     if (go) {
         if (has_other_contents(*info, request->export_name))
             return refuse(OptionReply::err_policy, other_contents);
-        // Not ERR_UNKNOWN: it may open the export, and later it will.
+        // Not ERR_UNKNOWN, since the client may open the export later.
         const std::string full = directory_->enter(request->export_name);
         if (!full.empty()) return refuse(OptionReply::err_policy, full);
     }
@@ -316,7 +339,7 @@ void Negotiation::on_structured_reply() {
     OptionReplies(output_, option_).ack();
 }
 
-// Once more changes nothing, as with STRUCTURED_REPLY.
+// Repeating it changes nothing, as with STRUCTURED_REPLY.
 void Negotiation::on_extended_headers() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "EXTENDED_HEADERS takes no data");
     negotiated_.headers = Headers::extended;
@@ -358,8 +381,8 @@ void Negotiation::on_set_meta_context() {
     replies.ack();
 }
 
-// The export that a query for contexts is about. TLS_REQD is for INFO and GO alone ("SELECTIVETLS
-// mode"): here an export that needs TLS is none.
+// The export of a context query. TLS_REQD is only for INFO and GO ("SELECTIVETLS mode"): here an
+// export that requires TLS does not exist.
 std::optional<ExportInfo> Negotiation::context_subject() const {
     const auto name = name_asked_for(static_cast<OptionType>(option_), data_);
     auto info = name ? directory_->find(*name) : std::nullopt;
@@ -367,7 +390,7 @@ std::optional<ExportInfo> Negotiation::context_subject() const {
     return info;
 }
 
-// The export may have been replaced since the client was told that it has those contents.
+// The export may have been replaced since the client learned its id.
 bool Negotiation::has_other_contents(const ExportInfo& info, std::string_view asked_name) const {
     return context_export_ == asked_name && contexts_.has(MetaContext::instance) &&
            context_instance_ != info.instance;

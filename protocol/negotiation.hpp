@@ -1,5 +1,5 @@
-// Fixed newstyle negotiation, sans-I/O: it is fed bytes, and it asks for what is to be done next.
-// One value that holds all that was agreed, so that STARTTLS can throw it away.
+// Fixed newstyle negotiation without I/O: takes bytes and returns what to do next. Everything that
+// was agreed is one value, so that STARTTLS can reset it.
 #pragma once
 
 #include <array>
@@ -16,64 +16,65 @@
 
 namespace gpunbd::protocol {
 
-// What the two sides agreed, for the transmission phase.
+// The result of the negotiation, for the transmission phase.
 struct NegotiatedOptions {
     Headers headers = Headers::simple;
     MetaContexts contexts = {};  // agreed for this export
     ExportInfo export_info = {};
 };
 
-// For the log: what a client has asked for so far.
+// What a client has asked for so far, for the log.
 struct Asked {
-    std::optional<std::string> export_name = {};  // the last, as it came: any bytes
-    std::string refusal = {};                     // what the client was told; empty: it was granted
-    std::string words = {};                       // all of that; printable ASCII; empty: nothing
+    std::optional<std::string> export_name = {};  // the last one, as received: any bytes
+    std::string refusal = {};                     // as sent to the client; empty: granted
+    std::string words = {};                       // all of that in printable ASCII; empty: nothing
 };
 
-// Whether TLS can be, or must be, begun by STARTTLS ("TLS support"): NOTLS, SELECTIVETLS,
-// FORCEDTLS.
+// Whether TLS can or must be started by STARTTLS ("TLS support"): NOTLS, SELECTIVETLS, FORCEDTLS.
 enum class TlsMode { off, optional, required };
 
 class Negotiation {
  public:
-    // `directory` outlives the negotiation. Copying one copies its whole state.
+    // `directory` must outlive the negotiation.
     explicit Negotiation(const ExportDirectory& directory, TlsMode tls = TlsMode::off);
 
     enum class Next {
         receive,    // send output(), then feed more bytes
+        more,       // send output(), then feed the unused bytes again, even if there are none
         transmit,   // send output(), then the transmission phase starts with negotiated()
-        start_tls,  // send output(), shake hands in TLS, call enter_tls(), then feed what it
-                    // carries
-        close,      // send output() as far as it goes, then close
+        start_tls,  // send output(), do the TLS handshake, call enter_tls(), then feed decrypted
+                    // bytes
+        close,      // send as much of output() as possible, then close
     };
 
     // The bytes to send before anything is received.
     std::vector<std::byte> greeting() const;
 
-    // Takes bytes as they come, in pieces of any length. `used` tells how many belonged to the
-    // negotiation: all of them while Next::receive is the answer; after Next::transmit the rest is
-    // the first request; after Next::close the rest is of no interest. Once it has answered
-    // Next::transmit or Next::close it takes no more and repeats that answer. Bytes behind a
-    // STARTTLS that is granted were sent in the clear by whomever: Next::close.
+    // Takes bytes in pieces of any length and answers at most one option, or one part of LIST, per
+    // call. `used` is the number of bytes consumed: all of them if the result is Next::receive.
+    // After Next::transmit the remaining bytes are the first request; after Next::close they are
+    // ignored. Calls after Next::transmit or Next::close consume nothing and return the same
+    // result. Bytes that follow a granted STARTTLS were sent in plain text and result in
+    // Next::close.
     Next feed(std::span<const std::byte> bytes, std::size_t& used);
 
-    // What is to be sent now; emptied by the caller taking it. To be taken after every feed: past
-    // a limit of what waits to be sent, LIST is refused with ERR_TOO_BIG.
+    // Returns the bytes to send and clears them. At most max_output bytes if called after every
+    // feed().
+    static constexpr std::size_t max_output = std::size_t{17} << 10;
     std::vector<std::byte> take_output();
 
-    // After Next::start_tls, once TLS is on: all that was asked for in the clear is forgotten, but
-    // for the client's flags.
+    // After Next::start_tls, once TLS is established: forgets everything but the client's flags.
     void enter_tls();
 
-    // Answer ERR_SHUTDOWN to everything but ABORT from now on; EXPORT_NAME, which knows no error,
-    // closes.
+    // Answers ERR_SHUTDOWN to everything but ABORT from now on. EXPORT_NAME, which has no error
+    // reply, closes.
     void shut_down();
 
-    // Complete after Next::transmit only.
+    // Valid after Next::transmit only.
     const NegotiatedOptions& negotiated() const;
 
-    // One line for the log on why the connection is being closed; empty for a plain ABORT. Safe to
-    // print: no byte of the client's that is not printable ASCII.
+    // Why the connection is being closed, as one log line in printable ASCII; empty for a plain
+    // ABORT.
     const std::string& reason() const;
     Asked asked() const;
 
@@ -88,7 +89,7 @@ class Negotiation {
     void on_client_flags();
     void on_option_header();
     void on_option();
-    // Must the client begin TLS first? For whatever it asks, or for this export.
+    // True if the client must start TLS first, for any option or for this export.
     bool tls_is_missing() const { return tls_ == TlsMode::required && !inside_tls_; }
     bool tls_is_missing_for(const ExportInfo& info) const {
         return tls_ == TlsMode::optional && info.tls_required && !inside_tls_;
@@ -98,6 +99,7 @@ class Negotiation {
 
     void on_export_name();
     void on_list();
+    void go_on_listing();
     void on_starttls();
     void on_info(bool go);
     void on_structured_reply();
@@ -121,17 +123,19 @@ class Negotiation {
     std::array<std::byte, option_header_size> header_{};
     std::size_t header_filled_ = 0;  // bytes
     std::uint32_t options_ = 0;      // seen so far
-    std::uint32_t option_ = 0;       // the type of the one being received
+    std::uint32_t option_ = 0;       // the type of the current one
     std::uint32_t option_length_ = 0;
     std::uint32_t drained_ = 0;
     std::vector<std::byte> data_;
 
-    // What SET_META_CONTEXT chose, and the name that it holds for alone.
+    // What SET_META_CONTEXT selected, and the export for which it holds.
     MetaContexts contexts_;
     std::string context_export_;
     std::string context_instance_;
+    std::optional<Listing> listing_;  // while LIST is being answered
     bool listed_ = false;
-    std::optional<std::string> asked_;  // the export named last, in whatever option
+    bool answered_ = false;             // an option has been answered in this feed()
+    std::optional<std::string> asked_;  // the export named last in any option
     std::string refusal_;               // why that option failed
     std::vector<std::byte> output_;
     NegotiatedOptions negotiated_;

@@ -16,8 +16,8 @@ std::string_view as_text(std::span<const std::byte> bytes) {
     return {static_cast<const char*>(static_cast<const void*>(bytes.data())), bytes.size()};
 }
 
-// Takes from the front of an option's data; a length is compared with what is left, never added to
-// anything, so that no number of the client's can overflow.
+// Reads from the front of an option's data. Lengths are compared with what is left and never added,
+// so nothing overflows.
 class Cursor {
  public:
     explicit Cursor(std::span<const std::byte> data) : rest_(data) {}
@@ -30,7 +30,7 @@ class Cursor {
         return value;
     }
 
-    // A length of 32 bits, then as many bytes, whatever they are.
+    // A 32-bit length and that many arbitrary bytes.
     std::optional<std::string_view> raw_string() {
         const auto length = number<std::uint32_t>();
         if (!length || *length > rest_.size()) return std::nullopt;

@@ -1,4 +1,4 @@
-// Replies to options ("Fixed newstyle negotiation"), appended to what is waiting to be sent.
+// Replies to options ("Fixed newstyle negotiation"), appended to the output.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ class OptionReplies {
     OptionReplies(std::vector<std::byte>& out, std::uint32_t option) : out_(out), option_(option) {}
 
     void ack();
-    // `message` is ours, never an echo of the client's bytes: a reply must not exceed the string
-    // limit because a name was long.
+    // `message` never echoes the client's bytes, since a reply must not exceed the string limit
+    // because of a long name.
     void error(OptionReply type, std::string_view message);
     void server(const ExportInfo& info);
     void info_export(const ExportInfo& info, Headers headers);
     void info_name(const ExportInfo& info);
     void info_description(const ExportInfo& info);
     void info_block_size(const ExportInfo& info);
-    // `id`: 0 where contexts are only listed.
+    // `id`: 0 for LIST.
     void meta_context(std::uint32_t id, std::string_view name);
 
  private:

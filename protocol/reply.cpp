@@ -8,7 +8,7 @@
 namespace gpunbd::protocol {
 namespace {
 
-// Of one block status extent.
+// Bytes of one block status extent.
 constexpr std::uint32_t descriptor_size = 8;
 constexpr std::uint32_t extended_descriptor_size = 16;
 

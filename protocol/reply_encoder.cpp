@@ -23,7 +23,7 @@ ReplyEncoder::EncodedError ReplyEncoder::error(ReplyHeader& out, const Refusal& 
 }
 
 std::size_t ReplyEncoder::whole(ReplyHeader& out, const Command& read) const {
-    // The gate lets no READ pass that is longer than a payload may be.
+    // The gate limits the length of a READ to 32 bits.
     return headers_ == Headers::simple
                ? encode_simple_reply(out, Error::none, read.cookie)
                : encode_data_chunk(out, reply_to(read), read.offset,

@@ -5,7 +5,7 @@
 namespace gpunbd::protocol {
 namespace {
 
-// All but the length, which is where the two kinds differ.
+// All fields but the length, in which the formats differ.
 Request decode_common(const std::byte* from) {
     return {.flags = load_be<std::uint16_t>(from + 4),
             .type = load_be<std::uint16_t>(from + 6),

@@ -1,4 +1,4 @@
-// One request header off the wire, as a value in host byte order ("Request message").
+// A request header in host byte order ("Request message").
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,20 @@ namespace gpunbd::protocol {
 
 struct Request {
     std::uint16_t flags = 0;
-    std::uint16_t type = 0;  // not yet known to be a CommandType
+    std::uint16_t type = 0;  // it may not be a CommandType
     std::uint64_t cookie = 0;
     std::uint64_t offset = 0;  // bytes
-    std::uint64_t length = 0;  // bytes; no more than 32 bits of it in a compact request
+    std::uint64_t length = 0;  // bytes; 32 bits in a compact request
 
     bool operator==(const Request&) const = default;
 };
 
-// Exactly 28 bytes, or 32 with extended headers; nothing where the magic is wrong, that of the
-// other kind included (the connection must be dropped).
+// Nothing if the magic is wrong or that of the other format; the connection must be closed then.
 std::optional<Request> decode_request(std::span<const std::byte, request_size> bytes);
 std::optional<Request> decode_extended_request(
     std::span<const std::byte, extended_request_size> bytes);
 
-// The inverse, for clients and tests. A compact one has only the lower 32 bits of its length.
+// The inverse, for clients and tests. A compact request has the lower 32 bits of the length.
 void encode_request(const Request& request, std::span<std::byte, request_size> out);
 void encode_extended_request(const Request& request,
                              std::span<std::byte, extended_request_size> out);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t max_logged = 64;
 
-// The length of the sequence that starts `text` (not empty), 0 where it is malformed. Limits on the
-// second byte rule out overlong forms, surrogates and code points past U+10FFFF.
+// The length of the UTF-8 sequence at the start of `text` (not empty), or 0 if it is malformed.
+// Limits on the second byte exclude overlong forms, surrogates and code points past U+10FFFF.
 std::size_t utf8_sequence(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
     const std::uint8_t lead = byte(0);

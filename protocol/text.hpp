@@ -1,5 +1,5 @@
-// Strings off the wire: what the specification allows in one ("Conventions"), and how one that a
-// client chose is shown in a log without letting it forge lines there.
+// Strings on the wire: validation ("Conventions"), and a form for the log in which a client cannot
+// forge lines.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gpunbd::protocol {
 // At most max_string bytes of well-formed UTF-8 without NUL.
 bool valid_string(std::string_view text);
 
-// Quoted, cut to a length fit for a log line, anything but printable ASCII replaced.
+// Quotes, truncates and replaces everything but printable ASCII.
 std::string for_log(std::string_view text);
 
 }  // namespace gpunbd::protocol

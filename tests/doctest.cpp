@@ -1,3 +1,3 @@
-// doctest itself, compiled once for all programs of tests.
+// The implementation of doctest, compiled once for all test programs.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

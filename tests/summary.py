@@ -1,8 +1,8 @@
-"""What the tests came to: what the failed ones printed, why others were skipped, and the numbers.
+"""Summarizes test results: the output of failed tests, the reasons of skipped ones, and the numbers.
 
-usage: summary.py [--count] RESULTS...   as ctest --output-junit writes them, to build/PRESET/tests.xml,
-                                      or to build/release/guests.xml
-With --count only the numbers.
+usage: summary.py [--count] RESULTS...   RESULTS: files of ctest --output-junit, build/PRESET/tests.xml
+                                         or build/release/guests.xml
+--count prints only the numbers. The names of failed tests are repeated before the last line.
 """
 import os
 import re
@@ -10,7 +10,7 @@ import sys
 from xml.etree import ElementTree
 
 COUNTED = ('passed', 'failed', 'skipped')
-# What a test says that is skipped; what one says of some of its cases, whose others have run.
+# The message of a skipped test, and of a test of which only some cases were skipped.
 REASON = re.compile(r'^\s*skip(?:ped)?: *(.+?)\s*$', re.IGNORECASE | re.MULTILINE)
 CASE = re.compile(r'^SKIPPED CASE: *(.+?) *$', re.MULTILINE)
 
@@ -20,7 +20,7 @@ def outcome(case):
         return 'passed'
     if case.get('status') == 'disabled':
         return 'skipped'
-    # ctest also says "notrun" of a test that it could not start, which is no skip.
+    # ctest also reports "notrun" for a test that it could not start, which is a failure.
     skipped = case.find('skipped')
     return 'skipped' if skipped is not None and 'SKIP_RE' in skipped.get('message', '') else 'failed'
 
@@ -29,26 +29,26 @@ def printed(case):
     return case.findtext('system-out') or ''
 
 
-def tell(preset, cases):
-    """Prints what there is to say of these test cases, the failed ones last."""
+def report(preset, cases):
+    """Prints the skipped test cases with their reasons, then the output of the failed ones."""
     for case in sorted(cases, key=lambda case: outcome(case) == 'failed'):
         result, name, output = outcome(case), case.get('name'), printed(case)
         reasons = CASE.findall(output)
         if result == 'skipped':
-            reasons = reasons or REASON.findall(output) or ['it gave no reason']
+            reasons = reasons or REASON.findall(output) or ['no reason given']
         for reason in reasons:
             print(f'skipped, {preset}: {name}: {reason}')
         if result == 'failed':
             seconds = float(case.get('time') or 0)
-            print(f'==== failed, {preset}: {name}, after {seconds:.1f} s, having printed:\n{output.rstrip()}\n====')
+            print(f'==== failed, {preset}: {name}, after {seconds:.1f} s, output:\n{output.rstrip()}\n====')
 
 
-def spelt(counts):
+def as_text(counts):
     return ', '.join(f'{counts[word]} {word}' for word in COUNTED)
 
 
 def main(arguments):
-    total, lines = dict.fromkeys(COUNTED, 0), []
+    total, lines, failed = dict.fromkeys(COUNTED, 0), [], []
     paths = [path for path in arguments if path != '--count']
     for path in paths:
         folder, name = os.path.split(os.path.abspath(path))
@@ -59,19 +59,23 @@ def main(arguments):
             cases = []
         if cases:
             if '--count' not in arguments:
-                tell(preset, cases)
+                report(preset, cases)
             outcomes = [outcome(case) for case in cases]
+            failed += [f'{preset}: {case.get("name")}' for case in cases if outcome(case) == 'failed']
             counts = {word: outcomes.count(word) for word in COUNTED}
             counts['skipped'] += sum(len(CASE.findall(printed(case))) for case in cases if outcome(case) == 'passed')
-            lines.append(f'{preset}: {spelt(counts)}')
+            lines.append(f'{preset}: {as_text(counts)}')
         else:
             counts = {'failed': 1}
-            lines.append(f'{preset}: no test ran, which counts as 1 failed')
+            lines.append(f'{preset}: no test ran; counted as 1 failed')
         for word, count in counts.items():
             total[word] += count
+    if failed:
+        print('failed:')
+        print('\n'.join(f'  {name}' for name in failed))
     if len(lines) > 1 or not total['passed']:
         print('\n'.join(lines))
-    print(spelt(total))
+    print(as_text(total))
     return 1 if total['failed'] else 0
 
 

@@ -4,26 +4,30 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <set>
 #include <thread>
 #include <utility>
 
 #include "server/admin/api/api.hpp"
 #include "server/admin/api/page.hpp"
 #include "server/admin/api/query.hpp"
-#include "server/admin/history/history.hpp"
+#include "server/admin/api/ticks.hpp"
 #include "server/admin/http/connection.hpp"
-#include "server/admin/stream/ticks.hpp"
-#include "server/connection/line_limit.hpp"
-#include "server/listening/listener.hpp"
-#include "server/listening/tcp_address.hpp"
-#include "server/process/privileges.hpp"
-#include "storage/signals_blocked.hpp"
+#include "server/admin/http/connection_pool.hpp"
+#include "server/admin/http/response_header.hpp"
+#include "server/admin/mailbox.hpp"
+#include "server/admin/model/history.hpp"
+#include "server/base/line_limit.hpp"
+#include "server/base/privileges.hpp"
+#include "server/net/connection_slots.hpp"
+#include "server/net/listener.hpp"
+#include "server/net/tcp_address.hpp"
+#include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -31,22 +35,26 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr auto second = std::chrono::seconds(1);
+constexpr auto sample_interval = std::chrono::seconds(1);
 
-// For whom nothing of the library is there yet.
+config::UnixListener for_this_user(const std::string& path) {
+    config::UnixListener options;
+    options.path = path;
+    options.mode = 0600;
+    return options;
+}
+
+// For a client that gets no Connection.
 std::string too_many_connections() {
-    const Answer answer = refusal(503, "too many connections are busy; try again later");
-    return fmt::format(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nContent-Length: {}\r\n"
-        "Connection: close\r\n\r\n{}",
-        answer.type, answer.body.size(), answer.body);
+    const Response response = error_response(503, "too many connections are busy; try again later");
+    return response_header(response, false, response.body.size()) + response.body;
 }
 
 }  // namespace
 
-class Endpoint::Running final : public Connection::House {
+class Endpoint::Running final : public Connection::RequestHandler {
  public:
-    Running(ObservedServer& server, std::shared_ptr<const EventLog> events, const Limits& limits)
+    Running(AdminBackend& server, std::shared_ptr<const EventLog> events, const Limits& limits)
         : limits_(limits),
           server_(server),
           events_(std::move(events)),
@@ -59,73 +67,122 @@ class Endpoint::Running final : public Connection::House {
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
 
-    void open(std::unique_ptr<Listener> listener, bool known, Door door,
+    void open(std::unique_ptr<Listener> listener, bool quiet, EndpointPolicy policy,
               std::shared_ptr<const TlsContext> tls) {
-        listeners_.push_back(std::move(listener));
-        doors_.push_back({.known = known, .door = std::move(door), .tls = std::move(tls)});
+        entries_.push_back({.listener = std::move(listener),
+                            .quiet = quiet,
+                            .policy = std::move(policy),
+                            .tls = std::move(tls),
+                            .pool = ConnectionPool(limits_)});
     }
     void renew_tls(const std::shared_ptr<const TlsContext>& tls) {
-        for (OpenDoor& each : doors_) {
+        for (Entry& each : entries_) {
             if (each.tls) each.tls = tls;
         }
     }
-    bool listens() const { return !listeners_.empty(); }
+    bool listens() const { return !entries_.empty(); }
     asio::io_context& io() { return io_; }
 
     void start() {
-        for (std::size_t i = 0; i != listeners_.size(); ++i) {
-            listeners_[i]->start(
-                [this, i](int fd, Peer peer) { accepted(OwnedFd(fd), std::move(peer), i); },
-                "admin endpoint:", doors_[i].known ? spdlog::level::debug : spdlog::level::info);
+        for (std::size_t i = 0; i != entries_.size(); ++i) {
+            const Entry& entry = entries_[i];
+            const EndpointPolicy& policy = entry.policy;
+            const std::string address =
+                policy.tcp ? fmt::format("http{}://{}/", policy.tls ? "s" : "", policy.authority)
+                           : entry.listener->where();
+            entry.listener->start(
+                [this, i](int fd, Peer peer) { accept(OwnedFd(fd), std::move(peer), i); },
+                "admin endpoint: " + address,
+                entry.quiet ? spdlog::level::debug : spdlog::level::info);
         }
-        look(std::chrono::steady_clock::now());
+        sample_at(std::chrono::steady_clock::now());
         const storage::SignalsBlocked blocked;
         thread_ = std::thread([this] { run(); });
     }
 
-    // Before the destructor, which no other thread may be in a call of.
+    // Called once, before the destructor. The thread never waits for another thread, so it ends
+    // with its current event. A client that waits for an outcome gets a response if its socket
+    // takes it at once; the other connections are closed.
     void stop() {
         io_.stop();
         if (thread_.joinable()) thread_.join();
-        listeners_.clear();
+        mailbox_->close();
+        ending_ = true;
+        for (Entry& each : entries_) each.listener.reset();
+        timer_.cancel();
+        try {
+            for (const Entry& entry : entries_) {
+                for (Connection* const each : entry.pool.connections()) {
+                    if (each->awaits_outcome()) {
+                        each->complete_and_end(outcome_of_ending());
+                    } else {
+                        each->close();
+                    }
+                }
+            }
+            io_.restart();
+            io_.poll();
+        } catch (const std::exception& error) {
+            spdlog::error("admin endpoint: some clients were not told that the server ends: {}",
+                          error.what());
+        }
     }
 
-    Answer answer(const Request& request, const Connection& from) override {
-        const Door& door = doors_[from.door()].door;
-        if (auto refused = refuse_site(request, door, from.reached())) return std::move(*refused);
-        const bool page = page_at(split_target(request.target).path).has_value();
+    Response respond(Request request, const Connection& from) override {
+        if (ending_) return Api::response_to(outcome_of_ending());
+        const EndpointPolicy& policy = entries_[from.listener()].policy;
+        const bool page = !policy.kept_only && is_page(split_target(request.target).path);
+        if (auto refusal = check_site(request, policy, from.local_address(), page)) {
+            return std::move(*refusal);
+        }
         if (!page) {
-            if (auto refused = refuse_stranger(request, door)) return std::move(*refused);
+            if (auto refusal = check_access(request, policy)) return std::move(*refusal);
         }
-        Answer answer = api_.answer(request);
-        if (!answer.done.empty()) {
-            storage::LogLine(spdlog::level::info)
-                .with("peer", from.peer().text())
-                .say("{}: admin endpoint: {}", from.peer().text(), answer.done);
-        }
-        return answer;
+        request.read_only_reason = policy.read_only_reason();
+        Response response = api_.respond(request);
+        log_change(response, from);
+        return response;
     }
 
-    bool begin_stream(Connection& to) override {
-        if (streams_.size() >= limits_.streams) return false;
-        streams_.insert(&to);
-        return true;
+    void start_operation(const std::function<void(Completion)>& operation,
+                         Connection& from) override {
+        operation(Completion([mailbox = mailbox_, weak = from.weak_from_this()](Outcome outcome) {
+            mailbox->post([weak, outcome = std::move(outcome)]() mutable {
+                if (const auto connection = weak.lock()) connection->complete(std::move(outcome));
+            });
+        }));
     }
+
+    Response respond_to_outcome(const Outcome& outcome, const Connection& from) override {
+        Response response = Api::response_to(outcome);
+        log_change(response, from);
+        return response;
+    }
+
+    bool begin_stream(Connection& to) override { return pool_of(to).add_stream(to); }
     std::optional<std::string> tick(std::uint64_t& seen) override { return ticks_.tick(seen); }
     std::uint64_t last_event() const override { return ticks_.last_event(); }
-    void end_stream(Connection& to) noexcept override { streams_.erase(&to); }
-    void ended(Connection& connection) noexcept override { connections_.erase(&connection); }
+    void end_stream(Connection& to) noexcept override { pool_of(to).remove_stream(to); }
+    void remove(Connection& connection) noexcept override {
+        pool_of(connection).remove(connection);
+    }
 
  private:
-    struct OpenDoor {
-        bool known = false;  // where it is
-        Door door;
-        std::shared_ptr<const TlsContext> tls;
+    struct Entry {
+        std::unique_ptr<Listener> listener;
+        bool quiet = false;  // logs its address only at level debug
+        EndpointPolicy policy;
+        std::shared_ptr<const TlsContext> tls;  // null: without TLS
+        ConnectionPool pool;
     };
+
+    ConnectionPool& pool_of(const Connection& connection) noexcept {
+        return entries_[connection.listener()].pool;
+    }
 
     void run() {
         ::pthread_setname_np(::pthread_self(), "admin");
-        give_up_new_privileges();  // it may be older than the process's own decision
+        give_up_new_privileges();  // this thread may have started before the process did so
         for (;;) {
             try {
                 io_.run();
@@ -136,35 +193,49 @@ class Endpoint::Running final : public Connection::House {
         }
     }
 
-    // Each second, whoever watches.
-    void look(std::chrono::steady_clock::time_point when) {
+    static void log_change(const Response& response, const Connection& by) {
+        if (response.change.empty()) return;
+        storage::LogLine(spdlog::level::info)
+            .with("peer", by.peer().text())
+            .say("{}: admin endpoint: {}", by.peer().text(), response.change);
+    }
+
+    // Samples the server every second, also without a client: the history needs it.
+    void sample_at(std::chrono::steady_clock::time_point when) {
         timer_.expires_at(when);
         timer_.async_wait([this, when](boost::system::error_code error) {
             if (error) return;
-            const auto next = std::max(when + second, std::chrono::steady_clock::now());
-            look(next);
-            const Status status = server_.status();
+            sample_at(std::max(when + sample_interval, std::chrono::steady_clock::now()));
+            Status status = server_.status();
             history_.sample(status);
+            history_.add_last_second(status);
             ticks_.set(status);
-            for (Connection* const each : streams_) each->wake();
+            for (const Entry& entry : entries_) {
+                for (Connection* const each : entry.pool.streams()) each->wake();
+            }
         });
     }
 
-    void accepted(OwnedFd fd, Peer peer, std::size_t door) {
+    void accept(OwnedFd fd, Peer peer, std::size_t listener) {
         try {
-            if (connections_.size() >= limits_.connections && !make_room()) {
-                if (!doors_[door].tls) {
+            Entry& entry = entries_[listener];
+            if (entry.policy.kept_only && peer.uid != ::geteuid() && peer.uid != 0) {
+                ClientLine(spdlog::level::warn)
+                    .with("peer", peer.text())
+                    .say("{}: may not ask for kept contents", peer.text());
+                return;
+            }
+            if (!entry.pool.make_room(peer_key(peer))) {
+                if (!entry.tls) {
                     const std::string text = too_many_connections();
                     static_cast<void>(
                         ::send(fd.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
                 }
                 return;
             }
-            const auto& tls = doors_[door].tls;
-            const auto connection =
-                std::make_shared<Connection>(io_, std::move(fd), std::move(peer), door,
-                                             tls ? &tls->native() : nullptr, *this, limits_);
-            connections_.insert(connection.get());
+            const auto connection = std::make_shared<Connection>(
+                io_, std::move(fd), std::move(peer), listener, entry.tls, *this, limits_);
+            entry.pool.add(*connection);
             connection->start();
         } catch (const std::exception& error) {
             if (client_lines().take()) {
@@ -173,53 +244,45 @@ class Endpoint::Running final : public Connection::House {
         }
     }
 
-    // Whoever has asked nothing for longest.
-    bool make_room() {
-        Connection* longest = nullptr;
-        for (Connection* const each : connections_) {
-            if (!each->waits_since()) continue;
-            if (longest == nullptr || each->waits_since() < longest->waits_since()) longest = each;
-        }
-        if (longest == nullptr) return false;
-        longest->cut();
-        connections_.erase(longest);
-        return true;
-    }
-
     const Limits limits_;
-    ObservedServer& server_;
+    AdminBackend& server_;
     const std::shared_ptr<const EventLog> events_;
     History history_;
     Ticks ticks_;
     const Api api_;
-    std::vector<OpenDoor> doors_;
-    std::set<Connection*> connections_;
-    std::set<Connection*> streams_;
-    asio::io_context io_;  // its connections end before what they ask
+    std::vector<Entry> entries_;
+    bool ending_ = false;
+    asio::io_context io_;  // destroys the connections, which use all of the above
+    const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>(io_);
     asio::steady_timer timer_;
-    std::vector<std::unique_ptr<Listener>> listeners_;
     std::thread thread_;
 };
 
-Endpoint::Endpoint(ObservedServer& server, std::shared_ptr<const EventLog> events,
+Endpoint::Endpoint(AdminBackend& server, std::shared_ptr<const EventLog> events,
                    const Limits& limits)
     : running_(std::make_unique<Running>(server, std::move(events), limits)) {}
 
 Endpoint::~Endpoint() { running_->stop(); }
 
-void Endpoint::open_unix(const std::string& path, bool known) {
-    config::UnixListener options;
-    options.path = path;
-    options.mode = 0600;
-    running_->open(Listener::unix_socket(running_->io(), options), known, Door{}, nullptr);
+void Endpoint::open_unix(const std::string& path, bool quiet) {
+    running_->open(Listener::unix_socket(running_->io(), for_this_user(path)), quiet,
+                   EndpointPolicy{}, nullptr);
 }
 
-void Endpoint::open_tcp(const config::TcpListener& address, Door door,
+void Endpoint::open_kept(const std::string& path) {
+    EndpointPolicy policy;
+    policy.kept_only = true;
+    running_->open(Listener::unix_socket(running_->io(), for_this_user(path)), true,
+                   std::move(policy), nullptr);
+}
+
+void Endpoint::open_tcp(const config::TcpListener& address, EndpointPolicy policy,
                         std::shared_ptr<const TlsContext> tls) {
-    door.tcp = true;
-    door.tls = tls != nullptr;
-    door.authority = name_of(address);
-    running_->open(Listener::tcp(running_->io(), address), false, std::move(door), std::move(tls));
+    policy.tcp = true;
+    policy.tls = tls != nullptr;
+    policy.authority = name_of(address);
+    running_->open(Listener::tcp(running_->io(), address), false, std::move(policy),
+                   std::move(tls));
 }
 
 void Endpoint::renew_tls(std::shared_ptr<const TlsContext> tls) {

@@ -1,5 +1,5 @@
-// The admin endpoint: tells of a server and steers it, by HTTP on a Unix socket and TCP, on a
-// thread of its own that no client of an export waits for.
+// The admin endpoint: shows the state of a server and changes it, by HTTP on Unix sockets and TCP.
+// It has its own thread, so that no client of an export waits for it.
 #pragma once
 
 #include <memory>
@@ -8,31 +8,34 @@
 #include <vector>
 
 #include "config/options.hpp"
-#include "server/admin/events/event_log.hpp"
 #include "server/admin/http/guard.hpp"
 #include "server/admin/http/limits.hpp"
-#include "server/admin/observed_server.hpp"
-#include "server/tls/tls_context.hpp"
+#include "server/admin/model/admin_backend.hpp"
+#include "server/admin/model/event_log.hpp"
+#include "server/net/transport/tls_context.hpp"
 
 namespace gpunbd::server::admin {
 
 class Endpoint {
  public:
     // The server outlives it.
-    Endpoint(ObservedServer& server, std::shared_ptr<const EventLog> events,
+    Endpoint(AdminBackend& server, std::shared_ptr<const EventLog> events,
              const Limits& limits = {});
-    // Clients are cut off.
+    // Closes all connections. Clients that wait for an outcome are told that the server is ending.
+    // Waits for no client, and for no thread but the endpoint's own.
     ~Endpoint();
     Endpoint(const Endpoint&) = delete;
     Endpoint& operator=(const Endpoint&) = delete;
 
-    // Before start(). Each throws AddressError, or std::runtime_error: it cannot be had.
-    // `known`: who asks knows where it is, and the log need not say so.
-    void open_unix(const std::string& path, bool known = false);
-    // `tls`: null, or what to do TLS with.
-    void open_tcp(const config::TcpListener& address, Door door,
+    // Before start(). Each throws AddressError or std::runtime_error if it cannot listen.
+    // `quiet`: the log says that it listens there only at level debug.
+    void open_unix(const std::string& path, bool quiet = false);
+    // For kept contents only, and only for this user and root.
+    void open_kept(const std::string& path);
+    // `tls`: null: without TLS.
+    void open_tcp(const config::TcpListener& address, EndpointPolicy policy,
                   std::shared_ptr<const TlsContext> tls);
-    // For who comes from now on; any time, any thread.
+    // For later connections. Any thread.
     void renew_tls(std::shared_ptr<const TlsContext> tls);
     bool listens() const;
     void start();

@@ -30,7 +30,7 @@ void ActivityMap::touch(Stamps& stamps, std::uint64_t offset, std::uint64_t leng
     const Stamp now = now_.load(std::memory_order_relaxed);
     const std::uint64_t last = (offset + length - 1) >> shift_;
     for (std::uint64_t i = offset >> shift_; i <= last; ++i) {
-        // Others write there, too: what is right already is left in their caches.
+        // Other workers write there too: a correct value stays in their caches.
         if (stamps[i].load(std::memory_order_relaxed) != now) {
             stamps[i].store(now, std::memory_order_relaxed);
         }

@@ -1,6 +1,5 @@
-// Where an export was read and written in the last second, for whoever watches: the export in cells
-// of the same length, each with the second in which it was last touched. Nobody watches: it costs a
-// request one load.
+// Shows where an export was read and written in the last second: cells of equal length, each with
+// the second of its last access. While nobody watches it costs each request one load.
 #pragma once
 
 #include <atomic>
@@ -14,15 +13,15 @@ class ActivityMap {
  public:
     static constexpr std::uint64_t max_cells = 16384;
 
-    // Both in bytes, `page_size` a power of two.
+    // Both in bytes; `page_size` is a power of two.
     ActivityMap(std::uint64_t size, std::uint64_t page_size);
     ~ActivityMap();
     ActivityMap(const ActivityMap&) = delete;
     ActivityMap& operator=(const ActivityMap&) = delete;
 
-    // Workers. For nobody nothing need be told.
+    // Called by workers, which need not report anything otherwise.
     bool is_watched() const { return cells_.load(std::memory_order_relaxed) != nullptr; }
-    // The range lies in the export.
+    // The range must lie in the export.
     void read(std::uint64_t offset, std::uint64_t length) {
         if (Cells* const cells = cells_.load(std::memory_order_acquire)) {
             touch(cells->read, offset, length);
@@ -35,9 +34,10 @@ class ActivityMap {
     }
 
     std::uint64_t cell() const { return std::uint64_t{1} << shift_; }  // bytes
-    // One thread: somebody watches from now on, and it is this second of a clock that only grows.
+    // Called by one thread: the map is watched from now on, and this is the current second of a
+    // monotonic clock.
     void watch(std::uint64_t second);
-    // Has a cell of the range been touched in that second, or the one before?
+    // A cell of the range was accessed in that second or the one before.
     bool was_read(std::uint64_t offset, std::uint64_t length) const;
     bool was_written(std::uint64_t offset, std::uint64_t length) const;
 
@@ -55,7 +55,7 @@ class ActivityMap {
 
     const std::uint64_t size_;
     std::uint32_t shift_;
-    std::atomic<Cells*> cells_{nullptr};  // owned; there from the first watch() on
+    std::atomic<Cells*> cells_{nullptr};  // owned; null before the first watch()
     std::atomic<Stamp> now_{0};
 };
 

@@ -1,4 +1,4 @@
-// What one worker counts of the requests for one export, by their types.
+// Counters of one worker for the requests of one export, by type.
 #pragma once
 
 #include <array>
@@ -8,14 +8,14 @@
 #include <utility>
 
 #include "protocol/constants.hpp"
-#include "storage/counter.hpp"
-#include "storage/histogram.hpp"
+#include "storage/base/counter.hpp"
+#include "storage/base/histogram.hpp"
 
 namespace gpunbd::server {
 
 using storage::Counter;
 
-// The errors that a request can have, each with a place.
+// The errors that are counted, each with an index.
 inline constexpr std::array request_errors{
     protocol::Error::eperm,   protocol::Error::eio,       protocol::Error::enomem,
     protocol::Error::einval,  protocol::Error::enospc,    protocol::Error::eoverflow,
@@ -25,10 +25,10 @@ inline constexpr std::array request_errors{
 struct RequestCounters {
     Counter begun;
     Counter answered;   // with or without an error
-    Counter abandoned;  // for want of a client: never answered
-    Counter bytes;      // that the answered ones were about
+    Counter abandoned;  // never answered, since the client is gone
+    Counter bytes;      // of the answered ones; for READs, bytes sent
     std::array<Counter, request_errors.size()> errors;
-    storage::Histogram latency;  // off the socket -> all of the answer is ready
+    storage::Histogram latency;  // received -> the whole answer is queued
 
     void count_answer(std::uint64_t length) {
         answered.add();
@@ -41,12 +41,11 @@ struct RequestCounters {
     }
 };
 
-// Of all clients of a worker. It stays as long as the server, also when its export has gone and
-// another of that name comes.
+// For all clients of a worker. It lives as long as the server, even if its export is removed and
+// another of that name is added.
 struct ExportCounters {
-    // Types that the protocol does not know share the last place.
-    static constexpr std::size_t types =
-        static_cast<std::size_t>(protocol::CommandType::block_status) + 2;
+    // Unknown types share the last index.
+    static constexpr std::size_t types = protocol::command_types + 1;
 
     explicit ExportCounters(std::string export_name) : name(std::move(export_name)) {}
 
@@ -57,7 +56,7 @@ struct ExportCounters {
 
     const std::string name;
     std::array<RequestCounters, types> by_type;
-    Counter held_back;  // requests that had to wait for the rates
+    Counter held_back;  // requests that waited for the rate limits
 };
 
 }  // namespace gpunbd::server

@@ -12,7 +12,7 @@ std::uint64_t next_id() {
     return ++last;
 }
 
-// What `copy` makes of each, in room that was had before the lock was taken.
+// Applies `copy` to each element. Room is allocated before the lock is taken.
 template <typename Out, typename Map, typename Copy>
 std::vector<Out> copied(std::mutex& mutex, const Map& map, Copy copy) {
     std::vector<Out> out;
@@ -28,7 +28,7 @@ std::vector<Out> copied(std::mutex& mutex, const Map& map, Copy copy) {
 }  // namespace
 
 std::shared_ptr<ExportCounters> WorkerCounters::of_export(const std::string& name) {
-    // The only one who adds any is this thread.
+    // Only this thread adds elements.
     if (const auto known = exports_.find(name); known != exports_.end()) return known->second;
     std::map<std::string, std::shared_ptr<ExportCounters>, std::less<>> one;
     one.emplace(name, std::make_shared<ExportCounters>(name));
@@ -55,7 +55,7 @@ void WorkerCounters::learn(ConnectionCounters& connection, ConnectionFacts facts
 }
 
 void WorkerCounters::end(const ConnectionCounters& connection) noexcept {
-    decltype(connections_)::node_type gone;  // without the lock
+    decltype(connections_)::node_type gone;  // destroyed without the lock
     const std::lock_guard lock(mutex_);
     gone = connections_.extract(connection.id);
 }

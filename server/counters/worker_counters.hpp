@@ -1,6 +1,6 @@
-// What one worker counts. Its thread alone writes, without a lock; whoever looks takes one, which
-// the worker needs only where connections begin and end. Nobody allocates while he has it: who
-// waits for memory would keep a worker waiting, which may be what brings that memory.
+// Counters of one worker. Only its thread writes them, without a lock. Readers take a lock, which
+// the worker takes only when connections begin and end. No reader may allocate while it holds the
+// lock: a worker that waits for it may be the one that provides memory.
 #pragma once
 
 #include <array>
@@ -17,16 +17,16 @@
 
 namespace gpunbd::server {
 
-// How a handshake ended that came to no export.
+// Why a handshake ended without an export.
 enum class HandshakeFailure : std::uint8_t {
     hung_up,      // the client
-    aborted,      // by the client, as the protocol has it
-    refused,      // there is no such export for it
-    protocol,     // it broke the rules
+    aborted,      // by the client, with NBD_OPT_ABORT
+    refused,      // the client may open no such export
+    protocol,     // the client violated the protocol
     tls,          // the TLS handshake failed
-    timeout,      // it took too long
-    evicted,      // others had its place
-    export_gone,  // by a reload
+    timeout,      // the deadline passed
+    evicted,      // for another connection
+    export_gone,  // removed by a reload
     closed,       // by this server, for another reason
 };
 inline constexpr std::array handshake_failures{"hung_up",  "aborted",     "refused",
@@ -41,7 +41,7 @@ class WorkerCounters {
     void learn(ConnectionCounters& connection, ConnectionFacts facts);
     void end(const ConnectionCounters& connection) noexcept;
 
-    Counter handshakes;      // that came to an export
+    Counter handshakes;      // that ended with an export
     Counter tls_handshakes;  // that succeeded
     std::array<Counter, handshake_failures.size()> failed_handshakes;
     void handshake_failed(HandshakeFailure why) {

@@ -1,5 +1,5 @@
 #include "server/exports/device_registry.hpp"
-#include "storage/long_work.hpp"
+#include "storage/base/long_work.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -62,13 +62,13 @@ storage::Device& DeviceRegistry::open_hardware(const std::string& identity,
             storage::Device& device = open(id);
             if (device.info().identity == identity) return device;
         } catch (const std::runtime_error&) {
-            // Then it is not that one.
+            // Try the other devices.
         }
     }
     throw std::runtime_error(fmt::format("they are on {}, which cannot be used here", identity));
 }
 
-// Throws where it is not there.
+// Throws if there is no such device.
 std::unique_ptr<storage::Device> DeviceRegistry::open_anew(const std::string& id,
                                                            const config::DeviceOptions& options) {
     for (const storage::DeviceDriver* driver : drivers_) {
@@ -85,7 +85,7 @@ std::unique_ptr<storage::Device> DeviceRegistry::open_anew(const std::string& id
     refuse_absent(id);
 }
 
-// It is told beside those that are there.
+// The message lists it with the devices that exist.
 void DeviceRegistry::refuse_absent(const std::string& id) const {
     std::string why_none;
     const std::vector<std::string> there = gpus(why_none);
@@ -137,10 +137,10 @@ void DeviceRegistry::close() {
     opened_with_.clear();
 }
 
-std::vector<int> DeviceRegistry::mapping_files() const {
-    std::vector<int> files;
+std::vector<const OwnedFd*> DeviceRegistry::mapping_files() const {
+    std::vector<const OwnedFd*> files;
     for (const auto& device : devices_) {
-        for (const int file : device->mapping_files()) files.push_back(file);
+        for (const OwnedFd& file : device->mapping_files()) files.push_back(&file);
     }
     return files;
 }

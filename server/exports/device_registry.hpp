@@ -1,4 +1,4 @@
-// The devices that are open in this process, by their ids. They live until it ends.
+// The devices that are open in this process, by id. They live until the process ends.
 #pragma once
 
 #include <map>
@@ -17,43 +17,42 @@ class DeviceRegistry {
  public:
     using Drivers = std::span<const storage::DeviceDriver* const>;
 
-    // `calibrate`: measure each GPU when it is opened, in under a second, and choose its copy paths
-    // and chunk size by that; else the built-in choice stands.
+    // `calibrate`: measure each GPU when it is opened, in under a second, to choose copy paths and
+    // chunk size. Otherwise the built-in choice is used.
     DeviceRegistry(std::vector<config::DeviceOptions> options, bool calibrate,
                    Drivers drivers = storage::device_drivers());
 
-    // Opens it on first use. Throws std::runtime_error with one clear line where there is no such
-    // device or it cannot be used.
+    // Opens the device on first use. Throws std::runtime_error with a one-line message if it does
+    // not exist or cannot be used.
     storage::Device& open(const std::string& id);
-    // The one of that DeviceInfo::identity, whatever its id is now; the one with the id `likely`,
-    // if it is that. Throws likewise.
+    // The device with this DeviceInfo::identity, whatever its id is now. `likely`: the id to try
+    // first. Throws likewise.
     storage::Device& open_hardware(const std::string& identity, const std::string& likely);
-    // There is one without room for its mapping: Device::lacks_mapping().
+    // There is a device for which Device::lacks_mapping().
     bool lacks_mapping() const;
-    // All that are open, which nobody uses yet.
+    // All open devices. Call before any is in use.
     void close();
-    // What its calibration found, for people; empty where there was none.
+    // The result of its calibration as text; empty if there was none.
     std::string calibration(const std::string& id) const;
-    // Of the open devices, each once; empty where none is known.
+    // Of the open devices, without duplicates; empty if unknown.
     std::vector<int> numa_nodes() const;
-    // The ids of the GPUs of this machine; empty: `why_none` says why,
-    // and what to do about it.
+    // The ids of the GPUs of this machine. Empty: `why_none` gets cause and remedy.
     std::vector<std::string> gpus(std::string& why_none) const;
-    // Those of this machine that are opened only where a configuration names them.
+    // Devices of this machine that are opened only if a configuration names them.
     std::vector<storage::DeviceInfo> only_by_name() const;
 
-    // Device::mapping_files() of all that are open.
-    std::vector<int> mapping_files() const;
-    // What calibrating has found, for a later process, by DeviceInfo::identity.
+    // Device::mapping_files() of all open devices.
+    std::vector<const OwnedFd*> mapping_files() const;
+    // Calibration results for a later process, by DeviceInfo::identity.
     std::map<std::string, std::string> calibration_states() const;
-    // What an earlier process had: a device of which it holds is not measured when it is opened.
+    // Results of an earlier process: these devices are not measured when they are opened.
     void set_calibration_states(std::map<std::string, std::string> states) {
         saved_calibrations_ = std::move(states);
     }
 
-    // What a configuration loaded later says of devices that are not open yet.
+    // Options of a reloaded configuration, for devices that are not open yet.
     void set_options(std::vector<config::DeviceOptions> options) { options_ = std::move(options); }
-    // The ids of open devices that those options would change, if they were opened anew.
+    // The ids of open devices that these options would change if they were opened again.
     std::vector<std::string> opened_otherwise() const;
 
  private:
@@ -67,8 +66,8 @@ class DeviceRegistry {
     std::vector<config::DeviceOptions> options_;
     const bool calibrate_;
     std::vector<std::unique_ptr<storage::Device>> devices_;
-    std::vector<config::DeviceOptions> opened_with_;   // one for each of devices_
-    std::map<std::string, std::string> calibrations_;  // for people, by id
+    std::vector<config::DeviceOptions> opened_with_;   // parallel to devices_
+    std::map<std::string, std::string> calibrations_;  // as text, by id
     std::map<std::string, std::string> saved_calibrations_;
 };
 

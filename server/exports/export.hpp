@@ -1,5 +1,5 @@
-// An export: what a client names and sees, over a volume. Sessions share it, so that one that was
-// removed from the configuration lives until its last client has gone.
+// An export: the name and properties that clients see of a volume. Sessions share it, so an export
+// that was removed from the configuration lives until its last client has gone.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 #include "config/options.hpp"
 #include "protocol/export_info.hpp"
-#include "server/access/access_list.hpp"
-#include "server/access/export_use.hpp"
 #include "server/counters/activity_map.hpp"
+#include "server/exports/access_list.hpp"
+#include "server/exports/export_use.hpp"
 #include "storage/pages/volume.hpp"
 
 namespace gpunbd::server {
@@ -21,12 +21,12 @@ struct Export {
     std::shared_ptr<storage::Volume> volume;
     std::shared_ptr<ActivityMap> activity;  // of the volume
     AccessList access = {};
-    // Of all that had this name, one after the other.
+    // Shared with earlier exports of this name.
     std::shared_ptr<ExportUse> use = std::make_shared<ExportUse>();
-    // What this volume was offered as before a reload, where clients may still hold that.
+    // Exports of the same volume before a reload, if clients still have them.
     std::vector<std::weak_ptr<const Export>> earlier = {};
 
-    bool contents_outlive_server() const { return options.keep && volume->table_descriptor() >= 0; }
+    bool contents_outlive_server() const { return options.keep && volume->table_descriptor(); }
 };
 
 }  // namespace gpunbd::server

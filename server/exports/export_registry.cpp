@@ -4,14 +4,32 @@ namespace gpunbd::server {
 
 void ExportRegistry::replace(Exports exports) {
     auto next = std::make_shared<const Exports>(std::move(exports));
+    auto names = std::make_shared<Names>();
+    for (const auto& each : *next) names->push_back(each->info.name);
+    std::unordered_map<std::string_view, std::size_t> places;
+    for (std::size_t i = 0; i != names->size(); ++i) places.emplace((*names)[i], i);
     for (const auto& each : *next) each->use->apply(each->options);
+    std::shared_ptr<const Names> next_names = std::move(names);
     const std::lock_guard lock(mutex_);
     exports_.swap(next);
+    names_.swap(next_names);
+    places_.swap(places);
 }
 
 std::shared_ptr<const ExportRegistry::Exports> ExportRegistry::snapshot() const {
     const std::lock_guard lock(mutex_);
     return exports_;
+}
+
+std::shared_ptr<const ExportRegistry::Names> ExportRegistry::names() const {
+    const std::lock_guard lock(mutex_);
+    return names_;
+}
+
+std::shared_ptr<const Export> ExportRegistry::find(std::string_view name) const {
+    const std::lock_guard lock(mutex_);
+    const auto place = places_.find(name);
+    return place == places_.end() ? nullptr : (*exports_)[place->second];
 }
 
 std::shared_ptr<const Export> ExportRegistry::open(std::string_view name) const {

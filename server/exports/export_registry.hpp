@@ -1,10 +1,13 @@
-// The exports that are offered now: a snapshot that is exchanged as a whole when the configuration
-// is loaded again, and that any thread may read.
+// The exports that are offered: a snapshot that any thread may read and that a reload replaces as a
+// whole.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "server/exports/export.hpp"
@@ -13,16 +16,23 @@ namespace gpunbd::server {
 
 class ExportRegistry {
  public:
-    // In the order in which they are listed; the first is also the default ("" asks for it).
+    // In listing order. The first one is also the default export ("").
     using Exports = std::vector<std::shared_ptr<const Export>>;
 
     void replace(Exports exports);
     std::shared_ptr<const Exports> snapshot() const;
     std::shared_ptr<const Export> open(std::string_view name) const;
+    using Names = std::vector<std::string>;
+    // The names of the exports in listing order. They keep no export alive.
+    std::shared_ptr<const Names> names() const;
+    // The export with exactly this name, or null.
+    std::shared_ptr<const Export> find(std::string_view name) const;
 
  private:
     mutable std::mutex mutex_;
     std::shared_ptr<const Exports> exports_ = std::make_shared<const Exports>();
+    std::shared_ptr<const Names> names_ = std::make_shared<const Names>();
+    std::unordered_map<std::string_view, std::size_t> places_;  // name -> index in both
 };
 
 }  // namespace gpunbd::server

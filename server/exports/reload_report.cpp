@@ -13,8 +13,8 @@ namespace {
 
 using Made = std::shared_ptr<const Export>;
 
-// Sessions hold the export that they opened, or one that had the same volume before it; one more
-// reference is the list's that `old` stands in.
+// Sessions hold the export that they opened, or an earlier one of the same volume. One more
+// reference is held by the list that contains `old`.
 long clients_of(const Made& old) {
     long clients = old.use_count() - 1;
     for (const auto& earlier : old->earlier) clients += earlier.use_count();
@@ -28,7 +28,7 @@ std::string what_becomes_of(const Made& old, const char* what) {
     return fmt::format("{} when {} client{} gone", what, clients, clients == 1 ? " has" : "s have");
 }
 
-// "access, rates"; of these keys alone, or of all others.
+// "access, rates": only these keys, or all others.
 std::string differences(const config::ExportOptions& a, const config::ExportOptions& b,
                         bool at_once) {
     std::vector<const char*> keys;

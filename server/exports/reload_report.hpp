@@ -1,5 +1,5 @@
-// What a reload has changed, in words: a removed or replaced export takes its contents along, and
-// some settings wait for the next start. Neither may go unsaid.
+// Reports the effects of a reload: a removed or replaced export loses its contents, and some
+// settings take effect only at the next start.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ struct ReloadLine {
     std::string text;
 };
 
-// One line for each export of either. To be called once `after` is offered: what is still held of
-// `before` is held by clients.
+// One line per export of either list. Call once `after` is offered: only clients still hold
+// references to `before`.
 std::vector<ReloadLine> report_exports(const ExportRegistry::Exports& before,
                                        const ExportRegistry::Exports& after);
 
-// Keys of the file that differ from what is in effect and take effect only at the next start.
+// Keys that differ from the settings in effect and take effect only at the next start.
 std::vector<std::string> keys_that_wait(const config::Options& running,
                                         const config::Options& loaded);
 

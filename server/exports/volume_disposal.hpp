@@ -1,11 +1,13 @@
-// Gives the memory of volumes back on a thread of its own: gigabytes take seconds, and the last who
-// lets go of an export is the main thread at a reload, or a worker with other clients.
+// Destroys volumes on its own thread. Freeing gigabytes takes seconds, and the last owner of an
+// export is the main thread at a reload or a worker with other clients.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "storage/pages/volume.hpp"
@@ -13,26 +15,54 @@
 namespace gpunbd::server {
 
 class VolumeDisposal {
+    struct Holder;
+
  public:
     VolumeDisposal() = default;
-    // Waits for what it has been given.
+    // Waits for all shared volumes, including those that other threads still own.
     ~VolumeDisposal();
     VolumeDisposal(const VolumeDisposal&) = delete;
     VolumeDisposal& operator=(const VolumeDisposal&) = delete;
 
-    // A volume that ends here, whoever lets go of it last. This outlives it. Not for several
-    // threads at a time.
-    std::shared_ptr<storage::Volume> shared(std::unique_ptr<storage::Volume> volume);
+    // Reserves what share() needs, so that it cannot fail.
+    class Place {
+     public:
+        // Call once. The volume is destroyed on the disposal's thread, whichever thread drops its
+        // last reference.
+        std::shared_ptr<storage::Volume> share(std::unique_ptr<storage::Volume> volume) noexcept;
+
+     private:
+        friend VolumeDisposal;
+        explicit Place(std::shared_ptr<Holder> holder) : holder_(std::move(holder)) {}
+        std::shared_ptr<Holder> holder_;
+    };
+    // One thread at a time. Throws if memory or threads run out.
+    Place reserve();
+    // Both in one step. A volume that cannot be shared is destroyed here.
+    std::shared_ptr<storage::Volume> shared(std::unique_ptr<storage::Volume> volume) {
+        return reserve().share(std::move(volume));
+    }
 
  private:
+    struct Holder {
+        explicit Holder(VolumeDisposal& its_disposal);
+        ~Holder();
+        Holder(const Holder&) = delete;
+        Holder& operator=(const Holder&) = delete;
+
+        VolumeDisposal& disposal;
+        std::unique_ptr<storage::Volume> volume;
+    };
+
     void take(std::unique_ptr<storage::Volume> volume) noexcept;
     void run();
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<std::unique_ptr<storage::Volume>> volumes_;
+    std::vector<std::unique_ptr<storage::Volume>> volumes_;  // to destroy
+    std::uint64_t holders_ = 0;
     bool ending_ = false;
-    std::thread thread_;  // once there is a volume
+    std::thread thread_;  // started with the first volume
 };
 
 }  // namespace gpunbd::server

@@ -12,7 +12,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr std::uint64_t host_fallback = 1 * config::GiB;
-constexpr std::uint64_t sector = 512;  // bytes: what kernels count a disk's size in
+constexpr std::uint64_t sector = 512;  // bytes: the kernel's unit of disk sizes
 
 std::string ids_of(const std::vector<storage::Device*>& devices) {
     std::string ids;
@@ -29,14 +29,15 @@ std::string reserve_of(const std::vector<storage::Device*>& devices) {
     return reserve == 0 ? "" : " beside a reserve of " + config::human_size(reserve);
 }
 
-// A round size of at most `bytes`, as it can be written; rounded down by less than a tenth.
+// A round size of at most `bytes` as it is written in configurations, rounded down by less than a
+// tenth.
 std::string round_size(std::uint64_t bytes) {
     std::uint64_t unit = 1;
     while (bytes / unit >= 10 * 1024) unit *= 1024;
     return config::format_size({.bytes = bytes / unit * unit});
 }
 
-// For people; exactly where it would look the same as what was asked.
+// As text; exact if it would look the same as the size that was asked for.
 std::string size_beside(std::uint64_t available, std::uint64_t asked) {
     const std::string rounded = config::human_size(available);
     return rounded == config::human_size(asked) ? config::format_size({.bytes = available})
@@ -48,7 +49,7 @@ std::string nothing_available(const std::vector<storage::Device*>& devices) {
                        ids_of(devices), reserve_of(devices));
 }
 
-// `block`: what clients ask for in multiples of, a power of two.
+// `block`: the minimum block, a power of two.
 std::uint64_t share_in_bytes(std::uint32_t percent, std::uint64_t block, const VolumePlan& plan,
                              const std::vector<std::uint64_t>& available) {
     const std::uint64_t stripe = plan.options.stripe_size;
@@ -80,7 +81,8 @@ std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOpti
             "{} ran out of memory while {} were taken in full; ask for less, or for provision thin",
             devices[*misfit.device]->info().id, config::human_size(misfit.asked));
     }
-    const std::string asked = config::format_size({.bytes = misfit.asked});  // as it was written
+    const std::string asked =
+        config::format_size({.bytes = misfit.asked});  // as in the configuration
     const std::string available = size_beside(misfit.available, misfit.asked);
     const std::string ask = misfit.largest == 0 ? "end what uses the rest, or set a smaller reserve"
                                                 : fmt::format("ask for at most {}, or for 100%",
@@ -103,7 +105,7 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     std::vector<std::string> ids = wanted.devices;
     config::Size size = wanted.size.value_or(config::Size{.percent = 100});
     if (ids.empty()) {
-        // No device was named: the first GPU, or the host, and of that little unless more is asked.
+        // No device is named: use the first GPU, or the host with a small default size.
         ids = registry.gpus(plan.instead_of_gpu);
         ids.resize(ids.empty() ? 0 : 1);
         if (ids.empty()) {

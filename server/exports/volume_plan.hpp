@@ -1,5 +1,5 @@
-// What an export asks of which devices: from its options to a volume that can be made, or the one
-// line that says why it cannot. Takes no memory.
+// Turns the options of an export into a volume that can be created, or a one-line error. Allocates
+// no device memory.
 #pragma once
 
 #include <map>
@@ -16,17 +16,17 @@ struct VolumePlan {
     storage::VolumeOptions options;
     std::vector<storage::Device*> devices;
     storage::Layout layout;
-    std::string instead_of_gpu;  // why no GPU was found, where one was wanted; else empty
+    std::string instead_of_gpu;  // why no GPU was found, if one was wanted; else empty
 };
 
-// Bytes that others will take of a device before this export comes to it.
+// Bytes of a device that other exports will take before this one.
 using Promised = std::map<const storage::Device*, std::uint64_t>;
 
 // Throws std::runtime_error.
 VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& registry,
                        const Promised& promised = {});
 
-// In one line: what was asked, what there is, and what would fit.
+// One line: the size asked for, the size available, and a size that fits.
 std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOptions& options,
                         const std::vector<storage::Device*>& devices);
 

@@ -23,8 +23,8 @@ namespace {
 
 // A locked stack may not grow beyond RLIMIT_MEMLOCK, nor where memory is short: it does so before.
 void touch_stack() {
-    std::array<volatile char, std::size_t{256} * 1024> room;
-    for (std::size_t at = 0; at < room.size(); at += 1024) room[at] = 0;
+    std::array<volatile char, std::size_t{256} * 1024> pages;
+    for (std::size_t at = 0; at < pages.size(); at += 1024) pages[at] = 0;
 }
 
 // For whom RLIMIT_MEMLOCK does not hold.

@@ -1,5 +1,5 @@
 // What keeps a server alive that its own machine swaps to: all of it is needed, and what cannot be
-// had is an error. server/OPERATION.md, "Swap", has what was measured.
+// had is an error. server/PERFORMANCE.md, "Swap protections", has the measurements.
 #pragma once
 
 #include <string>

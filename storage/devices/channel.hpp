@@ -1,15 +1,15 @@
-// A channel: one worker's own way to one device. It queues copies during a round of the worker's
-// event loop. Polled, it submits them together and tells which have ended.
+// A channel is one worker's connection to one device. It queues copies during a round of the
+// worker's event loop. poll() submits them together and completes those that have ended.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "storage/chained_queue.hpp"
+#include "storage/base/chained_queue.hpp"
+#include "storage/base/histogram.hpp"
+#include "storage/base/status.hpp"
 #include "storage/devices/channel_counters.hpp"
 #include "storage/devices/staging_arena.hpp"
-#include "storage/histogram.hpp"
-#include "storage/status.hpp"
 
 namespace gpunbd::storage {
 
@@ -26,37 +26,37 @@ class CopyOwner {
     ~CopyOwner() = default;
 };
 
-// One contiguous piece between staging memory and device memory. It belongs to the channel from
-// enqueue() until copy_done(), whatever becomes of the client.
+// One contiguous copy between staging memory and device memory. It belongs to the channel from
+// enqueue() until copy_done(), even if the client disconnects.
 struct Copy {
-    enum class Kind : std::uint8_t { read, write, zero };  // as seen by the client
+    enum class Kind : std::uint8_t { read, write, zero };  // from the client's view
     Kind kind = Kind::read;
     Status status = Status::ok;    // set before copy_done()
     std::uint32_t length = 0;      // bytes
     std::uint64_t address = 0;     // in the device's address space
-    std::byte* cpu = nullptr;      // the same place in the CPU's, or null
+    std::byte* cpu = nullptr;      // the same location in the CPU's address space, or null
     std::byte* staging = nullptr;  // null for Kind::zero
     CopyOwner* owner = nullptr;
-    Copy* next = nullptr;    // the channel's
-    bool submitted = false;  // the trace's, as is the time of the last step
+    Copy* next = nullptr;    // used by the channel
+    bool submitted = false;  // used by the trace, like `since`
     TraceClock::time_point since;
 };
 
 using CopyQueue = ChainedQueue<Copy>;
 
-// Where the time of copies goes.
+// Durations of copies.
 struct ChannelTrace {
-    Histogram queued;     // enqueue() -> handed to the device
-    Histogram submitted;  // handed to the device -> ended
+    Histogram queued;     // enqueue() -> submitted to the device
+    Histogram submitted;  // submitted to the device -> completed
 };
 
-// The knobs of the pinned pipeline.
+// Parameters of the staging pipeline.
 struct ChannelOptions {
-    std::uint32_t chunk_size = 0;   // bytes, a power of two: the longest copy; 0: the device's
-    std::uint32_t slots = 2;        // chunks of one transfer in flight on each of its devices
+    std::uint32_t chunk_size = 0;   // bytes, a power of two; 0: the default of the device
+    std::uint32_t slots = 2;        // chunks that one transfer may have in flight on each device
     std::size_t pinned = 16 << 20;  // bytes of staging memory per direction, a power of two
-    ChannelTrace* trace = nullptr;  // not owned; null: none is kept
-    // Which ways copies to a GPU take; read while the channel is opened. Null: the device decides.
+    ChannelTrace* trace = nullptr;  // not owned; null: no trace
+    // Which paths copies to a GPU take; read while the channel is opened. Null: the device decides.
     const Policy* policy = nullptr;
 };
 
@@ -73,19 +73,19 @@ class Channel {
     Channel& operator=(const Channel&) = delete;
 
     const ChannelOptions& options() const { return options_; }
-    // Separate memory for reads and writes: neither can starve the other.
+    // Reads and writes have separate memory, so that neither can starve the other.
     StagingArena& read_staging() { return read_staging_; }
     StagingArena& write_staging() { return write_staging_; }
     const StagingArena& read_staging() const { return read_staging_; }
     const StagingArena& write_staging() const { return write_staging_; }
     const ChannelCounters& counters() const { return counters_; }
-    // Payload was received straight into the slab's mapping, or is sent straight from it.
-    void moves_in_place(Copy::Kind direction, std::uint64_t length) {
+    // Counts payload that was received into the slab's mapping, or is sent from it.
+    void count_in_place(Copy::Kind direction, std::uint64_t length) {
         counters_.moved(ChannelCounters::in_place, static_cast<std::size_t>(direction), length);
     }
 
-    // May payload of this length be received straight into the slab's mapping (writes), or sent
-    // straight from it (reads)? Where not, it passes through staging memory.
+    // Whether payload of this length may be received directly into the slab's mapping (writes), or
+    // sent directly from it (reads). Otherwise it passes through staging memory.
     virtual bool receives_into(const Slab& slab, std::uint32_t length) const = 0;
     virtual bool sends_from(const Slab& slab, std::uint32_t length) const = 0;
 
@@ -98,21 +98,20 @@ class Channel {
         ++unfinished_;
     }
 
-    // Submits what is queued, tells the copies that have ended, and wakes those who wait for
-    // staging memory.
+    // Submits queued copies, completes those that have ended, and wakes waiters for staging memory.
     void poll() {
         if (options_.trace != nullptr) trace_submission();
         if (unfinished_ != 0) progress(queued_);
         read_staging_.wake();
         write_staging_.wake();
     }
-    // Must poll() be called again soon?
+    // Whether poll() has to be called again soon.
     bool busy() const {
         return unfinished_ != 0 || read_staging_.can_wake() || write_staging_.can_wake();
     }
 
  protected:
-    // Takes copies off `queued`, starts them, and finishes those that have ended. Does not block.
+    // Takes copies off `queued`, starts them, and finishes those that have ended. Must not block.
     virtual void progress(CopyQueue& queued) = 0;
     void finish(Copy& copy, Status status) {
         --unfinished_;
@@ -124,7 +123,7 @@ class Channel {
         copy.owner->copy_done(copy);
     }
     std::uint32_t unfinished() const { return unfinished_; }
-    // A copy begins.
+    // Counts a copy that starts.
     void count(PathKind path, const Copy& copy) {
         counters_.moved(static_cast<std::size_t>(path), static_cast<std::size_t>(copy.kind),
                         copy.length);

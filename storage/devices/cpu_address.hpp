@@ -1,5 +1,5 @@
-// Where the CPU addresses a slab. Of one that was taken over it may become known while others use
-// the slab; it never changes then.
+// The CPU address of a slab. An adopted slab may get one while other threads use the slab; then it
+// does not change any more.
 #pragma once
 
 #include <atomic>
@@ -10,17 +10,16 @@ namespace gpunbd::storage {
 class CpuAddress {
  public:
     CpuAddress() = default;
-    // Implicit: it is an address.
+    // Implicit on purpose.
     CpuAddress(std::byte* address) : address_(address) {}
-    CpuAddress(const CpuAddress& other) : address_(other.get()) {}
+    CpuAddress(const CpuAddress& other) : address_(static_cast<std::byte*>(other)) {}
     CpuAddress& operator=(const CpuAddress& other) {
-        address_.store(other.get(), std::memory_order_release);
+        address_.store(other, std::memory_order_release);
         return *this;
     }
 
-    // Null: the CPU cannot, or not yet.
-    std::byte* get() const { return address_.load(std::memory_order_acquire); }
-    operator std::byte*() const { return get(); }
+    // Null: the CPU cannot address the slab, or not yet.
+    operator std::byte*() const { return address_.load(std::memory_order_acquire); }
 
  private:
     std::atomic<std::byte*> address_{nullptr};

@@ -1,5 +1,5 @@
-// One kind of device: which of them this machine has, and how one is opened. What kinds there are
-// is one table, storage/devices/drivers/device_drivers.hpp.
+// The interface of a device driver. The table of drivers is in
+// storage/devices/drivers/device_drivers.hpp.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,49 @@
 #include <string_view>
 #include <vector>
 
+#include "storage/devices/competition.hpp"
 #include "storage/devices/device.hpp"
-#include "storage/devices/gpu/competition.hpp"
 
 namespace gpunbd::storage {
 
-// A driver takes what concerns its devices.
+// A driver ignores options that do not concern its devices.
 struct DeviceOptions {
-    std::optional<std::uint64_t> reserve = {};   // bytes left to the device's other users
-    std::optional<std::uint64_t> capacity = {};  // bytes taken at most
-    // Bytes mapped into the CPU's address space at most; 0: none, unset: what can be.
+    std::optional<std::uint64_t> reserve = {};   // bytes left to other users of the device
+    std::optional<std::uint64_t> capacity = {};  // the most bytes to allocate
+    // The most bytes to map into the CPU's address space; 0: none; empty: as many as possible.
     std::optional<std::uint64_t> mapped = {};
     GpuUse gpu_use = GpuUse::automatic;
-    bool force = false;  // whoever else uses it
+    bool force = false;  // even if others use the device
 };
 
-// Another process has a device that only one can have.
+// Another process has opened an exclusive device.
 class DeviceTaken : public std::runtime_error {
  public:
     using std::runtime_error::runtime_error;
+};
+
+// How people name the devices of a driver, and which settings apply to them. All texts are for
+// messages.
+struct DeviceSyntax {
+    // A setting that applies to the devices of some drivers only: "mapped", and for what it exists.
+    struct Setting {
+        std::string_view key;
+        std::string_view purpose;
+    };
+    std::string_view form;             // "cuda:N"
+    std::string_view description;      // "cuda:N with the GPU's number, for example cuda:0"
+    std::string_view example;          // "cuda:0"
+    std::string_view correction = "";  // what to write instead of a malformed id of this scheme
+    // The canonical spelling of an id; nullopt if the text is not an id of this driver.
+    std::optional<std::string> (*parse)(std::string_view text) = nullptr;
+    // The id that was meant by a name from another program, in lower case: "gpu0" -> "cuda:0";
+    // empty if none.
+    std::string (*guess)(std::string_view text) = nullptr;
+    std::vector<Setting> settings = {};
+    // Completions offer one id for each file named so with a number appended; empty: they offer
+    // `form` itself.
+    std::string_view device_files = "";
+    bool completed = true;  // whether completions offer ids at all
 };
 
 class DeviceDriver {
@@ -39,17 +63,18 @@ class DeviceDriver {
     DeviceDriver(const DeviceDriver&) = delete;
     DeviceDriver& operator=(const DeviceDriver&) = delete;
 
-    // What the ids of its devices are or begin with: "host", "cuda", "pci".
+    // The id of its device, or the start of its ids: "host", "cuda", "pci".
     virtual std::string_view scheme() const = 0;
     virtual bool drives_gpus() const = 0;
-    // The ids of the devices that are there, and may be opened to see what they are. None:
-    // `why_none` says why, and what to do about it.
+    virtual DeviceSyntax syntax() const { return {}; }
+    // The ids of existing devices, which may be opened to list them. If there are none, sets
+    // `why_none` to the reason and the remedy.
     virtual std::vector<std::string> enumerate(std::string& why_none) const = 0;
-    // What is told of devices that are opened only where they are named, since that changes what
-    // they hold.
+    // What is listed of devices that are opened only if they are named, since opening them changes
+    // their contents.
     virtual std::vector<DeviceInfo> only_by_name() const { return {}; }
-    // Null: there is no such device. Throws std::runtime_error with one line that says what is
-    // missing.
+    // Returns null if there is no such device. Throws std::runtime_error with one line that says
+    // what is missing.
     virtual std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
                                          const DeviceOptions& options) const = 0;
 

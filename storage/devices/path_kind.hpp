@@ -1,5 +1,5 @@
-// The ways that bytes take between staging memory and a device's memory: what a row of a policy
-// names, and what is counted.
+// The paths that bytes take between staging memory and device memory, as policies name them and
+// counters count them.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ enum class PathKind : std::uint8_t {
     mapping,            // the CPU stores into the mapping
     streaming_load,     // the CPU loads out of the mapping
     copy_engine,        // an asynchronous copy (for zeroes: an asynchronous memset)
-    engine_batch,       // one call of the copy engines together with all others that wait
-    persistent_kernel,  // a kernel that lingers serves it from a mailbox, without a call
-    kernel,             // one gather/scatter kernel together with all others that wait
+    engine_batch,       // one call of the copy engines for all waiting copies
+    persistent_kernel,  // a lingering kernel serves it from a mailbox, without a driver call
+    kernel,             // one gather/scatter kernel for all waiting copies
 };
 inline constexpr std::size_t path_kinds = 6;
 

@@ -1,5 +1,5 @@
-// How many slabs of a device are about to be released. Who finds no memory there waits for them
-// before it says so.
+// Counts the slabs of a device that are about to be released. An allocation that finds no memory
+// waits for them before it fails.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ class PendingReleases {
         const std::lock_guard lock(mutex_);
         ++pending_;
     }
-    // It has been released, or is needed after all.
+    // The slab has been released, or is used again.
     void end() {
         {
             const std::lock_guard lock(mutex_);
@@ -25,8 +25,8 @@ class PendingReleases {
         changed_.notify_all();
     }
 
-    // False: there is none. True: one has ended, or some time has passed, in which the caller may
-    // have got some to release itself.
+    // Returns false if no release is pending. Otherwise waits until one has ended, or for a short
+    // time, since the caller may itself have got slabs to release meanwhile.
     bool wait_for_one() {
         std::unique_lock lock(mutex_);
         if (pending_ == 0) return false;

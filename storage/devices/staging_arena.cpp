@@ -70,7 +70,7 @@ void StagingArena::give_back(std::byte* piece, std::size_t length, std::size_t& 
 }
 
 void StagingArena::wait(StagingWaiter& waiter) {
-    if (waiter.place_.is_linked()) return;
+    if (waiter.hook_.is_linked()) return;
     waits_.add();
     waiters_.push_back(waiter);
 }
@@ -78,7 +78,7 @@ void StagingArena::wait(StagingWaiter& waiter) {
 void StagingArena::wake() {
     if (!can_wake()) return;
     returned_ = false;
-    // Only those who wait now: one that waits again goes to the end and is not woken twice.
+    // Wakes only current waiters: one that waits again is not woken twice.
     to_wake_.splice(to_wake_.end(), waiters_);
     while (!to_wake_.empty()) {
         StagingWaiter& waiter = to_wake_.front();

@@ -1,5 +1,4 @@
-// Does a volume fit on its devices, and which pages go where? Asked before any memory is taken, by
-// those who make a volume and by those who only want to know.
+// Checks whether a volume fits on its devices, and lays out its pages. No memory is allocated.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +12,19 @@ namespace gpunbd::storage {
 
 struct VolumeOptions;
 
-// What a volume needs and its devices do not have; all in bytes.
+// What a volume needs and its devices lack. All sizes are in bytes.
 struct Misfit {
     std::optional<std::uint32_t> device =
-        {};                       // the index of the one that lacks it; none: all together
-    std::uint64_t asked = 0;      // of that device, or of all
-    std::uint64_t available = 0;  // there, in whole pages
-    std::uint64_t largest = 0;    // a size of the volume that would fit
-    bool ran_out = false;         // it seemed to fit, and then somebody else was faster
+        {};                   // the index of the device that lacks it; none: all devices together
+    std::uint64_t asked = 0;  // needed of that device, or of all
+    std::uint64_t available = 0;  // of that, in whole pages
+    std::uint64_t largest = 0;    // the largest size of the volume that would fit
+    bool ran_out = false;         // memory ran out during allocation, although it seemed to suffice
 
     bool operator==(const Misfit&) const = default;
 };
 
-// `available`: bytes that each device can give.
+// `available`: the bytes that each device can allocate.
 std::variant<Layout, Misfit> lay_out(const VolumeOptions& options,
                                      const std::vector<std::uint64_t>& available);
 

@@ -1,6 +1,5 @@
 #include "storage/pages/page_pool.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,97 +7,57 @@
 #include <new>
 #include <utility>
 
-#include "storage/long_work.hpp"
-#include "storage/pages/page_returns.hpp"
+#include "storage/base/long_work.hpp"
+#include "storage/devices/page_completions.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint32_t word_bits = 64;
-constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of an export, for what counts its pins
+constexpr std::uint64_t bytes_per_pin_byte = 4096;  // of the export, for each byte of pin counts
 constexpr std::uint64_t preferred_slab = 64 << 20;  // bytes: fits fragmented memory
-// A kept slab costs a descriptor.
-constexpr std::uint64_t kept_slabs = 64;
-constexpr std::uint64_t largest_kept_slab = 1 << 30;  // bytes
-
-void set(std::vector<std::uint64_t>& map, std::uint32_t bit) {
-    map[bit / word_bits] |= std::uint64_t{1} << (bit % word_bits);
-}
-void reset(std::vector<std::uint64_t>& map, std::uint32_t bit) {
-    map[bit / word_bits] &= ~(std::uint64_t{1} << (bit % word_bits));
-}
-
-bool is_set(const std::vector<std::uint64_t>& map, std::uint32_t bit) {
-    return (map[bit / word_bits] >> (bit % word_bits) & 1) != 0;
-}
-
-// The first set bit in [from, to), or `to`.
-std::uint32_t first_set(const std::vector<std::uint64_t>& map, std::uint32_t from,
-                        std::uint32_t to) {
-    for (std::uint32_t bit = from; bit < to;) {
-        const std::uint64_t word = map[bit / word_bits] >> (bit % word_bits);
-        if (word != 0) {
-            return std::min(to, bit + static_cast<std::uint32_t>(std::countr_zero(word)));
-        }
-        bit = (bit / word_bits + 1) * word_bits;
-    }
-    return to;
-}
+constexpr std::uint64_t retained_slabs = 64;        // of a volume, about: each has a descriptor
+constexpr std::uint64_t largest_retained_slab = 1 << 30;  // bytes
 
 }  // namespace
 
-std::uint32_t PagePool::slab_pages_for(std::uint64_t pages, std::uint64_t page_size, bool kept) {
+std::uint32_t PagePool::slab_pages_for(std::uint64_t pages, std::uint64_t page_size,
+                                       bool retained) {
     const std::uint64_t wanted = std::max<std::uint64_t>(pages, 1);
     std::uint64_t bytes = preferred_slab;
-    if (kept) {
-        bytes = std::clamp(std::bit_ceil(wanted * page_size / kept_slabs), preferred_slab,
-                           largest_kept_slab);
+    if (retained) {
+        bytes = std::clamp(std::bit_ceil(wanted * page_size / retained_slabs), preferred_slab,
+                           largest_retained_slab);
     }
     return static_cast<std::uint32_t>(
         std::min(std::max<std::uint64_t>(bytes / page_size, 1), std::bit_ceil(wanted)));
 }
 
-PagePool::PagePool(Device& device, const Place& place)
+PagePool::PagePool(Device& device, const Config& config)
     : device_(device),
-      number_(place.device),
-      page_size_(place.page_size),
-      pages_(place.pages),
-      provision_(place.provision),
-      directory_(place.slabs),
-      keeper_(place.keeper),
-      ahead_(device.slow_to_allocate() || place.keeper != nullptr),
-      slab_count_(place.slabs.slabs()),
-      provisioner_([this] { provision(); }) {
-    slab_shift_ = static_cast<std::uint32_t>(std::countr_zero(place.slab_pages));
-    slab_mask_ = place.slab_pages - 1;
-    const std::size_t total = pages_with_numbers();
-    slabs_ = std::make_unique<Slab[]>(slab_count_);
-    pins_ = PinCounts(total, pages_ * page_size_ / bytes_per_pin_byte);
-    retired_ = std::make_unique<std::atomic<bool>[]>(total);
-    retired_from_.assign(total, 0);
-    pages_in_slab_.assign(slab_count_, 0);
-    free_in_slab_.assign(slab_count_, 0);
-    clear_in_slab_.assign(slab_count_, 0);
-    free_.assign(total / word_bits + 1, 0);
-    clear_.assign(total / word_bits + 1, 0);
-    has_free_.assign(slab_count_ / word_bits + 1, 0);
-    has_clear_.assign(slab_count_ / word_bits + 1, 0);
-}
+      device_index_(config.device),
+      page_size_(config.page_size),
+      pages_(config.pages),
+      provision_(config.provision),
+      ahead_(device.slow_to_allocate() || config.retainer != nullptr),
+      slabs_(device, config),
+      pins_(page_numbers(), pages_ * page_size_ / bytes_per_pin_byte),
+      retired_(page_numbers()),
+      free_(slabs_.count(), config.slab_pages),
+      provisioner_([this] { provision(); }) {}
 
 PagePool::~PagePool() {
-    provisioner_.end();
-    for (std::uint32_t i = 0; i < slab_count_; ++i) {
-        if (slabs_[i].bytes != 0) device_.release(slabs_[i]);
-    }
-    for (; empty_slabs_ > 1 && releases_later(); --empty_slabs_) device_.releases().end();
+    provisioner_.stop();
+    slabs_.release_all();
+    if (!releases_later()) return;
+    for (std::uint32_t empty = free_.empty_slabs(); empty > 1; --empty) device_.releases().end();
 }
 
 Status PagePool::fill(const std::stop_token& stop) {
     LongWork work("provisioning", device_.info().id, pages_ * page_size_, "bytes");
-    std::unique_lock lock(mutex_);
-    while (allocated_pages_ < pages_) {
-        work.set_done(allocated_pages_ * page_size_);
+    Lock lock(mutex_);
+    while (free_.reserved_pages() < pages_) {
+        work.set_done(free_.reserved_pages() * page_size_);
         if (stop.stop_requested()) return Status::no_space;
         if (const Status status = add_slab(lock); status != Status::ok) return status;
     }
@@ -108,31 +67,30 @@ Status PagePool::fill(const std::stop_token& stop) {
 // --- mapping ---------------------------------------------------------------------------------
 
 bool PagePool::map_at_once(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     const PageEntry entry = slot.load();
-    PageIndex page = entry.page();
     if (entry.is_mapped()) {
-        pin(page);
-        out = PageRef(*this, page);
+        pin(entry.page());
+        out = PageRef(*this, entry.page());
         return true;
     }
-    // What others hold still has to be cleared first; else it would have two.
-    if (is_its_own(entry, number) || clear_pages_ == 0) return false;
-    bool is_clear = true;
-    take_free_page(page, is_clear);
-    publish(slot, page, out);
-    wake_for_work(lock);
-    device_.populate(slab(page), offset_in_slab(page), page_size_);
+    // A retired page of this number has to be cleared and reused: with another, it would have two.
+    if (is_retired_from(entry, number) || free_.clear_pages() == 0) return false;
+    FreePages::Page page;
+    take_free_page(page);
+    publish(slot, page.index, out);
+    unlock_and_wake(lock);
+    device_.populate(slabs_.slab_of(page.index), slabs_.offset_in_slab(page.index), page_size_);
     return true;
 }
 
-void PagePool::ask(PageRequest& request) {
+void PagePool::submit(PageRequest& request) {
     {
         const std::lock_guard lock(mutex_);
         requests_.push(request);
     }
     if (provisioner_.wake()) return;
-    // Without a thread nobody comes for them.
+    // There is no thread: fail all requests.
     PageRequests refused;
     {
         const std::lock_guard lock(mutex_);
@@ -140,60 +98,59 @@ void PagePool::ask(PageRequest& request) {
     }
     while (PageRequest* const each = refused.pop()) {
         each->status = Status::no_space;
-        each->returns->put(*each);
+        each->completions->put(*each);
     }
 }
 
 Status PagePool::map(std::uint64_t number, EntrySlot slot, PageRef& out) {
-    const std::lock_guard asking(asking_);
+    const std::lock_guard serialized(mapping_mutex_);
     while (!map_at_once(number, slot, out)) {
         PageIndex page = 0;
-        if (pin_its_own(number, slot, page)) return map_its_own(slot, page, out);
+        if (pin_retired(number, slot, page)) return map_retired(slot, page, out);
         if (const Status status = take(page); status != Status::ok) {
             const std::lock_guard lock(mutex_);
-            if (!has_a_page(slot, number)) return status;
+            if (!has_page(slot, number)) return status;
         } else if (map_taken(number, slot, page, out)) {
             return Status::ok;
         }
-        // Somebody was quicker, with a page that has become ready meanwhile.
+        // map_at_once() of another thread has mapped a page meanwhile.
     }
     return Status::ok;
 }
 
-bool PagePool::pin_its_own(std::uint64_t number, EntrySlot slot, PageIndex& page) {
+bool PagePool::pin_retired(std::uint64_t number, EntrySlot slot, PageIndex& page) {
     const std::lock_guard lock(mutex_);
     const PageEntry entry = slot.load();
-    if (!is_its_own(entry, number)) return false;
+    if (!is_retired_from(entry, number)) return false;
     page = entry.page();
-    pin(page);  // so that it stays retired from this number
+    pin(page);  // the page stays retired
     return true;
 }
 
-Status PagePool::map_its_own(EntrySlot slot, PageIndex page, PageRef& out) {
-    // Those who hold it see that number's contents change, as by any write.
+Status PagePool::map_retired(EntrySlot slot, PageIndex page, PageRef& out) {
+    // Other holders of the page see its contents change, as by any write.
     const Status status = clear(page);
     if (status != Status::ok) {
         unpin(page);
         return status;
     }
     const std::lock_guard lock(mutex_);
-    retired_[page].store(false);
-    --retired_pages_;
+    retired_.remove(page);
     publish(slot, page, out);
-    pins_.remove(page);  // not the last
+    pins_.remove(page);  // not the last pin
     return Status::ok;
 }
 
-// False: it has one by now, and the page is free again.
+// False: another page was mapped meanwhile, and this one is free again.
 bool PagePool::map_taken(std::uint64_t number, EntrySlot slot, PageIndex page, PageRef& out) {
-    std::unique_lock lock(mutex_);
-    if (!has_a_page(slot, number)) {
+    Lock lock(mutex_);
+    if (!has_page(slot, number)) {
         publish(slot, page, out);
         return true;
     }
-    ++coming_;
-    put_back(page, true, lock);
-    wake_for_work(lock);
+    ++pending_;
+    put_back({page, true}, lock);
+    unlock_and_wake(lock);
     return false;
 }
 
@@ -201,34 +158,30 @@ void PagePool::publish(EntrySlot slot, PageIndex page, PageRef& out) {
     pin(page);
     out = PageRef(*this, page);
     mapped_pages_.fetch_add(1, std::memory_order_relaxed);
-    slot.store(PageEntry::mapped(number_, page));
+    slot.store(PageEntry::mapped(device_index_, page));
 }
 
-// Is the page that this hole had held still, and to go nowhere else?
-bool PagePool::is_its_own(PageEntry entry, std::uint64_t number) const {
-    return entry.state() == PageEntry::State::left && retired_[entry.page()].load() &&
-           retired_from_[entry.page()] == number;
+// Whether the page that was mapped there is still pinned and not used elsewhere.
+bool PagePool::is_retired_from(PageEntry entry, std::uint64_t number) const {
+    return entry.state() == PageEntry::State::retired && retired_.contains(entry.page(), number);
 }
 
-// With one more it would have two.
-bool PagePool::has_a_page(EntrySlot slot, std::uint64_t number) const {
+bool PagePool::has_page(EntrySlot slot, std::uint64_t number) const {
     const PageEntry entry = slot.load();
-    return entry.is_mapped() || is_its_own(entry, number);
+    return entry.is_mapped() || is_retired_from(entry, number);
 }
 
 void PagePool::unmap(std::uint64_t number, EntrySlot slot) {
     PageIndex page = 0;
     {
-        // So that no page is ever neither mapped nor retired nor free: take() counts on it.
+        // Under the lock, so that take() always finds a page mapped, retired, pending or free.
         const std::lock_guard lock(mutex_);
         const PageEntry entry = slot.load();
         if (!entry.is_mapped()) return;
         page = entry.page();
-        slot.store(PageEntry::left(number_, page));
+        slot.store(PageEntry::retired(device_index_, page));
         mapped_pages_.fetch_sub(1, std::memory_order_relaxed);
-        retired_from_[page] = number;
-        retired_[page].store(true);
-        ++retired_pages_;
+        retired_.add(page, number);
     }
     free_if_unpinned(page);
 }
@@ -236,421 +189,366 @@ void PagePool::unmap(std::uint64_t number, EntrySlot slot) {
 // --- pages -----------------------------------------------------------------------------------
 
 Status PagePool::take(PageIndex& page) {
-    std::unique_lock lock(mutex_);
-    bool is_clear = false;
-    while (!take_free_page(page, is_clear)) {
-        if (coming_ != 0) {
-            came_.wait(lock);
+    Lock lock(mutex_);
+    FreePages::Page found;
+    while (!take_free_page(found)) {
+        if (pending_ != 0) {
+            changed_.wait(lock);
         } else if (const Status status = add_slab(lock);
-                   status != Status::ok && coming_ == 0 && free_pages_ == 0) {
+                   status != Status::ok && pending_ == 0 && free_.free_pages() == 0) {
             return status;
         }
     }
-    wake_for_work(lock);
-    if (is_clear) {
-        device_.populate(slab(page), offset_in_slab(page), page_size_);
+    page = found.index;
+    unlock_and_wake(lock);
+    if (found.is_clear) {
+        device_.populate(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
         return Status::ok;
     }
     const Status status = clear(page);
     if (status != Status::ok) {
         lock.lock();
-        ++coming_;
+        ++pending_;
         lock.unlock();
         free(page);
     }
     return status;
 }
 
+// No exception may leave the provisioner's thread.
 Status PagePool::clear(PageIndex page) {
-    return device_.clear(slab(page), offset_in_slab(page), page_size_);
+    try {
+        return device_.clear(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
+    } catch (const std::bad_alloc&) {  // no memory for an error message
+        return Status::io_error;
+    }
 }
 
-bool PagePool::take_free_page(PageIndex& page, bool& is_clear) {
-    std::uint32_t number = first_set(has_clear_, 0, slab_count_);
-    is_clear = number != slab_count_;
-    if (!is_clear) number = first_set(has_free_, 0, slab_count_);
-    if (number == slab_count_) return false;
-    const PageIndex begin = number << slab_shift_;
-    page = first_set(is_clear ? clear_ : free_, begin, begin + slab_mask_ + 1);
-    take_out(page, is_clear);
+bool PagePool::discard(PageIndex page) noexcept {
+    try {
+        return device_.discard(slabs_.slab_of(page), slabs_.offset_in_slab(page), page_size_);
+    } catch (const std::bad_alloc&) {
+        return false;  // the page has to be cleared
+    }
+}
+
+bool PagePool::take_free_page(FreePages::Page& page) {
+    if (!free_.find(page)) return false;
+    take_out(page);
     return true;
 }
 
-void PagePool::take_out(PageIndex page, bool is_clear) {
-    const std::uint32_t number = page >> slab_shift_;
-    reset(free_, page);
-    --free_pages_;
-    if (free_in_slab_[number] == pages_in_slab_[number]) {
-        // One that was to be released is needed after all.
-        if (--empty_slabs_ != 0 && releases_later()) device_.releases().end();
-    }
-    if (--free_in_slab_[number] == 0) reset(has_free_, number);
-    if (!is_clear) return;
-    reset(clear_, page);
-    --clear_pages_;
-    if (--clear_in_slab_[number] == 0) reset(has_clear_, number);
+void PagePool::take_out(FreePages::Page page) {
+    const bool was_empty = free_.take(page);
+    // A slab that was to be released is used again.
+    if (was_empty && free_.empty_slabs() != 0 && releases_later()) device_.releases().end();
 }
 
 void PagePool::free_if_unpinned(PageIndex page) {
     {
-        // Those who find it unpinned at the same time are told apart here.
+        // Several threads may find the page unpinned; the lock lets one of them free it.
         const std::lock_guard lock(mutex_);
-        if (!retired_[page].load() || !pins_.none(page)) return;
-        retired_[page].store(false);
-        --retired_pages_;
-        ++coming_;
+        if (!retired_.contains(page) || !pins_.none(page)) return;
+        retired_.remove(page);
+        ++pending_;
     }
     free(page);
 }
 
 void PagePool::free(PageIndex page) {
-    const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
-    std::unique_lock lock(mutex_);
-    put_back(page, is_clear, lock);
-    wake_for_work(lock);
+    const bool is_clear = discard(page);
+    Lock lock(mutex_);
+    put_back({page, is_clear}, lock);
+    unlock_and_wake(lock);
 }
 
-void PagePool::put_back(PageIndex page, bool is_clear, std::unique_lock<std::mutex>& lock) {
-    const std::uint32_t number = page >> slab_shift_;
-    set(free_, page);
-    set(has_free_, number);
-    ++free_pages_;
-    if (is_clear) {
-        set(clear_, page);
-        set(has_clear_, number);
-        ++clear_pages_;
-        ++clear_in_slab_[number];
-    }
-    if (++free_in_slab_[number] == pages_in_slab_[number]) {
-        // One is kept, so that a page that comes and goes does not allocate each time.
-        if (++empty_slabs_ > 1 && provision_ == Provision::thin) {
-            if (releases_later()) {
-                device_.releases().begin();
-            } else {
-                release_slab(number, lock);
-            }
+void PagePool::put_back(FreePages::Page page, Lock& lock) {
+    // The pool keeps one empty slab, so that a page that comes and goes does not allocate each
+    // time.
+    if (free_.put(page) && free_.empty_slabs() > 1 && provision_ == Provision::thin) {
+        if (releases_later()) {
+            device_.releases().begin();
+        } else {
+            release_slab(slabs_.number_of(page.index), lock);
         }
     }
-    came();  // only now: until then the device may have had no memory for a slab
+    end_pending();  // not before: until now the device may have had no memory for a slab
 }
 
-// One of those who were about to make something free has done so, or has failed. With the lock
-// held.
-void PagePool::came() {
-    --coming_;
-    came_.notify_all();
+// A page or slab has become free, or has failed to.
+void PagePool::end_pending() {
+    --pending_;
+    changed_.notify_all();
 }
 
 // --- slabs -----------------------------------------------------------------------------------
 
-Status PagePool::add_slab(std::unique_lock<std::mutex>& lock) {
-    // No more than the export needs: it may have all that the device has.
+Status PagePool::add_slab(Lock& lock) {
+    // No more than the export needs: that may be all that the device has.
     const auto pages = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(pages_ - allocated_pages_, std::uint64_t{slab_mask_} + 1));
+        std::min<std::uint64_t>(pages_ - free_.reserved_pages(), slabs_.slab_pages()));
     if (pages == 0) return Status::no_space;
-    std::uint32_t number = 0;
-    while (pages_in_slab_[number] != 0) ++number;
-    pages_in_slab_[number] = pages;
-    allocated_pages_ += pages;
-    ++coming_;
+    const std::uint32_t number = free_.unreserved_slab();
+    free_.reserve_slab(number, pages);
+    ++pending_;
     lock.unlock();
     Slab slab;
     const Status status = allocate(number, pages * page_size_, slab);
     lock.lock();
-    came();
+    end_pending();
     if (status != Status::ok) {
-        allocated_pages_ -= pages;
-        pages_in_slab_[number] = 0;
+        free_.unreserve_slab(number);
         return status;
     }
-    slabs_[number] = slab;
-    directory_.store(number, {.pages = pages, .kind = slab.kind});
-    free_in_slab_[number] = clear_in_slab_[number] = pages;
-    for (PageIndex page = number << slab_shift_, end = page + pages; page != end; ++page) {
-        set(free_, page);
-        set(clear_, page);
-    }
-    set(has_free_, number);
-    set(has_clear_, number);
-    free_pages_ += pages;
-    clear_pages_ += pages;
-    if (++empty_slabs_ > 1 && releases_later()) device_.releases().begin();
+    slabs_.add(number, pages, std::move(slab));
+    free_.add_slab(number);
+    if (free_.empty_slabs() > 1 && releases_later()) device_.releases().begin();
     return Status::ok;
 }
 
-Status PagePool::allocate(std::uint32_t slab_number, std::uint64_t bytes, Slab& slab) {
-    const SlabRequest request{.bytes = bytes, .provision = provision_, .kept = keeper_ != nullptr};
+Status PagePool::allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab) {
+    const SlabRequest request{
+        .bytes = bytes, .provision = provision_, .kept = slabs_.is_retained()};
     Status status = Status::no_space;
     try {
         do status = device_.allocate(request, slab);
         while (status == Status::no_space && may_wait_for_others() &&
                device_.releases().wait_for_one());
-    } catch (const std::bad_alloc&) {  // not even for what describes a slab
+    } catch (const std::bad_alloc&) {  // no memory for the description of the slab
         return Status::no_space;
     }
-    if (status != Status::ok || keeper_ == nullptr) return status;
-    if (keeper_->keep(number_, slab_number, slab.descriptor)) return Status::ok;
-    keeper_->forget(number_, slab_number);  // it may have been too slow
-    device_.release(slab);
-    return Status::no_space;
+    if (status != Status::ok) return status;
+    return slabs_.retain(number, slab) ? Status::ok : Status::no_space;
 }
 
-// Not where pages have come meanwhile: others may be waiting for a slab of ours.
+// A pool that has free pages does not wait: other pools may be waiting for one of its slabs.
 bool PagePool::may_wait_for_others() const {
     const std::lock_guard lock(mutex_);
-    return provision_ == Provision::full || free_pages_ == 0;
+    return provision_ == Provision::full || free_.free_pages() == 0;
 }
 
-std::string PagePool::adopt(const std::vector<int>& descriptors,
-                            const std::vector<bool>& is_mapped) {
-    LongWork work("taking over", device_.info().id, pages_with_numbers() * page_size_, "bytes");
-    for (std::uint32_t number = 0; number != slab_count_; ++number) {
-        const SlabEntry entry = directory_.load(number);
+bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
+
+void PagePool::release_slab(std::uint32_t number, Lock& lock) {
+    Slab slab = slabs_.remove(number);
+    free_.remove_slab(number);
+    ++pending_;
+    lock.unlock();
+    slabs_.release(number, slab);
+    lock.lock();
+    free_.unreserve_slab(number);
+    end_pending();
+}
+
+// --- adoption --------------------------------------------------------------------------------
+
+std::string PagePool::adopt(Descriptors& descriptors, const std::vector<bool>& is_mapped,
+                            ImportedSlabs* imported) {
+    LongWork work("taking over", device_.info().id, page_numbers() * page_size_, "bytes");
+    for (std::uint32_t number = 0; number != slabs_.count(); ++number) {
+        const SlabEntry entry = slabs_.entry(number);
         if (entry.pages == 0) continue;
-        work.set_done((std::uint64_t{number} << slab_shift_) * page_size_);
-        const int descriptor = number < descriptors.size() ? descriptors[number] : -1;
-        if (std::string why = adopt_slab(number, entry, descriptor); !why.empty()) return why;
+        work.set_done(std::uint64_t{number} * slabs_.slab_pages() * page_size_);
+        std::string reason = adopt_slab(number, entry, descriptors, imported);
+        if (!reason.empty()) return reason;
     }
     for (PageIndex page = 0; page != is_mapped.size(); ++page) {
-        if (is_mapped[page] && (page & slab_mask_) >= pages_in_slab_[page >> slab_shift_]) {
+        if (!is_mapped[page]) continue;
+        if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) {
             return fmt::format("page {} is used, and its slab is not there", page);
         }
     }
     return {};
 }
 
-std::string PagePool::adopt_slab(std::uint32_t slab_number, SlabEntry entry, int descriptor) {
-    // As they are made: whole, but for one that has what remains.
-    const bool is_whole = entry.pages == slab_mask_ + 1;
-    const bool is_rest =
-        entry.pages == (pages_ & slab_mask_) && (allocated_pages_ & slab_mask_) == 0;
-    if ((!is_whole && !is_rest) || allocated_pages_ + entry.pages > pages_) {
-        return fmt::format("slab {} has {} pages, which cannot be", slab_number, entry.pages);
+std::string PagePool::adopt_slab(std::uint32_t number, SlabEntry entry, Descriptors& descriptors,
+                                 ImportedSlabs* imported) {
+    // All slabs have the same number of pages, except for one that has the remainder.
+    const std::uint32_t whole = slabs_.slab_pages();
+    const std::uint64_t reserved = free_.reserved_pages();
+    const bool is_last = entry.pages == pages_ % whole && reserved % whole == 0;
+    if ((entry.pages != whole && !is_last) || reserved + entry.pages > pages_) {
+        return fmt::format("slab {} has {} pages, which cannot be", number, entry.pages);
     }
-    if (descriptor < 0) return fmt::format("slab {} is missing", slab_number);
-    Slab slab;
-    const SlabRecord record{
-        .bytes = entry.pages * page_size_, .provision = provision_, .kind = entry.kind};
-    if (device_.adopt(descriptor, record, slab) != Status::ok) {
-        return fmt::format("slab {} cannot be taken over", slab_number);
+    const auto descriptor = descriptors.find(number);
+    if (descriptor == descriptors.end()) return fmt::format("slab {} is missing", number);
+    if (!slabs_.adopt(number, entry, descriptor->second, imported)) {
+        return fmt::format("slab {} cannot be taken over", number);
     }
-    slabs_[slab_number] = slab;
-    if (slab.cpu == nullptr) unaddressed_.push_back(slab_number);
-    pages_in_slab_[slab_number] = entry.pages;
-    allocated_pages_ += entry.pages;
+    descriptors.erase(descriptor);
+    free_.reserve_slab(number, entry.pages);
     return {};
 }
 
-void PagePool::forget_others(const std::vector<int>& descriptors) {
-    for (std::uint32_t number = 0; number != descriptors.size(); ++number) {
-        if (descriptors[number] < 0) continue;
-        if (number >= slab_count_ || slabs_[number].bytes == 0) keeper_->forget(number_, number);
-    }
-}
-
-// What is not mapped is nobody's, and may be half of what somebody has written.
-void PagePool::own_adopted(std::vector<int>& descriptors, const std::vector<bool>& is_mapped) {
-    for (std::uint32_t number = 0; number != slab_count_ && number != descriptors.size();
-         ++number) {
-        if (slabs_[number].descriptor == descriptors[number]) descriptors[number] = -1;
-    }
-    std::unique_lock lock(mutex_);
+// A page that is not mapped is discarded: it may contain part of an unfinished write.
+void PagePool::commit_adoption(const std::vector<bool>& is_mapped) noexcept {
+    Lock lock(mutex_);
+    slabs_.commit_adoption();
     for (PageIndex page = 0; page != is_mapped.size(); ++page) {
-        if ((page & slab_mask_) >= pages_in_slab_[page >> slab_shift_]) continue;
-        if (is_set(free_, page)) continue;  // of a slab made since
+        if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) continue;
+        if (free_.is_free(page)) continue;  // fill() has made its slab since
         if (is_mapped[page]) {
             mapped_pages_.fetch_add(1, std::memory_order_relaxed);
             continue;
         }
-        ++coming_;
+        ++pending_;
         lock.unlock();
-        const bool is_clear = device_.discard(slab(page), offset_in_slab(page), page_size_);
+        const bool is_clear = discard(page);
         lock.lock();
-        put_back(page, is_clear, lock);
+        put_back({page, is_clear}, lock);
     }
-    wake_for_work(lock);
+    unlock_and_wake(lock);
 }
 
-void PagePool::leave(const std::vector<int>& adopted) {
-    provisioner_.end();
-    for (std::uint32_t number = 0; number != slab_count_; ++number) {
-        Slab slab = std::exchange(slabs_[number], Slab{});
-        if (slab.bytes == 0) continue;
-        if (number < adopted.size() && slab.descriptor == adopted[number]) {
-            slab.descriptor = -1;  // its owner's still
-        } else if (keeper_ != nullptr) {
-            directory_.store(number, {});
-            keeper_->forget(number_, number);
-        }
-        device_.release(slab);
-    }
+bool PagePool::adoption_finished() const {
+    const std::lock_guard lock(mutex_);
+    return !slabs_.has_unmapped();
 }
 
-bool PagePool::releases_later() const { return ahead_ && provision_ == Provision::thin; }
-
-// An empty one, which nobody can have until it is done.
-void PagePool::release_slab(std::uint32_t slab_number, std::unique_lock<std::mutex>& lock) {
-    Slab slab = std::exchange(slabs_[slab_number], Slab{});
-    directory_.store(slab_number, {});
-    free_pages_ -= free_in_slab_[slab_number];
-    clear_pages_ -= clear_in_slab_[slab_number];
-    free_in_slab_[slab_number] = clear_in_slab_[slab_number] = 0;
-    for (PageIndex page = slab_number << slab_shift_, end = page + slab_mask_ + 1; page != end;
-         ++page) {
-        reset(free_, page);
-        reset(clear_, page);
+void PagePool::finish_adoption() noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        slabs_.allow_mapping();
     }
-    reset(has_free_, slab_number);
-    reset(has_clear_, slab_number);
-    --empty_slabs_;
-    ++coming_;
-    lock.unlock();
-    if (keeper_ != nullptr) keeper_->forget(number_, slab_number);
-    device_.release(slab);
-    lock.lock();
-    allocated_pages_ -= pages_in_slab_[slab_number];
-    pages_in_slab_[slab_number] = 0;
-    came();
+    provisioner_.wake();  // without a thread, the slabs are used through channels
+}
+
+void PagePool::abandon() noexcept {
+    provisioner_.stop();
+    slabs_.abandon();
+}
+
+std::vector<PagePool::SlabCopy> PagePool::copy_slabs() const {
+    const std::lock_guard lock(mutex_);
+    return slabs_.copy();
 }
 
 // --- the provisioner -------------------------------------------------------------------------
 
-bool PagePool::has_slab_to_release() const { return releases_later() && empty_slabs_ > 1; }
+bool PagePool::has_slab_to_release() const { return releases_later() && free_.empty_slabs() > 1; }
 
-// Is there too little for others to find, and can that be helped?
+// Whether fewer than half a slab of pages are ready for use, and more can be made ready.
 bool PagePool::can_prepare() const {
-    const std::uint64_t ahead = (std::uint64_t{slab_mask_} + 2) / 2;  // half a slab
-    return clear_pages_ < ahead && (clear_pages_ != free_pages_ ||
-                                    (provision_ == Provision::thin && allocated_pages_ < pages_));
+    const std::uint64_t ahead = (std::uint64_t{slabs_.slab_pages()} + 1) / 2;
+    return free_.clear_pages() < ahead &&
+           (free_.clear_pages() != free_.free_pages() ||
+            (provision_ == Provision::thin && free_.reserved_pages() < pages_));
 }
 
-// Lets `lock` go.
-void PagePool::wake_for_work(std::unique_lock<std::mutex>& lock) {
+void PagePool::unlock_and_wake(Lock& lock) {
     const bool wake = ahead_ && (has_slab_to_release() || can_prepare());
     lock.unlock();
-    if (!wake || provisioner_.wake()) return;
-    // Without a thread it is ours: others may be waiting for what is to be released.
-    lock.lock();
-    while (has_slab_to_release()) release_empty_slab(lock);
-    lock.unlock();
+    if (wake && !provisioner_.wake()) release_empty_slabs();
+}
+
+// In place of the provisioner, if the system refuses a thread: other pools may be waiting for the
+// memory.
+void PagePool::release_empty_slabs() {
+    {
+        Lock lock(mutex_);
+        if (!provisioning_) {
+            provisioning_ = true;
+            while (!quiesced_ && has_slab_to_release()) release_empty_slab(lock);
+            provisioning_ = false;
+            changed_.notify_all();
+            return;
+        }
+    }
+    // Another thread in this function checks again before it ends. A provisioner that was started
+    // meanwhile may have checked for the last time, so wake it once more.
+    provisioner_.wake();
 }
 
 void PagePool::provision() {
-    std::unique_lock lock(mutex_);
-    providing_ = true;
-    while (!resting_) {
-        answer_requests(lock);
+    Lock lock(mutex_);
+    changed_.wait(lock, [this] { return !provisioning_; });
+    provisioning_ = true;
+    while (!quiesced_) {
+        complete_requests(lock);
         if (has_slab_to_release()) {
             release_empty_slab(lock);
         } else if (ahead_ && can_prepare() && prepare(lock) == Status::ok) {
             continue;
-        } else if (!address_an_adopted_slab(lock)) {
-            break;  // where preparing has failed, who needs a page meets the same, and tells
+        } else if (!map_adopted_slab(lock)) {
+            break;  // if prepare() has failed, the next request for a page fails too and reports it
         }
     }
-    providing_ = false;
-    came_.notify_all();
+    provisioning_ = false;
+    changed_.notify_all();
 }
 
-void PagePool::rest() {
-    std::unique_lock lock(mutex_);
-    resting_ = true;
-    came_.wait(lock, [this] { return !providing_; });
+void PagePool::quiesce() {
+    Lock lock(mutex_);
+    quiesced_ = true;
+    changed_.wait(lock, [this] { return !provisioning_; });
 }
 
-void PagePool::go_on() {
+void PagePool::resume() {
     {
         const std::lock_guard lock(mutex_);
-        resting_ = false;
+        quiesced_ = false;
     }
-    provisioner_.wake();
+    if (!provisioner_.wake()) release_empty_slabs();
 }
 
-std::vector<std::pair<std::uint32_t, int>> PagePool::copy_descriptors() const {
-    std::vector<std::pair<std::uint32_t, int>> copies;
-    const std::lock_guard lock(mutex_);
-    for (std::uint32_t number = 0; number != slab_count_; ++number) {
-        const Slab& slab = slabs_[number];
-        if (slab.bytes == 0 || slab.descriptor < 0) continue;
-        copies.emplace_back(number, ::fcntl(slab.descriptor, F_DUPFD_CLOEXEC, 0));
-    }
-    return copies;
-}
-
-void PagePool::answer_requests(std::unique_lock<std::mutex>& lock) {
+void PagePool::complete_requests(Lock& lock) {
     while (PageRequest* const request = requests_.pop()) {
         lock.unlock();
         {
             PageRef page;
             request->status = map(request->number, request->slot, page);
         }
-        request->returns->put(*request);
+        request->completions->put(*request);
         lock.lock();
     }
 }
 
-Status PagePool::prepare(std::unique_lock<std::mutex>& lock) {
-    return clear_pages_ != free_pages_ ? clear_a_page(lock) : add_slab(lock);
+Status PagePool::prepare(Lock& lock) {
+    return free_.clear_pages() != free_.free_pages() ? clear_a_page(lock) : add_slab(lock);
 }
 
-void PagePool::release_empty_slab(std::unique_lock<std::mutex>& lock) {
-    std::uint32_t number = slab_count_ - 1;
-    while (pages_in_slab_[number] == 0 || free_in_slab_[number] != pages_in_slab_[number]) --number;
-    release_slab(number, lock);
+void PagePool::release_empty_slab(Lock& lock) {
+    release_slab(free_.last_empty_slab(), lock);
     device_.releases().end();
 }
 
-bool PagePool::is_adopted() const {
-    const std::lock_guard lock(mutex_);
-    return unaddressed_.empty();
-}
-
-void PagePool::finish_adoption() noexcept {
-    {
-        const std::lock_guard lock(mutex_);
-        addresses_adopted_ = true;
-    }
-    provisioner_.wake();  // where there is no thread, all goes through channels
-}
-
-// The provisioner's, which releases slabs as well: none goes meanwhile.
-bool PagePool::address_an_adopted_slab(std::unique_lock<std::mutex>& lock) {
-    if (!addresses_adopted_ || unaddressed_.empty()) return false;
-    Slab& slab = slabs_[unaddressed_.back()];
-    unaddressed_.pop_back();
-    if (slab.bytes == 0 || slab.cpu != nullptr) return true;  // released since, or made anew
+// Only the thread that has set provisioning_ releases slabs, so this slab stays.
+bool PagePool::map_adopted_slab(Lock& lock) {
+    Slab* const slab = slabs_.next_unmapped();
+    if (slab == nullptr) return false;
     lock.unlock();
-    slab.cpu = device_.address(slab);
+    slabs_.map(*slab);
     lock.lock();
     return true;
 }
 
-Status PagePool::clear_a_page(std::unique_lock<std::mutex>& lock) {
-    PageIndex page = first_set(free_, 0, slab_count_ << slab_shift_);
-    while (is_set(clear_, page)) page = first_set(free_, page + 1, slab_count_ << slab_shift_);
-    take_out(page, false);
-    ++coming_;
+Status PagePool::clear_a_page(Lock& lock) {
+    const FreePages::Page page = free_.find_unclear();
+    take_out(page);
+    ++pending_;
     lock.unlock();
-    const Status status = clear(page);
+    const Status status = clear(page.index);
     lock.lock();
-    put_back(page, status == Status::ok, lock);
+    put_back({page.index, status == Status::ok}, lock);
     return status;
 }
 
+// --- state -----------------------------------------------------------------------------------
+
 std::uint64_t PagePool::allocated_bytes() const {
     const std::lock_guard lock(mutex_);
-    return allocated_pages_ * page_size_;
+    return free_.reserved_pages() * page_size_;
 }
 
-// Only the last one may be shorter.
+// Only the last slab may be shorter.
 std::uint64_t PagePool::allocated_slabs() const {
     const std::lock_guard lock(mutex_);
-    return (allocated_pages_ + slab_mask_) >> slab_shift_;
+    return (free_.reserved_pages() + slabs_.slab_pages() - 1) / slabs_.slab_pages();
 }
 
 std::uint64_t PagePool::retired_bytes() const {
     const std::lock_guard lock(mutex_);
-    return retired_pages_ * page_size_;
+    return retired_.count() * page_size_;
 }
 
 }  // namespace gpunbd::storage

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "storage/devices/host/memory_file.hpp"
+#include "storage/base/memory_file.hpp"
 
 namespace gpunbd::storage {
 
@@ -25,17 +24,17 @@ constexpr std::uint64_t table_magic = 0x31656c6261546e67;  // "gnTable1"
 constexpr std::uint32_t table_version = 1;
 constexpr std::size_t memory_page = 4096;       // bytes
 constexpr std::uint32_t max_text = 64 << 10;    // bytes
-constexpr std::uint32_t max_devices = 1 << 16;  // PageEntry has 16 bits for their numbers
+constexpr std::uint32_t max_devices = 1 << 16;  // limited by the 16 bits in PageEntry
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
-constexpr std::uint64_t max_page_numbers = std::numeric_limits<PageIndex>::max();  // of a device
+constexpr std::uint64_t max_page_numbers = std::numeric_limits<PageIndex>::max();  // per device
 constexpr const char* contradiction = "its header contradicts itself";
 
 struct Header {
     std::uint64_t magic;
     std::uint32_t version;
-    std::uint32_t checksum;  // CRC-32 of all up to the entries, with 0 here
+    std::uint32_t checksum;  // CRC-32 of everything before the entries, computed with 0 here
     std::uint64_t bytes;     // of the whole table
-    std::uint64_t entries;   // where they begin
+    std::uint64_t entries;   // the offset of the entries
     std::uint64_t size;
     std::uint64_t page_size;
     std::uint64_t stripe_size;
@@ -43,8 +42,8 @@ struct Header {
     std::uint8_t instance[16];
     std::uint32_t provision;
     std::uint32_t devices;
-    std::uint32_t name;    // bytes, behind the records of the devices
-    std::uint32_t wanted;  // bytes, behind that
+    std::uint32_t name;    // bytes; follows the device records
+    std::uint32_t wanted;  // bytes; follows the name
 };
 static_assert(sizeof(Header) == 96);
 
@@ -52,7 +51,7 @@ struct DeviceRecord {
     std::uint64_t pages;
     std::uint32_t slab_pages;
     std::uint32_t slabs;
-    char identity[64];  // ends with a 0
+    char identity[64];  // zero-terminated
 };
 static_assert(sizeof(DeviceRecord) == 80);
 
@@ -66,7 +65,7 @@ std::uint64_t head_bytes(std::uint64_t devices, std::uint64_t texts) {
 
 std::uint64_t table_bytes(const TableShape& shape, std::uint64_t head) {
     std::uint64_t words = shape.pages();
-    for (const TableShape::OnDevice& device : shape.devices) words += device.slabs;
+    for (const TableShape::DeviceShare& device : shape.devices) words += device.slabs;
     return in_memory_pages(head + words * sizeof(std::uint64_t));
 }
 
@@ -98,7 +97,7 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
     std::copy(shape.instance.begin(), shape.instance.end(), header.instance);
     std::memcpy(base, &header, sizeof header);
     std::byte* at = base + sizeof header;
-    for (const TableShape::OnDevice& device : shape.devices) {
+    for (const TableShape::DeviceShare& device : shape.devices) {
         DeviceRecord record{.pages = device.pages,
                             .slab_pages = device.slab_pages,
                             .slabs = device.slabs,
@@ -113,21 +112,12 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
     std::memcpy(base, &header, sizeof header);
 }
 
-// A descriptor, closed unless it is taken.
-struct Owned {
-    int descriptor;
-    ~Owned() {
-        if (descriptor >= 0) ::close(descriptor);
-    }
-    int take() { return std::exchange(descriptor, -1); }
-};
-
 [[noreturn]] void fail(const char* what) {
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Empty: what the header says can be so.
-std::string impossible(const Header& header, std::uint64_t bytes) {
+// Returns the reason reason the header is invalid; empty: it is valid.
+std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
     if (header.version != table_version) {
         return fmt::format("its format is {}, and this gpunbd knows {}", header.version,
@@ -149,8 +139,8 @@ std::string impossible(const Header& header, std::uint64_t bytes) {
     return {};
 }
 
-// Each page number costs memory: there are not twice as many as pages.
-bool is_possible(const DeviceRecord& record) {
+// Each page number costs memory, so there may be less than twice as many as pages.
+bool is_valid(const DeviceRecord& record) {
     const std::uint64_t numbers = std::uint64_t{record.slab_pages} * record.slabs;
     return std::has_single_bit(record.slab_pages) && record.pages <= numbers &&
            numbers <= max_page_numbers && numbers < 2 * std::max<std::uint64_t>(record.pages, 1);
@@ -159,7 +149,7 @@ bool is_possible(const DeviceRecord& record) {
 std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uint64_t bytes) {
     Header header{};
     std::memcpy(&header, base, sizeof header);
-    if (std::string why = impossible(header, bytes); !why.empty()) return why;
+    if (std::string reason = header_error(header, bytes); !reason.empty()) return reason;
     if (checksum(base, header.entries) != header.checksum) return "its checksum is wrong";
     TableShape shape{.name = {},
                      .wanted = {},
@@ -176,7 +166,7 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
         DeviceRecord record{};
         std::memcpy(&record, at, sizeof record);
         record.identity[sizeof record.identity - 1] = '\0';
-        if (!is_possible(record)) return contradiction;
+        if (!is_valid(record)) return contradiction;
         pages += record.pages;
         shape.devices.push_back({.identity = record.identity,
                                  .pages = record.pages,
@@ -204,55 +194,50 @@ PageTable::PageTable(TableShape shape, bool kept) : shape_(std::move(shape)) {
     const std::uint64_t head =
         head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
     bytes_ = table_bytes(shape_, head);
-    if (kept && (descriptor_ = make_memory_file(bytes_)) < 0) fail("no memory for a page table");
-    void* const mapped = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                                kept ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_, 0);
-    if (mapped == MAP_FAILED) {
-        const Owned unused{descriptor_};
-        fail("no memory for a page table");
-    }
+    if (kept && !(descriptor_ = make_memory_file(bytes_))) fail("no memory for a page table");
+    void* const mapped =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+               kept ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_.get(), 0);
+    if (mapped == MAP_FAILED) fail("no memory for a page table");
     base_ = static_cast<std::byte*>(mapped);
     entries_ = reinterpret_cast<std::uint64_t*>(base_ + head);
     write_head(base_, shape_, head, bytes_);
 }
 
-std::variant<PageTable, std::string> PageTable::open(int descriptor) {
-    Owned owned{descriptor};
+std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     struct stat file {};
-    if (::fstat(descriptor, &file) != 0) return std::string("it is no descriptor");
+    if (::fstat(descriptor.get(), &file) != 0) return std::string("it is no descriptor");
     const auto bytes = static_cast<std::uint64_t>(file.st_size);
-    if (std::string why = why_no_memory_file(descriptor, bytes); !why.empty()) return why;
+    if (std::string reason = memory_file_error(descriptor, bytes); !reason.empty()) return reason;
     if (bytes < memory_page) return std::string("it is too short");
-    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* const mapped =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
     if (mapped == MAP_FAILED) {
         return fmt::format("it cannot be mapped: {}", std::generic_category().message(errno));
     }
-    auto* const base = static_cast<std::byte*>(mapped);
-    auto shape = read_shape(base, bytes);
-    if (auto* const why = std::get_if<std::string>(&shape)) {
-        ::munmap(mapped, bytes);
-        return std::move(*why);
-    }
-    return PageTable(std::move(std::get<TableShape>(shape)), owned.take(), base, bytes);
+    // From here on the destructor unmaps the table, also if reading its head throws.
+    PageTable table(std::move(descriptor), static_cast<std::byte*>(mapped), bytes);
+    auto shape = read_shape(table.base_, bytes);
+    if (auto* const reason = std::get_if<std::string>(&shape)) return std::move(*reason);
+    table.shape_ = std::move(std::get<TableShape>(shape));
+    const std::uint64_t head = head_bytes(table.shape_.devices.size(),
+                                          table.shape_.name.size() + table.shape_.wanted.size());
+    table.entries_ = reinterpret_cast<std::uint64_t*>(table.base_ + head);
+    return table;
 }
 
-PageTable::PageTable(TableShape shape, int descriptor, std::byte* base, std::size_t bytes)
-    : shape_(std::move(shape)), descriptor_(descriptor), base_(base), bytes_(bytes) {
-    const std::uint64_t head =
-        head_bytes(shape_.devices.size(), shape_.name.size() + shape_.wanted.size());
-    entries_ = reinterpret_cast<std::uint64_t*>(base_ + head);
-}
+PageTable::PageTable(OwnedFd descriptor, std::byte* base, std::size_t bytes) noexcept
+    : descriptor_(std::move(descriptor)), base_(base), bytes_(bytes) {}
 
 PageTable::PageTable(PageTable&& other) noexcept
     : shape_(std::move(other.shape_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
+      descriptor_(std::move(other.descriptor_)),
       base_(std::exchange(other.base_, nullptr)),
       bytes_(other.bytes_),
       entries_(other.entries_) {}
 
 PageTable::~PageTable() {
     if (base_ != nullptr) ::munmap(base_, bytes_);
-    if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 SlabDirectory PageTable::slabs(std::uint32_t device) const {

@@ -1,10 +1,10 @@
-// What a volume knows of its pages, as plain data in one mapping: what the volume is, which slabs
-// its devices have, and which page each page number has. It can outlive the process: whoever maps
-// it again finds it valid, at whichever instruction its last user died.
+// The metadata of a volume in one mapping: its shape, the slabs of its devices, and the page of
+// each page number. It can outlive the process: after a crash at any instruction, another process
+// that maps it finds it valid.
 //
-// The format, in the byte order of the machine: a header, which never changes and has a checksum;
-// a record for each device; texts; from the next whole memory page on, one word for each page
-// number (PageEntry), then one word for each slab of each device (SlabEntry).
+// The format, in the byte order of the machine: a header with a checksum, which never changes; a
+// record for each device; texts; then, aligned to a memory page, one word for each page number
+// (PageEntry) and one word for each slab of each device (SlabEntry).
 #pragma once
 
 #include <array>
@@ -15,24 +15,31 @@
 #include <variant>
 #include <vector>
 
+#include "storage/base/owned_fd.hpp"
 #include "storage/devices/device.hpp"
-#include "storage/pages/page_entry.hpp"
+#include "storage/devices/page_entry.hpp"
 
 namespace gpunbd::storage {
 
-// A slab of a device, by its number there. The word of a new table, all zeroes, is none.
+// The directory entry of a slab. The zero word of a new table means that there is no slab.
 struct SlabEntry {
-    std::uint32_t pages = 0;  // 0: there is none
-    std::uint8_t kind = 0;    // the device's own: Slab::kind
+    std::uint32_t pages = 0;  // 0: there is no slab
+    std::uint8_t kind = 0;    // Slab::kind, defined by the device
+    // Counts the slabs that have had this number, modulo 2^24. Kept when the slab is released.
+    std::uint32_t generation = 0;
 
     static SlabEntry of_word(std::uint64_t word) {
         return {.pages = static_cast<std::uint32_t>(word),
-                .kind = static_cast<std::uint8_t>(word >> 32)};
+                .kind = static_cast<std::uint8_t>(word >> 32),
+                .generation = static_cast<std::uint32_t>(word >> 40)};
     }
-    std::uint64_t word() const { return std::uint64_t{kind} << 32 | pages; }
+    bool operator==(const SlabEntry&) const = default;
+    std::uint64_t word() const {
+        return std::uint64_t{generation} << 40 | std::uint64_t{kind} << 32 | pages;
+    }
 };
 
-// The slabs of one device of a volume.
+// The slab entries of one device of a volume.
 class SlabDirectory {
  public:
     SlabDirectory() = default;
@@ -51,29 +58,29 @@ class SlabDirectory {
     std::uint32_t slabs_ = 0;
 };
 
-// Of contents: another one whenever they are new.
+// Identifies the contents of a volume. New contents have a new id.
 using InstanceId = std::array<std::uint8_t, 16>;
-InstanceId new_instance();                        // that nobody has had
+InstanceId new_instance();
 std::string instance_text(const InstanceId& id);  // 32 hexadecimal digits
 
-// What a table is about. Once it is made, none of it changes.
+// Describes a table. It does not change after the table has been made.
 struct TableShape {
-    struct OnDevice {
+    struct DeviceShare {
         std::string identity;          // DeviceInfo::identity
-        std::uint64_t pages = 0;       // that the volume can have there
+        std::uint64_t pages = 0;       // the most that the volume has there
         std::uint32_t slab_pages = 0;  // a power of two; the last slab may be shorter
         std::uint32_t slabs = 0;       // at most
-        bool operator==(const OnDevice&) const = default;
+        bool operator==(const DeviceShare&) const = default;
     };
-    std::string name;    // of the export
-    std::string wanted;  // what its configuration asks of a volume, to compare with another
+    std::string name;    // the name of the export
+    std::string wanted;  // what the configuration asks of the volume, to compare with a later one
     InstanceId instance{};
     std::int64_t made = 0;          // seconds since 1970
     std::uint64_t size = 0;         // bytes
     std::uint64_t page_size = 0;    // bytes
     std::uint64_t stripe_size = 0;  // bytes; 0: linear
     Provision provision = Provision::thin;
-    std::vector<OnDevice> devices;
+    std::vector<DeviceShare> devices;
 
     std::uint64_t pages() const { return (size + page_size - 1) / page_size; }
     bool operator==(const TableShape&) const = default;
@@ -81,26 +88,28 @@ struct TableShape {
 
 class PageTable {
  public:
-    // `kept`: it has a descriptor, for others to keep. Throws std::system_error.
+    // `kept`: makes a descriptor, so that another process can keep the table. Throws
+    // std::system_error.
     PageTable(TableShape shape, bool kept);
-    // Maps what another process has made. Takes the descriptor, in any case. A text: why it cannot
-    // be used, in one phrase.
-    static std::variant<PageTable, std::string> open(int descriptor);
+    // Maps a table that another process has made. A text is the reason reason it cannot be used.
+    static std::variant<PageTable, std::string> open(OwnedFd descriptor);
     PageTable(PageTable&& other) noexcept;
     PageTable& operator=(PageTable&&) = delete;
     ~PageTable();
 
     const TableShape& shape() const { return shape_; }
-    int descriptor() const { return descriptor_; }  // -1: it ends with the process
+    const OwnedFd& descriptor() const {
+        return descriptor_;
+    }  // empty: the table ends with the process
     // `number` is less than shape().pages().
     EntrySlot slot(std::uint64_t number) const { return EntrySlot(entries_[number]); }
     SlabDirectory slabs(std::uint32_t device) const;
 
  private:
-    PageTable(TableShape shape, int descriptor, std::byte* base, std::size_t bytes);
+    PageTable(OwnedFd descriptor, std::byte* base, std::size_t bytes) noexcept;
 
     TableShape shape_;
-    int descriptor_ = -1;
+    OwnedFd descriptor_;
     std::byte* base_ = nullptr;
     std::size_t bytes_ = 0;
     std::uint64_t* entries_ = nullptr;

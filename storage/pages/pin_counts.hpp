@@ -1,5 +1,6 @@
-// How many hold each page of a pool. Every thread counts in memory of its own, so that threads that
-// pin the same pages pass no cache line between them; only who wants to free a page looks at all.
+// Counts the pins of each page of a pool. Every thread counts in a table of its own, so that
+// threads that pin the same pages share no cache line. Only a thread that wants to free a page
+// reads all tables.
 #pragma once
 
 #include <atomic>
@@ -8,26 +9,26 @@
 #include <memory>
 #include <vector>
 
-#include "storage/pages/page_entry.hpp"
+#include "storage/devices/page_entry.hpp"
 
 namespace gpunbd::storage {
 
 class PinCounts {
  public:
-    PinCounts() = default;  // of no pages
-    // As many tables as there are CPUs, or as fit into `max_bytes`, but one in any case.
+    PinCounts() = default;  // without pages
+    // One table for each CPU, or as many as fit into `max_bytes`, but at least one.
     PinCounts(std::size_t pages, std::uint64_t max_bytes);
 
-    // Sequentially consistent, all three: see PagePool::pin().
+    // add(), remove() and none() are sequentially consistent: see PagePool::pin().
     void add(PageIndex page) { mine()[page].fetch_add(1); }
     void remove(PageIndex page) { mine()[page].fetch_sub(1); }
-    // A page that is not pinned any more after it was seen to be unmapped, may be pinned for an
-    // instant again by who has not seen that yet.
+    // After none() has returned true for an unmapped page, a thread that has not yet seen the
+    // unmapping may still pin it briefly.
     bool none(PageIndex page) const;
 
  private:
-    // Pins that another thread takes back leave one table too high and one too low; the sum is
-    // right and wraps around.
+    // If another thread removes a pin, one table is too high and one too low; their sum is still
+    // right, modulo 2^32.
     using Table = std::unique_ptr<std::atomic<std::uint32_t>[]>;
 
     Table& mine() {
@@ -36,7 +37,7 @@ class PinCounts {
     }
     static std::uint32_t next_number();
 
-    static constinit thread_local std::uint32_t thread_number_;  // 0: has none yet
+    static constinit thread_local std::uint32_t thread_number_;  // 0: not assigned yet
     std::vector<Table> tables_;
     std::uint32_t mask_ = 0;
 };

@@ -4,27 +4,27 @@
 
 #include <system_error>
 
-#include "storage/signals_blocked.hpp"
+#include "storage/base/signals_blocked.hpp"
 
 namespace gpunbd::storage {
 
-void Provisioner::end() {
-    if (!begun_.exchange(false)) return;
+void Provisioner::stop() {
+    if (!started_.exchange(false)) return;
     order_.store(Order::stop);
     order_.notify_one();
     thread_.join();
 }
 
 bool Provisioner::wake() noexcept {
-    if (!begun_.load() && !begin()) return false;
+    if (!started_.load() && !start()) return false;
     Order none = Order::none;
     if (order_.compare_exchange_strong(none, Order::work)) order_.notify_one();
     return true;
 }
 
-bool Provisioner::begin() noexcept {
-    const std::lock_guard lock(beginning_);
-    if (begun_.load()) return true;
+bool Provisioner::start() noexcept {
+    const std::lock_guard lock(start_mutex_);
+    if (started_.load()) return true;
     try {
         const SignalsBlocked blocked;
         thread_ = std::thread([this] { run(); });
@@ -32,7 +32,7 @@ bool Provisioner::begin() noexcept {
         return false;
     }
     ::pthread_setname_np(thread_.native_handle(), "provisioner");
-    begun_.store(true);
+    started_.store(true);
     return true;
 }
 

@@ -1,5 +1,5 @@
-// The thread of a page pool that asks the device: it maps what has to be allocated or cleared
-// first, and where that takes long it does so before anybody waits for it.
+// The thread of a page pool that calls the device: it maps pages that have to be allocated or
+// cleared first. On slow devices it prepares pages ahead of need.
 #pragma once
 
 #include <atomic>
@@ -11,19 +11,19 @@ namespace gpunbd::storage {
 
 class Provisioner {
  public:
-    // `work` is called on the provisioner's own thread after each wake(); several that come while
-    // it runs make one more call. The thread begins with the first.
+    // The thread calls `work` after each wake(). Calls of wake() while it runs cause one more call.
+    // The first wake() starts the thread.
     explicit Provisioner(std::function<void()> work) : work_(std::move(work)) {}
-    ~Provisioner() { end(); }
+    ~Provisioner() { stop(); }
     Provisioner(const Provisioner&) = delete;
     Provisioner& operator=(const Provisioner&) = delete;
 
-    // Any thread; does not block. False: the system refuses a thread.
+    // Any thread; does not block. Returns false if the system refuses a thread.
     bool wake() noexcept;
-    // The thread begins now. False: the system refuses one.
-    bool begin() noexcept;
-    // Waits for a call that is under way. Nobody wakes it any more.
-    void end();
+    // Starts the thread now. Returns false if the system refuses one.
+    bool start() noexcept;
+    // Waits for a call in progress. wake() must not be called any more.
+    void stop();
 
  private:
     enum class Order { none, work, stop };
@@ -31,8 +31,8 @@ class Provisioner {
 
     const std::function<void()> work_;
     std::atomic<Order> order_{Order::none};
-    std::atomic<bool> begun_{false};
-    std::mutex beginning_;
+    std::atomic<bool> started_{false};
+    std::mutex start_mutex_;
     std::thread thread_;
 };
 

@@ -14,20 +14,21 @@ namespace gpunbd::storage {
 namespace {
 
 TableShape shape_of(const VolumeOptions& options, const Layout& layout,
-                    const std::vector<Device*>& devices, const Keeping& keeping) {
-    TableShape shape{.name = keeping.name,
-                     .wanted = keeping.wanted,
-                     .instance = keeping.keeper != nullptr ? keeping.instance : new_instance(),
-                     .made = std::time(nullptr),
-                     .size = options.size,
-                     .page_size = options.page_size,
-                     .stripe_size = options.stripe_size,
-                     .provision = options.provision,
-                     .devices = {}};
+                    const std::vector<Device*>& devices, const Retention& retention) {
+    TableShape shape{
+        .name = retention.name,
+        .wanted = retention.wanted,
+        .instance = retention.retainer != nullptr ? retention.instance : new_instance(),
+        .made = std::time(nullptr),
+        .size = options.size,
+        .page_size = options.page_size,
+        .stripe_size = options.stripe_size,
+        .provision = options.provision,
+        .devices = {}};
     for (std::uint32_t i = 0; i != devices.size(); ++i) {
         const std::uint64_t pages = layout.pages_on(i);
         const std::uint32_t slab_pages =
-            PagePool::slab_pages_for(pages, options.page_size, keeping.keeper != nullptr);
+            PagePool::slab_pages_for(pages, options.page_size, retention.retainer != nullptr);
         shape.devices.push_back({.identity = devices[i]->info().identity,
                                  .pages = pages,
                                  .slab_pages = slab_pages,
@@ -36,12 +37,13 @@ TableShape shape_of(const VolumeOptions& options, const Layout& layout,
     return shape;
 }
 
-// As it was made, whatever the devices have available now. Nothing: it cannot have been.
+// The layout with which the volume was made, whatever the devices have available now. Empty if the
+// shape is contradictory.
 std::optional<Layout> layout_of(const TableShape& shape) {
     const auto devices = static_cast<std::uint32_t>(shape.devices.size());
     std::vector<std::uint64_t> shares;
     shares.reserve(devices);
-    for (const TableShape::OnDevice& device : shape.devices) shares.push_back(device.pages);
+    for (const TableShape::DeviceShare& device : shape.devices) shares.push_back(device.pages);
     if (shape.stripe_size == 0) return Layout::linear(std::move(shares));
     const std::uint64_t unit = shape.stripe_size / shape.page_size;
     if (unit > std::numeric_limits<std::uint64_t>::max() / devices) return std::nullopt;
@@ -57,21 +59,21 @@ std::optional<Layout> layout_of(const TableShape& shape) {
 std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions& options,
                                                              const std::vector<Device*>& devices,
                                                              const std::stop_token& stop,
-                                                             const Keeping& keeping) {
+                                                             const Retention& retention) {
     std::vector<std::uint64_t> available;
     available.reserve(devices.size());
     for (const Device* device : devices) available.push_back(device->available());
     auto fitted = lay_out(options, available);
     if (const auto* misfit = std::get_if<Misfit>(&fitted)) return *misfit;
     auto& layout = std::get<Layout>(fitted);
-    PageTable table(shape_of(options, layout, devices, keeping), keeping.keeper != nullptr);
-    if (keeping.keeper != nullptr && !keeping.keeper->keep_table(table.descriptor())) {
+    PageTable table(shape_of(options, layout, devices, retention), retention.retainer != nullptr);
+    if (retention.retainer != nullptr && !retention.retainer->keep_table(table.descriptor())) {
         throw std::runtime_error("the supervisor does not keep its page table");
     }
     std::unique_ptr<Volume> volume(
-        new Volume(std::move(table), std::move(layout), devices, keeping.keeper));
+        new Volume(std::move(table), std::move(layout), devices, retention.retainer));
     if (const auto full = volume->fill(stop)) {
-        volume->leave({});
+        volume->abandon();
         return Misfit{.device = *full,
                       .asked = volume->layout_.pages_on(*full) * options.page_size,
                       .ran_out = true};
@@ -80,35 +82,41 @@ std::variant<std::unique_ptr<Volume>, Misfit> Volume::create(const VolumeOptions
 }
 
 std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
-    PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
-    SlabKeeper& keeper, bool rests) {
+    PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
+    std::shared_ptr<SlabRetainer> retainer, bool quiesced, ImportedSlabs* imported) {
     auto layout = layout_of(table.shape());
     if (!layout) return std::string("its layout contradicts itself");
     std::unique_ptr<Volume> volume(
-        new Volume(std::move(table), std::move(*layout), devices, &keeper));
-    if (rests) volume->rest();
-    const auto looked_at = volume->look_at_entries();
-    if (const auto* const why = std::get_if<std::string>(&looked_at)) return *why;
-    const auto& mapped = std::get<MappedPages>(looked_at);
-    slabs.resize(std::max(slabs.size(), devices.size()));
-    if (std::string why = volume->adopt(mapped, slabs); !why.empty()) {
-        volume->leave(slabs);
-        return why;
+        new Volume(std::move(table), std::move(*layout), devices, std::move(retainer)));
+    if (quiesced) volume->quiesce();
+    const auto checked = volume->check_entries();
+    if (const auto* const reason = std::get_if<std::string>(&checked)) return *reason;
+    const auto& mapped = std::get<MappedPages>(checked);
+    try {
+        if (std::string reason = volume->adopt(mapped, slabs, imported); !reason.empty()) {
+            volume->abandon();
+            return reason;
+        }
+    } catch (...) {
+        volume->abandon();
+        throw;
     }
-    volume->forget_left_pages();
-    for (std::uint32_t i = 0; i != devices.size(); ++i) {
-        volume->pools_[i]->own_adopted(slabs[i], mapped[i]);
-    }
+    // The slabs change from here on, so nothing may fail.
+    volume->clear_retired_entries();
+    for (std::uint32_t i = 0; i != devices.size(); ++i)
+        volume->pools_[i]->commit_adoption(mapped[i]);
     return volume;
 }
 
-std::string Volume::adopt(const MappedPages& mapped, const std::vector<std::vector<int>>& slabs) {
+std::string Volume::adopt(const MappedPages& mapped, Descriptors& slabs, ImportedSlabs* imported) {
     for (std::uint32_t i = 0; i != pools_.size(); ++i) {
-        const std::string why = pools_[i]->adopt(slabs[i], mapped[i]);
-        if (!why.empty()) return fmt::format("on {}: {}", pools_[i]->device().info().id, why);
+        const std::string reason = pools_[i]->adopt(slabs[i], mapped[i], imported);
+        if (!reason.empty()) return fmt::format("on {}: {}", pools_[i]->device().info().id, reason);
     }
-    for (std::uint32_t i = 0; i != pools_.size(); ++i) pools_[i]->forget_others(slabs[i]);
-    // Who made it may not have come to the end of it.
+    for (const auto& [device, left] : slabs) {
+        for (const auto& [number, descriptor] : left) retainer_->forget(device, number);
+    }
+    // The process that made the volume may have died before all slabs were allocated.
     const auto full = fill({});
     if (!full) return {};
     return fmt::format("on {}: there is no memory for the rest of it",
@@ -123,38 +131,37 @@ std::optional<std::uint32_t> Volume::fill(const std::stop_token& stop) {
     return std::nullopt;
 }
 
-void Volume::leave(const std::vector<std::vector<int>>& adopted) {
-    for (std::uint32_t i = 0; i != pools_.size(); ++i) {
-        pools_[i]->leave(i < adopted.size() ? adopted[i] : std::vector<int>{});
-    }
+void Volume::abandon() noexcept {
+    for (const auto& pool : pools_) pool->abandon();
 }
 
 Volume::Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
-               SlabKeeper* keeper)
-    : table_(std::move(table)),
+               std::shared_ptr<SlabRetainer> retainer)
+    : retainer_(std::move(retainer)),
+      table_(std::move(table)),
       layout_(std::move(layout)),
       size_(table_.shape().size),
       page_size_(table_.shape().page_size),
       page_shift_(static_cast<std::uint32_t>(std::countr_zero(page_size_))) {
     for (std::uint32_t i = 0; i < devices.size(); ++i) {
-        const TableShape::OnDevice& share = shape().devices[i];
-        const PagePool::Place place{.device = i,
-                                    .page_size = page_size_,
-                                    .pages = share.pages,
-                                    .provision = shape().provision,
-                                    .slab_pages = share.slab_pages,
-                                    .slabs = table_.slabs(i),
-                                    .keeper = keeper};
-        pools_.push_back(std::make_unique<PagePool>(*devices[i], place));
+        const TableShape::DeviceShare& share = shape().devices[i];
+        const PagePool::Config config{.device = i,
+                                      .page_size = page_size_,
+                                      .pages = share.pages,
+                                      .provision = shape().provision,
+                                      .slab_pages = share.slab_pages,
+                                      .directory = table_.slabs(i),
+                                      .retainer = retainer_.get()};
+        pools_.push_back(std::make_unique<PagePool>(*devices[i], config));
     }
 }
 
-std::variant<Volume::MappedPages, std::string> Volume::look_at_entries() const {
+std::variant<Volume::MappedPages, std::string> Volume::check_entries() const {
     MappedPages used;
-    for (const auto& pool : pools_) used.emplace_back(pool->pages_with_numbers());
+    for (const auto& pool : pools_) used.emplace_back(pool->page_numbers());
     for (std::uint64_t page = 0; page != shape().pages(); ++page) {
         const PageEntry entry = table_.slot(page).load();
-        if (entry.state() > PageEntry::State::left) {
+        if (entry.state() > PageEntry::State::retired) {
             return fmt::format("page {} is in a state that this gpunbd does not know", page);
         }
         if (!entry.is_mapped()) continue;
@@ -169,27 +176,27 @@ std::variant<Volume::MappedPages, std::string> Volume::look_at_entries() const {
     return used;
 }
 
-void Volume::forget_left_pages() {
+void Volume::clear_retired_entries() {
     for (std::uint64_t page = 0; page != shape().pages(); ++page) {
         const EntrySlot slot = table_.slot(page);
-        if (slot.load().state() == PageEntry::State::left) slot.store(PageEntry());
+        if (slot.load().state() == PageEntry::State::retired) slot.store(PageEntry());
     }
 }
 
-void Volume::rest() {
-    for (const auto& pool : pools_) pool->rest();
+void Volume::quiesce() {
+    for (const auto& pool : pools_) pool->quiesce();
 }
 
-void Volume::go_on() {
-    for (const auto& pool : pools_) pool->go_on();
+void Volume::resume() {
+    for (const auto& pool : pools_) pool->resume();
 }
 
-bool Volume::is_taken_over() const {
+bool Volume::takeover_finished() const {
     return std::all_of(pools_.begin(), pools_.end(),
-                       [](const auto& pool) { return pool->is_adopted(); });
+                       [](const auto& pool) { return pool->adoption_finished(); });
 }
 
-void Volume::finish_taking_over() noexcept {
+void Volume::finish_takeover() noexcept {
     for (const auto& pool : pools_) pool->finish_adoption();
 }
 
@@ -200,8 +207,8 @@ void Volume::start_provisioners() noexcept {
 std::vector<Volume::SlabCopy> Volume::copy_slabs() const {
     std::vector<SlabCopy> copies;
     for (std::uint32_t device = 0; device != pools_.size(); ++device) {
-        for (const auto& [slab, descriptor] : pools_[device]->copy_descriptors()) {
-            copies.push_back({.device = device, .slab = slab, .descriptor = descriptor});
+        for (PagePool::SlabCopy& copy : pools_[device]->copy_slabs()) {
+            copies.push_back({.device = device, .copy = std::move(copy)});
         }
     }
     return copies;
@@ -221,7 +228,7 @@ PageRef Volume::find(std::uint64_t page) const {
         PagePool& pool = *pools_[entry.device()];
         pool.pin(entry.page());
         PageRef ref(pool, entry.page());
-        // It may have been unmapped, and even reused, before the pin: then it is not ours.
+        // The page may have been unmapped and reused before it was pinned.
         const PageEntry again = slot.load();
         if (again == entry) return ref;
         entry = again;
@@ -230,15 +237,15 @@ PageRef Volume::find(std::uint64_t page) const {
 }
 
 std::optional<Status> Volume::acquire(std::uint64_t page, PageRef& out, PageRequest& request,
-                                      PageReturns& returns) {
+                                      PageCompletions& completions) {
     out = find(page);
     if (!out.hole()) return Status::ok;
     PagePool& pool = pool_for(page);
     if (pool.map_at_once(page, table_.slot(page), out)) return Status::ok;
     request.number = page;
     request.slot = table_.slot(page);
-    returns.leaves(request);
-    pool.ask(request);
+    completions.begin(request);
+    pool.submit(request);
     return std::nullopt;
 }
 

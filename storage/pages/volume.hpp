@@ -1,9 +1,9 @@
-// A volume: the address space of one export. Its page table maps page numbers to pages of its
-// devices; a page that is not mapped is a hole and reads as zeroes. It is looked up on every
-// access.
+// A volume is the address space of one export. Its page table maps page numbers to pages on its
+// devices. An unmapped page is a hole and reads as zeroes.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -11,10 +11,10 @@
 #include <variant>
 #include <vector>
 
+#include "storage/devices/page_completions.hpp"
 #include "storage/pages/fit.hpp"
 #include "storage/pages/layout.hpp"
 #include "storage/pages/page_pool.hpp"
-#include "storage/pages/page_returns.hpp"
 #include "storage/pages/page_table.hpp"
 
 namespace gpunbd::storage {
@@ -26,128 +26,135 @@ struct VolumeOptions {
     Provision provision = Provision::thin;
 };
 
-// What is written down of a volume that outlives the process, and who keeps it.
-struct Keeping {
-    std::string name;              // of the export
-    std::string wanted;            // TableShape::wanted
-    InstanceId instance{};         // new_instance()
-    SlabKeeper* keeper = nullptr;  // outlives the volume; null: it ends with the process
+// How a volume is recorded so that it outlives the process.
+struct Retention {
+    std::string name;                                  // the name of the export
+    std::string wanted;                                // TableShape::wanted
+    InstanceId instance{};                             // new_instance()
+    std::shared_ptr<SlabRetainer> retainer = nullptr;  // null: the volume ends with the process
 };
 
 class Volume {
  public:
-    // The devices outlive the volume. Linear: each device takes as much as it has available before
-    // the next is used. With `stop` it ends between two slabs, as if memory had run out. Throws
-    // std::system_error where there is no memory for its table.
+    // The devices outlive the volume. A linear volume fills each device before it uses the next. If
+    // `stop` is requested between two slabs, creation fails as if memory had run out. Throws
+    // std::system_error if there is no memory for the table.
     static std::variant<std::unique_ptr<Volume>, Misfit> create(const VolumeOptions& options,
                                                                 const std::vector<Device*>& devices,
                                                                 const std::stop_token& stop = {},
-                                                                const Keeping& keeping = {});
-    // What another process has left: `slabs` are descriptors, by device and number, -1 where there
-    // is none. Takes those that it uses; the others are nobody's, and the keeper forgets them.
-    // `devices` are those of table.shape(), in their order. `rests`: until go_on(). A text:
-    // why that is not whole, in one phrase; then nothing of it has been changed.
+                                                                const Retention& retention = {});
+    // Takes over the table and the slabs of another process. `slabs` has their descriptors by
+    // device and number. The retainer keeps these slabs already, and forgets those that are not in
+    // the table. `devices` are those of table.shape(), in their order. `quiesced`: as after
+    // quiesce(). `imported` may have some of the slabs already, or be null. A text is the reason
+    // for a failure. After a failure or an exception, the table and all slabs in it are unchanged,
+    // so that the caller can try again.
+    using Descriptors = std::map<std::uint32_t, PagePool::Descriptors>;
     static std::variant<std::unique_ptr<Volume>, std::string> take_over(
-        PageTable table, const std::vector<Device*>& devices, std::vector<std::vector<int>>& slabs,
-        SlabKeeper& keeper, bool rests = false);
+        PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
+        std::shared_ptr<SlabRetainer> retainer, bool quiesced = false,
+        ImportedSlabs* imported = nullptr);
 
     std::uint64_t size() const { return size_; }
     std::uint64_t page_size() const { return page_size_; }
     std::uint64_t page_of(std::uint64_t offset) const { return offset >> page_shift_; }
     std::uint64_t offset_in_page(std::uint64_t offset) const { return offset & (page_size_ - 1); }
-    // What it is, also to another process; and the descriptor of that, or -1.
+    // The shape, also for another process, and the descriptor of the table, which may be empty.
     const TableShape& shape() const { return table_.shape(); }
-    int table_descriptor() const { return table_.descriptor(); }
+    const OwnedFd& table_descriptor() const { return table_.descriptor(); }
     std::vector<Device*> devices() const;
-    // Nothing is made or given back ahead of need until go_on(); waits for what is under way. So,
-    // while nobody asks for pages, no slab comes or goes.
-    void rest();
-    void go_on();
-    // Has taking over put off nothing?
-    bool is_taken_over() const;
-    // What it has put off is done from now on, behind those who use the volume: the CPU comes to
-    // address what it can.
-    void finish_taking_over() noexcept;
-    // The descriptors of its slabs, copied, for another process.
+    // Until resume(), slabs are neither allocated nor released ahead of need. Waits for work in
+    // progress. So no slab changes while no request needs a page.
+    void quiesce();
+    void resume();
+    // take_over() leaves mapping slabs into the CPU's address space for later: false until it is
+    // done.
+    bool takeover_finished() const;
+    // Lets the provisioners do that from now on.
+    void finish_takeover() noexcept;
+    // Copies of the slabs' descriptors, for another process. Throws std::system_error if a
+    // descriptor cannot be copied.
     struct SlabCopy {
         std::uint32_t device = 0;
-        std::uint32_t slab = 0;
-        int descriptor = -1;  // -1: there was none to be had
+        PagePool::SlabCopy copy;
     };
     std::vector<SlabCopy> copy_slabs() const;
-    // How many devices a long request is spread over at a time.
+    // The number of devices over which a long request is spread at a time.
     std::uint32_t width() const {
         return table_.shape().stripe_size != 0 ? static_cast<std::uint32_t>(pools_.size()) : 1;
     }
 
-    // So that nobody waits for a thread later. Where the system has none now, it is asked again.
+    // Starts threads ahead of need. If the system refuses one now, a later request tries again.
     void start_provisioners() noexcept;
 
-    // Lock-free. The page behind page number `page`, pinned, or a hole.
+    // The page behind page number `page`, pinned, or a hole. Lock-free.
     PageRef find(std::uint64_t page) const;
-    // The same, but a hole is first given a page that reads as zeroes. Does not block: nothing,
-    // where the device has to be asked. Then the request is under way, and its asker is told when
-    // it may ask again, or that status() is an error.
+    // Like find(), but maps a page that reads as zeroes if there is none. Does not block: if the
+    // device has to be called, returns nothing and submits `request`. Its waiter is called when it
+    // may try again, or when request.status is an error.
     std::optional<Status> acquire(std::uint64_t page, PageRef& out, PageRequest& request,
-                                  PageReturns& returns);
-    // The same, and blocks.
+                                  PageCompletions& completions);
+    // Like acquire(), but blocks.
     Status map(std::uint64_t page, PageRef& out);
-    // Makes it a hole; the page is reused once nobody holds it, but here at once.
+    // Makes the page number a hole. The page is reused once it is not pinned.
     void unmap(std::uint64_t page);
     bool mapped(std::uint64_t page) const {
         return table_.slot(page).load(std::memory_order_acquire).is_mapped();
     }
 
-    // The run of pages on one device, or of holes, that starts at `offset`; at most `length` bytes
-    // of it.
+    // A run of pages on one device, or of holes, that starts at `offset`. At most `length` bytes
+    // long.
     struct Run {
-        std::uint32_t device = 0;  // counted from 1, in the order of devices(); 0: holes
+        std::uint32_t device = 0;  // 1 + the index in devices(); 0: holes
         std::uint64_t length = 0;  // bytes
     };
     Run run_at(std::uint64_t offset, std::uint64_t length) const;
 
     std::uint64_t mapped_bytes() const;
     std::uint64_t allocated_bytes() const;
-    // What it has on one device.
+    // Memory of the volume on one device.
     struct Memory {
         const Device* device = nullptr;
         std::uint64_t mapped = 0;     // bytes
         std::uint64_t allocated = 0;  // bytes
         std::uint64_t slabs = 0;
     };
-    std::vector<Memory> memory() const;  // by its devices, in their order
-    // Of pages that were unmapped, and are held still.
+    std::vector<Memory> memory() const;  // in the order of devices()
+    // Of pages that are unmapped but still pinned.
     std::uint64_t retired_bytes() const;
 
  private:
-    // As Run tells it.
+    // As in Run::device.
     std::uint32_t device_of(std::uint64_t page) const {
         const PageEntry entry = table_.slot(page).load(std::memory_order_acquire);
         return entry.is_mapped() ? entry.device() + 1 : 0;
     }
     PagePool& pool_for(std::uint64_t page) { return *pools_[layout_.device_of(page)]; }
 
-    Volume(PageTable table, Layout layout, const std::vector<Device*>& devices, SlabKeeper* keeper);
+    Volume(PageTable table, Layout layout, const std::vector<Device*>& devices,
+           std::shared_ptr<SlabRetainer> retainer);
 
-    // Provision::full: allocates what is not there. A number: that device has no memory for it.
+    // Provision::full: allocates all missing slabs. Returns the index of the device that has no
+    // memory.
     std::optional<std::uint32_t> fill(const std::stop_token& stop);
-    // By device and page: does an entry have it?
+    // Whether an entry maps the page, by device and page.
     using MappedPages = std::vector<std::vector<bool>>;
-    // A text: what cannot be.
-    std::variant<MappedPages, std::string> look_at_entries() const;
-    // Empty: all of it is there. Else leave() is next.
-    std::string adopt(const MappedPages& mapped, const std::vector<std::vector<int>>& slabs);
-    // PagePool::leave() of each.
-    void leave(const std::vector<std::vector<int>>& adopted);
-    // Nobody holds a page of another process any more.
-    void forget_left_pages();
+    // A text is the reason reason an entry is invalid.
+    std::variant<MappedPages, std::string> check_entries() const;
+    // Returns an empty text, or the reason for a failure. After a failure or an exception, call
+    // abandon().
+    std::string adopt(const MappedPages& mapped, Descriptors& slabs, ImportedSlabs* imported);
+    void abandon() noexcept;
+    // Pins of another process are gone, so its retired pages are plain holes.
+    void clear_retired_entries();
 
+    const std::shared_ptr<SlabRetainer> retainer_;  // outlives the pools, which call it
     PageTable table_;
     const Layout layout_;
     const std::uint64_t size_;       // bytes
     const std::uint64_t page_size_;  // bytes
     const std::uint32_t page_shift_;
-    std::vector<std::unique_ptr<PagePool>> pools_;  // one per device, in the layout's order
+    std::vector<std::unique_ptr<PagePool>> pools_;  // in the order of the layout
 };
 
 }  // namespace gpunbd::storage

@@ -10,7 +10,7 @@ void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, R
 }
 
 void ReadTransfer::advance() {
-    while (position_ != end_ && !window_full() && status_ == Status::ok) {
+    while (position_ != end_ && issued_ - returned_ != window && status_ == Status::ok) {
         Chunk& next = chunk(issued_);
         next.offset = position_;
         next.length = next_length();
@@ -28,7 +28,7 @@ void ReadTransfer::advance() {
             }
             if (channel.sends_from(next.page.slab(), next.length)) {
                 next.memory = next.page.cpu() + volume_->offset_in_page(position_);
-                channel.moves_in_place(Copy::Kind::read, next.length);
+                channel.count_in_place(Copy::Kind::read, next.length);
             } else if (stage(next, Copy::Kind::read, channel, channel.read_staging(),
                              account_->reads)) {
                 next.state = Chunk::State::moving;
@@ -85,7 +85,7 @@ void ReadTransfer::release_abandoned() {
     }
 }
 
-void ReadTransfer::chunk_moved(Chunk&) {
+void ReadTransfer::chunk_done(Chunk&) {
     if (abandoned_) release_abandoned();
 }
 

@@ -1,6 +1,6 @@
-// A read: chunks come out in the order of the volume as they become readable, each at most a page
-// long. Pages that the CPU may send from are lent as they are; others are copied into staging
-// memory, the next chunk while the last is being sent.
+// A read. Pieces come out in order as they become readable, each at most a page long. Pages from
+// which the CPU can send are lent directly. Others are copied into staging memory, one chunk while
+// the previous one is sent.
 #pragma once
 
 #include "storage/transfers/transfer.hpp"
@@ -15,32 +15,31 @@ class ReadTransfer final : public Transfer {
         std::uint32_t length = 0;         // bytes
     };
 
-    // May have pieces at once; the owner is not told from here.
+    // May make pieces available at once, without calling the owner.
     void begin(const TransferContext& context, TransferOwner& owner, Range range);
 
-    // Takes the next piece, lent until give_back(); false: there is none now (or ever, if status()
-    // says so or everything has been taken).
+    // Takes the next piece, which is lent until give_back(). Returns false if there is none now, or
+    // none at all after an error or after the last piece.
     bool next(Piece& piece);
-    // No more memory is wanted.
+    // No more memory is needed.
     bool all_issued() const { return position_ == end_; }
-    // next() would have a piece; all pieces that are left.
+    // Whether next() would return a piece, and whether it would return all remaining ones.
     bool ready() const { return taken_ != issued_ && chunk(taken_).state == Chunk::State::ready; }
     bool whole_ready() const;
-    // Once status() is an error: the offset of the piece that cannot be had, which is none of those
-    // taken.
+    // If status() is an error: the offset of the failed piece, which has not been taken.
     std::uint64_t failed_at() const { return failed_at_; }
-    // Returns the oldest piece taken.
+    // Returns the oldest piece that was taken.
     void give_back();
     bool all_taken() const { return position_ == end_ && taken_ == issued_; }
 
-    // Nothing more is wanted and nothing lent is used any more. Copies in flight keep what is
-    // theirs until they end: idle() tells when.
+    // The owner needs no more pieces and no longer uses lent ones. Copies in flight keep their
+    // memory until idle().
     void abandon();
     bool idle() const { return returned_ == issued_; }
 
  private:
     void advance() override;
-    void chunk_moved(Chunk& chunk) override;
+    void chunk_done(Chunk& chunk) override;
     void release(Chunk& chunk);
     void release_abandoned();
 

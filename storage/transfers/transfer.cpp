@@ -15,7 +15,7 @@ void Transfer::start(const TransferContext& context, TransferOwner& owner, Range
     status_ = Status::ok;
     waiting_at_ = nullptr;
     request_.status = Status::ok;
-    request_.asker = this;
+    request_.waiter = this;
 }
 
 std::uint32_t Transfer::next_length() const {
@@ -24,14 +24,15 @@ std::uint32_t Transfer::next_length() const {
 }
 
 std::optional<Status> Transfer::acquire(PageRef& page) {
-    if (request_.under_way) return std::nullopt;
+    if (request_.in_progress) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
-    return volume_->acquire(volume_->page_of(position_), page, request_, channels_->page_returns());
+    return volume_->acquire(volume_->page_of(position_), page, request_,
+                            channels_->page_completions());
 }
 
 void Transfer::prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging) {
     const std::uint64_t in_page = volume_->offset_in_page(chunk.offset);
-    // A write takes the mapping at once or, for good reason, not at all.
+    // A write that cannot be received in place does not use the mapping.
     std::byte* const mapping = kind == Copy::Kind::write ? nullptr : chunk.page.cpu();
     chunk.copy.kind = kind;
     chunk.copy.status = Status::ok;
@@ -49,15 +50,15 @@ bool Transfer::stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingAre
     if (staged_ < channel.options().slots * volume_->width())
         memory = arena.take(chunk.length, held);
     if (memory == nullptr && staged_ == 0 && recycled_ != 0) {
-        // What it gave back it may have again, however much its client holds: all of that may be
-        // waiting for this transfer's end.
+        // A transfer may always take as much as it last gave back, even if its client holds too
+        // much: the client's other memory may be waiting for this transfer to end.
         chunk.length = std::min(chunk.length, recycled_);
         std::size_t again = 0;
         memory = arena.take(chunk.length, again);
         held += again;
     }
     if (memory == nullptr) {
-        // With chunks of its own in flight, their return brings it back here.
+        // If chunks are in flight, their completion calls advance().
         if (staged_ == 0) {
             waiting_at_ = &arena;
             arena.wait(*this);
@@ -81,7 +82,7 @@ void Transfer::unstage(Chunk& chunk, StagingArena& arena, std::size_t& held) {
 void Transfer::issue(const Chunk& chunk) {
     position_ += chunk.length;
     ++issued_;
-    // What it waited for may have come by another way.
+    // It may have waited for staging memory and got a page that needs none.
     stop_waiting();
 }
 
@@ -93,7 +94,7 @@ void Transfer::copy_done(Copy& copy) {
         status_ = copy.status;
         failed_at_ = moved->offset;
     }
-    chunk_moved(*moved);
+    chunk_done(*moved);
     owner_->transfer_moved(*this);
 }
 
@@ -102,7 +103,7 @@ void Transfer::stop_waiting() {
     waiting_at_ = nullptr;
 }
 
-void Transfer::page_answered() {
+void Transfer::page_ready() {
     advance();
     owner_->transfer_moved(*this);
 }

@@ -1,8 +1,8 @@
-// A transfer: one request's passage between a volume and the memory that its owner fills or sends.
-// The volume never sees a socket and the owner never owns payload memory: the transfer lends it,
-// chunk by chunk, and a lent chunk's page cannot be reused before the chunk is given back.
+// A transfer moves the payload of one request between a volume and the memory that its owner fills
+// or sends. The owner never owns payload memory: the transfer lends it in chunks, and the page of a
+// lent chunk is not reused before the chunk is given back.
 //
-// All of a transfer happens on the thread of its channels.
+// A transfer is used on the thread of its channels only.
 #pragma once
 
 #include <array>
@@ -19,36 +19,36 @@ class Transfer;
 
 class TransferOwner {
  public:
-    // From Channel::poll(): a read has chunks to take, a write has memory to lend or has ended, a
-    // zero has ended; or the transfer has failed.
+    // Called from Channel::poll(): a read has pieces to take, a write has memory to lend or is
+    // done, a zero is done, or the transfer has failed.
     virtual void transfer_moved(Transfer& transfer) = 0;
 
  protected:
     ~TransferOwner() = default;
 };
 
-// What one client has of a worker's channels: bytes of staging memory that it holds in each
-// direction (StagingArena::take), and work that is deferred.
+// What one client uses of a worker's channels: its staging memory in bytes (see
+// StagingArena::take), and its deferred work.
 struct ClientAccount {
     std::size_t reads = 0;
     std::size_t writes = 0;
-    DeferredOfClient deferred;
+    DeferredQueue deferred;
 };
 
-// What transfers of one client work with. It outlives them.
+// Shared by the transfers of one client. It outlives them.
 struct TransferContext {
     Volume& volume;
     Channels& channels;
     ClientAccount& account;
 };
 
-// Bytes of a volume; within it.
+// In bytes, within the volume.
 struct Range {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
 };
 
-class Transfer : private CopyOwner, private StagingWaiter, private PageAsker {
+class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
  public:
     Transfer(const Transfer&) = delete;
     Transfer& operator=(const Transfer&) = delete;
@@ -74,32 +74,31 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageAsker {
 
     void start(const TransferContext& context, TransferOwner& owner, Range range);
 
-    bool window_full() const { return issued_ - returned_ == window; }
     Chunk& chunk(std::uint32_t number) { return chunks_[number % window]; }
     const Chunk& chunk(std::uint32_t number) const { return chunks_[number % window]; }
     // The next chunk starts at position_ and ends with its page or with the range.
     std::uint32_t next_length() const;
-    // The page at position_, to write to. Nothing: it is being made, and advance() is called when
-    // it has been.
+    // The page at position_, for writing. Empty: the page is being mapped, and advance() is called
+    // then.
     std::optional<Status> acquire(PageRef& page);
-    // Until then the transfer cannot end.
-    bool asking() const { return request_.under_way; }
-    // Describes the chunk's copy; its page, offset and length are set.
+    // The transfer cannot end while this is true.
+    bool page_requested() const { return request_.in_progress; }
+    // Fills in the chunk's copy. Its page, offset and length are set.
     void prepare_copy(Chunk& chunk, Copy::Kind kind, std::byte* staging);
-    // Lends staging memory to a chunk and prepares its copy; false: none can be had now, and
+    // Lends staging memory to a chunk and prepares its copy. False: there is none now, and
     // advance() is called when there is.
     bool stage(Chunk& chunk, Copy::Kind kind, Channel& channel, StagingArena& arena,
                std::size_t& held);
 
     void unstage(Chunk& chunk, StagingArena& arena, std::size_t& held);
 
-    // The chunk that starts at position_ is alive from here on.
+    // The chunk that starts at position_ is in use from now on.
     void issue(const Chunk& chunk);
     void stop_waiting();
 
-    // Issues what can be issued. Called again whenever something may have changed.
+    // Issues as many chunks as possible. Called again whenever that may have changed.
     virtual void advance() = 0;
-    virtual void chunk_moved(Chunk& chunk) = 0;
+    virtual void chunk_done(Chunk& chunk) = 0;
 
     Volume* volume_ = nullptr;
     Channels* channels_ = nullptr;
@@ -107,21 +106,21 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageAsker {
     TransferOwner* owner_ = nullptr;
     std::uint64_t position_ = 0;  // where the next chunk starts
     std::uint64_t end_ = 0;
-    std::uint32_t issued_ = 0;  // chunk numbers, ever growing: [returned_, issued_) are alive
+    std::uint32_t issued_ = 0;  // monotonic chunk numbers: [returned_, issued_) are in use
     std::uint32_t returned_ = 0;
-    std::uint32_t staged_ = 0;    // chunks alive that hold staging memory
-    std::uint32_t recycled_ = 0;  // bytes of staging memory that it gave back last
+    std::uint32_t staged_ = 0;    // chunks in use that hold staging memory
+    std::uint32_t recycled_ = 0;  // bytes of staging memory that were given back last
     Status status_ = Status::ok;
-    std::uint64_t failed_at_ = 0;  // where the chunk starts that status_ is about
+    std::uint64_t failed_at_ = 0;  // the offset of the chunk that failed
 
  private:
     void copy_done(Copy& copy) final;
     void staging_available() final;
-    void page_answered() final;
+    void page_ready() final;
 
     std::array<Chunk, window> chunks_;
     PageRequest request_;
-    StagingArena* waiting_at_ = nullptr;  // where it waits for staging memory
+    StagingArena* waiting_at_ = nullptr;  // null: not waiting for staging memory
 };
 
 }  // namespace gpunbd::storage

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
@@ -17,7 +17,7 @@ void WriteTransfer::begin(const TransferContext& context, TransferOwner& owner, 
 }
 
 void WriteTransfer::advance() {
-    while (position_ != end_ && !window_full() && status_ == Status::ok) {
+    while (position_ != end_ && issued_ - returned_ != window && status_ == Status::ok) {
         Chunk& next = chunk(issued_);
         next.offset = position_;
         next.length = next_length();
@@ -34,7 +34,7 @@ void WriteTransfer::advance() {
         Channel& channel = channels_->to(next.page.device());
         if (channel.receives_into(next.page.slab(), length_in_page())) {
             next.memory = next.page.cpu() + volume_->offset_in_page(position_);
-            channel.moves_in_place(Copy::Kind::write, next.length);
+            channel.count_in_place(Copy::Kind::write, next.length);
         } else if (!stage(next, Copy::Kind::write, channel, channel.write_staging(),
                           account_->writes)) {
             next.page.reset();
@@ -88,7 +88,7 @@ std::size_t WriteTransfer::fill(std::span<const std::byte> payload) {
         const std::size_t part =
             std::min<std::size_t>(payload.size() - total, filling.length - filled_bytes_);
         std::byte* const to = filling.memory + filled_bytes_;
-        if (filling.staged) {  // for the device to fetch at once
+        if (filling.staged) {  // the device fetches it at once, so it should stay in the cache
             std::memcpy(to, payload.data() + total, part);
         } else {
             store_streaming(to, payload.data() + total, part);
@@ -111,7 +111,7 @@ void WriteTransfer::release_done() {
     while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready) ++returned_;
 }
 
-void WriteTransfer::chunk_moved(Chunk& chunk) {
+void WriteTransfer::chunk_done(Chunk& chunk) {
     release(chunk);
     release_done();
     advance();
@@ -129,7 +129,7 @@ void WriteTransfer::end_here() {
     stop_waiting();
     if (filled_bytes_ != 0 && chunk(filled_).staged) {
         Chunk& last = chunk(filled_++);
-        last.copy.length = std::exchange(filled_bytes_, 0);  // its staging memory stays as long
+        last.copy.length = std::exchange(filled_bytes_, 0);  // the staging memory keeps its length
         channels_->to(last.page.device()).enqueue(last.copy);
     }
     give_back_unfilled();

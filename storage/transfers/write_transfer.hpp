@@ -1,6 +1,6 @@
-// A write: lends memory for the payload in the order of the volume. Where the CPU may store into
-// the page, that memory is the page; elsewhere it is staging memory, and the device copy of one
-// chunk runs while the next is being received.
+// A write. It lends memory for the payload in order. If the CPU can store into the page, it lends
+// the page itself. Otherwise it lends staging memory, and the device copies one chunk while the
+// next is received.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,41 +13,42 @@ namespace gpunbd::storage {
 
 class WriteTransfer final : public Transfer {
  public:
-    // The owner is not told from here.
+    // May lend memory at once, without calling the owner.
     void begin(const TransferContext& context, TransferOwner& owner, Range range);
 
-    // Where the next payload bytes go: the number of pieces described in `out`. 0: nothing can be
-    // lent now, and the owner is told when that changes; or all is filled; or status() is not ok,
-    // the rest of the payload has to be thrown away, and abandon() is due.
+    // Where to store the next payload bytes: returns the number of entries in `out`. 0: nothing can
+    // be lent now, and the owner is called when that changes; or everything is filled; or status()
+    // is an error, and the owner has to discard the remaining payload and call abandon().
     std::size_t lend(std::span<iovec> out) const;
-    // So many bytes of what was lent, from its start, now hold payload.
+    // Reports that the first `bytes` of the lent memory contain payload.
     void filled(std::size_t bytes);
-    // Copies payload into what is lent; returns how much of it had room.
+    // Copies payload into the lent memory and returns how many bytes fitted.
     std::size_t fill(std::span<const std::byte> payload);
 
     bool all_filled() const { return position_ == end_ && filled_ == issued_; }
-    // Nothing is in flight and nothing is lent: status() is final. After store_fence() the
-    // write may be acknowledged.
-    bool done() const { return position_ == end_ && returned_ == issued_ && !asking(); }
+    // Nothing is in flight or lent, and status() is final. The write may be acknowledged after
+    // store_fence().
+    bool done() const { return position_ == end_ && returned_ == issued_ && !page_requested(); }
 
-    // No more payload comes, and what is lent is not used any more. done() tells when what is
-    // in flight has ended.
+    // No more payload comes, and lent memory is no longer used. Copies in flight continue until
+    // done().
     void abandon();
-    // The same, but what has been filled is written.
+    // Like abandon(), but what has been filled is still written.
     void end_here();
 
  private:
     void advance() override;
-    void chunk_moved(Chunk& chunk) override;
+    void chunk_done(Chunk& chunk) override;
     void release(Chunk& chunk);
     void release_done();
     void give_back_unfilled();
-    // Bytes that all of this write has in the page of position_: its chunks there go one way.
+    // The length of this write in the page of position_. All its chunks in one page take the same
+    // path.
     std::uint32_t length_in_page() const;
 
     std::uint64_t begin_ = 0;         // in the volume, bytes
-    std::uint32_t filled_ = 0;        // chunks before this one are full
-    std::uint32_t filled_bytes_ = 0;  // of chunk number filled_
+    std::uint32_t filled_ = 0;        // chunks before this one are filled
+    std::uint32_t filled_bytes_ = 0;  // in chunk number filled_
 };
 
 }  // namespace gpunbd::storage

@@ -11,9 +11,10 @@ void ZeroTransfer::begin(const TransferContext& context, TransferOwner& owner, R
 }
 
 void ZeroTransfer::advance() {
-    for (std::uint32_t pages = 0; position_ != end_ && !window_full() && !deferred_; ++pages) {
+    for (std::uint32_t pages = 0; position_ != end_ && issued_ - returned_ != window && !deferred_;
+         ++pages) {
         if (pages == pages_per_step) {
-            go_on_later();
+            defer_remainder();
             return;
         }
         if (status_ != Status::ok) {
@@ -22,7 +23,7 @@ void ZeroTransfer::advance() {
         }
         const std::uint64_t page = volume_->page_of(position_);
         const std::uint32_t length = next_length();
-        // The volume may end within its last page; what lies behind is nobody's.
+        // A volume may end within its last page, whose remainder is not used.
         const bool whole =
             volume_->offset_in_page(position_) == 0 &&
             (length == volume_->page_size() || position_ + length == volume_->size());
@@ -34,7 +35,7 @@ void ZeroTransfer::advance() {
             const std::optional<Status> mapped = acquire(next.page);
             next.page.reset();
             if (!mapped) return;
-            status_ = *mapped;  // it comes as zeroes
+            status_ = *mapped;  // a newly mapped page reads as zeroes
         } else if (was_mapped) {
             next.page = volume_->find(page);
         }
@@ -52,7 +53,7 @@ void ZeroTransfer::advance() {
 
 void ZeroTransfer::abandon() { position_ = end_; }
 
-void ZeroTransfer::go_on_later() {
+void ZeroTransfer::defer_remainder() {
     deferred_ = true;
     channels_->defer(account_->deferred, *this);
 }
@@ -63,7 +64,7 @@ void ZeroTransfer::resume() {
     if (!deferred_) owner_->transfer_moved(*this);
 }
 
-void ZeroTransfer::chunk_moved(Chunk& moved) {
+void ZeroTransfer::chunk_done(Chunk& moved) {
     moved.page.reset();
     while (returned_ != issued_ && chunk(returned_).state == Chunk::State::ready) ++returned_;
     advance();

@@ -1,31 +1,31 @@
-// TRIM and WRITE_ZEROES: whole pages go by the page table and cost no traffic; what remains at the
-// edges is zeroed by the device itself.
+// TRIM and WRITE_ZEROES. Whole pages are unmapped without any copying. The device zeroes the
+// partial pages at both ends.
 #pragma once
 
 #include "storage/transfers/transfer.hpp"
 
 namespace gpunbd::storage {
 
-class ZeroTransfer final : public Transfer, private Deferred {
+class ZeroTransfer final : public Transfer, private DeferredWork {
  public:
-    // `keep_pages` (NO_HOLE): every page of the range is mapped afterwards.
+    // `keep_pages` (NO_HOLE): maps every page of the range.
     void begin(const TransferContext& context, TransferOwner& owner, Range range, bool keep_pages);
-    // What has not begun never will. done() tells when what is in flight has ended.
+    // Starts nothing more. Copies in flight continue until done().
     void abandon();
-    // status() is final.
+    // If true, status() is final.
     bool done() const {
-        return position_ == end_ && returned_ == issued_ && !deferred_ && !asking();
+        return position_ == end_ && returned_ == issued_ && !deferred_ && !page_requested();
     }
 
  private:
-    // To unmap a page may give memory back to the system: so many of them are a step, and the rest
-    // of the range waits for the next poll.
+    // Unmapping may give memory back to the system, so one step unmaps this many pages and the next
+    // poll continues.
     static constexpr std::uint32_t pages_per_step = 8;
 
     void advance() override;
-    void chunk_moved(Chunk& chunk) override;
+    void chunk_done(Chunk& chunk) override;
     void resume() override;
-    void go_on_later();
+    void defer_remainder();
 
     bool keep_pages_ = false;
     bool deferred_ = false;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Attacks an NBD server until it is ended: attack.py NAME ADDRESS EXPORT SPAN.
+"""Attacks an NBD server until it is killed: attack.py NAME ADDRESS EXPORT SPAN.
 
-ADDRESS is the path of a Unix socket or HOST:PORT. Only the upper half of SPAN bytes is touched.
-It says "ready" once the attack is under way.
+ADDRESS is the path of a Unix socket or HOST:PORT. The attack uses only the upper half of the SPAN bytes.
+The program prints "ready" when the attack has started.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-# By its path: tests/conformance has a wire of its own, and calls compare.py, which reads this file.
+# Loaded by path, because tests/conformance has another module named wire and compare.py imports this file.
 WIRE = importlib.util.spec_from_file_location(
     "integration_wire", Path(__file__).resolve().parents[1] / "integration" / "wire.py")
 wire = importlib.util.module_from_spec(WIRE)
@@ -38,7 +38,7 @@ class Target:
         for left in reversed(range(100)):
             try:
                 return wire.connect(self.address, self.name, structured=structured, contexts=())
-            except (ConnectionRefusedError, BlockingIOError):  # more at once than it queues
+            except (ConnectionRefusedError, BlockingIOError):  # the server's listen queue is full
                 if not left:
                     raise
                 time.sleep(0.01)
@@ -48,17 +48,17 @@ class Target:
 
 
 def drain(client):
-    """Takes answers and does not look at them."""
-    room = bytearray(MIB)
+    """Receives and discards replies."""
+    buffer = bytearray(MIB)
     try:
-        while client.socket.recv_into(room):
+        while client.socket.recv_into(buffer):
             pass
     except OSError:
         pass
 
 
 def flood(target, clients, block, structured=True):
-    """Each client sends the block again and again, as fast as its answers leave it room."""
+    """Each client sends the block repeatedly, as fast as the server accepts it."""
     def send(client):
         try:
             while True:
@@ -123,7 +123,7 @@ def trickle(target):
                 try:
                     client.socket.send(b"t")
                 except OSError:
-                    pass  # it was cut for this
+                    pass  # the server closed this connection because it is slow
             time.sleep(1)
 
     threading.Thread(target=drip, daemon=True).start()
@@ -137,7 +137,7 @@ def stalled(target):
 
 
 def handshakes(target):
-    """Of TLS, 64 at once, each as far as the server's signature: cheap for who never looks at it."""
+    """64 TLS handshakes at a time, each up to the server's signature. The client never checks the signature."""
     hello = ssl.MemoryBIO()
     try:
         ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()

@@ -566,7 +566,10 @@ class Comparison:
         def lines(items):  # one for each item, so that the difference of two runs can be read
             return "[" + ",".join("\n  " + json.dumps(item) for item in items) + "\n ]"
 
-        text = (f'{{\n "header": {json.dumps(self.header)},\n "results": {lines(self.results)},\n'
+        # Of a round, only what the medians are made of.
+        results = [{**each, "rounds": [{metric: one[metric] for metric in METRICS if metric in one} for one in each["rounds"]]}
+                   for each in self.results]
+        text = (f'{{\n "header": {json.dumps(self.header)},\n "results": {lines(results)},\n'
                 f' "ratios": {lines(ratios(self))},\n "bars": {lines(bars(self))}\n}}')
         Path(f"{path}.part").write_text(text + "\n")
         os.replace(f"{path}.part", path)

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "cpu_time.hpp"
-#include "histogram.hpp"
-#include "nbd_wire.hpp"
 #include "protocol/constants.hpp"
+#include "tests/bench/cpu_time.hpp"
+#include "tests/bench/histogram.hpp"
+#include "tests/bench/nbd_wire.hpp"
 
 namespace gpunbd::bench {
 

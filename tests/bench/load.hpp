@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "cpu_time.hpp"
-#include "driver.hpp"
-#include "nbd_wire.hpp"
+#include "tests/bench/cpu_time.hpp"
+#include "tests/bench/driver.hpp"
+#include "tests/bench/nbd_wire.hpp"
 
 namespace gpunbd::bench {
 

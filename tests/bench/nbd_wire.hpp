@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "protocol/constants.hpp"
-#include "tls_client.hpp"
+#include "tests/bench/tls_client.hpp"
 
 namespace gpunbd::bench {
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "nbd_wire.hpp"
-#include "run_load.hpp"
-#include "verify.hpp"
+#include "tests/bench/nbd_wire.hpp"
+#include "tests/bench/run_load.hpp"
+#include "tests/bench/verify.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
-"""A GPU shared with a program that computes: what requests wait for it, and what they cost it.
+"""Measures a server that shares its GPU with another program, the neighbour, and the neighbour's loss of speed.
 
-Each cell is measured alone and beside the other program, on each server in turn, for some rounds;
-the program's own rate is taken from windows that lie wholly within the load. `compare.py --cells
-neighbour` calls it; what is reported are medians.
+Each cell is measured on each server in turn, without and with the neighbour, for several rounds.
+The neighbour's rate is the median of its time windows that lie completely within the load.
+`compare.py --cells neighbour` runs this module. The reported figures are medians.
 """
 
 import os
@@ -15,23 +15,23 @@ import time
 
 from cell import KIB, MIB, Cell, both
 
-START_LIMIT = 60  # seconds: CUDA and PyTorch take their time
-SETTLE = 0.3  # seconds for the servers to notice the other program
-REST = 0.6  # seconds for them to notice that it rests
+START_LIMIT = 60  # seconds; starting CUDA and PyTorch takes long
+SETTLE = 0.3  # seconds in which the servers detect that the neighbour works
+REST = 0.6  # seconds in which they detect that it rests
 SHORT = {"seconds": 0.1, "warmup": 0.2}
 CELLS = (Cell("read", 4 * KIB, 1), Cell("read", 4 * KIB, 32), *both(4 * KIB, 32, 4), Cell("read", 128 * KIB, 16),
          *both(MIB, 8, 4))
 KEPT = ("iops", "mbps", "p50_us", "p99_us", "max_us", "server_cpu_us_per_io")
-# Of alone, beside the program: what is at least reached, and what is at most waited.
+# The limits for the figures with the neighbour: factors of the figures without it, and "p99" in microseconds.
 BARS = {"4k-read-qd1": {"p50_us": 1.3, "p99_us": 3.0}, "4k-read-qd32": {"iops": 0.5, "p99": 300},
         "4k-read-qd32x4": {"iops": 0.4, "p99": 300}, "128k-read-qd16": {"iops": 0.75},
         "1M-read-qd8x4": {"iops": 0.75}, "1M-write-qd8x4": {"iops": 0.75}}
-KEEPS = 0.97  # of its own rate, whatever is served
-MAX_AT_START_US = 10_000  # any request, while the program starts
+KEEPS = 0.97  # the share of its own rate that the neighbour must keep
+MAX_AT_START_US = 10_000  # the limit for every request while the neighbour starts
 
 
 class Neighbour:
-    """A program that uses the GPU and prints its rate; stopped and continued by signals."""
+    """A program that uses the GPU and prints its rate. Signals stop and continue it."""
 
     def __init__(self, command):
         self.name = " ".join(os.path.basename(word) for word in command)
@@ -66,14 +66,14 @@ class Neighbour:
 
 
 def measure(load, server, neighbour, cell, seconds):
-    """The cell alone and beside the neighbour, and what share of its own rate that one keeps."""
+    """Measures the cell without and with the neighbour, and the share of its rate that the neighbour keeps."""
     alone = load(server, cell)
     neighbour.work()
     time.sleep(SETTLE)
     begin = time.monotonic()
     time.sleep(seconds / 2)
     own = neighbour.rate(begin, time.monotonic())
-    load(server, cell, **SHORT)  # what notices the neighbour is not in the figures
+    load(server, cell, **SHORT)  # excludes the time in which the server detects the neighbour
     begin = time.monotonic()
     beside = load(server, cell)
     beside_it = neighbour.rate(begin + 0.3, time.monotonic())
@@ -86,7 +86,7 @@ def measure(load, server, neighbour, cell, seconds):
 
 
 def measure_start(load, server, neighbour, cell):
-    """The longest wait of any request while the neighbour begins."""
+    """The longest time that a request takes while the neighbour starts."""
     timer = threading.Timer(0.7, neighbour.work)
     timer.start()
     result = load(server, cell, seconds=1.5, warmup=0.2)
@@ -105,7 +105,7 @@ def median(rounds, where, metric):
 
 
 def kept(rounds):
-    """The share of its own rate that the neighbour kept; None: no window of it was whole."""
+    """The share of its own rate that the neighbour kept, or None if no window was complete."""
     shares = [one["keeps"] for one in rounds if one["keeps"] is not None]
     return statistics.median(shares) if shares else None
 
@@ -127,7 +127,7 @@ def check(name, rounds):
 
 
 def verdicts(result):
-    """For each server in a line: how many bars it meets, which it misses, and the longest wait at the start."""
+    """One line for each server: how many bars it meets, which bars it misses, and the longest wait at the start."""
     for server, cells in result["cells"].items():
         checks = [(name, *one) for name, rounds in cells.items() for one in check(name, rounds)]
         worst = max(result["max_us_at_start"][server])
@@ -138,9 +138,9 @@ def verdicts(result):
 
 
 def run(servers, load, command, rounds, seconds):
-    """Measures all; returns what is found as plain data.
+    """Measures all cells and returns the figures as plain data.
 
-    `load` runs nbdload: load(server, cell, seconds=, warmup=) -> its figures; without times, `seconds` long.
+    `load(server, cell, seconds=, warmup=)` runs nbdload and returns its figures.
     """
     neighbour = Neighbour(command)
     found = {server.name: {cell.name: [] for cell in CELLS} for server in servers}

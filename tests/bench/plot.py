@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Draws what `compare.py --sweep --json FILE` measured: latency and bandwidth by size, to a PNG.
+"""Draws the results of `compare.py --sweep --json FILE` to a PNG: latency and bandwidth by request size.
 
-The left column is the median latency at queue depth 1, the right one the bandwidth at depth 16
-(solid) and 1 (dashed); reads above, writes below. Uses gnuplot, or matplotlib where there is none.
+The left column shows the median latency at queue depth 1, the right column the bandwidth at depth 16
+(solid) and 1 (dashed). Reads are above, writes below. Uses gnuplot, or matplotlib without gnuplot.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws README's comparison from the runs in results/: throughput as a multiple of nbdkit's, to an SVG.
 
-    tests/bench/plot_comparison.py      # writes tests/bench/figures/comparison.svg
+    tests/bench/plot_comparison.py            # writes tests/bench/figures/comparison.svg
+    tests/bench/plot_comparison.py --table    # prints the absolute figures, as README has them
 
 Each bar is a server's figure over nbdkit's in the same run, since figures of different runs are not comparable.
 """
@@ -29,11 +30,32 @@ CELLS = (
 )
 
 
+def medians(kind):
+    run = json.loads((RESULTS / f"{kind}.json").read_text(encoding="utf-8"))
+    return {(result["cell"], result["server"]): result["median"] for result in run["results"]}
+
+
+def absolute(median, cell):
+    """Small requests are counted, of large ones the bytes."""
+    return f'{median["iops"]:,.0f}/s' if cell.startswith("4k") else f'{median["mbps"] / 1000:.1f} GB/s'
+
+
+def table():
+    """Columns: the series of the plot, and nbdkit in each of their runs."""
+    kinds = list(dict.fromkeys(kind for kind, *_ in SERIES))
+    columns = [(kind, server, name) for kind in kinds
+               for server, name in [*((server, name) for of, server, name, _ in SERIES if of == kind), (REFERENCE, f"{REFERENCE}, same run")]]
+    yield "| | " + " | ".join(name for _, _, name in columns) + " |"
+    yield "|---|" + "---:|" * len(columns)
+    for cell, label in CELLS:
+        figures = [absolute(medians(kind)[cell, server], cell) for kind, server, _ in columns]
+        yield f"| {' '.join(label.split())} | " + " | ".join(figures) + " |"
+
+
 def ratios():
     for kind, server, name, colour in SERIES:
         file = RESULTS / f"{kind}.json"
-        run = json.loads(file.read_text(encoding="utf-8"))
-        rate = {(result["cell"], result["server"]): result["median"]["iops"] for result in run["results"]}
+        rate = {key: median["iops"] for key, median in medians(kind).items()}
         try:
             yield name, colour, [rate[cell, server] / rate[cell, REFERENCE] for cell, _ in CELLS]
         except KeyError as missing:
@@ -70,6 +92,9 @@ def draw(series, output):
 
 
 def main():
+    if sys.argv[1:] == ["--table"]:
+        print("\n".join(table()))
+        return
     output = sys.argv[1] if len(sys.argv) > 1 else HERE / "figures" / "comparison.svg"
     draw(list(ratios()), output)
     print(f"plot: wrote {output}")

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "driver.hpp"
-#include "load.hpp"
-#include "nbd_wire.hpp"
+#include "tests/bench/driver.hpp"
+#include "tests/bench/load.hpp"
+#include "tests/bench/nbd_wire.hpp"
 
 namespace gpunbd::bench {
 

@@ -1,4 +1,4 @@
-"""As gpu_load compute, by PyTorch: a bf16 matrix product of 8192 x 8192 without pause."""
+"""The same load as `gpu_load compute`, with PyTorch: repeats a bf16 matrix product of 8192 x 8192."""
 import sys
 import time
 

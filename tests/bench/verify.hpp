@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "nbd_wire.hpp"
-#include "run_load.hpp"
+#include "tests/bench/nbd_wire.hpp"
+#include "tests/bench/run_load.hpp"
 
 namespace gpunbd::bench {
 

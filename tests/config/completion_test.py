@@ -11,9 +11,11 @@ import unittest
 PROGRAM = os.environ.get('GPUNBD_PROGRAM', 'build/release/gpunbd')
 SHELL = ''
 
+URIS = {'nbd://127.0.0.1:10809/', 'nbds://', 'nbd+unix:///?socket='}
+
 # Words typed so far, the last one not to its end, and what the shell offers for it.
 ROWS = (
-    (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion'}),
+    (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion', 'help'}),
     (('s',), {'serve', 'status'}),
     (('serve', '--layout', ''), {'linear', 'stripe'}),
     (('serve', '--layout', 's'), {'stripe'}),
@@ -21,8 +23,8 @@ ROWS = (
     (('serve', '--size', '1G', '--provision', ''), {'thin', 'full'}),
     (('serve', '--log-level', ''), {'trace', 'debug', 'info', 'warn', 'error'}),
     (('serve', '--log-format', ''), {'text', 'json'}),
-    (('serve', '--device', ''), {'auto', 'host'} | {f'cuda:{n}' for n in range(8)}),
-    (('serve', '--device', 'cuda:3'), {'cuda:3'}),
+    (('serve', '--device', ''), {'auto', 'host', 'cuda:0', 'cuda:1', 'cuda:2'}),  # three are made up
+    (('serve', '--device', 'cuda:2'), {'cuda:2'}),
     (('serve', '--device', 'host', '--device', 'h'), {'host'}),
     (('serve', '--config', ''), {'a file.yaml', 'b.yaml'}),
     (('serve', '--config', 'b'), {'b.yaml'}),
@@ -33,8 +35,18 @@ ROWS = (
     (('tls-setup', 'b'), {'b.yaml'}),
     (('tls-setup', '--ho'), {'--host'}),
     (('keep', '--max-r'), {'--max-restarts'}),
+    (('keep', ''), {'serve'}),
+    (('keep', '--', 's'), {'serve'}),
+    (('keep', '--', 'serve', '--layout', ''), {'linear', 'stripe'}),
+    (('keep', '--', 'serve', '--stripe'), {'--stripe-size'}),
+    (('keep', '--swap', 'serve', '--stripe'), {'--stripe-size'}),
+    (('keep', 'serve', '--layout', 's'), {'stripe'}),
     (('kept', '--d'), {'--drop'}),
     (('kept', ''), {'a file.yaml', 'b.yaml'}),
+    (('attach', ''), URIS),
+    (('attach', 'nbd+'), {'nbd+unix:///?socket='}),
+    (('attach', '--swap', 'nbd://1'), {'nbd://127.0.0.1:10809/'}),
+    (('ping', ''), URIS),
     (('attach', 'nbd://host/', 'b'), {'b.yaml'}),
     (('attach', '--dead'), {'--dead-timeout'}),
     (('detach', 'b'), {'b.yaml'}),
@@ -42,6 +54,7 @@ ROWS = (
     (('status', '--w'), {'--watch'}),
     (('top', '--token', 'b'), {'b.yaml'}),
     (('completion', ''), {'bash', 'zsh', 'fish'}),
+    (('help', 'tl'), {'tls-setup'}),
     (('serve', '--size', ''), set()),
     (('devices', '--cal'), {'--calibrate'}),
 )
@@ -94,7 +107,12 @@ class Completion(unittest.TestCase):
         for name in ('a file.yaml', 'b.yaml'):
             self.write(self.folder, name, '')
         self.other = self.temporary()
-        self.script = self.write(self.other, 'script', gpunbd('completion', SHELL))
+        # Three GPUs, and a file that is none.
+        for name in ('nvidia0', 'nvidia1', 'nvidia2', 'nvidiactl'):
+            self.write(self.other, name, '')
+        script = gpunbd('completion', SHELL)
+        self.assertIn('/dev/nvidia', script)
+        self.script = self.write(self.other, 'script', script.replace('/dev/nvidia', f'{self.other}/nvidia'))
 
     def temporary(self):
         folder = tempfile.TemporaryDirectory()
@@ -144,7 +162,7 @@ class Completion(unittest.TestCase):
         self.run_shell('-f', '-c', ZSH_DRIVER, 'zsh', self.script, answers, setup,
                        *(' '.join(['gpunbd', *typed]) for typed in lines))
         with open(answers, encoding='utf-8') as file:
-            told = file.read().replace('\\ ', ' ')
+            told = file.read().replace('\\ ', ' ').replace('\\?', '?')
         return [set(each.splitlines()) for each in told.split('END\n')[:-1]]
 
     def test_the_script_is_sound(self):
@@ -161,7 +179,7 @@ class Completion(unittest.TestCase):
 
     def test_every_flag_of_every_help(self):
         names = re.findall('^  ([a-z-]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
-        self.assertEqual(names, ['serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion'])
+        self.assertEqual(names, ['serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion', 'help'])
         commands = [(), *((name,) for name in names)]
         for command, offered in zip(commands, self.offers([(*each, '--') for each in commands]), strict=True):
             with self.subTest(command=command):

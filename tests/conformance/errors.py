@@ -1,4 +1,4 @@
-"""The error of each request that cannot succeed, and that the connection goes on afterwards."""
+"""The error of each request that cannot succeed, and that the connection still works afterwards."""
 import wire
 from suite import MUST, SHOULD, expect, offered, rule
 from transmission import pattern, styles
@@ -8,14 +8,14 @@ DEFINED = (wire.EPERM, wire.EIO, wire.ENOMEM, wire.EINVAL, wire.ENOSPC, wire.EOV
 
 
 def past_the_end(size):
-    """Ranges of whole blocks that are not all inside of the export."""
+    """Ranges of whole blocks that extend beyond the export."""
     end = size // 4096 * 4096
     return ((end, 4096), (end - 4096, 8192), (end + wire.GiB, 4096), (1 << 63, 4096),
             ((1 << 64) - 4096, 4096), ((1 << 64) - 4096, 8192))
 
 
 def ask_all(server, session, command, ranges, want):
-    """Each range is refused with `want`, and nothing is out of step afterwards."""
+    """Expects the error `want` for each range, and a working connection afterwards."""
     for offset, length in ranges:
         payload = pattern(length) if command == wire.WRITE else b''
         try:
@@ -24,7 +24,7 @@ def ask_all(server, session, command, ranges, want):
             expect(False, f'the server disconnects at {wire.COMMAND_NAMES[command]} '
                    f'{offset:#x}+{length:#x}')
         expect(reply.error == want, f'{reply.request.name} is answered with {reply.outcome}')
-    expect(session.alive(), 'nothing is answered afterwards')
+    expect(session.alive(), 'no request is answered afterwards')
 
 
 @rule(SHOULD, 'Error values', 'READ past the end is EINVAL')
@@ -66,7 +66,7 @@ def trim_past(server):
 @rule(SHOULD, 'Block size constraints', 'CACHE past the end is EINVAL')
 def cache_past(server):
     """For those requests, the client MUST NOT use a length which, when added to offset, would exceed
-    the export size. (Which error CACHE returns is said nowhere; READ's is taken.)"""
+    the export size. (The specification does not name the error of CACHE; that of READ is expected.)"""
     session = server.go()
     offered(session.has(wire.SEND_CACHE), 'CACHE')
     ask_all(server, session, wire.CACHE, past_the_end(session.size), wire.EINVAL)
@@ -80,7 +80,7 @@ def status_past(server):
     ask_all(server, session, wire.BLOCK_STATUS, past_the_end(session.size), wire.EINVAL)
 
 
-@rule(MUST, 'NBD_CMD_WRITE', 'what goes past the end never succeeds')
+@rule(MUST, 'NBD_CMD_WRITE', 'a request past the end never succeeds')
 def past_never_succeeds(server):
     """If an error occurs, the server MUST set the appropriate error code in the error field. (It MAY
     disconnect, as the client broke a MUST NOT.)"""
@@ -99,7 +99,7 @@ def past_never_succeeds(server):
             expect(not reply.ok, f'{reply.request.name} succeeds')
 
 
-@rule(MUST, 'NBD_CMD_READ', 'a READ that fails brings no data')
+@rule(MUST, 'NBD_CMD_READ', 'a failed READ has no data')
 def failed_read_is_bare(server):
     """The server MAY then initiate a hard disconnect. If it chooses not to, it MUST NOT send any
     payload for this request."""
@@ -110,13 +110,13 @@ def failed_read_is_bare(server):
         expect(not reply.ok, 'a READ past the end succeeds')
         expect(session.stream.silent(), 'data follow the error')
     except wire.Closed:
-        expect(server.go().alive(), 'no new client is served')
+        expect(server.go().alive(), 'a new client is not served')
 
 
-@rule(MUST, 'NBD_CMD_WRITE', 'the payload of a WRITE that fails is consumed')
+@rule(MUST, 'NBD_CMD_WRITE', 'the payload of a failed WRITE is consumed')
 def payload_consumed(server):
     """The client MUST follow the request header with length number of bytes. (A server that does not
-    disconnect has to find the next request behind them; here they look like requests themselves.)"""
+    disconnect must skip them to find the next request. Here the payload looks like requests.)"""
     for style in styles(server):
         session = server.writable(style)
         bait = session.encode(wire.READ, 0, 4096, cookie=0xbad)
@@ -128,9 +128,9 @@ def payload_consumed(server):
                 reply = session.receive()
                 expect(reply.ok == (reply.request.command == wire.READ),
                        f'{style}: {reply.request.name} is answered with {reply.outcome}')
-            expect(session.stream.silent(), f'{style}: the payload is answered like requests')
+            expect(session.stream.silent(), f'{style}: the payload is executed as requests')
         except wire.Closed:
-            expect(server.go().alive(), 'no new client is served')
+            expect(server.go().alive(), 'a new client is not served')
 
 
 @rule(SHOULD, 'Error values', 'an unknown command is EINVAL')
@@ -144,7 +144,7 @@ def unknown_command(server):
             except wire.Closed:
                 expect(False, f'{style}: the server disconnects at command {command}')
             expect(reply.error == wire.EINVAL, f'{style}: command {command} is {reply.outcome}')
-        expect(session.alive(), f'{style}: nothing is answered afterwards')
+        expect(session.alive(), f'{style}: no request is answered afterwards')
 
 
 def ask_with_flags(server, session, requests):
@@ -155,7 +155,7 @@ def ask_with_flags(server, session, requests):
         except wire.Closed:
             expect(False, f'the server disconnects at {what}')
         expect(reply.error == wire.EINVAL, f'{what} is answered with {reply.outcome}')
-    expect(session.alive(), 'nothing is answered afterwards')
+    expect(session.alive(), 'no request is answered afterwards')
 
 
 @rule(SHOULD, 'Error values', 'an unknown flag is EINVAL')
@@ -197,7 +197,7 @@ def unnegotiated_flag(server):
     ask_with_flags(server, session, requests)
 
 
-@rule(SHOULD, 'Block size constraints', 'what is not aligned to the minimum block is EINVAL')
+@rule(SHOULD, 'Block size constraints', 'a request not aligned to the minimum block is EINVAL')
 def unaligned(server):
     """The server SHOULD report an NBD_EINVAL error if the client's request is not aligned to advertised
     minimum block size boundaries"""
@@ -211,7 +211,7 @@ def unaligned(server):
             expect(reply.error == wire.EINVAL, f'{reply.request.name} is {reply.outcome}')
 
 
-@rule(SHOULD, 'Block size constraints', 'what is longer than the maximum payload is EINVAL')
+@rule(SHOULD, 'Block size constraints', 'a request longer than the maximum payload is EINVAL')
 def too_long(server):
     """The server SHOULD report an NBD_EINVAL error if the client's request [...] is larger than the
     advertised maximum payload size. (A disconnect is permitted only from 2^25 bytes on.)"""
@@ -229,11 +229,11 @@ def too_long(server):
                 session = server.writable(style)
                 continue
             expect(reply.error == wire.EINVAL, f'{style}: {reply.request.name} is {reply.outcome}')
-        expect(session.alive(), f'{style}: nothing is answered afterwards')
+        expect(session.alive(), f'{style}: no request is answered afterwards')
 
 
 def provoke(server):
-    """The errors of everything that can go wrong."""
+    """Yields the error replies to many kinds of invalid requests."""
     for style in styles(server):
         session = server.writable(style)
         for command in (wire.READ, wire.WRITE, wire.TRIM, wire.CACHE, wire.WRITE_ZEROES,
@@ -250,7 +250,7 @@ def provoke(server):
                     yield reply
 
 
-@rule(MUST, 'Error values', 'no error but those that are defined')
+@rule(MUST, 'Error values', 'only defined errors are used')
 def defined_errors(server):
     """the allowed values for the error field have been restricted to set of possibilities. The
     following error values are defined: EPERM, EIO, ENOMEM, EINVAL, ENOSPC, EOVERFLOW, ENOTSUP,
@@ -260,7 +260,7 @@ def defined_errors(server):
                f'{reply.request.name} is answered with {reply.errors}')
 
 
-@rule(SHOULD, 'Error values', 'EOVERFLOW, ENOTSUP and ENOMEM stay where they belong')
+@rule(SHOULD, 'Error values', 'EOVERFLOW, ENOTSUP and ENOMEM are used only where specified')
 def reserved_errors(server):
     """SHOULD NOT return NBD_EOVERFLOW except as documented in response to NBD_CMD_READ when
     NBD_CMD_FLAG_DF is supported; SHOULD NOT return NBD_ENOTSUP except as documented in response to

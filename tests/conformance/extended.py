@@ -1,7 +1,7 @@
-"""Extended headers: 64-bit lengths, one width of header, and payloads for other commands than WRITE.
+"""Extended headers: 64-bit lengths, a uniform header size, and payloads for commands other than WRITE.
 
-The rules are counted on their own, as an extension; all of them need EXTENDED_HEADERS to be
-acknowledged."""
+The rules are scored separately, as an extension. All of them require the server to acknowledge
+EXTENDED_HEADERS."""
 import struct
 import time
 
@@ -14,16 +14,16 @@ CHAPTER = 'NBD_OPT_EXTENDED_HEADERS'
 
 
 def connect(server):
-    """A connection that has extended headers, still in the handshake."""
-    haggling = server.connect()
-    answer = haggling.option(wire.EXTENDED_HEADERS)
+    """A connection with extended headers, still in the handshake."""
+    negotiation = server.connect()
+    answer = negotiation.option(wire.EXTENDED_HEADERS)
     offered(answer.ok, f'extended headers: {answer.name}')
-    return haggling
+    return negotiation
 
 
-def go(server, haggling):
-    """Transmission on a connection that has them already."""
-    session = server.go(haggling=haggling)
+def go(server, negotiation):
+    """Enters transmission on a connection that has negotiated extended headers."""
+    session = server.go(negotiation=negotiation)
     session.style = 'extended'
     return session
 
@@ -40,7 +40,7 @@ def with_data(server):
     expect(answer.final == wire.ERR_INVALID, f'it is answered with {answer.name}')
 
 
-@rule(SHOULD, CHAPTER, 'EXTENDED_HEADERS work without structured replies, and after them', extension=True)
+@rule(SHOULD, CHAPTER, 'EXTENDED_HEADERS works with and without structured replies', extension=True)
 def either_way(server):
     """a server SHOULD support this option even if structured replies are not negotiated"""
     before = server.connect()
@@ -54,48 +54,48 @@ def either_way(server):
     expect(go(server, alone).alive(), 'no READ without them')
 
 
-@rule(MUST, 'NBD_OPT_STRUCTURED_REPLY', 'STRUCTURED_REPLY comes too late', extension=True)
+@rule(MUST, 'NBD_OPT_STRUCTURED_REPLY', 'STRUCTURED_REPLY after EXTENDED_HEADERS is refused', extension=True)
 def structured_after(server):
     """NBD_REP_ERR_EXT_HEADER_REQD: The client has already successfully negotiated extended headers,
     which takes precedence over this option."""
-    haggling = connect(server)
-    answer = haggling.option(wire.STRUCTURED_REPLY)
+    negotiation = connect(server)
+    answer = negotiation.option(wire.STRUCTURED_REPLY)
     expect(answer.final == wire.ERR_EXT_HEADER_REQD, f'it is answered with {answer.name}')
-    expect(go(server, haggling).alive(), 'extended headers are off afterwards')
+    expect(go(server, negotiation).alive(), 'extended headers are off afterwards')
 
 
-@rule(MUST, CHAPTER, 'EXPORT_NAME is no way on', extension=True)
+@rule(MUST, CHAPTER, 'EXPORT_NAME after EXTENDED_HEADERS ends the session', extension=True)
 def no_export_name(server):
     """declare that any client opting in to extended headers will use NBD_OPT_GO instead of the weaker
     NBD_OPT_EXPORT_NAME; and: A party [...] MUST initiate a hard disconnect if [...] that party is the server
     and it cannot return an error (e.g. after an NBD_OPT_EXPORT_NAME it cannot satisfy)"""
-    haggling = connect(server)
-    haggling.send(wire.EXPORT_NAME, server.export.encode())
-    count = haggling.stream.wait_closed()
+    negotiation = connect(server)
+    negotiation.send(wire.EXPORT_NAME, server.export.encode())
+    count = negotiation.stream.wait_closed()
     expect(count == 0, f'{count} bytes come after EXPORT_NAME')
 
 
-@rule(MUST, CHAPTER, 'a second EXTENDED_HEADERS leaves them on', extension=True)
+@rule(MUST, CHAPTER, 'a second EXTENDED_HEADERS does not disable them', extension=True)
 def twice(server):
     """if it does, the server MAY fail the repeated message with NBD_REP_ERR_INVALID"""
-    haggling = connect(server)
-    answer = haggling.option(wire.EXTENDED_HEADERS)
+    negotiation = connect(server)
+    answer = negotiation.option(wire.EXTENDED_HEADERS)
     expect(answer.ok or answer.final == wire.ERR_INVALID, f'the second is {answer.name}')
-    expect(go(server, haggling).alive(), 'a READ after it has no extended reply')
+    expect(go(server, negotiation).alive(), 'a READ after it has no extended reply')
 
 
 @rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'contexts may be set without structured replies', extension=True)
 def contexts(server):
     """This option MUST NOT be requested unless structured replies or extended headers have been
     negotiated first."""
-    haggling = connect(server)
-    answer = haggling.option(wire.SET_META_CONTEXT,
-                             wire.context_query(server.export, 'base:allocation'))
+    negotiation = connect(server)
+    answer = negotiation.option(wire.SET_META_CONTEXT,
+                                wire.context_query(server.export, 'base:allocation'))
     offered(answer.final != wire.ERR_UNSUP, 'metadata contexts')
     expect(answer.ok and answer.contexts(), f'{answer.name}, {answer.contexts()}')
 
 
-@rule(MUST, 'Extended reply chunk message', 'magic, cookie and offset of a reply', extension=True)
+@rule(MUST, 'Extended reply chunk message', 'a reply has the right magic, cookie and offset', extension=True)
 def header(server):
     """S: 32 bits, 0x6e8a278c; 16 bits, reply flags; 16 bits, type; 64 bits, cookie (MUST match the
     request); 64 bits, offset (MUST match the request); 64 bits, length of payload"""
@@ -135,7 +135,7 @@ def exact_coverage(server):
     coverage(server, 'extended')
 
 
-@rule(MUST, 'NBD_CMD_READ', 'extended: DF works, too', extension=True)
+@rule(MUST, 'NBD_CMD_READ', 'extended: DF works', extension=True)
 def df(server):
     """bit 7, NBD_FLAG_SEND_DF: do not fragment a structured or extended reply."""
     session, content = patchwork(server, 'extended')
@@ -155,7 +155,7 @@ def write(server):
 
 
 def write_without_payload(server):
-    """What a WRITE without PAYLOAD_LEN comes to, and what the export held before."""
+    """A session that sent a WRITE without PAYLOAD_LEN, and the data of the export before it."""
     session = server.writable('extended')
     before = session.read(0, 4096)
     request = session.prepare(wire.WRITE, 0, 4096)
@@ -166,7 +166,7 @@ def write_without_payload(server):
 @rule(MUST, 'Request message', 'WRITE without PAYLOAD_LEN never succeeds', extension=True)
 def write_without_flag(server):
     """With extended headers, the flag MUST be set for NBD_CMD_WRITE. (A server MAY disconnect, or wait
-    for a payload in spite of it; to write what it has not got would be wrong.)"""
+    for a payload. It must not write data that it has not received.)"""
     session, before = write_without_payload(server)
     session.stream.deadline = min(session.stream.deadline, time.monotonic() + 1)
     try:
@@ -179,8 +179,8 @@ def write_without_flag(server):
 @rule(SHOULD, 'Request message', 'WRITE without PAYLOAD_LEN is refused without waiting', extension=True)
 def write_refused(server):
     """or if the flag is absent (there is no payload, and length instead is an effect length). (A server
-    that waits for one is out of step with its client. Which error it is, is said nowhere; EINVAL is that of
-    wrong flags. It MAY disconnect.)"""
+    that waits for a payload loses synchronization with its client. The specification does not name the
+    error; EINVAL is the error of invalid flags. The server MAY disconnect.)"""
     session, _ = write_without_payload(server)
     try:
         reply = session.receive()
@@ -188,10 +188,10 @@ def write_refused(server):
         allowed()
         return
     expect(reply.error == wire.EINVAL, f'it is answered with {reply.outcome}')
-    expect(session.alive(), 'nothing is answered afterwards')
+    expect(session.alive(), 'no request is answered afterwards')
 
 
-@rule(SHOULD, 'Request message', 'a payload that nobody wants is consumed, then EINVAL', extension=True)
+@rule(SHOULD, 'Request message', 'an unexpected payload is consumed, then EINVAL', extension=True)
 def unwanted_payload(server):
     """in all other cases, a server SHOULD gracefully consume length bytes of payload (even if it then
     replies with an NBD_EINVAL failure because the particular command was not expecting a payload), and
@@ -204,10 +204,10 @@ def unwanted_payload(server):
         except wire.Closed:
             expect(False, f'the server disconnects at {wire.named(wire.COMMAND_NAMES, command)}')
         expect(reply.error == wire.EINVAL, f'{reply.request.name} is answered with {reply.outcome}')
-        expect(session.alive(), f'{reply.request.name}: nothing is answered afterwards')
+        expect(session.alive(), f'{reply.request.name}: no request is answered afterwards')
 
 
-@rule(SHOULD, 'Request message', 'an absurd payload is a reason to disconnect', extension=True)
+@rule(SHOULD, 'Request message', 'an oversized payload ends the connection', extension=True)
 def absurd_payload(server):
     """A server SHOULD initiate hard disconnect if a client sets the NBD_CMD_FLAG_PAYLOAD_LEN flag and
     uses a length larger than a server's advertised or default maximum payload length"""
@@ -215,13 +215,13 @@ def absurd_payload(server):
         session = server.writable('extended')
         session.stream.send(session.encode(wire.WRITE, 0, length, flags=wire.PAYLOAD_LEN))
         session.stream.wait_closed()
-        expect(server.go().alive(), 'no new client is served')
+        expect(server.go().alive(), 'a new client is not served')
 
 
 @rule(MUST, 'Request message', 'lengths have 64 bits', extension=True)
 def wide_lengths(server):
-    """C: 64 bits, payload/effect length (unsigned). (A length that is cut to 32 bits would take the
-    first bytes for all of them.)"""
+    """C: 64 bits, payload/effect length (unsigned). (A server that truncates the length to 32 bits would
+    process the first bytes only.)"""
     session = server.writable('extended')
     data = pattern(65536, 32)
     session.write(0, data)
@@ -234,7 +234,7 @@ def wide_lengths(server):
     expect(session.read(0, 65536) == data, 'the first bytes of it changed')
 
 
-@rule(MUST, 'Request message', 'what succeeds beyond 4 GiB succeeds for all of it', extension=True)
+@rule(MUST, 'Request message', 'a command beyond 4 GiB succeeds for its whole range', extension=True)
 def beyond_4_gib(server):
     """Extended messages make it possible to perform 64-bit transactions (although typically only for
     commands that do not include a data payload)"""
@@ -254,7 +254,7 @@ def beyond_4_gib(server):
             expect(reply.error in (wire.EINVAL, wire.EOVERFLOW), f'{reply.request.name}: {reply.outcome}')
     for flags in (0, wire.REQ_ONE):
         extents_ok(session, 0, end, session.status(0, end, flags), flags)
-    expect(session.alive(), 'nothing is answered afterwards')
+    expect(session.alive(), 'no request is answered afterwards')
 
 
 @rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS_EXT', 'BLOCK_STATUS is answered with 64-bit extents',
@@ -274,7 +274,7 @@ def status(server):
             extents_ok(session, 0, length, extents, flags)
 
 
-@rule(SHOULD, 'NBD_CMD_BLOCK_STATUS', 'BLOCK_STATUS beyond 4 GiB of an export that is smaller is EINVAL',
+@rule(SHOULD, 'NBD_CMD_BLOCK_STATUS', 'BLOCK_STATUS of more than 4 GiB past the end is EINVAL',
       extension=True)
 def status_wide(server):
     """The server SHOULD return NBD_EINVAL if it receives a NBD_CMD_BLOCK_STATUS request including one
@@ -290,7 +290,7 @@ def with_payload(session, effect, *identities, cut=0):
     return session.ask(wire.BLOCK_STATUS, 0, payload=data[:len(data) - cut], flags=wire.PAYLOAD_LEN)
 
 
-@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'a status payload chooses among the contexts', extension=True)
+@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'a status payload selects contexts', extension=True)
 def status_payload(server):
     """an alternative request form where the client sets NBD_CMD_FLAG_PAYLOAD_LEN in order to pass a
     payload that informs the server to limit its replies to the metacontext id(s) in the client's
@@ -318,7 +318,7 @@ def status_payload_of_some(server):
                f'asked for {chosen}: {reply.outcome}, {list(reply.statuses())}')
 
 
-@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'the length in a status payload is that of the range', extension=True)
+@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'the length in a status payload is the length of the range', extension=True)
 def status_payload_length(server):
     """64 bits, effect length (that of the request's header counts the payload)"""
     session = with_status(server)
@@ -327,11 +327,11 @@ def status_payload_length(server):
     for length in (4096, 65536):
         reply = with_payload(session, length, identity)
         expect(reply.ok, f'{length} bytes: {reply.outcome}')
-        told = [count for count, _ in reply.statuses()[identity]]
-        expect(sum(told[:-1]) < length, f'{length} bytes: extents of {told}')
+        counts = [count for count, _ in reply.statuses()[identity]]
+        expect(sum(counts[:-1]) < length, f'{length} bytes: extents of {counts}')
     reply = with_payload(session, (session.size // 4096 + 1) * 4096, identity)
     expect(reply.error == wire.EINVAL, f'past the end it is {reply.outcome}')
-    expect(session.alive(), 'nothing is answered afterwards')
+    expect(session.alive(), 'no request is answered afterwards')
 
 
 @rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'a wrong status payload is consumed, then EINVAL', extension=True)
@@ -350,10 +350,10 @@ def status_payload_wrong(server):
     for what, (arguments, cut) in cases.items():
         reply = with_payload(session, *arguments, cut=cut)
         expect(reply.error == wire.EINVAL, f'{what} is answered with {reply.outcome}')
-        expect(session.alive(), f'after {what} nothing is answered')
+        expect(session.alive(), f'after {what} no request is answered')
 
 
-@rule(MUST, CHAPTER, 'a compact request is none any more', extension=True)
+@rule(MUST, CHAPTER, 'compact requests are refused', extension=True)
 def compact_request(server):
     """the client MUST use the 32-byte extended request header [...] and the server MUST use the 32-byte
     extended reply header"""

@@ -1,7 +1,7 @@
-"""A small NBD server in memory that keeps every rule, and breaks one where it is told to.
+"""A small in-memory NBD server that complies with every rule, except for one injected fault.
 
-It is what the suite itself is tested with: a rule that a fault of this server does not turn red sees
-nothing. It has what the installed servers lack, too: extended headers, and a small export."""
+It tests the suite: each fault must make its rule fail. It also provides features that the installed
+servers lack, such as extended headers and a small export."""
 import select
 import socket
 import socketserver
@@ -11,8 +11,8 @@ import threading
 import wire
 
 SIZE = 8 * wire.MiB
-BLOCK = 65536  # the granularity of holes
-MOST = 4 * wire.MiB  # data in one request
+BLOCK = 65536  # granularity of holes
+MAXIMUM = 4 * wire.MiB  # data in one request
 CONTEXTS = {b'base:allocation': 5, b'fake:zero': 9}
 ALLOCATION_ID = CONTEXTS[b'base:allocation']
 FLAGS = (wire.HAS_FLAGS | wire.SEND_FLUSH | wire.SEND_FUA | wire.SEND_TRIM | wire.SEND_WRITE_ZEROES
@@ -20,12 +20,12 @@ FLAGS = (wire.HAS_FLAGS | wire.SEND_FLUSH | wire.SEND_FUA | wire.SEND_TRIM | wir
 KNOWN_FLAGS = {wire.READ: wire.DF, wire.WRITE: 0, wire.FLUSH: 0, wire.TRIM: 0, wire.CACHE: 0,
                wire.WRITE_ZEROES: wire.NO_HOLE | wire.FAST_ZERO, wire.BLOCK_STATUS: wire.REQ_ONE}
 
-# Each fault, and the rule that has to see it.
+# Each fault, and the rule that must detect it.
 FAULTS = {
     'greets twice': 'greeting',
     'sets a third handshake flag': 'no other handshake flag is set',
-    'takes unknown client flags': 'an unknown client flag ends the connection',
-    'forgets the zeroes': 'EXPORT_NAME without NO_ZEROES pads with 124 zeroes',
+    'accepts unknown client flags': 'an unknown client flag ends the connection',
+    'omits the zeroes': 'EXPORT_NAME without NO_ZEROES pads with 124 zeroes',
     'sends zeroes in spite of NO_ZEROES': 'EXPORT_NAME with NO_ZEROES pads with nothing',
     'sends zeroes after GO': 'no zeroes follow GO, with or without NO_ZEROES',
     'serves unknown exports': 'EXPORT_NAME of an unknown export ends the session',
@@ -37,82 +37,82 @@ FAULTS = {
     'acknowledges STRUCTURED_REPLY with data':
         'STRUCTURED_REPLY with data is refused with ERR_INVALID',
     'refuses unknown information': 'unknown information requests are ignored',
-    'forgets INFO_EXPORT': 'INFO_EXPORT comes before the ACK',
+    'omits INFO_EXPORT': 'INFO_EXPORT comes before the ACK',
     'reads names past the option': 'contradicting lengths in INFO and GO are never accepted',
-    'closes at long names': 'a name of 4096 bytes is a name',
-    'echoes long names': 'messages of errors are strings',
-    'asks for TLS that it lacks': 'a server without TLS goes on, and never asks for it',
+    'closes at long names': 'a name of 4096 bytes is accepted',
+    'echoes long names': 'error messages are strings',
+    'asks for TLS without supporting it': 'a server without TLS continues, and never asks for TLS',
     'acknowledges STARTTLS with data': 'STARTTLS with data is refused as permitted',
-    'tells of a TLS-only export': 'INFO and GO of a TLS-only export ask for TLS',
+    'describes a TLS-only export': 'INFO and GO of a TLS-only export ask for TLS',
     'serves a TLS-only export by its name': 'EXPORT_NAME of a TLS-only export ends the session',
-    'asks for TLS too often': 'nothing but INFO and GO asks for TLS',
+    'asks for TLS too often': 'only INFO and GO ask for TLS',
     'reports unknown contexts': 'queries of an unknown namespace are ignored',
-    'takes base: for a selection': 'SET ignores base: alone',
-    'keeps the set when SET fails': 'a SET that fails voids the set',
-    'keeps the set for another export': 'GO for another name voids the set',
+    'accepts base: as a selection': 'SET ignores base: alone',
+    'keeps the set when SET fails': 'a failed SET clears the set',
+    'keeps the set for another export': 'GO for another name clears the set',
     'selects by LIST': 'LIST selects nothing',
-    'selects by the beginning of a name': 'what is like the name of a context selects nothing',
-    'selects a context twice': 'a context that is asked for twice is selected once',
+    'selects by the beginning of a name': 'a query similar to a context name selects nothing',
+    'selects a context twice': 'a context queried twice is selected once',
     'reads queries past the option': 'contradicting lengths in a query are ERR_INVALID',
     'sets SEND_DF always': 'SEND_DF is clear without structured replies',
     'clears HAS_FLAGS': 'HAS_FLAGS is set',
-    'sends another cookie': 'cookies are echoed, whatever they are',
+    'sends another cookie': 'any cookie is echoed',
     'mixes up two cookies': 'each of many requests in flight is answered once',
-    'forgets the end of a write': 'what was written is read',
-    'writes a byte too much': 'a write leaves its neighbours alone',
-    'writes no zeroes': 'zeroes are read where they were written, nowhere else',
+    'drops the end of a write': 'written data are read back',
+    'writes a byte too much': 'a write does not change its neighbours',
+    'writes no zeroes': 'zeroes are read exactly where they were written',
     'refuses FUA on READ': 'FUA is accepted on every command',
-    'never answers FLUSH': 'FLUSH succeeds where it is advertised',
-    'closes at length 0': 'zero lengths are no reason to disconnect',
-    'drops what is in flight at DISC': 'what is in flight at DISC is still answered',
-    'refuses what is in flight at DISC': 'what is in flight at DISC succeeds',
-    'forgets writes before DISC': 'writes that were acknowledged around DISC are done',
+    'never answers FLUSH': 'an advertised FLUSH succeeds',
+    'closes at length 0': 'a request of length 0 does not end the connection',
+    'drops requests in flight at DISC': 'requests in flight at DISC are still answered',
+    'refuses requests in flight at DISC': 'requests in flight at DISC succeed',
+    'loses writes before DISC': 'writes acknowledged around DISC are complete',
     'answers DISC': 'DISC closes the connection, without a reply',
-    'keeps writes to itself': 'a flush on one connection covers all of them',
-    'writes to a read-only export': 'a read-only export is not changed',
-    'says EIO for EPERM': 'a change of a read-only export is EPERM',
-    'dies at a hang-up': 'a hang-up in a request harms no other client',
+    'does not share writes between connections': 'a flush on one connection covers all connections',
+    'writes to a read-only export': 'a read-only export does not change',
+    'returns EIO instead of EPERM': 'a write to a read-only export is EPERM',
+    'stops at a disconnect': 'a disconnect inside a request does not affect other clients',
     'sends simple replies to READ': 'READ is answered in chunks',
-    'sends early errors simply': 'READ that fails early is answered in chunks',
-    'sends errors of WRITE simply': 'errors without a payload are sent in chunks, too',
+    'sends simple replies to READs that fail early': 'a READ that fails early is answered in chunks',
+    'sends simple errors of WRITE': 'errors without a payload are sent in chunks as well',
     'overlaps chunks': 'chunks cover the request exactly, without overlap',
     'leaves a gap between chunks': 'chunks cover the request exactly, without overlap',
-    'sends DONE early': 'DONE comes once, and last',
-    'sets a second reply flag': 'no reply flag but DONE is set',
+    'sends DONE early': 'DONE is set once, in the last chunk',
+    'sets a second reply flag': 'no reply flag other than DONE is set',
     'sends error chunks of 4 bytes': 'error chunks are well formed',
-    'fragments in spite of DF': 'DF: 64 KiB come as one chunk',
-    'sends a hole in spite of DF': 'DF: data and a hole come as data',
-    'ignores REQ_ONE': 'REQ_ONE: one extent, no longer than asked',
-    'sends too many extents': 'extents are inside of what was asked, but for the last',
-    'calls everything zero': 'what is told to be zero reads as zero',
-    'says EIO for ENOSPC': 'WRITE past the end is ENOSPC',
-    'cuts offsets to 32 bits': 'READ past the end is EINVAL',
-    'forgets the payload of a failed WRITE': 'the payload of a WRITE that fails is consumed',
-    'sends data after an error': 'a READ that fails brings no data',
-    'takes unknown commands': 'an unknown command is EINVAL',
-    'takes unknown flags': 'an unknown flag is EINVAL',
-    'sends the error 71': 'no error but those that are defined',
+    'fragments in spite of DF': 'DF: 64 KiB are sent as one chunk',
+    'sends a hole in spite of DF': 'DF: data and a hole are sent as data',
+    'ignores REQ_ONE': 'REQ_ONE: one extent, no longer than the request',
+    'sends too many extents': 'extents are inside of the request, except for the last',
+    'reports every extent as zero': 'extents reported as zero read as zero',
+    'returns EIO instead of ENOSPC': 'WRITE past the end is ENOSPC',
+    'truncates offsets': 'READ past the end is EINVAL',
+    'does not consume the payload of a failed WRITE': 'the payload of a failed WRITE is consumed',
+    'sends data after an error': 'a failed READ has no data',
+    'accepts unknown commands': 'an unknown command is EINVAL',
+    'accepts unknown flags': 'an unknown flag is EINVAL',
+    'sends the error 71': 'only defined errors are used',
     'acknowledges EXTENDED_HEADERS with data':
         'EXTENDED_HEADERS with data is refused with ERR_INVALID',
-    'goes back to structured replies': 'STRUCTURED_REPLY comes too late',
-    'takes EXPORT_NAME after EXTENDED_HEADERS': 'EXPORT_NAME is no way on',
+    'switches back to structured replies': 'STRUCTURED_REPLY after EXTENDED_HEADERS is refused',
+    'accepts EXPORT_NAME after EXTENDED_HEADERS': 'EXPORT_NAME after EXTENDED_HEADERS ends the session',
     'sends simple replies over extended headers': 'no reply is simple, and each echoes its offset',
-    'echoes the offset 0': 'magic, cookie and offset of a reply',
-    'writes what has no payload': 'WRITE without PAYLOAD_LEN never succeeds',
-    'waits for a payload that is not coming':
+    'echoes the offset 0': 'a reply has the right magic, cookie and offset',
+    'accepts a WRITE without payload': 'WRITE without PAYLOAD_LEN never succeeds',
+    'waits for a missing payload':
         'WRITE without PAYLOAD_LEN is refused without waiting',
-    'leaves an unwanted payload': 'a payload that nobody wants is consumed, then EINVAL',
-    'cuts lengths to 32 bits': 'lengths have 64 bits',
+    'does not consume an unexpected payload': 'an unexpected payload is consumed, then EINVAL',
+    'truncates lengths to 32 bits': 'lengths have 64 bits',
     'sends 32-bit extents over extended headers': 'BLOCK_STATUS is answered with 64-bit extents',
     'miscounts descriptors': 'BLOCK_STATUS is answered with 64-bit extents',
-    'takes unknown ids': 'a wrong status payload is consumed, then EINVAL',
-    'takes an id twice': 'a wrong status payload is consumed, then EINVAL',
-    'answers for contexts that nobody named': 'a status payload leaves out the other contexts',
-    'answers for one context only': 'what can be listed can be asked, alone and together',
-    'has one id for all': 'each selected context has an id of its own',
-    'has no maximum': 'what is longer than the maximum payload is EINVAL',
-    'takes the header for the length of a status payload':
-        'the length in a status payload is that of the range',
+    'accepts unknown ids': 'a wrong status payload is consumed, then EINVAL',
+    'accepts a duplicate id': 'a wrong status payload is consumed, then EINVAL',
+    'answers for contexts that were not selected': 'a status payload leaves out the other contexts',
+    'answers for one context only': 'each listed context can be queried, alone and together',
+    'gives all contexts one id': 'each selected context has an id of its own',
+    'has no maximum': 'a request longer than the maximum payload is EINVAL',
+    'uses the header length of a status payload':
+        'the length in a status payload is the length of the range',
 }
 
 
@@ -133,10 +133,10 @@ class Connection(socketserver.BaseRequestHandler):
         self.out = []
         try:
             self.greet()
-            self.haggle()
+            self.negotiate()
             self.transmit()
         except (Close, OSError):
-            if self.fault == 'dies at a hang-up' and getattr(self, 'style', None):
+            if self.fault == 'stops at a disconnect' and getattr(self, 'style', None):
                 self.server.dead = True
 
     def faulty(self, fault):
@@ -163,7 +163,7 @@ class Connection(socketserver.BaseRequestHandler):
         greeting = struct.pack('>QQH', wire.INIT_MAGIC, wire.OPTION_MAGIC, flags)
         self.request.sendall(greeting * (2 if self.faulty('greets twice') else 1))
         self.client_flags, = self.unpack('I')
-        if self.client_flags & ~3 and not self.faulty('takes unknown client flags'):
+        if self.client_flags & ~3 and not self.faulty('accepts unknown client flags'):
             raise Close
 
     def reply(self, kind, data=b''):
@@ -183,7 +183,7 @@ class Connection(socketserver.BaseRequestHandler):
             flags |= wire.BLOCK_STATUS_PAYLOAD
         return flags & ~1 if self.faulty('clears HAS_FLAGS') else flags
 
-    def haggle(self):
+    def negotiate(self):
         self.style, self.contexts, self.context_name = 'simple', [], None
         while True:
             magic, self.option, length = self.unpack('QII')
@@ -217,7 +217,7 @@ class Connection(socketserver.BaseRequestHandler):
                     self.reply(wire.REP_SERVER, wire.pack_string(export))
                 self.reply(wire.REP_ACK)
             elif (option == wire.STRUCTURED_REPLY and self.style == 'extended'
-                  and not self.faulty('goes back to structured replies')):
+                  and not self.faulty('switches back to structured replies')):
                 self.reply(wire.ERR_EXT_HEADER_REQD)
             else:
                 self.style = 'structured' if option == wire.STRUCTURED_REPLY else 'extended'
@@ -226,7 +226,7 @@ class Connection(socketserver.BaseRequestHandler):
             self.reply(wire.REP_ACK)
         elif self.faulty('closes at an unknown option'):
             raise Close
-        elif option != wire.STARTTLS and self.fault in ('asks for TLS that it lacks', 'asks for TLS too often'):
+        elif option != wire.STARTTLS and self.fault in ('asks for TLS without supporting it', 'asks for TLS too often'):
             self.reply(wire.ERR_TLS_REQD)
         else:
             self.reply(wire.ERR_UNSUP)
@@ -237,10 +237,10 @@ class Connection(socketserver.BaseRequestHandler):
         if self.export and self.export.tls_only and not self.faulty('serves a TLS-only export by its name'):
             raise Close
         if not self.export or (self.style == 'extended' and not self.faulty(
-                'takes EXPORT_NAME after EXTENDED_HEADERS')):
+                'accepts EXPORT_NAME after EXTENDED_HEADERS')):
             raise Close
         zeroes = b'' if self.client_flags & wire.NO_ZEROES else bytes(124)
-        if self.faulty('forgets the zeroes'):
+        if self.faulty('omits the zeroes'):
             zeroes = b''
         if self.faulty('sends zeroes in spite of NO_ZEROES'):
             zeroes = bytes(124)
@@ -260,20 +260,20 @@ class Connection(socketserver.BaseRequestHandler):
         name, rest = data[4:4 + length], data[4 + length:]
         if len(rest) != 2 + 2 * struct.unpack('>H', rest[:2])[0]:
             return self.reply(wire.ERR_INVALID)
-        wanted = [one for one, in struct.iter_unpack('>H', rest[2:])]
-        if self.faulty('refuses unknown information') and any(one > 3 for one in wanted):
+        requested = [one for one, in struct.iter_unpack('>H', rest[2:])]
+        if self.faulty('refuses unknown information') and any(one > 3 for one in requested):
             return self.reply(wire.ERR_INVALID)
         export = self.find(name)
-        if export and export.tls_only and not self.faulty('tells of a TLS-only export'):
+        if export and export.tls_only and not self.faulty('describes a TLS-only export'):
             return self.reply(wire.ERR_TLS_REQD)
         if not export:
             echoed = name + b' is unknown' if self.faulty('echoes long names') else b'unknown'
             return self.reply(wire.ERR_UNKNOWN, echoed)
-        if not self.faulty('forgets INFO_EXPORT'):
+        if not self.faulty('omits INFO_EXPORT'):
             self.reply(wire.REP_INFO, struct.pack('>HQH', wire.INFO_EXPORT, SIZE,
                                                   self.transmission_flags(export)))
-        if wire.INFO_BLOCK_SIZE in wanted:
-            self.reply(wire.REP_INFO, struct.pack('>HIII', wire.INFO_BLOCK_SIZE, 1, 4096, MOST))
+        if wire.INFO_BLOCK_SIZE in requested:
+            self.reply(wire.REP_INFO, struct.pack('>HIII', wire.INFO_BLOCK_SIZE, 1, 4096, MAXIMUM))
         self.reply(wire.REP_ACK)
         if self.option == wire.INFO:
             return False
@@ -298,7 +298,7 @@ class Connection(socketserver.BaseRequestHandler):
             return self.reply(wire.ERR_UNKNOWN)
         if self.faulty('reports unknown contexts') and any(not q.startswith((b'base:', b'fake:')) for q in queries):
             return self.reply(wire.ERR_INVALID)
-        wildcard = not setting or self.faulty('takes base: for a selection')
+        wildcard = not setting or self.faulty('accepts base: as a selection')
         found = []
         for context in CONTEXTS:
             namespace = context.partition(b':')[0] + b':'
@@ -311,7 +311,7 @@ class Connection(socketserver.BaseRequestHandler):
         if setting or self.faulty('selects by LIST'):
             self.contexts, self.context_name = found, name
         for context in found:
-            identity = ALLOCATION_ID if self.faulty('has one id for all') else CONTEXTS[context]
+            identity = ALLOCATION_ID if self.faulty('gives all contexts one id') else CONTEXTS[context]
             self.reply(wire.REP_META_CONTEXT, struct.pack('>I', identity if setting else 0) + context)
         self.reply(wire.REP_ACK)
 
@@ -333,8 +333,8 @@ class Connection(socketserver.BaseRequestHandler):
     # Transmission.
 
     def transmit(self):
-        alone = self.faulty('keeps writes to itself') or self.faulty('forgets writes before DISC')
-        self.data = bytearray(self.export.data) if alone else self.export.data
+        private = self.faulty('does not share writes between connections') or self.faulty('loses writes before DISC')
+        self.data = bytearray(self.export.data) if private else self.export.data
         while True:
             if self.out and not select.select([self.request], [], [], 0)[0]:
                 self.flush()
@@ -342,7 +342,7 @@ class Connection(socketserver.BaseRequestHandler):
                 magic, flags, command, cookie, offset, length = self.unpack('IHHQQQ')
                 payload = length if flags & wire.PAYLOAD_LEN or (
                     command == wire.WRITE
-                    and self.faulty('waits for a payload that is not coming')) else 0
+                    and self.faulty('waits for a missing payload')) else 0
             else:
                 magic, flags, command, cookie, offset, length = self.unpack('IHHQQI')
                 payload = length if command == wire.WRITE else 0
@@ -353,10 +353,10 @@ class Connection(socketserver.BaseRequestHandler):
             if command == wire.DISC:
                 if self.faulty('answers DISC'):
                     self.out.append(struct.pack('>IIQ', wire.SIMPLE_MAGIC, 0, cookie))
-                if self.faulty('refuses what is in flight at DISC') and self.out:
+                if self.faulty('refuses requests in flight at DISC') and self.out:
                     self.out.pop()
                     self.fail(wire.ESHUTDOWN, 0)
-                if not self.faulty('drops what is in flight at DISC'):
+                if not self.faulty('drops requests in flight at DISC'):
                     self.flush()
                 raise Close
             self.command, self.cookie, self.offset = command, cookie, offset
@@ -368,13 +368,13 @@ class Connection(socketserver.BaseRequestHandler):
 
     def serve(self, flags, offset, length, payload):
         command = self.command
-        if (self.faulty('forgets the payload of a failed WRITE') and offset >= SIZE) or (
-                self.faulty('leaves an unwanted payload') and command != wire.WRITE):
+        if (self.faulty('does not consume the payload of a failed WRITE') and offset >= SIZE) or (
+                self.faulty('does not consume an unexpected payload') and command != wire.WRITE):
             payload = 0
         data = self.receive(payload)
-        if self.faulty('cuts lengths to 32 bits'):
+        if self.faulty('truncates lengths to 32 bits'):
             length &= 0xffffffff
-        if self.faulty('cuts offsets to 32 bits'):
+        if self.faulty('truncates offsets'):
             offset &= 0xffffff
         if self.faulty('closes at length 0') and not length and command != wire.FLUSH:
             raise Close
@@ -383,31 +383,31 @@ class Connection(socketserver.BaseRequestHandler):
         status_payload = (command == wire.BLOCK_STATUS and self.style == 'extended'
                           and flags & wire.PAYLOAD_LEN)
         error = self.validate(flags, offset, length, status_payload)
-        asked = self.contexts
+        selected = self.contexts
         if not error and status_payload:
             if len(data) < 12 or (len(data) - 8) % 4:
                 error = wire.EINVAL
             else:
-                if not self.faulty('takes the header for the length of a status payload'):
+                if not self.faulty('uses the header length of a status payload'):
                     length, = struct.unpack('>Q', data[:8])
                 ids = [one for one, in struct.iter_unpack('>I', data[8:])]
-                asked = [context for context in self.contexts if CONTEXTS[context] in ids]
-                twice = len(set(ids)) != len(ids) and not self.faulty('takes an id twice')
-                if (len(asked) != len(set(ids)) and not self.faulty('takes unknown ids')) or twice:
+                selected = [context for context in self.contexts if CONTEXTS[context] in ids]
+                twice = len(set(ids)) != len(ids) and not self.faulty('accepts a duplicate id')
+                if (len(selected) != len(set(ids)) and not self.faulty('accepts unknown ids')) or twice:
                     error = wire.EINVAL
                 elif offset + length > SIZE:
                     error = wire.EINVAL
         if error:
             return self.fail(71 if self.faulty('sends the error 71') else error, length)
-        if self.faulty('answers for contexts that nobody named'):
-            asked = self.contexts
-        self.perform(flags, offset, length, data, asked)
+        if self.faulty('answers for contexts that were not selected'):
+            selected = self.contexts
+        self.perform(flags, offset, length, data, selected)
 
     def validate(self, flags, offset, length, status_payload):
         command = self.command
         writes = command in (wire.WRITE, wire.WRITE_ZEROES, wire.TRIM)
         if command not in KNOWN_FLAGS:
-            return 0 if self.faulty('takes unknown commands') else wire.EINVAL
+            return 0 if self.faulty('accepts unknown commands') else wire.EINVAL
         allowed = KNOWN_FLAGS[command] | wire.FUA
         if self.faulty('refuses FUA on READ') and command == wire.READ:
             allowed &= ~wire.FUA
@@ -415,32 +415,32 @@ class Connection(socketserver.BaseRequestHandler):
             allowed &= ~wire.DF
         if self.style == 'extended' and (command == wire.WRITE or status_payload):
             allowed |= wire.PAYLOAD_LEN
-        if flags & ~allowed and not self.faulty('takes unknown flags'):
+        if flags & ~allowed and not self.faulty('accepts unknown flags'):
             return wire.EINVAL
         if (self.style == 'extended' and command == wire.WRITE and not flags & wire.PAYLOAD_LEN
-                and not self.faulty('writes what has no payload')):
+                and not self.faulty('accepts a WRITE without payload')):
             return wire.EINVAL
-        if (command in (wire.READ, wire.WRITE) and length > MOST and not self.faulty('has no maximum')):
+        if (command in (wire.READ, wire.WRITE) and length > MAXIMUM and not self.faulty('has no maximum')):
             return wire.EINVAL
         if command == wire.BLOCK_STATUS and not self.contexts:
             return wire.EINVAL
         if writes and self.export.read_only and not self.faulty('writes to a read-only export'):
-            return wire.EIO if self.faulty('says EIO for EPERM') else wire.EPERM
+            return wire.EIO if self.faulty('returns EIO instead of EPERM') else wire.EPERM
         if command != wire.FLUSH and not status_payload and offset + length > SIZE:
             if command in (wire.WRITE, wire.WRITE_ZEROES):
-                return wire.EIO if self.faulty('says EIO for ENOSPC') else wire.ENOSPC
+                return wire.EIO if self.faulty('returns EIO instead of ENOSPC') else wire.ENOSPC
             return wire.EINVAL
         return 0
 
-    def perform(self, flags, offset, length, data, asked):
+    def perform(self, flags, offset, length, data, contexts):
         command = self.command
         if command == wire.READ:
             return self.read(flags, offset, length)
         if command == wire.BLOCK_STATUS:
-            return self.status(flags, offset, length, asked)
+            return self.status(flags, offset, length, contexts)
         if command == wire.WRITE:
             data = data or bytes(length)
-            if self.faulty('forgets the end of a write'):
+            if self.faulty('drops the end of a write'):
                 data = data[:-1]
             if self.faulty('writes a byte too much'):
                 data += b'!'
@@ -476,9 +476,9 @@ class Connection(socketserver.BaseRequestHandler):
             self.chunk(wire.DONE, wire.CHUNK_NONE)
 
     def fail(self, error, length):
-        early = self.faulty('sends early errors simply') and self.command == wire.READ
+        early = self.faulty('sends simple replies to READs that fail early') and self.command == wire.READ
         if self.style == 'simple' or early or (
-                self.faulty('sends errors of WRITE simply') and self.command == wire.WRITE):
+                self.faulty('sends simple errors of WRITE') and self.command == wire.WRITE):
             data = self.faulty('sends data after an error') and self.command == wire.READ
             return self.simple(error, bytes(length) if data else b'')
         payload = struct.pack('>IH', error, 2) + b'no'
@@ -487,7 +487,7 @@ class Connection(socketserver.BaseRequestHandler):
         self.chunk(wire.DONE, wire.CHUNK_ERROR, payload)
 
     def extents(self, offset, length):
-        """(length, is zero) of each run."""
+        """(length, is zero) of each extent."""
         runs, end = [], offset + length
         while offset < end:
             stop = min(end, offset // BLOCK * BLOCK + BLOCK)
@@ -534,23 +534,23 @@ class Connection(socketserver.BaseRequestHandler):
         if self.faulty('answers for one context only'):
             contexts = contexts[:1]
         for context in contexts:
-            zero_is = 3 if context == b'base:allocation' else 1
-            lie = self.faulty('calls everything zero')
-            told = [(count, zero_is if zero or lie else 0) for count, zero in runs]
+            zero_flags = 3 if context == b'base:allocation' else 1
+            all_zero = self.faulty('reports every extent as zero')
+            extents = [(count, zero_flags if zero or all_zero else 0) for count, zero in runs]
             last = wire.DONE if context == contexts[-1] else 0
             if self.style == 'extended' and not self.faulty('sends 32-bit extents over extended headers'):
-                count = len(told) + (1 if self.faulty('miscounts descriptors') else 0)
+                count = len(extents) + (1 if self.faulty('miscounts descriptors') else 0)
                 payload = struct.pack('>II', CONTEXTS[context], count)
-                payload += b''.join(struct.pack('>QQ', *run) for run in told)
+                payload += b''.join(struct.pack('>QQ', *extent) for extent in extents)
                 self.chunk(last, wire.CHUNK_STATUS_EXT, payload)
             else:
                 payload = struct.pack('>I', CONTEXTS[context])
-                payload += b''.join(struct.pack('>II', *run) for run in told)
+                payload += b''.join(struct.pack('>II', *extent) for extent in extents)
                 self.chunk(last, wire.CHUNK_STATUS, payload)
 
 
 class Fake(socketserver.ThreadingTCPServer):
-    """Serves the exports x and ro on a free port of the loopback, until it is closed."""
+    """Serves the exports x, ro and tls on a free loopback port until it is closed."""
     daemon_threads = True
     block_on_close = False
     request_queue_size = 256

@@ -1,4 +1,4 @@
-"""From the greeting to the first option, and EXPORT_NAME, which needs no other."""
+"""The handshake up to the first option, and EXPORT_NAME."""
 import struct
 
 import wire
@@ -7,9 +7,9 @@ from suite import HOLE, MUST, SHOULD, expect, offered, rule
 
 
 def export_name(server, client_flags, name=None):
-    haggling = server.connect(client_flags)
-    haggling.send(wire.EXPORT_NAME, (server.export if name is None else name).encode())
-    return haggling.stream
+    negotiation = server.connect(client_flags)
+    negotiation.send(wire.EXPORT_NAME, (server.export if name is None else name).encode())
+    return negotiation.stream
 
 
 @rule(MUST, 'Newstyle negotiation', 'greeting')
@@ -40,14 +40,14 @@ def no_other_handshake_flag(server):
 def unknown_client_flag(server):
     """the server MUST drop the TCP connection if the client sets an unknown flag"""
     for bit in (2, 15, 16, 31):
-        haggling = server.connect(wire.FIXED_NEWSTYLE | 1 << bit, plain=True)
-        # Some servers only read the flags together with the first option.
+        negotiation = server.connect(wire.FIXED_NEWSTYLE | 1 << bit, plain=True)
+        # Some servers read the flags only together with the first option.
         try:
-            haggling.send(wire.LIST)
+            negotiation.send(wire.LIST)
         except wire.Closed:
             pass
-        count = haggling.stream.wait_closed()
-        expect(count == 0, f'client flag {bit} is taken: {count} bytes came')
+        count = negotiation.stream.wait_closed()
+        expect(count == 0, f'client flag {bit} is accepted: {count} bytes were received')
 
 
 @rule(MUST, 'Client flags', 'a client flag that was not advertised ends the connection')
@@ -55,8 +55,8 @@ def unadvertised_client_flag(server):
     """the server MUST drop the TCP connection if the client sets [...] a flag that does not match
     something advertised by the server"""
     offered(not server.connect(plain=True).flags & wire.NO_ZEROES, 'it advertises both flags')
-    haggling = server.connect(wire.FIXED_NEWSTYLE | wire.NO_ZEROES, plain=True)
-    expect(haggling.stream.wait_closed() == 0, 'NO_ZEROES is taken without being advertised')
+    negotiation = server.connect(wire.FIXED_NEWSTYLE | wire.NO_ZEROES, plain=True)
+    expect(negotiation.stream.wait_closed() == 0, 'NO_ZEROES is accepted without being advertised')
 
 
 def check_export_name(server, client_flags, padding):
@@ -97,7 +97,7 @@ def export_name_unknown(server):
     """If the chosen export does not exist [...], the server MUST terminate the session."""
     stream = export_name(server, None, server.unknown_export())
     count = stream.wait_closed()
-    expect(count == 0, f'{count} bytes came for an unknown export')
+    expect(count == 0, f'{count} bytes were received for an unknown export')
 
 
 @rule(MUST, 'NBD_INFO_EXPORT', 'GO and EXPORT_NAME describe the same export')
@@ -117,19 +117,19 @@ def same_description(server):
 def go_without_padding(server):
     """The server MUST NOT send any zero padding bytes after the NBD_REP_ACK data, whether or not the
     client negotiated the NBD_FLAG_C_NO_ZEROES flag."""
-    session = server.go(haggling=server.connect(wire.FIXED_NEWSTYLE))
+    session = server.go(negotiation=server.connect(wire.FIXED_NEWSTYLE))
     expect(session.stream.silent(), 'bytes follow the ACK of GO')
-    expect(server.go(haggling=server.connect(wire.FIXED_NEWSTYLE)).alive(), 'no READ after GO')
+    expect(server.go(negotiation=server.connect(wire.FIXED_NEWSTYLE)).alive(), 'no READ after GO')
 
 
 @rule(MUST, 'TLS: Server-side requirements', 'no TLS for a client without FIXED_NEWSTYLE')
 def no_tls_without_fixed(server):
     """The server MUST operate in NOTLS mode unless the server set flag NBD_FLAG_FIXED_NEWSTYLE and
     the client replied with NBD_FLAG_C_FIXED_NEWSTYLE."""
-    haggling = server.connect(0, plain=True)
-    haggling.send(wire.STARTTLS)
+    negotiation = server.connect(0, plain=True)
+    negotiation.send(wire.STARTTLS)
     try:
-        answer = haggling.answer(wire.STARTTLS)
+        answer = negotiation.answer(wire.STARTTLS)
     except wire.Closed:
         answer = None
     expect(not answer or not answer.ok, 'STARTTLS is acknowledged to a client without FIXED_NEWSTYLE')
@@ -148,10 +148,10 @@ HANG_UPS = {
 }
 
 
-@rule(MUST, 'Termination of the session during option haggling', 'a hang-up harms no other client')
+@rule(MUST, 'Termination of the session during option haggling', 'a disconnect does not affect other clients')
 def hang_ups(server):
-    """A party MUST NOT initiate a hard disconnect save where set out in this section: that somebody
-    else hung up is not among it. Servers crashed at a hang-up during the handshake."""
+    """A party MUST NOT initiate a hard disconnect save where set out in this section; a disconnect of
+    another client is not listed there. Servers have crashed when a client disconnected during the handshake."""
     offered(not server.secure, 'only in the clear')
     with server.bystander():
         for data in HANG_UPS.values():
@@ -163,46 +163,46 @@ def hang_ups(server):
 
 
 @rule(MUST, 'Termination of the session during option haggling',
-      'commands during the handshake harm no other client')
+      'commands during the handshake do not affect other clients')
 def commands_too_early(server):
-    """A party MUST NOT initiate a hard disconnect save where set out in this section. Servers crashed
-    at requests that were sent before the handshake was done."""
+    """A party MUST NOT initiate a hard disconnect save where set out in this section. Servers have crashed
+    on requests that were sent during the handshake."""
     request = Session(None, 0, 0).encode
     with server.bystander():
         for data in (request(wire.READ, 0, 4096), request(wire.WRITE, 0, payload=b'x' * 512),
                      request(wire.DISC), request(wire.BLOCK_STATUS, 0, 4096) * 100):
-            haggling = server.connect()
-            haggling.stream.send(data)
-            haggling.stream.close()
+            negotiation = server.connect()
+            negotiation.stream.send(data)
+            negotiation.stream.close()
 
 
-@rule(MUST, 'Newstyle negotiation', 'bytes that are no option are not answered as one')
+@rule(MUST, 'Newstyle negotiation', 'bytes without the option magic are not executed as an option')
 def bad_option_magic(server):
-    """C: 64 bits, IHAVEOPT. A party that detects a violation of a mandatory condition MAY disconnect;
-    to go on as if nothing had been wrong would make a reply of what asked for none."""
-    haggling = server.connect()
-    haggling.send(wire.LIST, magic=0x4141414141414141)
+    """C: 64 bits, IHAVEOPT. A party that detects a violation of a mandatory condition MAY disconnect. It
+    must not answer bytes that are not an option as if they were one."""
+    negotiation = server.connect()
+    negotiation.send(wire.LIST, magic=0x4141414141414141)
     try:
-        kind, _ = haggling.reply(wire.LIST)
+        kind, _ = negotiation.reply(wire.LIST)
     except (wire.Closed, wire.Broken):
         kind = None
-    expect(kind is None or kind >= 1 << 31, 'LIST behind a wrong magic is answered')
+    expect(kind is None or kind >= 1 << 31, 'LIST after a wrong magic is answered')
 
 
 @rule(MUST, 'Newstyle negotiation', 'flags and options may arrive byte by byte')
 def byte_by_byte(server):
-    """TCP is a stream: the specification knows messages, and no packets."""
-    haggling = server.connect()
+    """TCP is a byte stream: the specification defines messages, not packets."""
+    negotiation = server.connect()
     data = wire.info_request(server.export)
     for byte in struct.pack('>QII', wire.OPTION_MAGIC, wire.INFO, len(data)) + data:
-        haggling.stream.send(bytes([byte]))
-    answer = haggling.answer(wire.INFO)
-    expect(answer.ok, f'INFO, byte by byte, is answered with {answer.name}')
+        negotiation.stream.send(bytes([byte]))
+    answer = negotiation.answer(wire.INFO)
+    expect(answer.ok, f'INFO sent byte by byte is answered with {answer.name}')
 
 
-@rule(HOLE, 'none', 'a hundred idle handshakes keep nobody out')
+@rule(HOLE, 'none', 'a hundred idle handshakes do not block other clients')
 def idle_handshakes(server):
-    """No sentence of the specification: servers let clients that never negotiate take every slot."""
+    """No sentence of the specification. In some servers, clients that never negotiate occupy every slot."""
     for _ in range(100):
         server.stream()
-    expect(server.go().alive(), 'no client is served beside a hundred silent ones')
+    expect(server.go().alive(), 'a client is not served while a hundred others are idle')

@@ -1,4 +1,4 @@
-"""LIST_META_CONTEXT and SET_META_CONTEXT: which set is selected, and when it is void."""
+"""LIST_META_CONTEXT and SET_META_CONTEXT: the selected set, and the conditions that clear it."""
 import struct
 
 import wire
@@ -8,27 +8,27 @@ ALLOCATION = 'base:allocation'
 
 
 def connect(server):
-    haggling = server.connect()
-    offered(haggling.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
-    answer = haggling.option(wire.LIST_META_CONTEXT, wire.context_query(server.export))
+    negotiation = server.connect()
+    offered(negotiation.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+    answer = negotiation.option(wire.LIST_META_CONTEXT, wire.context_query(server.export))
     offered(answer.ok, f'metadata contexts: {answer.name}')
-    return haggling
+    return negotiation
 
 
-def ask(server, haggling, option, *queries, name=None):
-    return haggling.option(option, wire.context_query(server.export if name is None else name, *queries))
+def ask(server, negotiation, option, *queries, name=None):
+    return negotiation.option(option, wire.context_query(server.export if name is None else name, *queries))
 
 
 def connect_with_allocation(server):
-    haggling = connect(server)
-    answer = ask(server, haggling, wire.SET_META_CONTEXT, ALLOCATION)
+    negotiation = connect(server)
+    answer = ask(server, negotiation, wire.SET_META_CONTEXT, ALLOCATION)
     offered(answer.ok and answer.contexts(), ALLOCATION)
-    return haggling
+    return negotiation
 
 
-def status_error(server, haggling):
-    """What BLOCK_STATUS comes to after GO: an error, or None where the server disconnects."""
-    session = server.go(haggling=haggling)
+def status_error(server, negotiation):
+    """The error of BLOCK_STATUS after GO, or None if the server disconnects."""
+    session = server.go(negotiation=negotiation)
     session.style = 'structured'
     session.send(wire.BLOCK_STATUS, 0, 4096)
     try:
@@ -37,19 +37,19 @@ def status_error(server, haggling):
         return None
 
 
-def expect_void(server, haggling, why):
-    error = status_error(server, haggling)
-    expect(error != 0, f'{why}, and BLOCK_STATUS still succeeds')
+def expect_cleared(server, negotiation, reason):
+    error = status_error(server, negotiation)
+    expect(error != 0, f'{reason}, but BLOCK_STATUS still succeeds')
 
 
-@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'no query lists every context')
+@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'LIST without a query lists every context')
 def list_all(server):
     """If zero queries are sent, then the server MUST return all the metadata contexts that are
     available to the client to select on the given export."""
-    haggling = connect(server)
-    listed = {name for _, name in ask(server, haggling, wire.LIST_META_CONTEXT).contexts()}
+    negotiation = connect(server)
+    listed = {name for _, name in ask(server, negotiation, wire.LIST_META_CONTEXT).contexts()}
     chosen = {name for _, name in
-              ask(server, haggling, wire.SET_META_CONTEXT, ALLOCATION).contexts()}
+              ask(server, negotiation, wire.SET_META_CONTEXT, ALLOCATION).contexts()}
     offered(chosen or listed, 'a metadata context')
     expect(chosen <= listed, f'{chosen} can be selected, {listed} is listed')
 
@@ -62,14 +62,14 @@ def list_ids(server):
     expect(not any(identity for identity, _ in contexts), f'{contexts}')
 
 
-@rule(MUST, 'The base: metadata namespace', 'LIST takes base: for a wildcard')
+@rule(MUST, 'The base: metadata namespace', 'LIST accepts base: as a wildcard')
 def list_wildcard(server):
     """base: - the server [...] MUST support this as a wildcard during NBD_OPT_LIST_META_CONTEXT"""
-    haggling = connect(server)
-    everything = {name for _, name in ask(server, haggling, wire.LIST_META_CONTEXT).contexts()
+    negotiation = connect(server)
+    everything = {name for _, name in ask(server, negotiation, wire.LIST_META_CONTEXT).contexts()
                   if name.startswith('base:')}
     offered(everything, 'a context of base:')
-    answer = ask(server, haggling, wire.LIST_META_CONTEXT, 'base:')
+    answer = ask(server, negotiation, wire.LIST_META_CONTEXT, 'base:')
     expect(answer.ok and {name for _, name in answer.contexts()} == everything,
            f'base: lists {answer.contexts()}, without a query there is {everything}')
 
@@ -78,9 +78,9 @@ def list_wildcard(server):
 def unknown_namespace(server):
     """the server MUST ignore query strings belonging to an unknown namespace. If none of the query
     strings find any metadata contexts, the server MUST send a single reply of type NBD_REP_ACK."""
-    haggling = connect(server)
+    negotiation = connect(server)
     for option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT):
-        answer = ask(server, haggling, option, 'x-nobody-has-this:leaf')
+        answer = ask(server, negotiation, option, 'x-unknown-namespace:leaf')
         expect(answer.ok and len(answer.replies) == 1, f'option {option}: {answer.name}, '
                f'{len(answer.replies)} replies')
 
@@ -89,21 +89,21 @@ def unknown_namespace(server):
 def unknown_leaf(server):
     """If a [leaf-name] requested by the client is not recognized, the server MUST ignore it rather
     than report an error."""
-    haggling = connect(server)
+    negotiation = connect(server)
     for option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT):
         for query in ('base:no-such-leaf', 'base:allocationx', 'base:allocatio', 'base:' + 'n' * 4000):
-            answer = ask(server, haggling, option, query)
+            answer = ask(server, negotiation, option, query)
             expect(answer.ok and not answer.contexts(),
                    f'option {option}, {query[:20]}: {answer.name}, {answer.contexts()}')
 
 
-@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'what matches is found beside what does not')
+@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'matching queries are found beside others')
 def mixed_queries(server):
     """the server MUST return those metadata contexts that are available [...], and which match one or
     more of the queries given"""
-    haggling = connect_with_allocation(server)
+    negotiation = connect_with_allocation(server)
     for option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT):
-        answer = ask(server, haggling, option, 'x-other:a', ALLOCATION, 'base:nothing')
+        answer = ask(server, negotiation, option, 'x-other:a', ALLOCATION, 'base:nothing')
         expect(ALLOCATION in [name for _, name in answer.contexts()],
                f'option {option}: {answer.name}, {answer.contexts()}')
 
@@ -112,30 +112,30 @@ def mixed_queries(server):
 def unique_ids(server):
     """one for each selected metadata context, each with a unique metadata context ID, followed by
     NBD_REP_ACK"""
-    haggling = connect_with_allocation(server)
-    everything = [name for _, name in ask(server, haggling, wire.LIST_META_CONTEXT).contexts()]
+    negotiation = connect_with_allocation(server)
+    everything = [name for _, name in ask(server, negotiation, wire.LIST_META_CONTEXT).contexts()]
     for queries in ([ALLOCATION], everything):
-        answer = ask(server, haggling, wire.SET_META_CONTEXT, *queries)
+        answer = ask(server, negotiation, wire.SET_META_CONTEXT, *queries)
         contexts = answer.contexts()
         expect(answer.ok and contexts, f'{queries}: {answer.name}')
         expect(len({identity for identity, _ in contexts}) == len(contexts), f'ids: {contexts}')
 
 
-@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'a context that is asked for twice is selected once')
+@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'a context queried twice is selected once')
 def selected_once(server):
     """Otherwise the server MUST reply with a number of NBD_REP_META_CONTEXT replies, one for each
-    selected metadata context, each with a unique metadata context ID. (One for each context, not one
-    for each query; and no query is forbidden to be there twice.)"""
+    selected metadata context, each with a unique metadata context ID. (One reply for each context, not for
+    each query. The specification does not forbid duplicate queries.)"""
     answer = ask(server, connect_with_allocation(server), wire.SET_META_CONTEXT, ALLOCATION, ALLOCATION)
     names = [name for _, name in answer.contexts()]
     expect(answer.ok and names == [ALLOCATION], f'{answer.name}, {answer.contexts()}')
 
 
-@rule(SHOULD, 'NBD_OPT_SET_META_CONTEXT', 'without structured replies it is ERR_INVALID')
+@rule(SHOULD, 'NBD_OPT_SET_META_CONTEXT', 'SET without structured replies is ERR_INVALID')
 def without_structured(server):
     """This option MUST NOT be requested unless structured replies have been negotiated first. If a
-    client attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID. (EXT_HEADER_REQD, too, where
-    there are extended headers.)"""
+    client attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID. (Or EXT_HEADER_REQD, if the
+    server supports extended headers.)"""
     connect(server)
     answer = ask(server, server.connect(), wire.SET_META_CONTEXT, ALLOCATION)
     expect(answer.final in (wire.ERR_INVALID, wire.ERR_EXT_HEADER_REQD), f'it is {answer.name}')
@@ -144,73 +144,73 @@ def without_structured(server):
 @rule(MUST, 'The base: metadata namespace', 'SET ignores base: alone')
 def set_wildcard(server):
     """base: - the server MUST ignore this form during NBD_OPT_SET_META_CONTEXT"""
-    haggling = connect(server)
-    answer = ask(server, haggling, wire.SET_META_CONTEXT, 'base:')
+    negotiation = connect(server)
+    answer = ask(server, negotiation, wire.SET_META_CONTEXT, 'base:')
     expect(answer.ok and not answer.contexts(), f'{answer.name}, {answer.contexts()}')
 
 
-@rule(SHOULD, 'NBD_OPT_SET_META_CONTEXT', 'what is like the name of a context selects nothing')
+@rule(SHOULD, 'NBD_OPT_SET_META_CONTEXT', 'a query similar to a context name selects nothing')
 def set_by_whole_name(server):
     """If the option request is valid, the server MUST select those metadata contexts that match one or more of the
-    queries given. (Where a name says which contents an export has, as gpunbd:instance=ID does, a client that asks
-    for others must not be told that it has them.)"""
-    haggling = connect(server)
-    names = [name for _, name in ask(server, haggling, wire.LIST_META_CONTEXT).contexts()]
+    queries given. (A name such as gpunbd:instance=ID identifies the contents of an export: a query for another ID
+    must not match it.)"""
+    negotiation = connect(server)
+    names = [name for _, name in ask(server, negotiation, wire.LIST_META_CONTEXT).contexts()]
     offered(names, 'a metadata context')
     for name in names:
         last = '1' if name[-1] == '0' else '0'
         for query in (name[:-1], name + '0', name[:-1] + last, name.upper()):
-            answer = ask(server, haggling, wire.SET_META_CONTEXT, query)
+            answer = ask(server, negotiation, wire.SET_META_CONTEXT, query)
             expect(answer.ok and not answer.contexts(), f'{query} selects {answer.contexts()}')
 
 
-@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'no query selects nothing')
+@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'SET without a query selects nothing')
 def set_nothing(server):
     """If zero queries are sent, the server MUST select no metadata contexts."""
-    haggling = connect_with_allocation(server)
-    answer = ask(server, haggling, wire.SET_META_CONTEXT)
+    negotiation = connect_with_allocation(server)
+    answer = ask(server, negotiation, wire.SET_META_CONTEXT)
     expect(answer.ok and not answer.contexts(), f'{answer.name}, {answer.contexts()}')
-    expect_void(server, haggling, 'SET without a query replaced the set')
+    expect_cleared(server, negotiation, 'SET without a query replaced the set')
 
 
 @rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'a later SET replaces an earlier one')
 def set_replaces(server):
     """Issuing this command replaces all previously-set metadata contexts"""
-    haggling = connect_with_allocation(server)
-    ask(server, haggling, wire.SET_META_CONTEXT, 'base:nothing')
-    expect_void(server, haggling, 'a SET that selects nothing replaced the set')
+    negotiation = connect_with_allocation(server)
+    ask(server, negotiation, wire.SET_META_CONTEXT, 'base:nothing')
+    expect_cleared(server, negotiation, 'a SET that selects nothing replaced the set')
 
 
-@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'a SET that fails voids the set')
+@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'a failed SET clears the set')
 def set_failed(server):
     """replaces all previously-set metadata contexts (including when this command fails)"""
-    haggling = connect_with_allocation(server)
+    negotiation = connect_with_allocation(server)
     try:
-        answer = haggling.option(wire.SET_META_CONTEXT, wire.pack_string(server.export)
-                                 + struct.pack('>II', 1, 500) + b'base:allocation')
+        answer = negotiation.option(wire.SET_META_CONTEXT, wire.pack_string(server.export)
+                                    + struct.pack('>II', 1, 500) + b'base:allocation')
         expect(not answer.ok, 'a query that is longer than the option is accepted')
     except wire.Closed:
-        allowed()  # for a syntax error another rule demands a reply
+        allowed()  # another rule requires a reply to a syntax error
         return
-    expect_void(server, haggling, 'a SET failed')
+    expect_cleared(server, negotiation, 'a SET failed')
 
 
-@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'GO for another name voids the set')
+@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'GO for another name clears the set')
 def set_for_another(server):
     """A client MUST NOT send BLOCK_STATUS unless [...] the final time it was sent, it referred to the
     same export name that was ultimately selected for transmission phase"""
-    haggling = connect_with_allocation(server)
-    ask(server, haggling, wire.SET_META_CONTEXT, ALLOCATION, name=server.export + '-another')
-    expect_void(server, haggling, 'the last SET was for another name')
+    negotiation = connect_with_allocation(server)
+    ask(server, negotiation, wire.SET_META_CONTEXT, ALLOCATION, name=server.export + '-another')
+    expect_cleared(server, negotiation, 'the last SET was for another name')
 
 
 @rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'LIST selects nothing')
 def list_selects_nothing(server):
-    """LIST_META_CONTEXT: Return a list of NBD_REP_META_CONTEXT replies. (Only SET_META_CONTEXT is to
-    change the set of active metadata contexts.)"""
-    haggling = connect(server)
-    ask(server, haggling, wire.LIST_META_CONTEXT, ALLOCATION)
-    expect_void(server, haggling, 'only LIST was asked for')
+    """LIST_META_CONTEXT: Return a list of NBD_REP_META_CONTEXT replies. (Only SET_META_CONTEXT changes
+    the set of active metadata contexts.)"""
+    negotiation = connect(server)
+    ask(server, negotiation, wire.LIST_META_CONTEXT, ALLOCATION)
+    expect_cleared(server, negotiation, 'only LIST was asked for')
 
 
 @rule(SHOULD, 'Metadata querying', 'BLOCK_STATUS without a context is EINVAL')
@@ -222,16 +222,16 @@ def status_without_context(server):
            if error is not None else 'the server disconnects')
 
 
-@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'other options leave the set alone')
+@rule(MUST, 'NBD_OPT_SET_META_CONTEXT', 'other options do not change the set')
 def set_kept(server):
     """the final time it was sent, it referred to the same export name that was ultimately selected for
     transmission phase with no intervening NBD_OPT_STARTTLS"""
-    haggling = connect_with_allocation(server)
-    haggling.option(wire.LIST)
-    haggling.info(server.export)
-    ask(server, haggling, wire.LIST_META_CONTEXT, 'base:')
-    haggling.option(wire.UNKNOWN_OPTION)
-    expect(status_error(server, haggling) == 0, 'other options voided the set')
+    negotiation = connect_with_allocation(server)
+    negotiation.option(wire.LIST)
+    negotiation.info(server.export)
+    ask(server, negotiation, wire.LIST_META_CONTEXT, 'base:')
+    negotiation.option(wire.UNKNOWN_OPTION)
+    expect(status_error(server, negotiation) == 0, 'other options voided the set')
 
 
 @rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'contradicting lengths in a query are ERR_INVALID')
@@ -252,10 +252,10 @@ def malformed(server):
     }
     for what, data in cases.items():
         for option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT):
-            haggling = connect(server)
-            answer = haggling.option(option, data)
+            negotiation = connect(server)
+            answer = negotiation.option(option, data)
             expect(answer.final == wire.ERR_INVALID, f'option {option}, {what}: {answer.name}')
-            expect(haggling.in_step(), f'after {what} the next option is not understood')
+            expect(negotiation.in_step(), f'the option after {what} is not understood')
 
 
 @rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'a query without a namespace is ERR_INVALID or ignored')
@@ -263,8 +263,8 @@ def no_namespace(server):
     """For requests that are semantically invalid (such as lacking the required colon that delimits the
     namespace [...]), the server MAY fail the request with NBD_REP_ERR_INVALID."""
     for option in (wire.LIST_META_CONTEXT, wire.SET_META_CONTEXT):
-        haggling = connect(server)
-        answer = ask(server, haggling, option, 'no colon')
+        negotiation = connect(server)
+        answer = ask(server, negotiation, option, 'no colon')
         expect(answer.final == wire.ERR_INVALID or (answer.ok and not answer.contexts()),
                f'option {option}: {answer.name}, {answer.contexts()}')
-        expect(haggling.in_step(), 'the next option is not understood')
+        expect(negotiation.in_step(), 'the next option is not understood')

@@ -1,8 +1,8 @@
-"""Options other than metadata contexts and TLS: what each is answered with, and that parsing goes on."""
+"""Options other than metadata contexts and TLS: the reply to each, and that parsing continues."""
 import struct
 
 import wire
-from haggling import check_string
+from negotiation import check_string
 from suite import MUST, SHOULD, allowed, expect, offered, rule
 
 UNKNOWN_OPTIONS = (0, wire.PEEK_EXPORT, 12, 0x1234, 0x7fffffff, 0xffffffff)
@@ -12,9 +12,9 @@ UNKNOWN_OPTIONS = (0, wire.PEEK_EXPORT, 12, 0x1234, 0x7fffffff, 0xffffffff)
 def unknown_option(server):
     """Servers that receive messages which they do not implement MUST reply to them with
     NBD_REP_ERR_UNSUP."""
-    haggling = server.connect()
+    negotiation = server.connect()
     for option in UNKNOWN_OPTIONS:
-        answer = haggling.option(option)
+        answer = negotiation.option(option)
         expect(answer.final == wire.ERR_UNSUP, f'option {option:#x} is answered with {answer.name}')
 
 
@@ -23,39 +23,39 @@ def unknown_option_with_data(server):
     """Servers that receive messages which they do not implement [...] MUST NOT fail to parse the next
     message received."""
     for length in (1, 15, 16, 17, 512, 4096):
-        haggling = server.connect()
-        # Data that would be an option of their own, were they not skipped.
+        negotiation = server.connect()
+        # Data that the server would execute as an option if it did not skip them.
         bait = struct.pack('>QII', wire.OPTION_MAGIC, wire.LIST, 0) * 256
-        answer = haggling.option(wire.UNKNOWN_OPTION, bait[:length])
+        answer = negotiation.option(wire.UNKNOWN_OPTION, bait[:length])
         expect(answer.final == wire.ERR_UNSUP, f'{length} bytes: {answer.name}')
-        expect(haggling.in_step(), f'after {length} bytes of data the next option is not understood')
+        expect(negotiation.in_step(), f'the option after {length} bytes of data is not understood')
 
 
 @rule(MUST, 'Fixed newstyle negotiation', 'each reply echoes its option')
 def option_echoed(server):
     """S: 64 bits, 0x3e889045565a9; 32 bits, the option as sent by the client to which this is a
-    reply. (The option 0xfedcba98 is one that nobody can have by chance.)"""
-    haggling = server.connect()
+    reply. (0xfedcba98 is an option number that a server cannot echo by chance.)"""
+    negotiation = server.connect()
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
                          (0xfedcba98, b'data')):
-        haggling.send(option, data)
-        magic, echoed, kind, length = haggling.stream.unpack('QIII')
+        negotiation.send(option, data)
+        magic, echoed, kind, length = negotiation.stream.unpack('QIII')
         expect(magic == wire.OPTION_REPLY_MAGIC, f'the magic of a reply is {magic:#x}')
         expect(echoed == option, f'option {option:#x} is echoed as {echoed:#x}')
-        haggling.stream.receive(length)
+        negotiation.stream.receive(length)
         if kind != wire.REP_ACK and kind < 1 << 31:
-            haggling.answer(option)
+            negotiation.answer(option)
 
 
-@rule(MUST, 'Termination of the session during option haggling', 'options are answered without end')
+@rule(MUST, 'Termination of the session during option haggling', 'any number of options is answered')
 def many_options(server):
     """it MUST (save where set out above) simply error inbound options until the client gets the hint
     that it is unwelcome"""
-    haggling = server.connect()
+    negotiation = server.connect()
     for _ in range(24):
-        answer = haggling.info(server.export)
+        answer = negotiation.info(server.export)
         expect(answer.ok, f'INFO is answered with {answer.name}')
-    expect(haggling.option(wire.UNKNOWN_OPTION).final == wire.ERR_UNSUP, 'an unknown option after many')
+    expect(negotiation.option(wire.UNKNOWN_OPTION).final == wire.ERR_UNSUP, 'an unknown option after many')
 
 
 @rule(MUST, 'NBD_OPT_ABORT', 'ABORT is acknowledged')
@@ -73,39 +73,39 @@ def abort_with_data(server):
     expect(answer.ok, f'ABORT with data is answered with {answer.name}')
 
 
-@rule(SHOULD, 'NBD_OPT_ABORT', 'a client may abort and hang up at once')
+@rule(SHOULD, 'NBD_OPT_ABORT', 'a client may abort and disconnect at once')
 def abort_and_hang_up(server):
     """the server SHOULD gracefully handle the client sending an NBD_OPT_ABORT and closing the
     connection without waiting for a reply."""
     with server.bystander():
         for _ in range(8):
-            haggling = server.connect()
-            haggling.send(wire.ABORT)
-            haggling.stream.close()
+            negotiation = server.connect()
+            negotiation.send(wire.ABORT)
+            negotiation.stream.close()
 
 
 @rule(MUST, 'NBD_OPT_LIST', 'LIST names exports, then acknowledges')
 def list_exports(server):
     """Return zero or more NBD_REP_SERVER replies, one for each export, followed by NBD_REP_ACK or an
     error. (Baseline: LIST and its response MUST be implemented.)"""
-    haggling = server.connect()
-    answer = haggling.option(wire.LIST)
+    negotiation = server.connect()
+    answer = negotiation.option(wire.LIST)
     expect(answer.ok or answer.final in (wire.ERR_POLICY, wire.ERR_SHUTDOWN, wire.ERR_TLS_REQD),
            f'LIST is answered with {answer.name}')
     others = [kind for kind, _ in answer.replies[:-1] if kind != wire.REP_SERVER]
     expect(not others, f'LIST is answered with replies of the type {others}')
     answer.exports()
-    expect(haggling.in_step(), 'the option after LIST is not understood')
+    expect(negotiation.in_step(), 'the option after LIST is not understood')
 
 
-@rule(MUST, 'NBD_REP_SERVER', 'a name from LIST is one that INFO knows')
+@rule(MUST, 'NBD_REP_SERVER', 'INFO knows every name from LIST')
 def listed_names(server):
     """String, name of the export, as expected by NBD_OPT_EXPORT_NAME, NBD_OPT_INFO, or NBD_OPT_GO"""
-    haggling = server.connect()
-    names = haggling.option(wire.LIST).exports()
+    negotiation = server.connect()
+    names = negotiation.option(wire.LIST).exports()
     offered(names, 'a list of exports')
     for name in names[:20]:
-        answer = haggling.info(name)
+        answer = negotiation.info(name)
         expect(answer.ok or answer.final in (wire.ERR_TLS_REQD, wire.ERR_POLICY),
                f'LIST names {name!r}, INFO answers {answer.name}')
 
@@ -117,20 +117,20 @@ def list_with_data(server):
     expect(answer.final == wire.ERR_INVALID, f'it is answered with {answer.name}')
 
 
-@rule(MUST, 'Fixed newstyle negotiation', 'data of options that take none are taken for no option')
+@rule(MUST, 'Fixed newstyle negotiation', 'the data of options without data are not executed as an option')
 def unwanted_data(server):
     """C: 32 bits, length of option data (unsigned); C: any data needed for the chosen option, of length as
     specified above. (It MAY disconnect, as the client broke a MUST NOT.)"""
     for option in (wire.LIST, wire.STRUCTURED_REPLY, wire.EXTENDED_HEADERS):
-        haggling = server.connect()
+        negotiation = server.connect()
         try:
-            haggling.option(option, b'twelve bytes')
-            answer = haggling.option(wire.UNKNOWN_OPTION)
+            negotiation.option(option, b'twelve bytes')
+            answer = negotiation.option(wire.UNKNOWN_OPTION)
         except wire.Closed:
             allowed()
             continue
         expect(answer.final in (wire.ERR_UNSUP, wire.ERR_TLS_REQD),
-               f'after option {option} with data the next is answered with {answer.name}')
+               f'the option after option {option} with data is answered with {answer.name}')
 
 
 @rule(MUST, 'NBD_OPT_INFO', 'INFO_EXPORT comes before the ACK')
@@ -144,7 +144,7 @@ def info_export(server):
         expect(answer.export(), f'option {option} is acknowledged without INFO_EXPORT')
 
 
-@rule(SHOULD, 'NBD_REP_INFO', 'each information comes once')
+@rule(SHOULD, 'NBD_REP_INFO', 'each information type is sent once')
 def info_once(server):
     """A particular information type SHOULD only appear once for a given export unless documented
     otherwise."""
@@ -164,16 +164,16 @@ def unknown_infos(server):
         expect(answer.ok, f'option {option} with unknown requests is answered with {answer.name}')
 
 
-@rule(MUST, 'NBD_OPT_INFO', 'INFO of an unknown export is ERR_UNKNOWN, and haggling goes on')
+@rule(MUST, 'NBD_OPT_INFO', 'INFO of an unknown export is ERR_UNKNOWN, and negotiation continues')
 def info_unknown(server):
     """NBD_REP_ERR_UNKNOWN: The chosen export does not exist on this server."""
     name = server.unknown_export()
-    haggling = server.connect()
+    negotiation = server.connect()
     for option in (wire.INFO, wire.GO):
-        answer = haggling.option(option, wire.info_request(name))
+        answer = negotiation.option(option, wire.info_request(name))
         expect(answer.final in (wire.ERR_UNKNOWN, wire.ERR_TLS_REQD),
                f'option {option} is answered with {answer.name}')
-    expect(haggling.info(server.export).ok, 'after an unknown export a known one is refused')
+    expect(negotiation.info(server.export).ok, 'after an unknown export a known one is refused')
 
 
 @rule(SHOULD, 'NBD_OPT_INFO', 'no information about an unknown export')
@@ -183,30 +183,30 @@ def no_info_of_unknown(server):
     expect(not answer.infos(), 'information comes before ERR_UNKNOWN')
 
 
-@rule(MUST, 'NBD_OPT_INFO', 'GO after INFO tells the same')
+@rule(MUST, 'NBD_OPT_INFO', 'GO after INFO reports the same')
 def info_then_go(server):
     """the server MUST reply with the same set of information [...], although the ordering of the
     intermediate NBD_REP_INFO messages MAY differ."""
-    haggling = server.connect()
+    negotiation = server.connect()
     wanted = (wire.INFO_NAME, wire.INFO_DESCRIPTION, wire.INFO_BLOCK_SIZE)
-    info = haggling.info(server.export, *wanted)
+    info = negotiation.info(server.export, *wanted)
     offered(info.ok, f'INFO: {info.name}')
-    go = haggling.go(server.export, *wanted)
+    go = negotiation.go(server.export, *wanted)
     expect(go.ok and sorted(go.infos()) == sorted(info.infos()),
            f'INFO: {sorted(info.infos())}, GO: {sorted(go.infos())}')
 
 
-@rule(MUST, 'NBD_OPT_INFO', 'INFO does not end the haggling')
+@rule(MUST, 'NBD_OPT_INFO', 'INFO does not end negotiation')
 def info_stays(server):
     """The client wishes to get details about an export [...], but does not yet want to move to the
     transmission phase."""
-    haggling = server.connect()
-    expect(haggling.info(server.export).ok, 'INFO is refused')
-    expect(haggling.in_step(), 'the option after INFO is not understood')
+    negotiation = server.connect()
+    expect(negotiation.info(server.export).ok, 'INFO is refused')
+    expect(negotiation.in_step(), 'the option after INFO is not understood')
 
 
 def malformed(name):
-    """Data of INFO and GO whose lengths contradict each other."""
+    """Invalid data for INFO and GO: the lengths contradict each other."""
     return {
         'no data': b'',
         'half a length': b'\0\0',
@@ -222,7 +222,7 @@ def malformed(name):
 @rule(MUST, 'NBD_OPT_INFO', 'contradicting lengths in INFO and GO are never accepted')
 def malformed_never_accepted(server):
     """32 bits, length of name (unsigned); MUST be no larger than the option data length - 6. A server
-    that read past it would name an export from memory of its own."""
+    that reads beyond it would use its own memory as the name."""
     with server.bystander():
         for what, data in malformed(server.export).items():
             for option in (wire.INFO, wire.GO):
@@ -240,63 +240,63 @@ def malformed_invalid(server):
     syntactically or semantically invalid."""
     for what, data in malformed(server.export).items():
         for option in (wire.INFO, wire.GO):
-            haggling = server.connect()
+            negotiation = server.connect()
             try:
-                answer = haggling.option(option, data)
+                answer = negotiation.option(option, data)
             except wire.Closed:
                 expect(False, f'option {option} with {what} ends the connection')
             offered(answer.final != wire.ERR_UNSUP, 'INFO and GO')
             expect(answer.final == wire.ERR_INVALID,
                    f'option {option} with {what} is answered with {answer.name}')
-            expect(haggling.in_step(), f'after {what} the next option is not understood')
+            expect(negotiation.in_step(), f'the option after {what} is not understood')
 
 
-@rule(MUST, 'Conventions', 'a name of 4096 bytes is a name')
+@rule(MUST, 'Conventions', 'a name of 4096 bytes is accepted')
 def longest_name(server):
-    """a string [...] MUST be no longer than 4096 bytes. Servers kept long names on their stack, or
-    echoed one in a message that became too long itself."""
-    haggling = server.connect()
+    """a string [...] MUST be no longer than 4096 bytes. Servers have stored long names on the stack, or
+    echoed them in a message that exceeded the limit."""
+    negotiation = server.connect()
     for length in (255, 256, 257, 1024, 4095, 4096):
-        answer = haggling.info('n' * length)
+        answer = negotiation.info('n' * length)
         expect(answer.ok or answer.final in (wire.ERR_UNKNOWN, wire.ERR_TLS_REQD, wire.ERR_TOO_BIG,
                                              wire.ERR_INVALID),
                f'a name of {length} bytes is answered with {answer.name}')
-    expect(haggling.in_step(), 'the option after long names is not understood')
+    expect(negotiation.in_step(), 'the option after long names is not understood')
 
 
-@rule(MUST, 'Conventions', 'names that are too long or no text harm no other client')
+@rule(MUST, 'Conventions', 'invalid names do not affect other clients')
 def bad_names(server):
     """a string [...] MUST NOT contain NUL characters, [...] and MUST be no longer than 4096 bytes; and
-    a party MUST NOT disconnect those who did nothing wrong."""
+    a server must not disconnect other clients."""
     with server.bystander():
         for name in (b'n' * 4097, b'n' * 8192, b'n' * 60000, b'\0', b'a\0b', b'\xff\xfe', b'%s%n%n',
                      '\u2028\U0001f480'.encode() * 100):
             for option, data in ((wire.INFO, wire.info_request(name)), (wire.EXPORT_NAME, name),
                                  (wire.LIST_META_CONTEXT, wire.context_query(name))):
-                haggling = server.connect()
+                negotiation = server.connect()
                 try:
-                    haggling.send(option, data)
+                    negotiation.send(option, data)
                     if option != wire.EXPORT_NAME:
-                        haggling.answer(option)
+                        negotiation.answer(option)
                 except (wire.Closed, wire.Broken):
-                    pass  # a message that quotes what is no text is no text, either
-                haggling.stream.close()
+                    pass  # a message that quotes an invalid string is invalid as well
+                negotiation.stream.close()
 
 
-@rule(MUST, 'Fixed newstyle negotiation', 'an option of 4 GiB harms no other client')
+@rule(MUST, 'Fixed newstyle negotiation', 'an option of 4 GiB does not affect other clients')
 def enormous_option(server):
-    """C: 32 bits, length of option data (unsigned). Servers allocated what a client named, or drained
-    it before they looked at anybody else."""
+    """C: 32 bits, length of option data (unsigned). Servers have allocated the length that a client
+    claimed, or read all of it before they served other clients."""
     with server.bystander():
         for option in (wire.GO, wire.EXPORT_NAME, wire.LIST, wire.SET_META_CONTEXT, wire.UNKNOWN_OPTION):
-            haggling = server.connect()
+            negotiation = server.connect()
             try:
-                haggling.send(option, bytes(8192), length=0xffffffff)
+                negotiation.send(option, bytes(8192), length=0xffffffff)
             except wire.Closed:
                 pass
 
 
-@rule(MUST, 'Conventions', 'messages of errors are strings')
+@rule(MUST, 'Conventions', 'error messages are strings')
 def error_messages(server):
     """All error replies MAY have some data set, in which case that data is an error message string;
     a string is UTF-8, without NUL, and MUST be no longer than 4096 bytes."""
@@ -304,15 +304,15 @@ def error_messages(server):
     for option, data in ((wire.UNKNOWN_OPTION, b''), (wire.INFO, wire.info_request('n' * 4096)),
                          (wire.INFO, wire.info_request('\u00fc' * 2048)), (wire.LIST, b'data'),
                          (wire.SET_META_CONTEXT, wire.context_query('n' * 4096, 'base:x'))):
-        haggling = server.connect()
-        haggling.send(option, data)
+        negotiation = server.connect()
+        negotiation.send(option, data)
         try:
-            answer = haggling.answer(option)
+            answer = negotiation.answer(option)
         except wire.Closed:
             continue
         check_string(answer.data, 'an error message')
         seen += not answer.ok
-    expect(seen, 'not one error was answered')
+    expect(seen, 'no error was received')
 
 
 @rule(MUST, 'Block size constraints', 'block sizes are within their limits')
@@ -332,7 +332,7 @@ def block_sizes(server):
     expect(most >= min(preferred, size), shown)
 
 
-@rule(SHOULD, 'Block size constraints', 'the maximum block is 1 MiB or more, the size whole blocks')
+@rule(SHOULD, 'Block size constraints', 'the maximum block is 1 MiB or more, the size a multiple of the minimum')
 def block_sizes_useful(server):
     """SHOULD be at least 2^20 (1,048,576) if the export is that large; the advertised export size
     SHOULD be an integer multiple of that block size"""
@@ -344,7 +344,7 @@ def block_sizes_useful(server):
     expect(size % least == 0, f'{size} bytes are not whole blocks of {least}')
 
 
-@rule(MUST, 'NBD_OPT_INFO', 'a client that asks for block sizes is not told to')
+@rule(MUST, 'NBD_OPT_INFO', 'a client that requests block sizes does not get BLOCK_SIZE_REQD')
 def block_size_not_required(server):
     """The server MUST NOT send this error (BLOCK_SIZE_REQD) if block size constraints were requested
     with NBD_INFO_BLOCK_SIZE"""
@@ -362,14 +362,14 @@ def structured_with_data(server):
     expect(answer.final == wire.ERR_INVALID, f'it is answered with {answer.name}')
 
 
-@rule(MUST, 'NBD_OPT_STRUCTURED_REPLY', 'STRUCTURED_REPLY may be asked for twice')
+@rule(MUST, 'NBD_OPT_STRUCTURED_REPLY', 'STRUCTURED_REPLY may be sent twice')
 def structured_twice(server):
-    """if it does, the server MAY fail the repeated message with NBD_REP_ERR_INVALID. (And it must not
-    turn structured replies off.)"""
-    haggling = server.connect()
-    offered(haggling.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
-    answer = haggling.option(wire.STRUCTURED_REPLY)
+    """if it does, the server MAY fail the repeated message with NBD_REP_ERR_INVALID. (It must not
+    disable structured replies.)"""
+    negotiation = server.connect()
+    offered(negotiation.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+    answer = negotiation.option(wire.STRUCTURED_REPLY)
     expect(answer.ok or answer.final == wire.ERR_INVALID, f'the second is {answer.name}')
-    session = server.go(haggling=haggling)
+    session = server.go(negotiation=negotiation)
     session.style = 'structured'
     expect(session.alive(), 'a READ after it has no structured reply')

@@ -1,9 +1,9 @@
-"""One reply of the transmission phase, simple or in chunks, taken apart and held to its own rules."""
+"""Decodes one reply of the transmission phase, simple or chunked, and checks its format."""
 import struct
 from dataclasses import dataclass, field
 
 import wire
-from haggling import check_string
+from negotiation import check_string
 from wire import Broken
 
 
@@ -50,7 +50,7 @@ class Chunk:
         return error, None
 
     def content(self):
-        """(offset, length, data) of a content chunk; a hole's data are zeroes."""
+        """(offset, length, data) of a content chunk. The data of a hole are zeroes."""
         if self.kind == wire.CHUNK_DATA:
             if len(self.payload) < 9:
                 raise Broken(f'OFFSET_DATA has {len(self.payload)} bytes, at least 9 are needed')
@@ -85,11 +85,11 @@ class Chunk:
 
 @dataclass
 class Reply:
-    """Everything that the server answered to one request."""
+    """The complete reply to one request."""
     request: Request
     style: str = ''   # simple, structured or extended
     simple_error: int = 0
-    data: bytes = b''  # of a simple reply
+    data: bytes = b''  # payload of a simple reply
     chunks: list = field(default_factory=list)
 
     @property
@@ -111,7 +111,7 @@ class Reply:
         return wire.named(wire.ERROR_NAMES, self.error)
 
     def contents(self):
-        """What a READ read: chunks "MUST lie within the bounds", "MUST NOT overlap", and "the server
+        """The data of a READ. Chunks "MUST lie within the bounds", "MUST NOT overlap", and "the server
         MUST send enough data chunks to cover the entire region"."""
         request = self.request
         if self.style == 'simple':

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Holds gpunbd and the other servers that are installed to the suite, and keeps their scores for RESULTS.md.
+"""Runs the suite against gpunbd and the other installed servers, and stores the scores for RESULTS.md.
 
     tests/conformance/scores.py            # writes tests/bench/results/conformance.json"""
 import datetime
@@ -33,7 +33,7 @@ exportname = {image}
 
 
 class NbdServer(compare.Server):
-    """Goes to the background, or serves one client only."""
+    """nbd-server, which either daemonizes or serves one client only."""
     export = 'disk'
 
     def command(self, transport, endpoint, size, folder):
@@ -69,26 +69,26 @@ def servers(folder):
 
 
 def outcomes(server, folder):
-    """(result of each rule, how the server ended in it); after each that fails, with a new server."""
-    rules = run.chosen([])
+    """Yields each rule's result and the exit status of the server. A server is restarted after a failed rule."""
+    rules = run.select([])
     while rules:
         server.start('unix', SIZE, pathlib.Path(tempfile.mkdtemp(dir=folder)))
         try:
-            reached = target.Server(server.uri)
-            with reached.watch(20):
-                reached.stream()
+            target_server = target.Server(server.uri)
+            with target_server.watch(20):
+                target_server.stream()
             result = None
             while rules and (result is None or result.outcome != suite.FAIL):
-                result = suite.run(rules.pop(0), reached, 20)
+                result = suite.run(rules.pop(0), target_server, 20)
                 yield result, server.process.poll()
         finally:
             server.stop()
 
 
-def judge(server, folder):
+def evaluate(server, folder):
     results = list(outcomes(server, folder))
     summary = run.as_json(server.uri, [result for result, _ in results])['summary']
-    broken = [result.rule.name + (f' (ends by signal {-status})' if (status or 0) < 0 else '')
+    broken = [result.rule.name + (f' (killed by signal {-status})' if (status or 0) < 0 else '')
               for result, status in results
               if result.outcome == suite.FAIL and result.rule.level == suite.MUST and not result.rule.extension]
     version = re.search(r'\d[\w.]*', compare.version_of(server.program))
@@ -102,14 +102,14 @@ def main():
         return 2
     with tempfile.TemporaryDirectory(prefix='gpunbd-') as name:
         folder = pathlib.Path(name)
-        judged = [judge(server, folder) for server in servers(folder)]
+        evaluated = [evaluate(server, folder) for server in servers(folder)]
     header = {'date': datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M UTC'),
               'command': '`tests/conformance/scores.py`', 'commit': compare.commit(), **compare.hardware(),
-              'notes': ['Passed of those that were judged: what a server does not offer is judged nowhere. Where '
-                        'other servers end by a signal, they do not do so in each run.']}
-    lines = ',\n  '.join(json.dumps(server) for server in judged)
+              'notes': ['Passed of evaluated: a rule about a feature that a server does not offer is not counted. '
+                        'Another server that is killed by a signal is not killed in every run.']}
+    lines = ',\n  '.join(json.dumps(server) for server in evaluated)
     OUTPUT.write_text(f'{{\n "header": {json.dumps(header)},\n "servers": [\n  {lines}\n ]\n}}\n')
-    for server in judged:
+    for server in evaluated:
         print(server['server'], server['summary'], *server['broken'], sep='; ')
     return 0
 

@@ -1,4 +1,4 @@
-"""A connection in transmission: sends requests, and matches what comes back to them."""
+"""A connection in transmission: sends requests and matches replies to them."""
 import struct
 
 import wire
@@ -14,18 +14,18 @@ class Session:
         self.stream = stream
         self.size = size
         self.flags = flags
-        self.style = style  # simple, structured or extended: what was negotiated
+        self.style = style  # the negotiated replies: simple, structured or extended
         self.block_sizes = block_sizes
         self.contexts = dict((name, identity) for identity, name in contexts)
         self.pending = {}
-        self.parts = {}  # replies of which some chunks have come
+        self.parts = {}  # incomplete chunked replies, by cookie
         self.next_cookie = 0x1122334455667788
 
     def has(self, flag):
         return bool(self.flags & flag)
 
     def encode(self, command, offset=0, length=None, payload=b'', flags=0, cookie=0):
-        """The bytes of a request, as they are asked for, right or wrong."""
+        """The bytes of a request, valid or not."""
         length = len(payload) if length is None else length
         if self.style == 'extended':
             head = struct.pack('>IHHQQQ', wire.EXTENDED_REQUEST_MAGIC, flags, command, cookie, offset,
@@ -35,7 +35,7 @@ class Session:
         return head + payload
 
     def prepare(self, command, offset=0, length=None, payload=b'', flags=0, cookie=None):
-        """The bytes of a request whose reply will be known."""
+        """The bytes of a request whose reply receive() will match."""
         if cookie is None:
             cookie = self.next_cookie
             self.next_cookie = (self.next_cookie + 0x9e3779b97f4a7c15) % (1 << 64)
@@ -50,7 +50,7 @@ class Session:
         self.stream.send(self.prepare(*args, **kwargs))
 
     def receive(self):
-        """The next reply that is complete, to whichever request; chunks may be interleaved."""
+        """The next complete reply, to any request. Chunks of different replies may be interleaved."""
         while True:
             magic, = self.stream.unpack('I')
             if magic == wire.SIMPLE_MAGIC:
@@ -73,12 +73,12 @@ class Session:
             style = 'structured' if magic == wire.STRUCTURED_MAGIC else 'extended'
             if style != self.style:
                 raise Broken(f'a chunk with {style} header, although {self.style} replies were '
-                             'agreed on')
+                             'negotiated')
             if style == 'extended':
                 flags, kind, cookie, offset, length = self.stream.unpack('HHQQQ')
                 request = self.asked(cookie)
                 if offset != request.offset:
-                    raise Broken(f'{request.name}: the offset that came back is {offset:#x}')
+                    raise Broken(f'{request.name}: the reply has the offset {offset:#x}')
             else:
                 flags, kind, cookie, length = self.stream.unpack('HHQI')
                 request = self.asked(cookie)
@@ -91,7 +91,7 @@ class Session:
 
     def asked(self, cookie):
         if cookie not in self.pending:
-            raise Broken(f'a reply has the cookie {cookie:#x}, that of no request in flight')
+            raise Broken(f'a reply has the cookie {cookie:#x}, which belongs to no request in flight')
         return self.pending[cookie]
 
     def chunk(self, request, flags, kind, length):
@@ -111,11 +111,11 @@ class Session:
         if chunk.is_error:
             offset = chunk.error()[1]
             if offset is not None and not 0 <= offset - request.offset < max(request.length, 1):
-                raise Broken(f'{request.name}: an error at {offset:#x}, outside of it')
+                raise Broken(f'{request.name}: an error at {offset:#x}, outside of the request')
         return chunk
 
     def ask(self, *args, **kwargs):
-        """One request and its reply, with nothing else in flight."""
+        """Sends one request and receives its reply, with nothing else in flight."""
         self.send(*args, **kwargs)
         return self.receive()
 
@@ -141,7 +141,7 @@ class Session:
         return found[self.contexts[context]]
 
     def alive(self):
-        """True where a READ of the first block is still answered."""
+        """Whether the server still answers a READ of the first block."""
         try:
             return len(self.read(0, 4096)) == 4096
         except wire.Closed:

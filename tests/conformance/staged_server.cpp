@@ -1,8 +1,8 @@
-// A server for test_gpunbd.py: the parts of gpunbd over a device whose memory the CPU cannot
-// address, as a GPU's is where none is mapped, so that every byte passes the staged pipeline. The
-// program itself has no such device.
-//   staged_server [-c COPIES] [-t FOLDER] PATH: serves on that Unix socket until SIGTERM. -c: one
-//   copy fails, once so many have ended well. -t: in TLS only, with the certificates there.
+// A server for test_gpunbd.py on a device whose memory the CPU cannot address, such as a GPU
+// without a mapping. All data pass through the staged pipeline, which `host` does not use.
+//   staged_server [-c COPIES] [-t FOLDER] PATH: serves on the Unix socket PATH until SIGTERM.
+//   -c: one copy fails after COPIES successful ones. -t: requires TLS with the certificates in
+//   FOLDER.
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/listening/listener.hpp"
-#include "server/process/log.hpp"
-#include "server/tls/tls_context.hpp"
-#include "server/worker/worker.hpp"
+#include "server/logging/log.hpp"
+#include "server/nbd/worker.hpp"
+#include "server/net/listener.hpp"
+#include "server/net/transport/tls_context.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
 
@@ -29,7 +29,7 @@ constexpr std::uint64_t gib = 1 << 30;
 constexpr std::uint64_t page_size = 2 * mib;
 constexpr std::size_t worker_count = 2;
 
-// Copies much shorter than most requests, few at a time, each of which takes several polls.
+// Copies are much shorter than most requests, few run at a time, and each takes several polls.
 constexpr storage::ChannelOptions channels{.chunk_size = 64 << 10, .slots = 2, .pinned = 2 * mib};
 constexpr std::uint32_t polls_per_copy = 3;
 

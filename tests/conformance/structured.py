@@ -1,11 +1,11 @@
-"""Structured replies: when there have to be chunks, what they may hold; DF; BLOCK_STATUS."""
+"""Structured replies: which requests get chunks, their format, DF and BLOCK_STATUS."""
 import wire
 from suite import MUST, SHOULD, expect, offered, rule
 from transmission import pattern
 
 
 def patchwork(server, style='structured', contexts=()):
-    """A writable connection, and its first 4 MiB: data and what may be holes, in turn."""
+    """A writable connection, and the contents of its first 4 MiB: data and possible holes."""
     session = server.writable(style, contexts=contexts)
     length = min(session.size, 4 * wire.MiB) // 65536 * 65536
     content = bytearray()
@@ -33,7 +33,7 @@ def read_in_chunks(server):
     expect(magic == wire.STRUCTURED_MAGIC, f'the magic is {magic:#x}')
 
 
-@rule(MUST, 'Structured reply chunk message', 'READ that fails early is answered in chunks')
+@rule(MUST, 'Structured reply chunk message', 'a READ that fails early is answered in chunks')
 def early_error_in_chunks(server):
     """MUST NOT use a simple reply for NBD_CMD_READ (even for the case of an early NBD_EINVAL due to bad
     flags)"""
@@ -45,7 +45,7 @@ def early_error_in_chunks(server):
         try:
             magic, = session.stream.unpack('I')
         except wire.Closed:
-            expect(server.go().alive(), 'no new client is served')
+            expect(server.go().alive(), 'a new client is not served')
             continue
         expect(magic == wire.STRUCTURED_MAGIC, f'READ with {what}: the magic is {magic:#x}')
 
@@ -72,7 +72,7 @@ def exact_coverage(server):
     coverage(server, 'structured')
 
 
-@rule(MUST, 'Structured reply flags', 'DONE comes once, and last')
+@rule(MUST, 'Structured reply flags', 'DONE is set once, in the last chunk')
 def done_last(server):
     """the server MUST clear this bit if more structured reply chunks will be sent for the same client
     request, and MUST set this bit if this is the final reply"""
@@ -83,7 +83,7 @@ def done_last(server):
         expect(session.stream.silent(), f'{reply.request.name}: bytes follow DONE')
 
 
-@rule(MUST, 'Structured reply flags', 'no reply flag but DONE is set')
+@rule(MUST, 'Structured reply flags', 'no reply flag other than DONE is set')
 def reply_flags(server):
     """The server MUST NOT set any other flags without first negotiating the extension with the
     client"""
@@ -111,7 +111,7 @@ def error_chunks(server):
         expect(error and (offset is None or offset >= session.size // 4096 * 4096), f'{error} {offset}')
 
 
-@rule(SHOULD, 'Structured reply chunk message', 'errors without a payload are sent in chunks, too')
+@rule(SHOULD, 'Structured reply chunk message', 'errors without a payload are sent in chunks as well')
 def errors_in_chunks(server):
     """MAY use either a simple reply or a structured reply to all other requests. The server SHOULD
     prefer sending errors via a structured reply, as the error can then be accompanied by a string
@@ -143,7 +143,7 @@ def content_chunks(reply):
     return [chunk for chunk in reply.chunks if chunk.kind in (wire.CHUNK_DATA, wire.CHUNK_HOLE)]
 
 
-@rule(MUST, 'NBD_CMD_READ', 'DF: 64 KiB come as one chunk')
+@rule(MUST, 'NBD_CMD_READ', 'DF: 64 KiB are sent as one chunk')
 def df_small(server):
     """the server MUST support unfragmented reads in which the client's request length does not exceed
     65,536 bytes; the server MUST send at most one content chunk"""
@@ -156,7 +156,7 @@ def df_small(server):
         expect(reply.contents() == content[offset:offset + 65536], f'{reply.request.name} differs')
 
 
-@rule(MUST, 'NBD_CMD_READ', 'DF: data and a hole come as data')
+@rule(MUST, 'NBD_CMD_READ', 'DF: data and a hole are sent as data')
 def df_mixed(server):
     """If the area being read contains both data and a hole, the server MUST use
     NBD_REPLY_TYPE_OFFSET_DATA with the zeroes explicitly present."""
@@ -168,7 +168,7 @@ def df_mixed(server):
     expect(reply.contents() == content[65536 - 4096:65536 + 4096], 'it differs')
 
 
-@rule(MUST, 'NBD_CMD_READ', 'DF: a long READ is one chunk, or EOVERFLOW without any')
+@rule(MUST, 'NBD_CMD_READ', 'DF: a long READ is one chunk, or EOVERFLOW without a chunk')
 def df_long(server):
     """A server MAY reject a client's request with the error NBD_EOVERFLOW if the length is too large to
     send without fragmentation, in which case it MUST NOT send a content chunk"""
@@ -182,7 +182,7 @@ def df_long(server):
     expect(count == (1 if reply.ok else 0), f'{reply.outcome} with {count} content chunks')
 
 
-@rule(SHOULD, 'NBD_CMD_READ', 'chunks begin and end at 512 bytes')
+@rule(SHOULD, 'NBD_CMD_READ', 'chunks are aligned to 512 bytes')
 def chunk_alignment(server):
     """the server SHOULD use chunks with lengths and offsets as an integer multiple of 512 bytes, where
     possible"""
@@ -193,16 +193,16 @@ def chunk_alignment(server):
 
 
 def extents_ok(session, offset, length, extents, flags=0):
-    """The rules on lengths; returns how many bytes they describe."""
+    """Checks the lengths of the extents. Returns the number of bytes that they describe."""
     shown = f'{offset:#x}+{length:#x}: {extents[:4]}'
     expect(extents and all(count for count, _ in extents), shown)
     if flags & wire.REQ_ONE:
         expect(len(extents) == 1 and extents[0][0] <= length, f'REQ_ONE, {shown}')
-    expect(sum(count for count, _ in extents[:-1]) < length, f'extents behind the request, {shown}')
+    expect(sum(count for count, _ in extents[:-1]) < length, f'extents beyond the request, {shown}')
     least = session.block_sizes[0] if session.block_sizes else 1
     expect(all(count % least == 0 for count, _ in extents), f'minimum block {least}, {shown}')
     total = sum(count for count, _ in extents)
-    expect(offset + total <= session.size, f'extents behind the end of {session.size}, {shown}')
+    expect(offset + total <= session.size, f'extents beyond the export of {session.size}, {shown}')
     return total
 
 
@@ -217,7 +217,7 @@ def status_chunks(server):
            f'contexts {session.contexts}, chunks for {list(reply.statuses())}')
 
 
-@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'what can be listed can be asked, alone and together')
+@rule(MUST, 'NBD_OPT_LIST_META_CONTEXT', 'each listed context can be queried, alone and together')
 def status_of_each(server):
     """the server MUST return all the metadata contexts that are available to the client to select on the
     given export; and: containing exactly one chunk of type NBD_REPLY_TYPE_BLOCK_STATUS per selected
@@ -229,14 +229,14 @@ def status_of_each(server):
         length = min(session.size, wire.GiB) // 65536 * 65536
         for flags in (0, wire.REQ_ONE):
             reply = session.ask(wire.BLOCK_STATUS, 0, length, flags=flags)
-            told = reply.statuses()
-            expect(reply.ok and set(told) == set(session.contexts.values()),
-                   f'{chosen}: {reply.outcome}, chunks for {list(told)} of {session.contexts}')
-            for extents in told.values():
+            statuses = reply.statuses()
+            expect(reply.ok and set(statuses) == set(session.contexts.values()),
+                   f'{chosen}: {reply.outcome}, chunks for {list(statuses)} of {session.contexts}')
+            for extents in statuses.values():
                 extents_ok(session, 0, length, extents, flags)
 
 
-@rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS', 'extents are inside of what was asked, but for the last')
+@rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS', 'extents are inside of the request, except for the last')
 def status_lengths(server):
     """if the server replies with N extents, then the sum of the length fields of the first N-1 extents
     (if any) MUST be less than the requested length; length (unsigned, MUST be nonzero); MUST use
@@ -247,7 +247,7 @@ def status_lengths(server):
         extents_ok(session, offset, length, session.status(offset, length))
 
 
-@rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS', 'REQ_ONE: one extent, no longer than asked')
+@rule(MUST, 'NBD_REPLY_TYPE_BLOCK_STATUS', 'REQ_ONE: one extent, no longer than the request')
 def status_one(server):
     """every reply chunk MUST contain exactly one descriptor, and that descriptor MUST NOT exceed the
     length of the original request"""
@@ -256,7 +256,7 @@ def status_one(server):
         extents_ok(session, offset, length, session.status(offset, length, wire.REQ_ONE), wire.REQ_ONE)
 
 
-@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'asking on and on comes to the end of the export')
+@rule(MUST, 'NBD_CMD_BLOCK_STATUS', 'repeated requests reach the end of the export')
 def status_progress(server):
     """the server MUST return at least one status descriptor (and since each status descriptor has a
     non-zero length, a client can always make progress on a successful return)"""
@@ -272,7 +272,7 @@ def status_progress(server):
         expect(offset >= end, f'after 20000 requests at {offset:#x} of {end:#x}')
 
 
-@rule(MUST, 'base:allocation metadata context', 'what is told to be zero reads as zero')
+@rule(MUST, 'base:allocation metadata context', 'extents reported as zero read as zero')
 def status_truth(server):
     """NBD_STATE_ZERO (bit 1): if set, the block contents read as all zeroes"""
     session, content = patchwork(server, contexts=('base:allocation',))
@@ -281,14 +281,14 @@ def status_truth(server):
         for count, state in session.status(offset, len(content) - offset):
             count = min(count, len(content) - offset)
             expect(not state & wire.STATE_ZERO or content[offset:offset + count].count(0) == count,
-                   f'{offset:#x}+{count:#x} is told to be zero, and has data')
+                   f'{offset:#x}+{count:#x} is reported as zero, but contains data')
             offset += count
 
 
-@rule(MUST, 'base:allocation metadata context', 'odd ranges have a status without being off by one')
+@rule(MUST, 'base:allocation metadata context', 'unaligned ranges have a correct status')
 def status_odd(server):
-    """Length and offset define the range of interest. (Servers were off by one at the edge of an
-    extent, and overflowed 32 bits.)"""
+    """Length and offset define the range of interest. (Servers have had off-by-one errors at the edge of
+    an extent, and 32-bit overflows.)"""
     session, _ = patchwork(server, contexts=('base:allocation',))
     offered(not session.block_sizes or session.block_sizes[0] == 1, 'a minimum block of 1')
     for offset, length in ((65535, 1), (65536, 1), (65535, 2), (65537, 65535), (session.size - 1, 1),

@@ -1,15 +1,16 @@
-"""What a rule is, and how one is run: each on connections of its own, with a deadline."""
+"""The rules of the suite, and how one rule runs: on its own connections, with a deadline."""
 import time
 import traceback
 from dataclasses import dataclass
 
 from wire import Broken, Closed, Late, Unreachable
 
+# A HOLE rule covers a vulnerability of another server; the specification has no sentence for it.
 MUST, SHOULD, HOLE = 'MUST', 'SHOULD', 'hole'
 PASS, FAIL, NOT_OFFERED = 'pass', 'fail', 'not offered'
 
 rules = []
-_expectations = 0  # met so far: a rule that never expected anything has not passed
+_expectations = 0  # evaluated so far; a rule that evaluates none has tested nothing
 
 
 class Fail(Exception):
@@ -17,17 +18,17 @@ class Fail(Exception):
 
 
 class NotOffered(Exception):
-    """The server does not advertise what the rule is about."""
+    """The server does not advertise the feature that the rule tests."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    level: str       # MUST and SHOULD as the specification says; hole: another server had it
-    chapter: str     # of the specification
+    level: str       # MUST, SHOULD or HOLE
+    chapter: str     # chapter of the specification
     name: str
-    extension: bool  # a feature that is counted on its own
+    extension: bool  # scored separately
     check: object
-    text: str        # the sentence that the rule comes from, or why there is none
+    text: str        # the sentence of the specification, or the reason for a rule without one
 
     @property
     def kind(self):
@@ -43,11 +44,11 @@ class Result:
 
 
 def rule(level, chapter, name, extension=False):
-    """Declares a rule: check(server) returns where the server kept it, else raises."""
+    """Declares a rule. check(server) returns if the server complies, and raises Fail or NotOffered otherwise."""
     def declare(check):
         text = ' '.join((check.__doc__ or '').split())
-        assert text, f'{name}: a rule quotes its sentence'
-        assert name not in (known.name for known in rules), f'{name}: there are two of them'
+        assert text, f'{name}: the docstring must quote the specification'
+        assert name not in (known.name for known in rules), f'{name}: duplicate rule name'
         rules.append(Rule(level, chapter, name, extension, check, text))
         return check
     return declare
@@ -61,7 +62,7 @@ def expect(condition, reason):
 
 
 def allowed():
-    """The server did what it may do instead: that, too, is something seen."""
+    """Records that the server used an alternative that the specification permits."""
     expect(True, '')
 
 
@@ -71,18 +72,18 @@ def offered(condition, what):
 
 
 def run(one, server, seconds):
-    """The result of one rule. Whatever the server does, it ends by its deadline."""
+    """Runs one rule and returns its result. The deadline bounds it whatever the server does."""
     start, before = time.monotonic(), _expectations
     outcome, reason = PASS, ''
     try:
         with server.watch(seconds):
             one.check(server)
         if _expectations == before:
-            outcome, reason = FAIL, 'the suite itself: the rule expected nothing'
+            outcome, reason = FAIL, 'error in the suite: the rule has no expectation'
     except NotOffered as error:
         outcome, reason = NOT_OFFERED, str(error)
     except (Fail, Broken, Closed, Late, Unreachable, OSError) as error:
         outcome, reason = FAIL, str(error)
-    except Exception as error:  # a fault of the suite, shown as one
-        outcome, reason = FAIL, f'the suite itself: {error!r} {traceback.format_exc(limit=-2)}'
+    except Exception as error:  # a bug in the suite must not look like a result of the server
+        outcome, reason = FAIL, f'error in the suite: {error!r} {traceback.format_exc(limit=-2)}'
     return Result(one, outcome, reason, time.monotonic() - start)

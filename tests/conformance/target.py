@@ -1,11 +1,11 @@
-"""The server under test: its URI, and the connections that a rule may ask for."""
+"""The server under test: its URI and the connections that rules open."""
 import contextlib
 import ssl
 import time
 import urllib.parse
 
 import wire
-from haggling import Haggling
+from negotiation import Negotiation
 from session import Session
 from suite import NotOffered, expect, offered
 
@@ -33,7 +33,7 @@ def parse(uri):
             return (parts.hostname, parts.port or DEFAULT_PORT), name, secure
         except ValueError as error:
             raise BadUri(f'{uri}: {error}') from error
-    raise BadUri(f'{uri}: a URI starts with nbd://, nbds://, nbd+unix:// or nbds+unix://')
+    raise BadUri(f'{uri}: a URI must start with nbd://, nbds://, nbd+unix:// or nbds+unix://')
 
 
 class Server:
@@ -47,7 +47,7 @@ class Server:
 
     @contextlib.contextmanager
     def watch(self, seconds):
-        """Every connection made inside ends with it, and waits no longer than `seconds` in all."""
+        """Closes all connections opened inside when it ends. None waits longer than `seconds` in total."""
         self.deadline = time.monotonic() + seconds
         try:
             yield
@@ -62,7 +62,7 @@ class Server:
         return stream
 
     def tls(self, version=None):
-        """A context that accepts any certificate: who the server is, is not what is tested."""
+        """A context that accepts any certificate: the suite does not test the identity of the server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -73,46 +73,46 @@ class Server:
             context.load_cert_chain(*self.certificate)
         return context
 
-    def start_tls(self, haggling, version=None):
-        haggling.stream.start_tls(self.tls(version), None)
+    def start_tls(self, negotiation, version=None):
+        negotiation.stream.start_tls(self.tls(version), None)
 
     def connect(self, client_flags=None, plain=False):
-        """A connection that has exchanged flags. `plain`: without TLS even for nbds://."""
+        """A connection that has exchanged flags. `plain`: without TLS, even for nbds://."""
         flags = wire.FIXED_NEWSTYLE | wire.NO_ZEROES if client_flags is None else client_flags
-        haggling = Haggling(self.stream(), None)
+        negotiation = Negotiation(self.stream(), None)
         if client_flags is None:
-            flags &= haggling.flags
-        haggling.stream.send(flags.to_bytes(4, 'big'))
+            flags &= negotiation.flags
+        negotiation.stream.send(flags.to_bytes(4, 'big'))
         if self.secure and not plain:
-            if not haggling.option(wire.STARTTLS).ok:
-                raise NotOffered('the server does not do TLS')
-            self.start_tls(haggling)
-        return haggling
+            if not negotiation.option(wire.STARTTLS).ok:
+                raise NotOffered('the server does not support TLS')
+            self.start_tls(negotiation)
+        return negotiation
 
-    def go(self, style='simple', contexts=(), name=None, haggling=None, block_size=True):
-        """A connection in transmission, by GO."""
+    def go(self, style='simple', contexts=(), name=None, negotiation=None, block_size=True):
+        """A connection in transmission, entered with GO."""
         name = self.export if name is None else name
-        haggling = haggling or self.connect()
+        negotiation = negotiation or self.connect()
         if style == 'structured':
-            answer = haggling.option(wire.STRUCTURED_REPLY)
+            answer = negotiation.option(wire.STRUCTURED_REPLY)
             offered(answer.ok, f'structured replies: {answer.name}')
         elif style == 'extended':
-            answer = haggling.option(wire.EXTENDED_HEADERS)
+            answer = negotiation.option(wire.EXTENDED_HEADERS)
             offered(answer.ok, f'extended headers: {answer.name}')
         chosen = []
         if contexts:
-            answer = haggling.option(wire.SET_META_CONTEXT, wire.context_query(name, *contexts))
+            answer = negotiation.option(wire.SET_META_CONTEXT, wire.context_query(name, *contexts))
             offered(answer.ok, f'metadata contexts: {answer.name}')
             chosen = answer.contexts()
             offered(chosen, f'the context {contexts[0]}')
-        answer = haggling.go(name, *([wire.INFO_BLOCK_SIZE] if block_size else []))
+        answer = negotiation.go(name, *([wire.INFO_BLOCK_SIZE] if block_size else []))
         offered(answer.final != wire.ERR_UNSUP, 'GO')
         expect(answer.ok and answer.export(), f'GO for {name!r} is answered with {answer.name}')
         size, flags = answer.export()
-        return Session(haggling.stream, size, flags, style, answer.block_sizes(), chosen)
+        return Session(negotiation.stream, size, flags, style, answer.block_sizes(), chosen)
 
     def writable(self, style='simple', *flags, contexts=(), least=wire.MiB):
-        """A connection to an export that may be written, with all these transmission flags."""
+        """A connection to a writable export that has all these transmission flags."""
         session = self.go(style, contexts)
         offered(not session.has(wire.READ_ONLY), 'the export is read-only')
         offered(session.size >= least, f'the export is smaller than {least} bytes')
@@ -124,10 +124,10 @@ class Server:
         return self.go(style, ('base:allocation',))
 
     def listed_contexts(self):
-        """The names of all metadata contexts that the server has."""
-        haggling = self.connect()
-        offered(haggling.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
-        answer = haggling.option(wire.LIST_META_CONTEXT, wire.context_query(self.export))
+        """The names of all metadata contexts of the server."""
+        negotiation = self.connect()
+        offered(negotiation.option(wire.STRUCTURED_REPLY).ok, 'structured replies')
+        answer = negotiation.option(wire.LIST_META_CONTEXT, wire.context_query(self.export))
         offered(answer.ok and answer.contexts(), f'metadata contexts: {answer.name}')
         return [name for _, name in answer.contexts()]
 
@@ -139,16 +139,16 @@ class Server:
         return session
 
     def unknown_export(self):
-        """A name that the server does not serve; some serve whatever they are asked for."""
+        """A name that the server does not serve. Some servers accept any name."""
         name = 'no-such-export-9f2c'
         if self.connect().info(name).ok:
-            raise NotOffered('the server serves every name')
+            raise NotOffered('the server accepts any export name')
         return name
 
     @contextlib.contextmanager
     def bystander(self):
-        """Holds that whatever is done inside harms no other client, neither old nor new."""
+        """Fails if the actions inside affect another client, connected before or after them."""
         other = self.go()
         yield
-        expect(other.alive(), 'a client that did nothing wrong lost its connection')
-        expect(self.go().alive(), 'no new client is served')
+        expect(other.alive(), 'an unrelated client lost its connection')
+        expect(self.go().alive(), 'a new client is not served')

@@ -1,5 +1,5 @@
-"""gpunbd on `host`, over TCP and over a Unix socket, in the clear and in TLS, and through staging memory: it breaks no
-rule of the suite."""
+"""gpunbd on `host` complies with every rule: over TCP and a Unix socket, with and without TLS, and through staging
+memory."""
 import contextlib
 import os
 import signal
@@ -37,7 +37,7 @@ def free_port():
 
 
 def listens(path):
-    """A socket is there before anybody can connect to it."""
+    """Whether a connection succeeds. The socket file exists before the server listens."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.connect(path)
         return True
@@ -46,7 +46,7 @@ def listens(path):
 
 @contextlib.contextmanager
 def running(command, path, directory):
-    """A server that listens at `path`, and ends with this."""
+    """A server that listens at `path` and is stopped at the end."""
     log_name = os.path.join(directory, 'log')
     with open(log_name, 'wb') as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -56,19 +56,19 @@ def running(command, path, directory):
             time.sleep(0.01)
         if not listens(path):
             with open(log_name, encoding='utf-8', errors='replace') as log:
-                raise AssertionError(f'{command[0]} does not serve:\n{log.read()}')
+                raise AssertionError(f'{command[0]} does not listen:\n{log.read()}')
         yield
         process.send_signal(signal.SIGTERM)
         status = process.wait(60)
         if status:
-            raise AssertionError(f'{command[0]} ended with {status}')
+            raise AssertionError(f'{command[0]} exited with {status}')
     finally:
         process.kill()
         process.wait()
 
 
 def make_certificates(folder):
-    """What `gpunbd tls-setup` makes for the server, in `folder`, and for a client: (certificate, key) of that."""
+    """Runs `gpunbd tls-setup` in `folder`. Returns the certificate and the key of a client."""
     subprocess.run([PROGRAM, 'tls-setup', folder, '--host', '127.0.0.1', '--client', 'client'], check=True,
                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     return [os.path.join(folder, 'clients', 'client', name) for name in ('client-cert.pem', 'client-key.pem')]
@@ -76,8 +76,8 @@ def make_certificates(folder):
 
 @contextlib.contextmanager
 def served(tls=''):
-    """(URI over TCP, URI over the Unix socket) of a server that ends with this; with `tls`, what the configuration
-    says of it, a third: the client's certificate and key."""
+    """(TCP URI, Unix socket URI) of a server that is stopped at the end. `tls` is added to the configuration; with
+    it, the certificate and the key of the client are a third value."""
     with tempfile.TemporaryDirectory(prefix='gpunbd-') as directory:
         folder = os.path.join(directory, 'tls')
         certificate = make_certificates(folder) if tls else None
@@ -92,7 +92,7 @@ def served(tls=''):
 
 @contextlib.contextmanager
 def served_through_staging(tls=False):
-    """(URI, certificate and key of a client, if it is in TLS)."""
+    """(URI, certificate and key of a client if the server uses TLS)."""
     with tempfile.TemporaryDirectory(prefix='gpunbd-') as directory:
         folder = os.path.join(directory, 'tls')
         certificate = make_certificates(folder) if tls else None
@@ -102,7 +102,7 @@ def served_through_staging(tls=False):
 
 
 class Gpunbd(unittest.TestCase):
-    def judge(self, uri, rules, **options):
+    def evaluate(self, uri, rules, **options):
         server = target.Server(uri, read_only_export='fixed', **options)
         results = [suite.run(one, server, 60) for one in rules]
         for result in results:
@@ -112,27 +112,27 @@ class Gpunbd(unittest.TestCase):
         broken = [f'{result.rule.name}: {result.reason}' for result in results
                   if result.outcome == suite.FAIL and
                   (result.rule.level != suite.SHOULD or result.rule.extension)]
-        self.assertEqual(broken, [], 'broken')
+        self.assertEqual(broken, [], 'failed rules')
         absent = [result.rule.name for result in results
                   if result.outcome == suite.NOT_OFFERED and 'read-only' in result.rule.name]
-        self.assertEqual(absent, [], 'the read-only export was not judged')
+        self.assertEqual(absent, [], 'no rule was evaluated on the read-only export')
         return results
 
     def test_tcp(self):
         with served() as (tcp, _):
-            self.judge(tcp, run.chosen([]))
+            self.evaluate(tcp, run.select([]))
 
     def test_unix(self):
         with served() as (_, unix):
-            self.judge(unix, run.chosen([]))
+            self.evaluate(unix, run.select([]))
 
     def test_staging(self):
         with served_through_staging() as (uri, _):
-            self.judge(uri, run.chosen([]))
+            self.evaluate(uri, run.select([]))
 
-    def judge_tls(self, uri, rules, absent, **options):
-        """`absent`: how many rules about TLS may be about another kind of it."""
-        results = self.judge(uri, rules, **options)
+    def evaluate_tls(self, uri, rules, absent, **options):
+        """`absent`: the highest number of TLS rules that may not apply to this server."""
+        results = self.evaluate(uri, rules, **options)
         about = [result for result in results if 'TLS' in result.rule.name or 'TLS' in result.rule.chapter]
         self.assertGreater(len(about), 15)
         missing = [result.rule.name for result in about if result.outcome == suite.NOT_OFFERED]
@@ -141,44 +141,44 @@ class Gpunbd(unittest.TestCase):
     def test_tls(self):
         with served(REQUIRED) as (tcp, unix, certificate):
             for uri in (tcp, unix):
-                self.judge_tls(uri.replace('nbd', 'nbds', 1), run.chosen([]), 5, certificate=certificate)
+                self.evaluate_tls(uri.replace('nbd', 'nbds', 1), run.select([]), 5, certificate=certificate)
 
     def test_tls_is_optional(self):
         with served(SECRET) as (tcp, unix, certificate):
-            self.judge_tls(tcp, run.chosen([]), 3, certificate=certificate, tls_export='secret')
-            self.judge_tls(unix.replace('nbd', 'nbds', 1).replace('/disk', '/secret'), run.chosen([]), 3,
-                           certificate=certificate, tls_export='secret')
+            self.evaluate_tls(tcp, run.select([]), 3, certificate=certificate, tls_export='secret')
+            self.evaluate_tls(unix.replace('nbd', 'nbds', 1).replace('/disk', '/secret'), run.select([]), 3,
+                              certificate=certificate, tls_export='secret')
 
     def test_tls_through_staging(self):
         with served_through_staging(tls=True) as (uri, certificate):
-            self.judge_tls(uri, run.chosen([]), 5, certificate=certificate)
+            self.evaluate_tls(uri, run.select([]), 5, certificate=certificate)
 
-    def judge_large(self, uri):
+    def evaluate_large(self, uri):
         extensions = [one for one in suite.rules if one.extension]
-        results = self.judge(uri.replace('/disk?', '/large?'), extensions)
+        results = self.evaluate(uri.replace('/disk?', '/large?'), extensions)
         absent = [result.rule.name for result in results if result.outcome == suite.NOT_OFFERED]
-        self.assertEqual(absent, [], 'an extension was not judged')
+        self.assertEqual(absent, [], 'an extension was not evaluated')
 
     def test_large(self):
         with served() as (_, unix):
-            self.judge_large(unix)
+            self.evaluate_large(unix)
 
     def test_large_staging(self):
         with served_through_staging() as (uri, _):
-            self.judge_large(uri)
+            self.evaluate_large(uri)
 
-    def judge_coarse(self, uri):
-        results = self.judge(uri.replace('/disk?', '/coarse?'), run.chosen([]))
+    def evaluate_coarse(self, uri):
+        results = self.evaluate(uri.replace('/disk?', '/coarse?'), run.select([]))
         aligned = [result.outcome for result in results if 'not aligned' in result.rule.name]
-        self.assertEqual(aligned, [suite.PASS], 'the minimum block was not judged')
+        self.assertEqual(aligned, [suite.PASS], 'the minimum block was not evaluated')
 
     def test_coarse(self):
         with served() as (_, unix):
-            self.judge_coarse(unix)
+            self.evaluate_coarse(unix)
 
     def test_coarse_staging(self):
         with served_through_staging() as (uri, _):
-            self.judge_coarse(uri)
+            self.evaluate_coarse(uri)
 
 
 if __name__ == '__main__':

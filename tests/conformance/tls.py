@@ -1,4 +1,4 @@
-"""STARTTLS, whether the server answers that it has none, offers it, or insists on it."""
+"""STARTTLS on servers without TLS, with optional TLS and with mandatory TLS."""
 import ssl
 import struct
 
@@ -9,27 +9,27 @@ REFUSALS = (wire.ERR_UNSUP, wire.ERR_POLICY, wire.ERR_PLATFORM, wire.ERR_INVALID
 
 
 def no_tls(server):
-    haggling = server.connect(plain=True)
-    answer = haggling.option(wire.STARTTLS)
-    offered(not answer.ok, 'a server without TLS: this one has it')
-    return haggling, answer
+    negotiation = server.connect(plain=True)
+    answer = negotiation.option(wire.STARTTLS)
+    offered(not answer.ok, 'no TLS: this server has it')
+    return negotiation, answer
 
 
 def secured(server, version=None, before=()):
-    """A connection on which `before` was asked for, and then TLS."""
-    haggling = server.connect(plain=True)
+    """A connection that sent the options in `before`, and then started TLS."""
+    negotiation = server.connect(plain=True)
     for option in before:
-        haggling.option(option)
-    answer = haggling.option(wire.STARTTLS)
+        negotiation.option(option)
+    answer = negotiation.option(wire.STARTTLS)
     offered(answer.ok, f'TLS: {answer.name}')
-    server.start_tls(haggling, version)
-    return haggling
+    server.start_tls(negotiation, version)
+    return negotiation
 
 
 def forced(server):
     answer = server.connect(plain=True).option(wire.LIST)
     if answer.final != wire.ERR_TLS_REQD:
-        raise NotOffered('a server that insists on TLS')
+        raise NotOffered('mandatory TLS')
 
 
 @rule(MUST, 'NOTLS mode', 'STARTTLS is acknowledged or refused as permitted')
@@ -40,27 +40,27 @@ def starttls_answer(server):
     expect(answer.ok or answer.final in REFUSALS, f'STARTTLS is answered with {answer.name}')
 
 
-@rule(MUST, 'NOTLS mode', 'a server without TLS goes on, and never asks for it')
+@rule(MUST, 'NOTLS mode', 'a server without TLS continues, and never asks for TLS')
 def never_required(server):
     """The server MUST NOT respond to any option request with NBD_REP_ERR_TLS_REQD."""
-    haggling, _ = no_tls(server)
+    negotiation, _ = no_tls(server)
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
                          (wire.INFO, wire.info_request('no-such-export')), (wire.STARTTLS, b''),
                          (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b'')):
-        answer = haggling.option(option, data)
+        answer = negotiation.option(option, data)
         expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
-    expect(haggling.in_step(), 'the next option is not understood')
+    expect(negotiation.in_step(), 'the next option is not understood')
 
 
 @rule(MUST, 'NBD_OPT_STARTTLS', 'STARTTLS with data is refused as permitted')
 def starttls_with_data(server):
     """The server MUST either reply with NBD_REP_ACK after which point the connection is upgraded to
     TLS, or an error reply explicitly permitted by this document (for example, NBD_REP_ERR_INVALID if
-    the client included data). An ACK would take the client's data for TLS."""
-    haggling = server.connect(plain=True)
-    answer = haggling.option(wire.STARTTLS, b'data')
+    the client included data). An ACK would treat the client's data as TLS records."""
+    negotiation = server.connect(plain=True)
+    answer = negotiation.option(wire.STARTTLS, b'data')
     expect(answer.final in REFUSALS, f'it is answered with {answer.name}')
-    expect(haggling.in_step(), 'the next option is not understood')
+    expect(negotiation.in_step(), 'the next option is not understood')
 
 
 @rule(MUST, 'TLS versions', 'TLS 1.2 works')
@@ -96,14 +96,14 @@ def starttls_twice(server):
     expect(answer.final == wire.ERR_INVALID, f'it is answered with {answer.name}')
 
 
-@rule(MUST, 'FORCEDTLS mode', 'inside TLS nothing asks for TLS')
+@rule(MUST, 'FORCEDTLS mode', 'no option asks for TLS inside TLS')
 def never_inside(server):
     """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
     initiated."""
-    haggling = secured(server)
+    negotiation = secured(server)
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
                          (wire.INFO, wire.info_request('no-such-export')), (wire.UNKNOWN_OPTION, b'')):
-        answer = haggling.option(option, data)
+        answer = negotiation.option(option, data)
         expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
 
 
@@ -112,27 +112,27 @@ def state_discarded(server):
     """When this command succeeds, the server MUST NOT preserve any negotiation state (such as a
     request for NBD_OPT_STRUCTURED_REPLY, or metadata contexts from NBD_OPT_SET_META_CONTEXT) issued
     before this command."""
-    haggling = server.connect(plain=True)
-    probe = haggling.option(wire.STARTTLS)
+    negotiation = server.connect(plain=True)
+    probe = negotiation.option(wire.STARTTLS)
     offered(probe.ok, f'TLS: {probe.name}')
-    haggling = secured(server, before=(wire.STRUCTURED_REPLY, wire.EXTENDED_HEADERS))
-    session = server.go(haggling=haggling)
+    negotiation = secured(server, before=(wire.STRUCTURED_REPLY, wire.EXTENDED_HEADERS))
+    session = server.go(negotiation=negotiation)
     expect(not session.has(wire.SEND_DF), 'SEND_DF is set after STARTTLS')
     expect(session.alive(), 'a READ after STARTTLS has no simple reply')
 
 
-@rule(MUST, 'FORCEDTLS mode', 'bytes sent in the clear behind STARTTLS are never served')
+@rule(MUST, 'FORCEDTLS mode', 'bytes sent in the clear after STARTTLS are never executed')
 def injected(server):
     """After an NBD_REP_ACK reply has been sent, [...] all further data MUST be sent and received over
-    TLS. (Servers read an attacker's options out of the buffer, as if they had come through TLS.)"""
+    TLS. (Servers have executed an attacker's buffered options as if they had been received over TLS.)"""
     offered(server.connect(plain=True).option(wire.STARTTLS).ok, 'TLS')
-    haggling = server.connect(plain=True)
+    negotiation = server.connect(plain=True)
     inject = struct.pack('>QII', wire.OPTION_MAGIC, wire.UNKNOWN_OPTION, 0)
-    haggling.stream.send(struct.pack('>QII', wire.OPTION_MAGIC, wire.STARTTLS, 0), inject)
+    negotiation.stream.send(struct.pack('>QII', wire.OPTION_MAGIC, wire.STARTTLS, 0), inject)
     try:
-        if haggling.answer(wire.STARTTLS).ok:
-            server.start_tls(haggling)
-            answer = haggling.option(wire.LIST)
+        if negotiation.answer(wire.STARTTLS).ok:
+            server.start_tls(negotiation)
+            answer = negotiation.option(wire.LIST)
             expect(answer.final != wire.ERR_UNSUP, 'the injected option is answered inside TLS')
     except (wire.Closed, wire.Broken, ssl.SSLError, OSError) as error:
         expect('for option 30292' not in str(error), 'the injected option is answered inside TLS')
@@ -141,38 +141,38 @@ def injected(server):
 @rule(MUST, 'FORCEDTLS mode', 'a failed TLS handshake ends the session')
 def failed_handshake(server):
     """If the handshake is unsuccessful [...] the server MUST terminate the session"""
-    haggling = server.connect(plain=True)
-    offered(haggling.option(wire.STARTTLS).ok, 'TLS')
-    haggling.stream.send(b'this is no ClientHello\r\n' * 20)
-    haggling.stream.wait_closed()
+    negotiation = server.connect(plain=True)
+    offered(negotiation.option(wire.STARTTLS).ok, 'TLS')
+    negotiation.stream.send(b'this is no ClientHello\r\n' * 20)
+    negotiation.stream.wait_closed()
     allowed()
 
 
-@rule(MUST, 'FORCEDTLS mode', 'where TLS is forced, every option asks for it')
+@rule(MUST, 'FORCEDTLS mode', 'with mandatory TLS, every option asks for TLS')
 def forced_options(server):
     """If the server receives any other option, including NBD_OPT_INFO and unsupported options, it MUST
     reply with NBD_REP_ERR_TLS_REQD if TLS has not been initiated"""
     forced(server)
-    haggling = server.connect(plain=True)
+    negotiation = server.connect(plain=True)
     for option, data in ((wire.INFO, wire.info_request(server.export)), (wire.STRUCTURED_REPLY, b''),
                          (wire.GO, wire.info_request(server.export)), (wire.UNKNOWN_OPTION, b'')):
-        answer = haggling.option(option, data)
+        answer = negotiation.option(option, data)
         expect(answer.final == wire.ERR_TLS_REQD, f'option {option} is answered with {answer.name}')
-    expect(haggling.option(wire.ABORT).ok, 'ABORT is refused')
+    expect(negotiation.option(wire.ABORT).ok, 'ABORT is refused')
 
 
-@rule(MUST, 'FORCEDTLS mode', 'where TLS is forced, EXPORT_NAME ends the session')
+@rule(MUST, 'FORCEDTLS mode', 'with mandatory TLS, EXPORT_NAME ends the session')
 def forced_export_name(server):
     """If the server receives a request to enter transmission mode via NBD_OPT_EXPORT_NAME when TLS has
     not been initiated, then as this request cannot error, it MUST terminate the session."""
     forced(server)
-    haggling = server.connect(plain=True)
-    haggling.send(wire.EXPORT_NAME, server.export.encode())
-    expect(haggling.stream.wait_closed() == 0, 'an export is served in the clear')
+    negotiation = server.connect(plain=True)
+    negotiation.send(wire.EXPORT_NAME, server.export.encode())
+    expect(negotiation.stream.wait_closed() == 0, 'an export is served in the clear')
 
 
 def selective(server):
-    offered(server.tls_export is not None, 'an export that is TLS-only, where others are not (--tls-export)')
+    offered(server.tls_export is not None, 'an export that requires TLS beside others that do not (--tls-export)')
     return server.connect(plain=True)
 
 
@@ -180,11 +180,11 @@ def selective(server):
 def selective_info(server):
     """If the server receives NBD_OPT_INFO or NBD_OPT_GO and TLS has not been initiated, it [...] MUST
     reply with NBD_REP_ERR_TLS_REQD if that export is TLS-only."""
-    haggling = selective(server)
-    for ask in (haggling.info, haggling.go):
+    negotiation = selective(server)
+    for ask in (negotiation.info, negotiation.go):
         answer = ask(server.tls_export)
         expect(answer.final == wire.ERR_TLS_REQD, f'it is answered with {answer.name}')
-    expect(haggling.in_step(), 'the next option is not understood')
+    expect(negotiation.in_step(), 'the next option is not understood')
 
 
 @rule(MUST, 'SELECTIVETLS mode', 'EXPORT_NAME of a TLS-only export ends the session')
@@ -192,20 +192,20 @@ def selective_export_name(server):
     """If the server receives a request to enter transmission mode via NBD_OPT_EXPORT_NAME on a TLS-only
     export when TLS has not been initiated, then as this request cannot error, it MUST terminate the
     session."""
-    haggling = selective(server)
-    haggling.send(wire.EXPORT_NAME, server.tls_export.encode())
-    expect(haggling.stream.wait_closed() == 0, 'the export is served in the clear')
+    negotiation = selective(server)
+    negotiation.send(wire.EXPORT_NAME, server.tls_export.encode())
+    expect(negotiation.stream.wait_closed() == 0, 'the export is served in the clear')
 
 
-@rule(MUST, 'SELECTIVETLS mode', 'nothing but INFO and GO asks for TLS')
+@rule(MUST, 'SELECTIVETLS mode', 'only INFO and GO ask for TLS')
 def selective_others(server):
     """The server MUST NOT send NBD_REP_ERR_TLS_REQD in response to any option other than NBD_OPT_INFO,
     NBD_OPT_GO and NBD_OPT_EXPORT_NAME"""
-    haggling = selective(server)
+    negotiation = selective(server)
     query = wire.context_query(server.tls_export, 'base:allocation')
     for option, data in ((wire.LIST, b''), (wire.UNKNOWN_OPTION, b''), (wire.STRUCTURED_REPLY, b''),
                          (wire.LIST_META_CONTEXT, query), (wire.SET_META_CONTEXT, query)):
-        answer = haggling.option(option, data)
+        answer = negotiation.option(option, data)
         expect(answer.final != wire.ERR_TLS_REQD, f'option {option} is answered with TLS_REQD')
 
 
@@ -213,8 +213,8 @@ def selective_others(server):
 def selective_inside(server):
     """The server MUST NOT send NBD_REP_ERR_TLS_REQD in reply to any option if TLS has already been
     negotiated."""
-    offered(server.tls_export is not None, 'an export that is TLS-only, where others are not (--tls-export)')
-    haggling = secured(server)
-    for ask in (haggling.info, haggling.go):
+    offered(server.tls_export is not None, 'an export that requires TLS beside others that do not (--tls-export)')
+    negotiation = secured(server)
+    for ask in (negotiation.info, negotiation.go):
         answer = ask(server.tls_export)
         expect(answer.ok, f'it is answered with {answer.name}')

@@ -1,4 +1,4 @@
-"""Transmission with simple replies: flags, commands, sizes, order, and the end of a connection."""
+"""Transmission with simple replies: flags, commands, sizes, order, and disconnects."""
 import random
 
 import wire
@@ -13,7 +13,7 @@ def pattern(length, seed=1):
 
 
 def styles(server):
-    """The kinds of replies that the server has; simple ones always."""
+    """The reply styles that the server supports. Simple replies are always supported."""
     found = ['simple']
     for style, option in (('structured', wire.STRUCTURED_REPLY), ('extended', wire.EXTENDED_HEADERS)):
         if server.connect().option(option).ok:
@@ -53,7 +53,7 @@ def payload_flag(server):
                f'{style}: the flags are {session.flags:#x}')
 
 
-@rule(MUST, 'Simple reply message', 'without negotiation replies are simple')
+@rule(MUST, 'Simple reply message', 'replies are simple without negotiation')
 def simple_reply(server):
     """The simple reply message MUST be sent by the server in response to all requests if structured
     replies have not been negotiated: magic 0x67446698, error, cookie, and the data of a READ."""
@@ -63,10 +63,10 @@ def simple_reply(server):
     expect(magic == wire.SIMPLE_MAGIC, f'the magic is {magic:#x}')
     expect(error == 0 and cookie == 0xa1b2c3d4e5f60718, f'error {error}, cookie {cookie:#x}')
     session.stream.receive(4096)
-    expect(session.stream.silent(), 'more follows than was asked for')
+    expect(session.stream.silent(), 'the reply is longer than requested')
 
 
-@rule(MUST, 'Transmission', 'cookies are echoed, whatever they are')
+@rule(MUST, 'Transmission', 'any cookie is echoed')
 def cookies(server):
     """In each reply message (whether simple or structured), the server MUST use the same value for
     handle as was sent by the client in the corresponding request."""
@@ -98,14 +98,14 @@ def in_flight(server):
 
 @rule(MUST, 'Request message', 'requests may arrive byte by byte')
 def request_byte_by_byte(server):
-    """TCP is a stream: the specification knows messages, and no packets."""
+    """TCP is a byte stream: the specification defines messages, not packets."""
     session = server.go()
     for byte in session.prepare(wire.READ, 0, 4096):
         session.stream.send(bytes([byte]))
-    expect(session.receive().ok, 'a READ that came byte by byte fails')
+    expect(session.receive().ok, 'a READ sent byte by byte fails')
 
 
-@rule(MUST, 'NBD_CMD_WRITE', 'what was written is read')
+@rule(MUST, 'NBD_CMD_WRITE', 'written data are read back')
 def write_and_read(server):
     """The server MUST write the data to disk, and then send the reply message."""
     for style in styles(server):
@@ -140,7 +140,7 @@ def odd_sizes(server):
     expect(session.read(last, 1) == b'z', 'the last byte differs')
 
 
-@rule(MUST, 'NBD_CMD_WRITE', 'a write leaves its neighbours alone')
+@rule(MUST, 'NBD_CMD_WRITE', 'a write does not change its neighbours')
 def neighbours(server):
     """Length and offset define the location and amount of data to be written."""
     session = server.writable()
@@ -164,7 +164,7 @@ def payloads(server):
     expect(session.read(0, length) == data, f'{length} bytes come back different')
 
 
-@rule(SHOULD, 'Block size constraints', '32 MiB are no denial of service')
+@rule(SHOULD, 'Block size constraints', 'a request of 32 MiB is not treated as an attack')
 def portable_payload(server):
     """for maximum portability, any length less than 2^25 (33,554,432) bytes SHOULD NOT be considered a
     denial of service attack (even if the advertised maximum block size is smaller)"""
@@ -182,7 +182,7 @@ def portable_payload(server):
         expect(False, f'{length} bytes: {error}')
 
 
-@rule(MUST, 'NBD_CMD_FLUSH', 'FLUSH succeeds where it is advertised')
+@rule(MUST, 'NBD_CMD_FLUSH', 'an advertised FLUSH succeeds')
 def flush(server):
     """bit 2, NBD_FLAG_SEND_FLUSH: exposes support for NBD_CMD_FLUSH."""
     session = server.go()
@@ -225,7 +225,7 @@ def fua_on_cache(server):
     expect(plain.error == forced.error, f'CACHE is {plain.outcome}, with FUA {forced.outcome}')
 
 
-@rule(MUST, 'NBD_CMD_TRIM', 'TRIM succeeds where it is advertised, and takes no more than its range')
+@rule(MUST, 'NBD_CMD_TRIM', 'an advertised TRIM succeeds and does not exceed its range')
 def trim(server):
     """A server MAY discard length bytes starting at offset [...]; and MAY round offset up and length
     down"""
@@ -234,8 +234,8 @@ def trim(server):
     session.write(0, data)
     reply = session.ask(wire.TRIM, 65536, 131072)
     expect(reply.ok, f'TRIM is answered with {reply.outcome}')
-    expect(session.read(0, 65536) == data[:65536], 'TRIM changed what is before it')
-    expect(session.read(196608, wire.MiB - 196608) == data[196608:], 'TRIM changed what is behind it')
+    expect(session.read(0, 65536) == data[:65536], 'TRIM changed bytes before its range')
+    expect(session.read(196608, wire.MiB - 196608) == data[196608:], 'TRIM changed bytes after its range')
 
 
 def zeroes(server, flags, what):
@@ -250,7 +250,7 @@ def zeroes(server, flags, what):
         expect(session.read(0, length) == bytes(data), f'{what} {offset:#x}+{count:#x} left other bytes')
 
 
-@rule(MUST, 'NBD_CMD_WRITE_ZEROES', 'zeroes are read where they were written, nowhere else')
+@rule(MUST, 'NBD_CMD_WRITE_ZEROES', 'zeroes are read exactly where they were written')
 def write_zeroes(server):
     """The server MUST zero out the data on disk [...] it MUST ensure that the data reads back as
     zero."""
@@ -263,7 +263,7 @@ def no_hole(server):
     zeroes(server, wire.NO_HOLE, 'WRITE_ZEROES with NO_HOLE')
 
 
-@rule(MUST, 'NBD_CMD_WRITE_ZEROES', 'odd ranges are zeroed exactly')
+@rule(MUST, 'NBD_CMD_WRITE_ZEROES', 'unaligned ranges are zeroed exactly')
 def odd_zeroes(server):
     """Offset and length define the location and amount of data to be zeroed."""
     session = server.bytewise('simple', wire.SEND_WRITE_ZEROES)
@@ -273,10 +273,10 @@ def odd_zeroes(server):
         reply = session.ask(wire.WRITE_ZEROES, offset, length)
         expect(reply.ok, f'{reply.request.name} is answered with {reply.outcome}')
         data[offset:offset + length] = bytes(length)
-    expect(session.read(0, 65536) == bytes(data), 'other bytes than the zeroes that were asked for')
+    expect(session.read(0, 65536) == bytes(data), 'bytes outside of the range were zeroed')
 
 
-@rule(MUST, 'NBD_CMD_WRITE_ZEROES', 'FAST_ZERO succeeds, or is ENOTSUP')
+@rule(MUST, 'NBD_CMD_WRITE_ZEROES', 'FAST_ZERO succeeds or is ENOTSUP')
 def fast_zero(server):
     """if NBD_CMD_FLAG_FAST_ZERO is set, the server MUST fail quickly with NBD_ENOTSUP unless the
     request can be serviced in less time than a corresponding NBD_CMD_WRITE"""
@@ -284,17 +284,17 @@ def fast_zero(server):
     session.write(0, pattern(65536, 14))
     reply = session.ask(wire.WRITE_ZEROES, 0, 65536, flags=wire.FAST_ZERO)
     expect(reply.error in (0, wire.ENOTSUP), f'it is answered with {reply.outcome}')
-    expect(not reply.ok or session.read(0, 65536) == bytes(65536), 'success, and no zeroes')
+    expect(not reply.ok or session.read(0, 65536) == bytes(65536), 'it succeeds, but the data are not zero')
 
 
-@rule(SHOULD, 'NBD_CMD_WRITE_ZEROES', 'FAST_ZERO that is refused changes nothing')
+@rule(SHOULD, 'NBD_CMD_WRITE_ZEROES', 'a refused FAST_ZERO changes nothing')
 def fast_zero_refused(server):
     """and SHOULD NOT alter the contents of the export when returning this failure"""
     session = server.writable('simple', wire.SEND_WRITE_ZEROES, wire.SEND_FAST_ZERO)
     data = pattern(65536, 15)
     session.write(0, data)
     reply = session.ask(wire.WRITE_ZEROES, 1024, 512, flags=wire.FAST_ZERO | wire.NO_HOLE)
-    offered(reply.error == wire.ENOTSUP, 'a refusal: it is fast')
+    offered(reply.error == wire.ENOTSUP, 'a slow FAST_ZERO')
     expect(session.read(0, 65536) == data, 'the contents changed')
 
 
@@ -318,11 +318,11 @@ def cache_flags(server):
     expect(not reply.ok, 'CACHE with the flag 0x8000 succeeds')
 
 
-@rule(SHOULD, 'NBD_CMD_READ', 'zero lengths are no reason to disconnect')
+@rule(SHOULD, 'NBD_CMD_READ', 'a request of length 0 does not end the connection')
 def zero_length(server):
     """The client SHOULD NOT request a read length of 0; the behavior of a server on such a request is
-    unspecified although the server SHOULD NOT disconnect. (The same of WRITE, TRIM, WRITE_ZEROES and
-    BLOCK_STATUS.)"""
+    unspecified although the server SHOULD NOT disconnect. (The same applies to WRITE, TRIM, WRITE_ZEROES
+    and BLOCK_STATUS.)"""
     for style in styles(server):
         for command, flag in ((wire.READ, 0), (wire.WRITE, 0), (wire.TRIM, wire.SEND_TRIM),
                               (wire.WRITE_ZEROES, wire.SEND_WRITE_ZEROES)):
@@ -340,7 +340,7 @@ def zero_length(server):
             expect(session.alive(), f'{style}: {wire.COMMAND_NAMES[command]} of nothing')
 
 
-@rule(SHOULD, 'NBD_CMD_BLOCK_STATUS', 'BLOCK_STATUS of no bytes is no reason to disconnect')
+@rule(SHOULD, 'NBD_CMD_BLOCK_STATUS', 'BLOCK_STATUS of length 0 does not end the connection')
 def zero_length_status(server):
     """The client SHOULD NOT request a status length of 0; [...] the server SHOULD NOT disconnect."""
     session = server.with_status()
@@ -348,7 +348,7 @@ def zero_length_status(server):
         session.ask(wire.BLOCK_STATUS, 0, 0)
     except wire.Closed:
         expect(False, 'the server disconnects')
-    expect(session.alive(), 'nothing is answered afterwards')
+    expect(session.alive(), 'no request is answered afterwards')
 
 
 @rule(MUST, 'NBD_CMD_DISC', 'DISC closes the connection, without a reply')
@@ -362,7 +362,7 @@ def disconnect(server):
 
 
 def reads_before_disc(server, style):
-    """The replies to 16 READs that DISC follows at once."""
+    """The replies to 16 READs that are followed immediately by DISC."""
     session = server.go(style)
     length = min(session.size, wire.MiB) // 4096 * 4096
     session.stream.send(b''.join([session.prepare(wire.READ, 0, length) for _ in range(16)]
@@ -371,11 +371,11 @@ def reads_before_disc(server, style):
         try:
             yield session.receive()
         except wire.Closed:
-            expect(False, f'{style}: {count} of 16 requests were answered before the end')
+            expect(False, f'{style}: {count} of 16 requests were answered before the disconnect')
     expect(session.stream.wait_closed() == 0, f'{style}: bytes come after the last reply')
 
 
-@rule(MUST, 'NBD_CMD_DISC', 'what is in flight at DISC is still answered')
+@rule(MUST, 'NBD_CMD_DISC', 'requests in flight at DISC are still answered')
 def disconnect_in_flight(server):
     """The server MUST handle all outstanding requests"""
     for style in styles(server):
@@ -383,17 +383,17 @@ def disconnect_in_flight(server):
             expect(not reply.ok or len(reply.contents()) == reply.request.length, f'{style}: cut short')
 
 
-@rule(SHOULD, 'NBD_CMD_DISC', 'what is in flight at DISC succeeds')
+@rule(SHOULD, 'NBD_CMD_DISC', 'requests in flight at DISC succeed')
 def disconnect_succeeds(server):
-    """The server MUST handle all outstanding requests. (It is not said that an error handles none; but
-    ESHUTDOWN is for a "Server [...] in the process of being shut down", and it is not.)"""
+    """The server MUST handle all outstanding requests. (The specification does not say that an error is
+    not handling; but ESHUTDOWN is for a "Server [...] in the process of being shut down", which this is not.)"""
     for _ in range(6):
         for style in styles(server):
             for reply in reads_before_disc(server, style):
                 expect(reply.ok, f'{style}: {reply.request.name} is answered with {reply.outcome}')
 
 
-@rule(MUST, 'NBD_CMD_DISC', 'writes that were acknowledged around DISC are done')
+@rule(MUST, 'NBD_CMD_DISC', 'writes acknowledged around DISC are complete')
 def disconnect_writes(server):
     """The server MUST handle all outstanding requests"""
     session = server.writable()
@@ -407,15 +407,15 @@ def disconnect_writes(server):
             reply = session.receive()
             done += [reply.request.offset] if reply.ok else []
     except wire.Closed:
-        pass  # another rule asks for every answer
-    offered(done, 'an acknowledgement before the end')
+        pass  # another rule requires all replies
+    offered(done, 'an acknowledgement before the disconnect')
     after = server.go().read(0, wire.MiB)
     for offset in done:
         expect(after[offset:offset + 65536] == data[offset:offset + 65536],
-               f'WRITE {offset:#x} was acknowledged, and is not there')
+               f'WRITE {offset:#x} was acknowledged, but the data are missing')
 
 
-@rule(MUST, 'Ordering of messages and writes', 'a flush on one connection covers all of them')
+@rule(MUST, 'Ordering of messages and writes', 'a flush on one connection covers all connections')
 def multi_conn_flush(server):
     """if this flag (CAN_MULTI_CONN) is present, then the effects of NBD_CMD_FLUSH and
     NBD_CMD_FLAG_FUA MUST be visible across all connections when the server sends its reply to that
@@ -426,16 +426,16 @@ def multi_conn_flush(server):
         writer.write(0, data)
         if flusher.has(wire.SEND_FLUSH):
             expect(flusher.ask(wire.FLUSH).ok, 'FLUSH fails')
-        expect(reader.read(0, 65536) == data, 'written, flushed by another, and not there for a third')
+        expect(reader.read(0, 65536) == data, 'a third connection does not see data after another one flushed')
         if writer.has(wire.SEND_FUA):
             writer.write(0, data[::-1], flags=wire.FUA)
-            expect(reader.read(0, 65536) == data[::-1], 'written with FUA, and not there for another')
+            expect(reader.read(0, 65536) == data[::-1], 'another connection does not see data written with FUA')
 
 
-@rule(MUST, 'Terminating the transmission phase', 'a hang-up in a request harms no other client')
+@rule(MUST, 'Terminating the transmission phase', 'a disconnect inside a request does not affect other clients')
 def hang_up(server):
     """The client and the server MUST NOT initiate any form of disconnect other than in one of the above
-    circumstances: that somebody else hung up is not among them."""
+    circumstances; a disconnect of another client is not among them."""
     with server.bystander():
         for head in (wire.READ, wire.WRITE):
             for cut in (1, 4, 27, 28, 29, 5000):
@@ -449,10 +449,10 @@ def hang_up(server):
         session.stream.close()
 
 
-@rule(MUST, 'Terminating the transmission phase', 'a length without its payload harms no other client')
+@rule(MUST, 'Terminating the transmission phase', 'a length without its payload does not affect other clients')
 def absurd_write(server):
     """The client and the server MUST NOT initiate any form of disconnect other than [...]. Servers
-    allocated the length that a client named before they looked at it."""
+    have allocated the length that a client claimed before they checked it."""
     with server.bystander():
         for length in (0xffffffff, 0x80000000, 0x7fffffff, 64 * wire.MiB + 1):
             for command in (wire.WRITE, wire.READ):
@@ -461,10 +461,10 @@ def absurd_write(server):
                 session.stream.close()
 
 
-@rule(HOLE, 'Reserved Magic values', 'nothing but its own magic is a request')
+@rule(HOLE, 'Reserved Magic values', 'only the request magic starts a request')
 def request_magics(server):
-    """The following magic values are reserved and must not be used. (Lower case, but a server that takes
-    them would take anything.)"""
+    """The following magic values are reserved and must not be used. (A server that accepts them probably
+    accepts any magic.)"""
     good = Session(None, 0, 0).encode(wire.READ, 0, 512)
     for magic in (*wire.RESERVED_MAGICS, wire.EXTENDED_REQUEST_MAGIC, wire.SIMPLE_MAGIC, 0):
         session = server.go()
@@ -491,7 +491,7 @@ def changes(session):
     yield session.prepare(wire.WRITE_ZEROES, 0, 4096)
 
 
-@rule(MUST, 'Transmission flags', 'a read-only export is not changed')
+@rule(MUST, 'Transmission flags', 'a read-only export does not change')
 def read_only_is(server):
     """If this flag is set, the server MUST error subsequent write operations to the export."""
     session = read_only(server)
@@ -503,7 +503,7 @@ def read_only_is(server):
         expect(session.read(0, 4096) == before, f'{reply.request.name} changed the export')
 
 
-@rule(SHOULD, 'Error values', 'a change of a read-only export is EPERM')
+@rule(SHOULD, 'Error values', 'a write to a read-only export is EPERM')
 def read_only_error(server):
     """it SHOULD return NBD_EPERM if it receives a write or trim request on a read-only export. (And
     NBD_CMD_WRITE_ZEROES: It SHOULD return NBD_EPERM.)"""

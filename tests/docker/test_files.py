@@ -1,5 +1,5 @@
-"""The compose files and the objects for Kubernetes: what one of them calls something, the others call so, too; the
-commands and the configuration in them are gpunbd's; and nothing is open to all."""
+"""The Compose files and the Kubernetes objects: names agree between files, gpunbd accepts their commands and
+configuration, and nothing listens on public addresses."""
 import copy
 import json
 import os
@@ -20,7 +20,7 @@ USER = 10809
 
 
 def dockerfile(name='Dockerfile'):
-    """Its instructions, with continued lines joined."""
+    """The instructions of a Dockerfile as [name, arguments]."""
     joined = re.sub(r'\\\n(?:#.*\n)*', ' ', text_of(name))
     return [line.split(None, 1) for line in joined.splitlines() if line and not line.startswith('#')]
 
@@ -30,18 +30,18 @@ def last(instruction, name='Dockerfile'):
 
 
 class Image(server.Test):
-    def test_who_it_runs_as(self):
+    def test_user(self):
         self.assertEqual(last('USER'), f'{USER}:{USER}')
         self.assertIn(f'useradd --system --no-create-home --uid {USER}', text_of('Dockerfile'))
 
-    def test_health_is_a_ping_of_where_it_listens(self):
+    def test_health_check_pings_the_listener(self):
         self.assertTrue(last('HEALTHCHECK').endswith('CMD gpunbd ping "$GPUNBD_PING"'))
         path = yaml.safe_load(last('CMD'))[-1]
         self.assertIn(f'GPUNBD_PING="nbd+unix:///?socket={path}"', text_of('Dockerfile'))
-        self.assertEqual(yaml.safe_load(last('CMD'))[:2], ['serve', '--unix'])
+        self.assertEqual(yaml.safe_load(last('CMD'))[:-1], ['keep', '--', 'serve', '--keep', '--unix'])
 
-    def test_what_is_copied_is_let_through(self):
-        """The image's context holds what the file copies, and CMake needs."""
+    def test_build_context(self):
+        """The ignore file admits every file that the Dockerfile copies and CMake needs."""
         ignored = text_of('Dockerfile.dockerignore').splitlines()
         for name in re.findall(r'^COPY (docker/\S+)', text_of('Dockerfile'), re.MULTILINE):
             self.assertIn(f'!{name}', ignored)
@@ -49,7 +49,7 @@ class Image(server.Test):
         for name in ('config', 'protocol', 'server', 'storage', 'CMakeLists.txt', 'LICENSE'):
             self.assertIn(f'!{name}', ignored)
 
-    def test_flags_alone_are_those_of_serve(self):
+    def test_entry_point(self):
         folder = self.directory()
         with open(os.path.join(folder, 'gpunbd'), 'w', encoding='ascii') as file:
             file.write('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -64,9 +64,11 @@ class Image(server.Test):
 
 
 class Compose(server.Test):
-    def command_of(self, service):
-        """That gpunbd takes all of it: what it finds wrong is what stands behind it here."""
+    def check_command(self, service):
+        """Expects that gpunbd accepts all arguments: it rejects only an invalid one that is added at the end."""
         words = [str(word) for word in service['command']]
+        if words[:2] == ['keep', '--']:
+            words = words[2:]
         last_flag = {'serve': '--log-level', 'tls-setup': '--days'}[words[0]]
         self.command(server.PROGRAM, *words, last_flag, 'wrong', status=2)
         self.assertIn(f': {last_flag}: ', self.errors)
@@ -76,22 +78,22 @@ class Compose(server.Test):
             for service, what in composed(name)['services'].items():
                 yield name, service, what
 
-    def test_their_commands_are_known(self):
-        seen = 0
+    def test_commands_are_valid(self):
+        count = 0
         for name, service, what in self.services():
             if service == 'client':
                 continue
             with self.subTest(file=name, service=service):
-                self.command_of(what)
-                seen += 1
-        self.assertEqual(seen, 4)
+                self.check_command(what)
+                count += 1
+        self.assertEqual(count, 4)
 
-    def test_a_flag_that_is_not_known_is_found(self):
+    def test_check_command_detects_invalid_flags(self):
         for words in (['serve', '--no-such-flag'], ['serve', '--size', 'x'], ['tls-setup', '/a', '--hosts', 'a']):
             with self.assertRaises(AssertionError):
-                self.command_of({'command': words})
+                self.check_command({'command': words})
 
-    def test_nothing_is_open_to_all(self):
+    def test_nothing_listens_on_public_addresses(self):
         for name, service, what in self.services():
             with self.subTest(file=name, service=service):
                 words = [str(word) for word in what.get('command', [])]
@@ -100,7 +102,7 @@ class Compose(server.Test):
                     self.assertTrue(port.startswith('127.0.0.1:'), port)
                     self.assertIn('--tls=required', words)
 
-    def test_health_asks_where_the_server_listens(self):
+    def test_health_check_uses_the_address_of_the_client(self):
         for name in ('compose.yaml', 'compose.remote.yaml'):
             both = composed(name)
             server_ = both['services']['gpunbd']
@@ -109,20 +111,20 @@ class Compose(server.Test):
             self.assertEqual(client['depends_on']['gpunbd']['condition'], 'service_healthy')
             self.assertEqual(client['user'], f'{USER}:{USER}')
             self.assertIn(uri, [*client['command'], client.get('environment', {}).get('URI')])
-            mine = {volume.split(':')[0]: volume.split(':')[1] for volume in server_['volumes']}
-            its = {volume.split(':')[0]: volume.split(':')[1] for volume in client['volumes']}
-            self.assertEqual(mine, its)
-            self.assertEqual(set(mine), set(both['volumes']))
+            server_volumes = {volume.split(':')[0]: volume.split(':')[1] for volume in server_['volumes']}
+            client_volumes = {volume.split(':')[0]: volume.split(':')[1] for volume in client['volumes']}
+            self.assertEqual(server_volumes, client_volumes)
+            self.assertEqual(set(server_volumes), set(both['volumes']))
             if 'socket=' in uri:
                 self.assertEqual(uri.split('socket=')[1], server_['command'][-1])
             else:
-                self.assertIn(f'{next(iter(mine.values()))}/clients/client', uri)
+                self.assertIn(f'{next(iter(server_volumes.values()))}/clients/client', uri)
 
-    def test_what_goes_on_top_changes_services_that_are_there(self):
+    def test_the_gpu_file_overrides_existing_services(self):
         below = composed('compose.yaml')['services']
         self.assertLessEqual(set(composed('compose.gpu.yaml')['services']), set(below))
 
-    def test_the_clients_commands_are_shell(self):
+    def test_client_commands_are_valid_shell(self):
         words = composed('compose.yaml')['services']['client']['command']
         self.assertEqual(words[:2], ['sh', '-ec'])
         subprocess.run(['sh', '-n'], input=words[2], text=True, check=True)
@@ -132,30 +134,30 @@ MANIFESTS = ('kubernetes/server.yaml', 'kubernetes/client.yaml')
 
 
 class Published(server.Test):
-    """The objects, by the schema that Kubernetes publishes."""
+    """The objects comply with the schema that the Kubernetes project publishes."""
 
     def setUp(self):
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'schemas/kubernetes.json'), encoding='utf-8') as file:
             self.schema = json.load(file)
 
     def problems(self, thing):
-        """What does not fit, and where."""
+        """The violations of the schema, with their paths."""
         kind = self.schema['kinds'].get(f'{thing["apiVersion"]} {thing["kind"]}')
         if kind is None:
             return ['no such kind']
         checker = jsonschema.Draft7Validator({**self.schema, '$ref': f'#/definitions/{kind}'})
         return ['/'.join(map(str, each.path)) + ': ' + each.message for each in checker.iter_errors(thing)]
 
-    def test_each_is_as_published(self):
+    def test_objects_comply_with_the_schema(self):
         seen = set()
         for name in MANIFESTS:
             for thing in documents(name):
                 with self.subTest(file=name, kind=thing['kind'], name=thing['metadata']['name']):
                     self.assertEqual(self.problems(thing), [])
                     seen.add(f'{thing["apiVersion"]} {thing["kind"]}')
-        self.assertEqual(seen, set(self.schema['kinds']))  # and nothing is kept that nobody needs
+        self.assertEqual(seen, set(self.schema['kinds']))  # the reduced schema has no unused kinds
 
-    def test_what_is_wrong_is_found(self):
+    def test_violations_are_detected(self):
         whole = next(each for each in documents(MANIFESTS[0]) if each['kind'] == 'DaemonSet')
 
         def change(path, value):
@@ -169,7 +171,7 @@ class Published(server.Test):
                 at[path[-1]] = value
             return out
         container = ('spec', 'template', 'spec', 'containers', 0)
-        for path, value, told in (
+        for path, value, message in (
                 (('apiVersion',), 'extensions/v1beta1', 'no such kind'),
                 (('kind',), 'Daemonset', 'no such kind'),
                 (('spec', 'replicas'), 3, "'replicas' was unexpected"),
@@ -180,7 +182,7 @@ class Published(server.Test):
                 ((*container, 'resources', 'limits', 'nvidia.com/gpu'), 1, "is not of type 'string'"),
                 ((*container, 'volumeMounts', 0, 'mountPath'), None, "'mountPath' is a required property")):
             with self.subTest(path=path):
-                self.assertIn(told, str(self.problems(change(path, value))))
+                self.assertIn(message, str(self.problems(change(path, value))))
 
 
 class Kubernetes(server.Test):
@@ -201,16 +203,16 @@ class Kubernetes(server.Test):
         labels = self.disk_pod['metadata']['labels']
         self.assertLessEqual(stateful['selector']['matchLabels'].items(), labels.items())
         self.assertIn(('Service', stateful['serviceName']), self.objects)
-        let_in = self.objects['NetworkPolicy', 'gpunbd']['spec']['ingress'][0]['from'][0]['podSelector']['matchLabels']
-        self.assertLessEqual(let_in.items(), labels.items())
+        allowed = self.objects['NetworkPolicy', 'gpunbd']['spec']['ingress'][0]['from'][0]['podSelector']['matchLabels']
+        self.assertLessEqual(allowed.items(), labels.items())
 
-    def test_ports_are_one(self):
+    def test_ports_agree(self):
         path = os.path.join(self.directory(), 'gpunbd.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
-        told = subprocess.run([server.PROGRAM, 'check', path], capture_output=True, text=True, check=False)
-        self.assertIn(told.returncode, (0, 1), told.stderr)  # 1: there is no such GPU here, and no such folder
-        port = yaml.safe_load(told.stdout)['listeners']['tcp'][0]['port']
+        checked = subprocess.run([server.PROGRAM, 'check', path], capture_output=True, text=True, check=False)
+        self.assertIn(checked.returncode, (0, 1), checked.stderr)  # 1: this machine has no such GPU and no such folder
+        port = yaml.safe_load(checked.stdout)['listeners']['tcp'][0]['port']
         named = {each['name']: each['containerPort'] for each in self.container['ports']}
         self.assertEqual(named, {'nbd': port})
         service = self.objects['Service', 'gpunbd']['spec']['ports'][0]
@@ -218,19 +220,25 @@ class Kubernetes(server.Test):
         policy = self.objects['NetworkPolicy', 'gpunbd']['spec']['ingress'][0]['ports']
         self.assertEqual(policy, [{'protocol': 'TCP', 'port': port}])
         self.assertIn(f'nbds://127.0.0.1:{port}/', self.container['env'][0]['value'])
-        self.assertIn(f'"$SERVER" {port} ', self.objects['ConfigMap', 'scratch-disk']['data']['attach'])
+        self.assertIn(f' "nbds://$SERVER:{port}/', self.objects['ConfigMap', 'scratch-disk']['data']['attach'])
 
-    def test_the_configuration_lets_its_client_in_and_nobody_else(self):
+    def test_a_crashed_server_keeps_its_contents(self):
+        self.assertEqual(self.container['args'][:3], ['keep', '--', 'serve'])
+        exports = yaml.safe_load(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])['exports']
+        self.assertTrue(all(export['keep'] for export in exports))
+        self.assertIn(' gpunbd attach ', self.objects['ConfigMap', 'scratch-disk']['data']['attach'])
+
+    def test_only_the_client_has_access(self):
         path = os.path.join(self.directory(), 'gpunbd.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])
-        mine = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'client')
-        others = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'other')
-        self.assertIn(': read-write: rule 1 matches', mine)
-        self.assertNotIn('rule 1 matches', others)
+        client = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'client')
+        other = self.command(server.PROGRAM, 'check', path, '--who', '10.0.0.1', '--tls-name', 'other')
+        self.assertIn(': read-write: rule 1 matches', client)
+        self.assertNotIn('rule 1 matches', other)
         self.assertEqual(yaml.safe_load(open(path, encoding='utf-8'))['tls']['mode'], 'required')
 
-    def test_probes_ping_an_export_that_is_there(self):
+    def test_probes_ping_an_existing_export(self):
         exports = yaml.safe_load(self.objects['ConfigMap', 'gpunbd']['data']['gpunbd.yaml'])['exports']
         uri = self.container['env'][0]
         self.assertIn(f'/{exports[0]["name"]}?', uri['value'])
@@ -238,11 +246,11 @@ class Kubernetes(server.Test):
             probe = self.container[name]
             words = shlex.split(probe['exec']['command'][2])
             self.assertEqual(words, ['gpunbd', 'ping', '--timeout', '4', f'${uri["name"]}'])
-            self.assertGreater(probe['timeoutSeconds'], 4)  # or ping has no time to say why
+            self.assertGreater(probe['timeoutSeconds'], 4)  # time for ping to report its error
         self.command(server.PROGRAM, 'ping', uri['value'], '--timeout', '1', status=1)
         self.assertRegex(self.errors, 'Connection refused|No such file|not known|TLS|certificate')
 
-    def test_mounts_have_volumes_and_volumes_something_in_them(self):
+    def test_mounts_and_volumes_agree(self):
         for pod in (self.pod, self.disk_pod):
             volumes = {each['name']: each for each in pod['spec']['volumes']}
             used = set()
@@ -255,9 +263,9 @@ class Kubernetes(server.Test):
                 if 'secret' in volume:
                     self.assertIn(f'create secret generic {volume["secret"]["secretName"]} ',
                                   text_of('kubernetes/README.md'))
-                    self.assertEqual(volume['secret']['defaultMode'] & 0o007, 0)  # gpunbd refuses other keys
+                    self.assertEqual(volume['secret']['defaultMode'] & 0o007, 0)  # gpunbd refuses keys that others can read
 
-    def test_who_may_what(self):
+    def test_privileges(self):
         self.assertEqual(self.pod['spec']['securityContext']['runAsUser'], USER)
         self.assertEqual(self.container['securityContext']['capabilities'], {'drop': ['ALL']})
         self.assertFalse(self.container['securityContext']['allowPrivilegeEscalation'])
@@ -271,7 +279,7 @@ class Kubernetes(server.Test):
         self.assertEqual(program['volumeMounts'][0]['mountPropagation'], 'HostToContainer')
         subprocess.run(['sh', '-n'], input=self.objects['ConfigMap', 'scratch-disk']['data']['attach'], text=True, check=True)
 
-    def test_no_key_is_in_them(self):
+    def test_no_keys_are_included(self):
         for (kind, _), each in self.objects.items():
             self.assertNotEqual(kind, 'Secret')
             self.assertNotIn('PRIVATE KEY', str(each))

@@ -1,5 +1,5 @@
-"""The image, built by buildah on a base that debootstrap makes, since that needs neither Docker nor a registry: what runs
-in it as whom, the health check, and what the compose files show."""
+"""The image: its user, entry point and health check, and the examples of the Compose files. buildah builds it on a base
+made by debootstrap, so neither Docker nor a registry is needed."""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ import tempfile
 from yaml_files import composed, server
 
 MIRROR = os.environ.get('GPUNBD_FRESH_MIRROR', 'http://deb.debian.org/debian')
-KEPT = os.path.join(os.environ.get('GPUNBD_FRESH_FOLDER', '/var/tmp/gpunbd-fresh'), 'debian-12')
+CACHED_BASE = os.path.join(os.environ.get('GPUNBD_FRESH_FOLDER', '/var/tmp/gpunbd-fresh'), 'debian-12')
 BASE = 'localhost/gpunbd-base'
 IMAGE = 'localhost/gpunbd-test'
 CLIENT = 'localhost/gpunbd-client-test'
@@ -40,14 +40,14 @@ class Image(server.Test):
         os.environ['CONTAINERS_STORAGE_CONF'] = f'{storage}/storage.conf'
         cls.make_base(storage)
         base = [f'--build-arg={which}={BASE}' for which in ('BUILD_BASE', 'RUN_BASE')]
-        file, context = cls.what_to_build(storage)
-        # Of the OCI's format, health checks are no part.
+        file, context = cls.build_input(storage)
+        # The OCI format has no health checks.
         buildah('bud', '--format', 'docker', *base, '-f', file, '-t', IMAGE, context, cwd=server.ROOT)
         buildah('bud', '--format', 'docker', base[1], '-f', 'docker/client.Dockerfile', '-t', CLIENT, 'docker', cwd=server.ROOT)
 
     @classmethod
-    def what_to_build(cls, storage):
-        """The Dockerfile and its context. $GPUNBD_FRESH_DEB: a package to use instead of making one."""
+    def build_input(cls, storage):
+        """The Dockerfile and its context. $GPUNBD_FRESH_DEB: a package to use instead of building one."""
         deb = os.environ.get('GPUNBD_FRESH_DEB')
         if not deb:
             return 'docker/Dockerfile', '.'
@@ -63,7 +63,7 @@ class Image(server.Test):
 
     @classmethod
     def make_base(cls, storage):
-        root = KEPT
+        root = CACHED_BASE
         if not os.path.exists(root):
             root = f'{storage}/root'
             made = subprocess.run(['debootstrap', '--variant=minbase', 'bookworm', root, MIRROR], capture_output=True,
@@ -85,7 +85,7 @@ class Image(server.Test):
         return name
 
     def words(self, container, command, volume=(), environment=()):
-        """As `docker run` would run it: the entry point, and behind it the command."""
+        """The command that runs like `docker run`: the entry point, and then `command`."""
         entry = self.config['Entrypoint'] if container == self.server_container else []
         mounts = [f'--volume={each}' for each in volume or [f'{self.volume}:/run/gpunbd']]
         settings = [f'--env={name}={value}' for name, value in environment]
@@ -102,19 +102,19 @@ class Image(server.Test):
         self.addCleanup(log.close)
         process = subprocess.Popen(self.words(container, command, **kwargs), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-        def end():
+        def terminate():
             process.terminate()
             process.wait(60)
-        self.addCleanup(end)
+        self.addCleanup(terminate)
 
-        def said():
+        def output():
             log.seek(0)
             return log.read().decode()
-        server.wait_until(lambda: 'ready' in said() or process.poll() is not None, 120, said)
-        self.assertIsNone(process.poll(), said())
-        return said
+        server.wait_until(lambda: 'ready' in output() or process.poll() is not None, 120, output)
+        self.assertIsNone(process.poll(), output())
+        return output
 
-    def test_what_it_is(self):
+    def test_user_labels_and_entry_point(self):
         self.server_container = self.container(IMAGE)
         self.assertEqual(self.config['User'], '10809:10809')
         self.assertEqual(self.config['Labels']['org.opencontainers.image.title'], 'gpunbd')
@@ -125,18 +125,18 @@ class Image(server.Test):
         out = self.run_in(self.server_container, ['serve', '--size', '1M', '--device', 'host', '--run', 'id -u; id -g'])
         self.assertRegex(out, r'(?m)^10809\n10809$')
 
-    def test_as_it_is_it_is_healthy(self):
+    def test_the_default_command_is_healthy(self):
         self.server_container = self.container(IMAGE)
         health = self.config['Healthcheck']['Test']
         self.assertEqual(health[0], 'CMD-SHELL')
         environment = [each.split('=', 1) for each in self.config['Env']]
-        ask = ['sh', '-c', health[1]]
+        check = ['sh', '-c', health[1]]
         entry, self.config['Entrypoint'] = self.config['Entrypoint'], []
-        self.assertIn('Connection refused', self.run_in(self.server_container, ask, status=1, environment=environment))
+        self.assertIn('Connection refused', self.run_in(self.server_container, check, status=1, environment=environment))
         self.config['Entrypoint'] = entry
         self.serve_in(self.server_container, self.config['Cmd'])
         self.config['Entrypoint'] = []
-        self.assertIn('answers: ', self.run_in(self.server_container, ask, environment=environment))
+        self.assertIn('answers: ', self.run_in(self.server_container, check, environment=environment))
 
     def test_the_sidecar(self):
         services = composed('compose.yaml')['services']
@@ -146,9 +146,9 @@ class Image(server.Test):
         script = re.sub(r'exec sleep infinity\n', '', services['client']['command'][2])
         out = self.run_in(client, ['sh', '-ec', script], environment=services['client']['environment'].items())
         self.assertIn('export-size: 268435456', out)
-        self.assertIn('the same came back', out)
+        self.assertIn('read back the same data', out)
 
-    def test_the_remote_one(self):
+    def test_remote_clients(self):
         services = composed('compose.remote.yaml')['services']
         self.server_container = self.container(IMAGE)
         client = self.container(CLIENT)
@@ -157,9 +157,9 @@ class Image(server.Test):
         volume = [f'{tls}:/etc/gpunbd/tls']
         self.run_in(self.server_container, services['tls-setup']['command'], volume=volume)
         self.serve_in(self.server_container, services['gpunbd']['command'], volume=volume)
-        # One network for both here, where the service's name is nobody's; but the certificate has localhost, too.
-        here = [word.replace('//gpunbd:', '//localhost:') for word in services['client']['command']]
-        self.assertIn('export-size: 268435456', self.run_in(client, here, volume=volume))
+        # Both containers share the host's network here, which has no service names. The certificate includes localhost.
+        command = [word.replace('//gpunbd:', '//localhost:') for word in services['client']['command']]
+        self.assertIn('export-size: 268435456', self.run_in(client, command, volume=volume))
         ping = services['gpunbd']['environment']['GPUNBD_PING'].replace('//gpunbd:', '//localhost:')
         self.assertIn('answers: 256 MiB', self.run_in(self.server_container, ['ping', ping], volume=volume))
         self.assertIn('in TLS only', self.run_in(self.server_container, ['ping', 'nbd://localhost:10809/'], status=1, volume=volume))

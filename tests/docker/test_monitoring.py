@@ -1,5 +1,5 @@
-"""docker/monitoring: Prometheus's configuration and rules by its own promtool; every query of the dashboard asked of a
-Prometheus that has everything that gpunbd tells; and that the files fit each other."""
+"""docker/monitoring: promtool checks Prometheus's configuration and rules, a Prometheus with all metrics of gpunbd
+evaluates every query of the dashboard, and the files agree with each other."""
 import itertools
 import json
 import os
@@ -10,7 +10,7 @@ import tempfile
 import yaml_files
 from yaml_files import composed, documents, server, text_of
 
-from made_up_metrics import MadeUpServer, printed
+from fake_metrics import FakeServer, printed
 from prometheus import Prometheus
 
 server.need('promtool', 'prometheus')
@@ -43,19 +43,19 @@ def variables():
 
 
 def substituted(expression):
-    """As Grafana asks it, with "All" chosen and a scrape each second."""
+    """The expression as Grafana sends it, with "All" selected."""
     for name, value in (('$__rate_interval', '60s'), ('$instance', '.*'), ('$export', '.*')):
         expression = expression.replace(name, value)
     return expression
 
 
 class Rules(server.Test):
-    def test_the_configuration_is_one(self):
+    def test_configuration_is_valid(self):
         status, out = promtool('check', 'config', os.path.join(MONITORING, 'prometheus.yml'))
         self.assertEqual(status, 0, out)
         self.assertIn(f'{len(rules())} rules found', out)
 
-    def test_each_fires_and_does_not(self):
+    def test_every_alert_fires_and_does_not_fire(self):
         status, out = promtool('test', 'rules', os.path.join(HERE, 'alerts.yaml'))
         self.assertEqual(status, 0, out)
         tested = set()
@@ -64,19 +64,19 @@ class Rules(server.Test):
                 tested |= {(each['alertname'], bool(each['exp_alerts'])) for each in test['alert_rule_test']}
         self.assertEqual(tested, set(itertools.product((each['alert'] for each in rules()), (True, False))))
 
-    def test_others_would_not_pass(self):
+    def test_changed_rules_fail(self):
         text = text_of('monitoring/rules.yml')
-        for was, becomes in (('< 0.05', '< 0.02'), ('provision="thin"', 'provision=~".*"'), ('> 0.01', '> 0.5'),
-                             (')) > 0.1', ')) > 1'), ('up{job="gpunbd"}', 'up'), ('_failed == 1\n        labels', '_failed == 0\n        labels'),
-                             ('unless on (job, instance, device) gpunbd_device_failed == 1', ''), ('error!="ENOSPC"', 'error!=""'),
-                             ('and on (job, instance) up offset 5m', ''), ('for: 10m', 'for: 0m'), ('[15m]', '[1m]'),
-                             ('(increase(gpunbd_connections', '(0 * increase(gpunbd_connections'),
-                             ('(increase(gpunbd_export', '(0 * increase(gpunbd_export')):
-            with self.subTest(was=was), tempfile.TemporaryDirectory() as folder:
-                self.assertIn(was, text)
+        for old, new in (('< 0.05', '< 0.02'), ('provision="thin"', 'provision=~".*"'), ('> 0.01', '> 0.5'),
+                         (')) > 0.1', ')) > 1'), ('up{job="gpunbd"}', 'up'), ('_failed == 1\n        labels', '_failed == 0\n        labels'),
+                         ('unless on (job, instance, device) gpunbd_device_failed == 1', ''), ('error!="ENOSPC"', 'error!=""'),
+                         ('and on (job, instance) up offset 5m', ''), ('for: 10m', 'for: 0m'), ('[15m]', '[1m]'),
+                         ('(increase(gpunbd_connections', '(0 * increase(gpunbd_connections'),
+                         ('(increase(gpunbd_export', '(0 * increase(gpunbd_export')):
+            with self.subTest(old=old), tempfile.TemporaryDirectory() as folder:
+                self.assertIn(old, text)
                 changed = os.path.join(folder, 'rules.yml')
                 with open(changed, 'w', encoding='utf-8') as file:
-                    file.write(text.replace(was, becomes))
+                    file.write(text.replace(old, new))
                 with open(os.path.join(HERE, 'alerts.yaml'), encoding='utf-8') as file:
                     tests = file.read().replace('../../docker/monitoring/rules.yml', changed)
                 with open(os.path.join(folder, 'alerts.yaml'), 'w', encoding='utf-8') as file:
@@ -84,30 +84,30 @@ class Rules(server.Test):
                 self.assertEqual(promtool('check', 'rules', changed)[0], 0)
                 self.assertNotEqual(promtool('test', 'rules', os.path.join(folder, 'alerts.yaml'))[0], 0)
 
-    def test_each_is_told_in_the_same_way(self):
+    def test_labels_and_annotations(self):
         for rule in rules():
             with self.subTest(alert=rule['alert']):
                 self.assertIn(rule['labels']['severity'], ('info', 'warning', 'critical'))
                 self.assertEqual(set(rule['annotations']), {'summary', 'description'})
                 self.assertIn('{{ $labels.instance }}', rule['annotations']['summary'])
 
-    def test_what_they_ask_for_is_exposed(self):
+    def test_their_metrics_are_exposed(self):
         exposed = set(re.findall(r'^(\w+)', printed('prometheus'), re.MULTILINE)) | {'up'}
         for rule in rules():
-            asked = set(re.findall(r'\b(?:gpunbd|process)_\w+', rule['expr'])) | set(re.findall(r'\bup\b', rule['expr']))
-            self.assertTrue(asked)
-            self.assertLessEqual(asked, exposed)
+            used = set(re.findall(r'\b(?:gpunbd|process)_\w+', rule['expr'])) | set(re.findall(r'\bup\b', rule['expr']))
+            self.assertTrue(used)
+            self.assertLessEqual(used, exposed)
 
 
-class Asked(server.Test):
-    """By a Prometheus."""
+class Queries(server.Test):
+    """Evaluated by a Prometheus."""
 
     def setUp(self):
-        made_up = MadeUpServer('openmetrics')
-        self.addCleanup(made_up.stop)
-        self.prometheus = Prometheus(made_up.address, os.path.join(MONITORING, 'rules.yml'))
+        fake = FakeServer('openmetrics')
+        self.addCleanup(fake.stop)
+        self.prometheus = Prometheus(fake.address, os.path.join(MONITORING, 'rules.yml'))
         self.addCleanup(self.prometheus.stop)
-        self.prometheus.data('rate(process_cpu_seconds_total[60s]) > 0')  # there was a second scrape
+        self.prometheus.data('rate(process_cpu_seconds_total[60s]) > 0')  # there have been two scrapes
 
     def test_every_query_of_the_dashboard(self):
         for panel in panels():
@@ -119,26 +119,26 @@ class Asked(server.Test):
         for each in dashboard()['annotations']['list']:
             self.prometheus.query(substituted(each['expr']))
 
-    def test_a_query_that_is_none_is_found(self):
+    def test_invalid_queries_are_detected(self):
         for wrong in ('sum(', 'sum by instance (up)', 'up{instance=$instance}'):
             with self.assertRaises(AssertionError):
                 self.prometheus.query(wrong)
 
     def test_variables_have_values(self):
         for name, label in (('instance', 'instance'), ('export', 'export')):
-            asked = re.fullmatch(r'label_values\((\w+(?:{.*})?), (\w+)\)', variables()[name]['definition'])
-            self.assertEqual(asked[2], label)
-            found = self.prometheus.data(substituted(asked[1]))
+            definition = re.fullmatch(r'label_values\((\w+(?:{.*})?), (\w+)\)', variables()[name]['definition'])
+            self.assertEqual(definition[2], label)
+            found = self.prometheus.data(substituted(definition[1]))
             self.assertTrue(all(label in labels for labels, _ in found))
 
-    def test_choosing_one_export_leaves_the_others_out(self):
-        of_exports = [target['expr'] for panel in panels() for target in panel['targets'] if '$export' in target['expr']]
-        self.assertGreater(len(of_exports), 10)
-        for expression in of_exports:
+    def test_selecting_one_export_excludes_the_others(self):
+        expressions = [target['expr'] for panel in panels() for target in panel['targets'] if '$export' in target['expr']]
+        self.assertGreater(len(expressions), 10)
+        for expression in expressions:
             for labels, _ in self.prometheus.data(substituted(expression.replace('$export', 'scratch'))):
                 self.assertEqual(labels.get('export', 'scratch'), 'scratch')
 
-    def test_rules_have_what_they_ask_for(self):
+    def test_rules_are_evaluated_without_errors(self):
         def evaluated():
             group, = self.prometheus.ask('rules')['groups']
             return group['rules'] if all(each['health'] != 'unknown' for each in group['rules']) else None
@@ -150,14 +150,14 @@ class Asked(server.Test):
 
 
 class Dashboard(server.Test):
-    def test_its_numbers_are_once_there(self):
+    def test_ids_are_unique(self):
         every = dashboard()['panels']
         self.assertEqual(len({each['id'] for each in every}), len(every))
         for panel in panels():
             letters = [each['refId'] for each in panel['targets']]
             self.assertEqual(len(set(letters)), len(letters))
 
-    def test_nothing_covers_anything(self):
+    def test_panels_do_not_overlap(self):
         taken = set()
         for panel in dashboard()['panels']:
             at = panel['gridPos']
@@ -166,11 +166,11 @@ class Dashboard(server.Test):
             self.assertFalse(cells & taken, panel['title'])
             taken |= cells
 
-    def test_all_ask_the_one_that_is_chosen(self):
+    def test_all_queries_use_the_selected_data_source_and_server(self):
         self.assertEqual(set(variables()), {'datasource', 'instance', 'export'})
-        asked = [*panels(), *(target for panel in panels() for target in panel['targets']), variables()['instance'], variables()['export'],
-                 *dashboard()['annotations']['list']]
-        for each in asked:
+        queries = [*panels(), *(target for panel in panels() for target in panel['targets']), variables()['instance'],
+                   variables()['export'], *dashboard()['annotations']['list']]
+        for each in queries:
             self.assertEqual(each['datasource'], {'type': 'prometheus', 'uid': '${datasource}'})
         for panel in panels():
             for target in panel['targets']:
@@ -181,7 +181,7 @@ class Compose(server.Test):
     def setUp(self):
         self.services = composed('monitoring/compose.yaml')['services']
 
-    def test_files_are_there_and_where_they_are_looked_for(self):
+    def test_mounted_files_exist(self):
         mounted = {}
         for service in self.services.values():
             for volume in service.get('volumes', []):
@@ -198,17 +198,17 @@ class Compose(server.Test):
         self.assertEqual(os.path.dirname(mounted['./grafana/gpunbd.json']), provider['options']['path'])
         self.assertEqual(self.services['grafana']['environment']['GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH'], mounted['./grafana/gpunbd.json'])
 
-    def test_its_command_is_known(self):
+    def test_command_is_valid(self):
         self.command(server.PROGRAM, *self.services['gpunbd']['command'], '--log-level', 'wrong', status=2)
         self.assertIn(': --log-level: ', self.errors)
 
-    def test_health_asks_where_the_server_listens(self):
+    def test_health_check_uses_the_listener(self):
         words = self.services['gpunbd']['command']
         path, = (word.split('=')[1] for word in words if word.startswith('--unix='))
         name, = (word.split('=')[1] for word in words if word.startswith('--name='))
         self.assertEqual(self.services['gpunbd']['environment']['GPUNBD_PING'], f'nbd+unix:///{name}?socket={path}')
 
-    def test_the_example_of_another_machine_is_one(self):
+    def test_the_remote_example_is_valid(self):
         text = text_of('monitoring/prometheus.yml')
         example = re.sub('^  # ?', '  ', text[text.index('  # - job_name'):], flags=re.MULTILINE)
         path = os.path.join(self.directory(), 'prometheus.yml')
@@ -218,7 +218,7 @@ class Compose(server.Test):
         self.assertEqual(status, 0, out)
         self.assertEqual(len(yaml_files.yaml.safe_load(open(path, encoding='utf-8'))['scrape_configs']), 2)
 
-    def test_who_asks_whom(self):
+    def test_addresses_agree(self):
         for name in ('gpunbd', 'prometheus', 'grafana'):
             self.assertEqual(self.services[name]['network_mode'], 'service:network')
         target, = documents('monitoring/prometheus.yml')[0]['scrape_configs'][0]['static_configs'][0]['targets']
@@ -227,9 +227,9 @@ class Compose(server.Test):
         self.assertEqual((source['type'], source['url'], source['isDefault']), ('prometheus', 'http://127.0.0.1:9090', True))
         configuration = documents('monitoring/prometheus.yml')[0]
         self.assertEqual(source['jsonData']['timeInterval'], configuration['global']['scrape_interval'])
-        self.assertEqual(configuration['scrape_configs'][0]['job_name'], 'gpunbd')  # as in the rules
+        self.assertEqual(configuration['scrape_configs'][0]['job_name'], 'gpunbd')  # the rules use this name
 
-    def test_nothing_is_open_to_all(self):
+    def test_nothing_listens_on_public_addresses(self):
         for name, service in self.services.items():
             for port in service.get('ports', []):
                 self.assertEqual(name, 'network')
@@ -237,7 +237,7 @@ class Compose(server.Test):
             self.assertEqual(service['cap_drop'], ['ALL'])
         self.assertEqual(self.services['grafana']['environment']['GF_AUTH_ANONYMOUS_ORG_ROLE'], 'Viewer')
 
-    def test_images_of_others_have_a_version(self):
+    def test_third_party_images_have_a_version(self):
         for name in ('prometheus', 'grafana'):
             self.assertRegex(self.services[name]['image'], r':v?\d+\.\d+\.\d+$')
 

@@ -1,4 +1,4 @@
-"""The YAML below docker/, read; what Compose would put in place of ${NAME:-default}; and the flags that may stand in it."""
+"""Reads the YAML files below docker/, with the default values of Compose variables."""
 import os
 import re
 import sys
@@ -25,6 +25,6 @@ def documents(name):
 
 
 def composed(name):
-    """A compose file as it is with no variable set."""
+    """A Compose file as if no variable were set."""
     text = re.sub(r'\$\{\w+:-([^}]*)\}', r'\1', text_of(name))
     return yaml.safe_load(text.replace('$$', '$'))

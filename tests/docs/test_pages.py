@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Follows every link between the pages, looks for every test that they name, and for what they say that gpunbd says."""
+"""Checks the pages: every link, every test that they name, and every message of gpunbd that they quote."""
 
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -10,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parents[2]
+MANUAL = ROOT / "server/manual"
 LINK = re.compile(r"\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)")
 
 
@@ -20,7 +22,7 @@ def pages(root):
 
 
 def prose(page):
-    """Its lines without code: what looks like a link or a heading there is none."""
+    """The page's numbered lines outside of code."""
     fenced = False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("```"):
@@ -30,7 +32,7 @@ def prose(page):
 
 
 def anchors(page):
-    """The names that GitHub gives to headings."""
+    """The anchors that GitHub generates for headings."""
     seen = {}
     for _, line in prose(page):
         match = re.match(r"#{1,6} +(.*?) *#* *$", line)
@@ -45,7 +47,7 @@ def broken_links(root):
     for page in sorted(pages(root)):
         for number, line in prose(page):
             for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
-                if re.match(r"[a-z]+:", target):  # another site's: not ours to follow
+                if re.match(r"[a-z]+:", target):  # links to other sites are not checked
                     continue
                 file, _, anchor = unquote(target).partition("#")
                 place = f"{page.relative_to(root)}:{number}: ({target})"
@@ -57,7 +59,7 @@ def broken_links(root):
 
 
 def source_of_test(name):
-    """The file that a test, called as ctest does, comes from; None: there is none."""
+    """The file that defines a test, given its name in ctest, or None."""
     group, _, rest = name.partition(".")
     folder = ROOT / "tests" / group
     listed = (folder / "CMakeLists.txt").read_text(encoding="utf-8") if (folder / "CMakeLists.txt").exists() else ""
@@ -70,7 +72,7 @@ def source_of_test(name):
 
 
 def missing_tests(text):
-    """What a page names and no test is called: `storage.a case`, `integration.script` (`test_one`, `test_two`)."""
+    """Names of tests in a page that no test has: `storage.a case`, `integration.script` (`test_one`, `test_two`)."""
     groups = "|".join(folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir())
     for name, methods in re.findall(rf"`((?:{groups})\.[^`/]+)`(?: \(((?:`test_\w+`(?:, )?)+)\))?", text):
         source = source_of_test(name)
@@ -81,28 +83,28 @@ def missing_tests(text):
         yield from (f"{name}: {method}" for method in re.findall(r"\w+", methods) if method not in defined)
 
 
-def sentences(source):
-    """What a C++ file prints: its string literals, those that stand side by side in one."""
+def literals(source):
+    """The string literals of a C++ file, with adjacent literals joined."""
     source = re.sub(r"(?m)//.*$", "", source)
     return re.sub(r'"\s*"', "", source).replace('\\"', '"')
 
 
-def unsaid(page, sources):
-    """What is quoted in the first column of tables of symptoms, and in no source."""
-    for table in re.findall(r"(?m)^\| one sees \|.*\n\|.*\n((?:\|.*\n)+)", page):
+def unknown_messages(page, sources):
+    """Texts quoted in the first column of tables of symptoms that no source file contains."""
+    for table in re.findall(r"(?m)^\| symptom \|.*\n\|.*\n((?:\|.*\n)+)", page):
         for row in table.splitlines():
             for quoted in re.findall(r"`([^`]+)`", row.split("|")[1]):
-                said = quoted.replace(": Address already in use", "")  # the kernel's words
-                if not said.startswith("gpunbd ") and not any(said in source for source in sources):
+                message = quoted.replace(": Address already in use", "")  # the kernel adds this
+                if not message.startswith("gpunbd ") and not any(message in source for source in sources):
                     yield quoted
 
 
 class Pages(unittest.TestCase):
-    def test_every_link_leads_somewhere(self):
+    def test_links_have_targets(self):
         self.assertGreater(len(list(pages(ROOT))), 5)
         self.assertEqual([], list(broken_links(ROOT)))
 
-    def test_a_link_that_leads_nowhere_is_found(self):
+    def test_broken_links_are_found(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "a.md").write_text(
                 "# Here, and `there`\n\n# Twice\n# Twice\n[1](a.md#here-and-there) [2](#twice-1) [3](b.md)\n"
@@ -110,22 +112,22 @@ class Pages(unittest.TestCase):
             self.assertEqual(["a.md:5: (b.md): there is no such file", "a.md:6: (#nowhere): there is no such heading"],
                              list(broken_links(Path(folder))))
 
-    def test_every_test_that_promises_rest_on_is_there(self):
+    def test_tests_of_promises_exist(self):
         text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
         self.assertEqual([], list(missing_tests(text)))
         self.assertGreater(len(re.findall("`(?:server|storage|protocol|integration)[.]", text)), 30)
-        # Each script that is named stands behind one that was looked for.
+        # Every test method is named after its script.
         behind = re.sub(r"`[\w]+\.[^`/]+` \((?:`test_\w+`(?:, )?)+\)", "", text)
         self.assertEqual([], re.findall(r"`test_\w+`", behind))
 
-    def test_a_test_that_is_not_there_is_found(self):
+    def test_missing_tests_are_found(self):
         self.assertEqual(
             ["server.no such case", "integration.nothing", "integration.hostile: test_none"],
             list(missing_tests("`server.no such case`, `integration.nothing`, `integration.hostile` (`test_none`, "
                                "`test_noise`), `protocol.random bytes`, `server/main.cpp`")))
 
-    def test_every_test_that_a_recipe_rests_on_is_there(self):
-        text = (ROOT / "server/OPERATION.md").read_text(encoding="utf-8")
+    def test_tests_of_recipes_exist(self):
+        text = (MANUAL / "README.md").read_text(encoding="utf-8")
         recipes = re.search(r"(?s)## Recipes\n(.*?)\n## ", text)[1]
         rows = [line.split("|")[1:-1] for line in recipes.splitlines() if line.startswith("|")][2:]
         self.assertGreater(len(rows), 5)
@@ -134,16 +136,29 @@ class Pages(unittest.TestCase):
             self.assertRegex(row[2], r"`\w+\.\w+`")
             self.assertRegex(row[1], r"\]\(")
 
-    def test_what_one_sees_is_what_gpunbd_says(self):
-        text = (ROOT / "server/OPERATION.md").read_text(encoding="utf-8")
-        sources = [sentences(file.read_text(encoding="utf-8"))
+    def test_the_index_lists_all_pages_of_the_manual(self):
+        index = (MANUAL / "README.md").read_text(encoding="utf-8")
+        for page in MANUAL.glob("*.md"):
+            if page.name != "README.md":
+                self.assertIn(f"]({page.name})", index)
+
+    def test_quoted_messages_are_in_the_sources(self):
+        text = (MANUAL / "troubleshooting.md").read_text(encoding="utf-8")
+        self.assertIn("\n| symptom |", text)
+        sources = [literals(file.read_text(encoding="utf-8"))
                    for folder in ("config", "protocol", "server", "storage") for file in (ROOT / folder).rglob("*.cpp")]
-        self.assertEqual([], list(unsaid(text, sources)))
-        self.assertEqual(["it has eaten"], list(unsaid(
-            "| one sees | it is |\n|---|---|\n| `it has` or `it has eaten` | x |\n", [sentences('say("it "\n    "has {}");')])))
+        self.assertEqual([], list(unknown_messages(text, sources)))
+        self.assertEqual(["it has eaten"], list(unknown_messages(
+            "| symptom | cause |\n|---|---|\n| `it has` or `it has eaten` | x |\n", [literals('say("it "\n    "has {}");')])))
+
+    def test_the_absolute_figures_are_those_of_the_plot(self):
+        printed = subprocess.run([sys.executable, "-B", ROOT / "tests/bench/plot_comparison.py", "--table"],
+                                 capture_output=True, text=True, check=True).stdout
+        self.assertGreater(len(printed.splitlines()), 5)
+        self.assertIn(printed, (ROOT / "README.md").read_text(encoding="utf-8"))
 
     def test_problems_are_reported_to_the_contact_of_the_package(self):
-        contact = re.search(r'CPACK_PACKAGE_CONTACT "([^"]+)"', (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
+        contact = re.search(r'CPACK_PACKAGE_CONTACT "([^"]+)"', (ROOT / "config/packaging/CMakeLists.txt").read_text(encoding="utf-8"))
         self.assertIn(contact[1], (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
 
 

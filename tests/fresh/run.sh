@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What a newcomer does, on Debian 12 systems with nothing but git, in chroots: it is the check that ./dev
-# installs what it needs, for root and for others, and goes on. It takes what is committed. Needs root and
-# the network; skipped (77) where one is missing. $GPUNBD_FRESH_FOLDER holds the systems: 3 GB.
-# usage: run.sh [SCENARIO...]    scenarios: run test user archive package; all if none is named
+# Runs a new developer's first commands on fresh Debian 12 systems in chroots, which have only git installed. This
+# checks that ./dev installs its dependencies as root and as another user. It tests the last commit. Needs root and
+# the network, and is skipped (77) without them. $GPUNBD_FRESH_FOLDER stores the systems: 3 GB.
+# usage: run.sh [SCENARIO...]    scenarios: run test user archive package (default: all)
 set -euo pipefail
 checkout=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 folder=$(realpath -m "${GPUNBD_FRESH_FOLDER:-/var/tmp/gpunbd-fresh}")
@@ -24,19 +24,19 @@ fail() {
 
 # --- systems -------------------------------------------------------------------------------------
 
-host_needs() { # $1: program, $2: its package. What this script itself calls
+host_needs() { # $1: program, $2: its package. Installs a program that this script uses
     command -v "$1" >/dev/null && return
     { apt-get update && apt-get install -y --no-install-recommends "$2"; } >"$log" 2>&1 </dev/null ||
         skip "$1 is not installed, and apt cannot install $2: $(grep '^E:' "$log" | tail -n 1)"
 }
 
-bootstrap() { # the pristine system, kept for the next time
+bootstrap() { # makes the pristine system, which later runs reuse
     [[ -e $pristine ]] && return
     host_needs debootstrap debootstrap
     rm -rf --one-file-system "$pristine.new"
     nice debootstrap --variant=minbase --include=git,ca-certificates bookworm "$pristine.new" "$mirror" >"$log" 2>&1 ||
         skip "debootstrap fails: $(tail -n 1 "$log")"
-    # If this is Debian 12 as well, apt looks where it does here.
+    # If the host is Debian 12 as well, use its package sources.
     if grep -q '^VERSION_CODENAME=bookworm' /etc/os-release && [[ -e /etc/apt/sources.list.d/debian.sources ]]; then
         rm "$pristine.new/etc/apt/sources.list"
         cp /etc/apt/sources.list.d/debian.sources "$pristine.new/etc/apt/sources.list.d/"
@@ -57,12 +57,14 @@ leave() {
     system=
 }
 
-enter() { # $1: name. A fresh system; in it, the checkout's last commit, to clone and as an archive
+enter() { # $1: name. Makes a fresh system with the last commit as a git bundle and as an archive
     leave
     system=$folder/$1
     rm -rf --one-file-system "$system"
     cp -a --reflink=auto "$pristine" "$system"
     cp /etc/resolv.conf "$system/etc/"
+    rm -f "$system/etc/hosts" # debootstrap makes none; nothing may depend on a lookup of localhost
+    chmod 0700 "$system/root" # as in a normal installation: other users cannot read a checkout there
     mount -t proc proc "$system/proc"
     mount --bind /sys "$system/sys"
     mount --bind /dev "$system/dev"
@@ -75,14 +77,14 @@ enter() { # $1: name. A fresh system; in it, the checkout's last commit, to clon
 
 # --- steps ---------------------------------------------------------------------------------------
 
-within() { # $1: user, $2: shell commands. No more environment than after a login
+within() { # $1: user, $2: shell commands. The environment is that of a login
     local home=/root
     [[ $1 == root ]] || home=/home/$1
     nice chroot --userspec="$1:$1" "$system" /usr/bin/env -i HOME="$home" LANG=C.UTF-8 \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -ec "cd ~; $2"
 }
 
-step() { # $1: what it is, the rest: a command. Its output goes to the log, its times to the terminal
+step() { # $1: description, the rest: a command. Writes its output to the log, and its times to the terminal
     local status=0 TIMEFORMAT="  $1: %lR, CPU %lU user, %lS system"
     shift
     time "$@" >"$log" 2>&1 </dev/null || status=$?
@@ -92,9 +94,9 @@ step() { # $1: what it is, the rest: a command. Its output goes to the log, its 
 clone='git -c advice.detachedHead=false clone -q /gpunbd.bundle gpunbd; cd gpunbd'
 archive='mkdir -p "a folder"; cd "a folder"; tar xf /gpunbd.tar; cd gpunbd-archive; unset HOME'
 
-# The build and the server are one process in the end, which this ends when nbdinfo, from outside of the
-# system, has seen the export.
-serve() { # $1: user, $2: shell commands that make and enter the checkout
+# The build and the server run as one process, because ./dev ends with exec. It is terminated after nbdinfo,
+# from outside of the system, has seen the export.
+serve() { # $1: user, $2: shell commands that make the checkout and change to it
     local port=0 commands
     until ((port)) && ! reached "$port"; do port=$((20000 + RANDOM % 10000)); done
     commands="echo \$\$ >/tmp/pid; $2; exec ./dev run --size 64M --port $port"
@@ -112,52 +114,60 @@ serve() { # $1: user, $2: shell commands that make and enter the checkout
 
 reached() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-passed() { # the last line that ./dev test printed
+passed() { # checks the last line of ./dev test
     local last
     last=$(tail -n 1 "$log")
     grep '^skipped, ' "$log" | sed 's/^/    /'
     echo "    $last"
-    [[ $last =~ ^[0-9]+\ passed,\ 0\ failed,\ [0-9]+\ skipped$ ]] || fail "this is not the line of tests that passed"
+    [[ $last =~ ^[0-9]+\ passed,\ 0\ failed,\ [0-9]+\ skipped$ ]] || fail "the last line does not report that all tests passed"
+}
+
+temporary() { # lists the temporary files of the system
+    (cd "$system" && find tmp run var/tmp dev/shm -mindepth 1 ! -type p | sort)
 }
 
 # --- scenarios -----------------------------------------------------------------------------------
 
 run_scenario() {
-    step "git clone, ./dev run until nbdinfo has answered" serve root "$clone" || fail "./dev run"
+    step "git clone, ./dev run until nbdinfo succeeds" serve root "$clone" || fail "./dev run"
     grep '^setup: ' "$log" | sed 's/^/    /'
-    grep -q 'export-size: 67108864' "$log" || fail "nbdinfo does not tell of the export"
+    grep -q 'export-size: 67108864' "$log" || fail "nbdinfo does not report the export"
 }
 
 test_scenario() {
     step "git clone, ./dev test" within root "$clone; ./dev test" || fail "./dev test"
     grep '^setup: ' "$log" | sed 's/^/    /'
     passed
-    step "./dev test once more" within root "cd gpunbd; ./dev test" || fail "./dev test once more"
+    temporary >"$folder/before"
+    step "./dev test again" within root "cd gpunbd; ./dev test" || fail "./dev test again"
     passed
+    grep -q '^build, release: ' "$log" || grep -q '^== build, release (' "$log" || fail "it does not report the build"
+    temporary | comm -13 "$folder/before" - >"$log"
+    [[ ! -s $log ]] || fail "./dev test leaves these files behind"
 }
 
 user_scenario() {
     local status=0
-    step "an ordinary user's ./dev run where nothing is installed" within somebody "$clone; ./dev run" || status=$?
-    [[ $status == 1 ]] || fail "it ended with $status, not 1"
-    grep -qx '  g++' "$log" || fail "it does not list what is missing"
-    tail -n 1 "$log" | grep -q '^  apt-get update && apt-get install -y .* g++ ' || fail "it does not tell the command"
+    step "./dev run of an ordinary user, without packages" within somebody "$clone; ./dev run" || status=$?
+    [[ $status == 1 ]] || fail "the exit status is $status, not 1"
+    grep -qx '  g++' "$log" || fail "it does not list the missing packages"
+    tail -n 1 "$log" | grep -q '^  apt-get update && apt-get install -y .* g++ ' || fail "it does not print the command"
     step "root's ./dev setup" within root "$clone; ./dev setup" || fail "./dev setup"
-    step "an ordinary user's ./dev run" serve somebody 'cd gpunbd' || fail "./dev run as an ordinary user"
-    grep -q '^setup: ' "$log" && fail "there was something to set up"
-    step "an ordinary user's ./dev test" within somebody 'cd gpunbd; ./dev test' || fail "./dev test as an ordinary user"
+    step "./dev run of an ordinary user" serve somebody 'cd gpunbd' || fail "./dev run as an ordinary user"
+    grep -q '^setup: ' "$log" && fail "packages were missing after ./dev setup"
+    step "./dev test of an ordinary user" within somebody 'cd gpunbd; ./dev test' || fail "./dev test as an ordinary user"
     passed
-    grep -q '^skipped, .*kernel for tests/vm' "$log" && fail "root's kernel is not used"
+    grep -q '^skipped, .*kernel for tests/vm' "$log" && fail "the kernel that root downloaded is not used"
     return 0
 }
 
 archive_scenario() {
-    step "an archive in a folder with a space, no HOME: ./dev run" serve root "$archive" || fail "./dev run of an archive"
-    step "its ./dev test" within root "${archive/tar*tar;/}; ./dev test" || fail "./dev test of an archive"
+    step "./dev run of an archive in a folder with a space, without HOME" serve root "$archive" || fail "./dev run of an archive"
+    step "./dev test of the archive" within root "${archive/tar*tar;/}; ./dev test" || fail "./dev test of an archive"
     passed
 }
 
-# $GPUNBD_FRESH_DEB: a package to use instead of making one.
+# $GPUNBD_FRESH_DEB: a package to test instead of a newly built one.
 package_scenario() {
     local deb=$folder/gpunbd.deb
     if [[ ${GPUNBD_FRESH_DEB:-} ]]; then
@@ -165,14 +175,14 @@ package_scenario() {
     else
         step "git clone, ./dev package" within root "$clone; ./dev package" || fail "./dev package"
         cp "$system"/root/gpunbd/build/release/gpunbd_*.deb "$deb"
-        enter package # where nothing is installed
+        enter package # a system without build packages
     fi
     cp "$deb" "$system/gpunbd.deb"
-    step "a package that is newer by its number" within root 'dpkg-deb -R /gpunbd.deb /new; sed -i "s/^Version: .*/Version: 999-1/" \
+    step "build a package with a newer version number" within root 'dpkg-deb -R /gpunbd.deb /new; sed -i "s/^Version: .*/Version: 999-1/" \
         /new/DEBIAN/control; dpkg-deb -b /new /gpunbd-new.deb' || fail "dpkg-deb"
     step "apt-get install" within root 'apt-get update -q; apt-get install -y --no-install-recommends /gpunbd.deb' || fail "apt-get install"
-    step "what is there then" within root "$installed" || fail "something is missing"
-    step "apt-get install of a newer one" within root 'echo "# mine" >>/etc/gpunbd/gpunbd.yaml
+    step "check the installed files" within root "$installed" || fail "something is missing"
+    step "apt-get install of the newer one" within root 'echo "# mine" >>/etc/gpunbd/gpunbd.yaml
         apt-get install -y --no-install-recommends /gpunbd-new.deb; tail -n 1 /etc/gpunbd/gpunbd.yaml | grep -x "# mine"' || fail "the upgrade"
     step "apt-get remove" within root 'apt-get remove -y gpunbd; ! test -e /usr/bin/gpunbd; test -e /etc/gpunbd/gpunbd.yaml' || fail "apt-get remove"
     step "apt-get purge" within root "apt-get purge -y gpunbd; $purged" || fail "apt-get purge"
@@ -180,7 +190,7 @@ package_scenario() {
         lintian --allow-root --fail-on error,warning --tag-display-limit 0 /gpunbd.deb' || fail "lintian"
 }
 
-# As its user, in the service's own configuration.
+# Runs the server as its user with the packaged configuration.
 # shellcheck disable=SC2016
 installed='id gpunbd; gpunbd --version; zcat /usr/share/man/man8/gpunbd.8.gz | grep -q "Nm gpunbd"
     install -d -o gpunbd -g gpunbd /run/gpunbd; gpunbd check /etc/gpunbd/gpunbd.yaml
@@ -190,19 +200,19 @@ installed='id gpunbd; gpunbd --version; zcat /usr/share/man/man8/gpunbd.8.gz | g
     test "$(stat -c "%U %G %a" /run/gpunbd/gpunbd.sock)" = "gpunbd gpunbd 660"
     kill "$(cat /run/gpunbd/pid)"; wait'
 
-# The user stays, as of every package: files of its may be left.
+# The user remains, as with every package: it may own files.
 # shellcheck disable=SC2016
 purged='! test -e /etc/gpunbd; ! dpkg -s gpunbd; test -z "$(find / -xdev -path /new -prune -o -path "*gpunbd*" \
     ! -path "/gpunbd*" ! -path "/run/gpunbd*" ! -path "/var/log/*" ! -path "/var/cache/*" -print)"'
 
 # -------------------------------------------------------------------------------------------------
 
-[[ $(id -u) == 0 ]] || skip "needs root, for chroot"
-if [[ ! ${GPUNBD_FRESH_MOUNTS:-} ]]; then # mounts of its own, which end with it
-    unshare --mount true 2>/dev/null || skip "may not mount here"
+[[ $(id -u) == 0 ]] || skip "chroot needs root"
+if [[ ! ${GPUNBD_FRESH_MOUNTS:-} ]]; then # a private mount namespace removes the mounts at the end
+    unshare --mount true 2>/dev/null || skip "mounting is not permitted"
     GPUNBD_FRESH_MOUNTS=own exec unshare --mount "${BASH_SOURCE[0]}" "$@"
 fi
-git -C "$checkout" -c safe.directory='*' rev-parse -q --verify HEAD >/dev/null 2>&1 || skip "$checkout is no git checkout"
+git -C "$checkout" -c safe.directory='*' rev-parse -q --verify HEAD >/dev/null 2>&1 || skip "$checkout is not a git checkout"
 mkdir -p "$folder"
 trap leave EXIT
 host_needs nbdinfo libnbd-bin

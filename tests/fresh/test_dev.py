@@ -1,4 +1,4 @@
-"""./dev itself, in a copy of its own whose path has a space and no .git, with stand-ins for the programs it calls."""
+"""./dev, in a copy whose path has a space and no .git. Stand-ins replace the programs that it calls."""
 import os
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ import server  # noqa: E402
 
 ROOT = os.path.realpath(os.path.join(HERE, '../..'))
 
-# Each writes down how it was called, then does this.
+# Each stand-in logs its arguments, and then runs this.
 STAND_INS = {
     'id': 'echo ${UID_SAID:-0}',
     'sudo': '[ "$SUDO_MAY" ] || exit 1; [ "$1" = -n ] && shift; exec "$@"',
@@ -31,11 +31,11 @@ STAND_INS = {
 
 def distribution():
     with open('/etc/os-release', encoding='utf-8') as file:
-        told = dict(line.rstrip().split('=', 1) for line in file if '=' in line)
-    return f"{told.get('ID', '')}-{told.get('VERSION_ID', '')}".replace('"', '')
+        fields = dict(line.rstrip().split('=', 1) for line in file if '=' in line)
+    return f"{fields.get('ID', '')}-{fields.get('VERSION_ID', '')}".replace('"', '')
 
 
-SET_UP_HERE = distribution() in ('debian-12', 'ubuntu-24.04')
+SUPPORTED = distribution() in ('debian-12', 'ubuntu-24.04')
 
 
 class Dev(unittest.TestCase):
@@ -55,17 +55,20 @@ class Dev(unittest.TestCase):
         with open(os.path.join(self.path, 'tests/vm/node.sh'), 'w', encoding='ascii') as file:
             file.write('#!/bin/sh\necho "node.sh $1" >>"$CALLS"\nexit "${NO_NODE:-0}"\n')
         os.chmod(file.name, 0o755)
-        for name, does in STAND_INS.items():
-            path = os.path.join(self.programs, name)
-            with open(path, 'w', encoding='ascii') as file:
-                file.write(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"$CALLS"\n{does}\n')
-            os.chmod(path, 0o755)
+        for name, commands in STAND_INS.items():
+            self.stand_in(name, commands)
         self.kernel = os.path.join(folder.name, 'a kernel')
         os.makedirs(os.path.join(self.kernel, 'boot'))
         open(os.path.join(self.kernel, 'boot/vmlinuz-1'), 'w', encoding='ascii').close()
 
+    def stand_in(self, name, commands):
+        path = os.path.join(self.programs, name)
+        with open(path, 'w', encoding='ascii') as file:
+            file.write(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"$CALLS"\n{commands}\n')
+        os.chmod(path, 0o755)
+
     def dev(self, *arguments, **environment):
-        """Runs ./dev from another folder; without an environment of its own nothing is missing."""
+        """Runs ./dev from another folder. By default no package is missing."""
         environment = {'PATH': f'{self.programs}:/usr/bin:/bin', 'CALLS': self.calls_path,
                        'GPUNBD_VM_CACHE': self.kernel, **environment}
         done = subprocess.run([os.path.join(self.path, 'dev'), *arguments], capture_output=True, text=True,
@@ -81,8 +84,8 @@ class Dev(unittest.TestCase):
         return [line.removeprefix(f'{program} ') for line in lines if line.split(' ')[0] == program]
 
     def need_packages(self):
-        if not SET_UP_HERE:
-            self.skipTest(f'packages are installed on Debian 12 and Ubuntu 24.04 only, this is {distribution()}')
+        if not SUPPORTED:
+            self.skipTest(f'./dev installs packages on Debian 12 and Ubuntu 24.04 only, this is {distribution()}')
 
     def test_help(self):
         self.assertEqual(self.dev('help'), 0)
@@ -90,16 +93,17 @@ class Dev(unittest.TestCase):
         self.assertEqual((self.dev(), self.out), (2, ''))
         self.assertIn('usage:', self.errors)
 
-    def test_what_is_not_known(self):
+    def test_unknown_arguments(self):
         self.assertEqual(self.dev('biuld'), 2)
-        self.assertEqual(self.errors, "dev: there is no command 'biuld' (./dev help lists them)\n")
+        self.assertEqual(self.errors, "dev: there is no command 'biuld' (./dev help lists the commands)\n")
         self.assertEqual(self.dev('test', 'release', 'relaese', LACKING='cmake'), 1)
-        self.assertEqual(self.errors, "dev: there is no preset 'relaese'; there are: release debug asan tsan\n")
+        self.assertEqual(self.errors, "dev: no preset or test is called 'relaese'; presets: release debug asan tsan; "
+                                      "tests: ctest --preset release -N\n")
         self.assertEqual(self.calls('apt-get') + self.calls('cmake'), [])
 
     def test_run(self):
         self.assertEqual(self.dev('run', '--config', 'my own.yaml'), 0)
-        # Relative paths are those of the folder in which it was typed.
+        # A relative path refers to the folder of the caller.
         self.assertEqual(self.out, f'in {self.elsewhere}: serve --config my own.yaml\n')
         self.assertEqual(self.errors.splitlines(),
                          ['dev: built build/release/gpunbd, starting: gpunbd serve --config my own.yaml'])
@@ -110,7 +114,7 @@ class Dev(unittest.TestCase):
         self.assertEqual(self.dev('run', LACKING='cmake ninja-build doctest-dev clang-16'), 0)
         self.assertIn(': serve\n', self.out)
         self.assertEqual(self.errors.splitlines()[:-1],
-                         ['setup: building needs packages (3 MB to fetch), installing: cmake ninja-build'])
+                         ['setup: building needs packages (3 MB to download), installing: cmake ninja-build'])
         self.assertTrue(self.calls('apt-get')[0].endswith('update'))
         self.assertTrue(self.calls('apt-get')[-1].endswith(' cmake ninja-build'))
         self.assertEqual(self.calls('sudo'), [])
@@ -118,21 +122,21 @@ class Dev(unittest.TestCase):
     def test_sudo_installs(self):
         self.need_packages()
         self.assertEqual(self.dev('run', LACKING='cmake', UID_SAID='1000', SUDO_MAY='yes'), 0)
-        self.assertEqual(len(self.calls('sudo')), 3)  # may it, update, install
+        self.assertEqual(len(self.calls('sudo')), 3)  # check, update, install
         self.assertTrue(self.calls('sudo')[-1].endswith(' cmake'))
 
-    def test_nobody_installs(self):
+    def test_not_root_and_no_sudo(self):
         self.need_packages()
         lacking = 'cmake doctest-dev fio clang-16 clang-tidy-16'
-        for command, wanted in (('run', 'cmake'), ('test', 'cmake doctest-dev fio'), ('bench', 'cmake doctest-dev'),
+        for command, packages in (('run', 'cmake'), ('test', 'cmake doctest-dev fio'), ('bench', 'cmake doctest-dev'),
                                 ('lint', 'clang-tidy-16 cmake doctest-dev'), ('fuzz', 'clang-16 cmake doctest-dev'),
                                 ('gpu-test', 'cmake doctest-dev'),
                                 ('setup', 'clang-16 clang-tidy-16 cmake doctest-dev fio')):
             with self.subTest(command):
                 self.assertEqual(self.dev(command, LACKING=lacking, UID_SAID='1000'), 1)
                 lines = self.errors.splitlines()
-                self.assertEqual([line.strip() for line in lines[1:-2]], wanted.split())
-                self.assertEqual(lines[-1], '  apt-get update && apt-get install -y --no-install-recommends ' + wanted)
+                self.assertEqual([line.strip() for line in lines[1:-2]], packages.split())
+                self.assertEqual(lines[-1], '  apt-get update && apt-get install -y --no-install-recommends ' + packages)
         self.assertEqual(self.calls('apt-get') + self.calls('cmake'), [])
 
     def test_apt_fails(self):
@@ -140,7 +144,7 @@ class Dev(unittest.TestCase):
         self.assertEqual(self.dev('run', LACKING='cmake fio ninja-build', APT_FAILS='ninja-build'), 1)
         self.assertEqual(self.errors.splitlines()[-1],
                          'dev: apt-get could not install cmake ninja-build: E: Unable to locate package ninja-build '
-                         '(GPUNBD_NO_SETUP=1 goes on without)')
+                         '(GPUNBD_NO_SETUP=1 skips this)')
         self.assertEqual(self.calls('cmake'), [])
 
     def test_no_setup(self):
@@ -148,24 +152,24 @@ class Dev(unittest.TestCase):
         self.assertEqual(self.calls('dpkg-query') + self.calls('apt-get'), [])
 
     def test_no_kernel(self):
-        """The kernel of tests/vm that cannot be had stops nothing, and leaves nothing behind."""
+        """Setup continues if it cannot download the kernel of tests/vm, and leaves no files behind."""
         self.need_packages()
         before = os.listdir(self.path)
         for cache in ('/proc/gpunbd/kernel', '/dev/null/kernel'):
             self.assertEqual(self.dev('setup', GPUNBD_VM_CACHE=cache), 0)
             self.assertIn('kernel for tests/vm: ', self.errors)
-            self.assertIn('setup: without that kernel, the tests in tests/vm are skipped\n', self.errors)
-            self.assertEqual(self.out, 'setup: everything is there\n')
+            self.assertIn('setup: without this kernel, the tests in tests/vm are skipped\n', self.errors)
+            self.assertEqual(self.out, 'setup: all packages are installed\n')
             self.assertEqual(os.listdir(self.path), before)
 
     def test_no_node(self):
-        """The system of diskless nodes: made where it is missing, and nothing stops where it cannot be."""
+        """Setup makes the system of diskless nodes if it is missing, and continues if that fails."""
         self.need_packages()
         self.assertEqual(self.dev('setup'), 0)
         self.assertEqual(self.calls('node.sh'), ['find'])
         self.assertEqual(self.dev('setup', NO_NODE='1'), 0)
         self.assertEqual(self.calls('node.sh'), ['find', 'find', 'make'])
-        self.assertIn('setup: without that system, the test of diskless nodes is skipped\n', self.errors)
+        self.assertIn('setup: without this system, the test of diskless nodes is skipped\n', self.errors)
 
     def test_lint_without_git(self):
         for name in ('a b.cpp', 'tests/protocol/c.hpp', 'build/x/not.cpp', '.hidden/not.hpp', 'd.cu', 'e.txt'):
@@ -175,12 +179,37 @@ class Dev(unittest.TestCase):
         formatted = [line.removeprefix('formatted: ') for line in self.out.splitlines() if line.startswith('formatted: ')]
         self.assertEqual(sorted(formatted[2:]), ['./a b.cpp', './d.cu', './tests/protocol/c.hpp'])
 
+    def test_single_tests(self):
+        self.stand_in('ctest', 'echo "1/1 Test #1: x ... Passed"')
+        self.dev('test', 'asan', 'protocol.a (b)', 'summary')
+        self.assertTrue(self.calls('ctest')[-1].startswith('--preset asan '))
+        self.assertTrue(self.calls('ctest')[-1].endswith(r' -R (protocol\.a \(b\)|summary)'))
+        self.dev('test', 'vm.attach')
+        self.assertTrue(self.calls('ctest')[-1].startswith('--preset guests '))
+        self.assertTrue(self.calls('ctest')[-1].endswith(r' -R (vm\.attach)'))
+
+    def test_progress(self):
+        """Without a terminal, ./dev prints a line for each tenth of the build, and all other output."""
+        self.stand_in('cmake', '''case "$*" in *--build*--preset*)
+            for i in $(seq 200); do echo "${NINJA_STATUS%%%f*}$i of 200 Building $i"; done; echo "a warning"; [ "$BREAK" = "" ] ;; esac''')
+        self.stand_in('ctest', 'echo "1/1 Test #1: x ... Passed"')
+        self.dev('test')
+        lines = self.out.splitlines()
+        self.assertRegex(lines[0], r'^== build, release \(.*minutes')
+        self.assertEqual(lines[1:11], [f'build, release: {i} of 200' for i in range(20, 201, 20)])
+        self.assertEqual(lines[11], 'a warning')
+        self.assertRegex(lines[12], r'^== tests, release \(.*minutes')
+        self.assertEqual(self.dev('test', BREAK='yes'), 1)
+        self.assertIn('the build of release failed', self.errors)
+
+    def test_editor(self):
+        self.assertEqual(self.dev('editor'), 0)
+        self.assertIn('--preset editor -DBUILD_TESTING=ON', self.calls('cmake'))
+        self.assertEqual(os.readlink(os.path.join(self.path, 'build/compile_commands.json')), 'editor/compile_commands.json')
+
     def test_tests_that_did_not_run(self):
-        """A build that gives no tests is a failure, and the last line still has the numbers."""
-        ctest = os.path.join(self.programs, 'ctest')
-        with open(ctest, 'w', encoding='ascii') as file:
-            file.write('#!/bin/sh\necho no tests >&2\nexit 8\n')
-        os.chmod(ctest, 0o755)
+        """A preset without tests counts as a failure, and the last line still reports the numbers."""
+        self.stand_in('ctest', 'echo no tests >&2\nexit 8')
         self.assertEqual(self.dev('test', 'release', 'asan'), 1)
         self.assertEqual(self.out.splitlines()[-1], '0 passed, 2 failed, 0 skipped')
 

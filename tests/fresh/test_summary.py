@@ -1,4 +1,4 @@
-"""tests/summary.py, fed by ctest itself: each outcome a test can have is counted and told."""
+"""tests/summary.py with results of ctest: it counts and reports every possible outcome of a test."""
 import os
 import subprocess
 import sys
@@ -10,7 +10,7 @@ SUMMARY = os.path.join(HERE, '../summary.py')
 CMAKE = os.environ.get('GPUNBD_CMAKE', 'cmake')
 
 ALL = {
-    'fine': ('add_test(NAME fine COMMAND sh -c "echo SKIPPED: not so, it passed")', 'passed'),
+    'fine': ('add_test(NAME fine COMMAND sh -c "echo SKIPPED: not really, it passed")', 'passed'),
     'other': ('add_test(NAME other COMMAND true)', 'passed'),
     'bad': ('add_test(NAME bad COMMAND sh -c "seq 1 2000; exit 3")', 'failed'),
     'slow': ('add_test(NAME slow COMMAND sleep 60)\nset_tests_properties(slow PROPERTIES TIMEOUT 1)', 'failed'),
@@ -32,7 +32,7 @@ class Summary(unittest.TestCase):
         self.path = folder.name
 
     def results(self, preset, names):
-        """Has ctest run these of the tests; the file it writes."""
+        """Runs these tests with ctest. Returns the path of the results."""
         build = os.path.join(self.path, preset)
         os.makedirs(os.path.join(self.path, 'source', preset))
         with open(os.path.join(self.path, 'source', preset, 'CMakeLists.txt'), 'w', encoding='ascii') as file:
@@ -58,16 +58,20 @@ class Summary(unittest.TestCase):
         for line in ('skipped, release: python: x.py: no fio', 'skipped, release: cases: one: no IPv6',
                      'skipped, release: cases: two: no root', 'skipped, release: part: three: no nbdinfo',
                      'skipped, release: gpu: there is no GPU',
-                     'skipped, release: mute: it gave no reason', 'skipped, release: off: it gave no reason'):
+                     'skipped, release: mute: no reason given', 'skipped, release: off: no reason given'):
             self.assertEqual(lines.count(line), 1, line)
         self.assertEqual(sum(line.startswith('skipped, ') for line in lines), 7)
         for name, (_, outcome) in ALL.items():
-            told = sum(line.startswith(f'==== failed, release: {name}, ') for line in lines)
-            self.assertEqual(told, outcome == 'failed', name)
-        # All that the failed test printed, in full.
+            count = sum(line.startswith(f'==== failed, release: {name}, ') for line in lines)
+            self.assertEqual(count, outcome == 'failed', name)
+        # Failed tests are listed again at the end.
+        failed = sorted(name for name, (_, outcome) in ALL.items() if outcome == 'failed')
+        self.assertEqual(lines[-2 - len(failed)], 'failed:')
+        self.assertEqual(sorted(lines[-1 - len(failed):-1]), [f'  release: {name}' for name in failed])
+        # The complete output of the failed test.
         self.assertTrue({str(number) for number in range(1, 2001)} <= set(lines))
 
-    def test_all_well(self):
+    def test_all_passed(self):
         status, lines = self.summary(self.results('release', ['fine', 'other']))
         self.assertEqual((status, lines), (0, ['2 passed, 0 failed, 0 skipped']))
 
@@ -113,14 +117,14 @@ server.main()
 
 
 class Runner(unittest.TestCase):
-    """tests/integration/server.py: a case that is skipped is told, and leaves the others what they are."""
+    """tests/integration/server.py: a skipped case is reported, and does not change the results of the others."""
 
     def status(self, fine):
         script = SCRIPT.format(integration=os.path.join(HERE, '../integration'), fine=fine)
         done = subprocess.run([sys.executable, '-B', '-c', script], capture_output=True, text=True, check=False)
-        told = [line for line in done.stdout.splitlines() if line.startswith('SKIPPED CASE: ')]
-        self.assertTrue(any('test_never' in line and line.endswith(': never') for line in told), done)
-        self.assertTrue(any('test_needs' in line and 'no-such-program is not' in line for line in told), done)
+        skipped = [line for line in done.stdout.splitlines() if line.startswith('SKIPPED CASE: ')]
+        self.assertTrue(any('test_never' in line and line.endswith(': never') for line in skipped), done)
+        self.assertTrue(any('test_needs' in line and 'no-such-program is not' in line for line in skipped), done)
         return done.returncode
 
     def test_statuses(self):

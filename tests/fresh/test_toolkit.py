@@ -1,4 +1,4 @@
-"""What configuring says of the CUDA Toolkit, with an NVIDIA card and without, each made of a few files."""
+"""The messages of CMake about the CUDA Toolkit, with and without an NVIDIA card, which a few files simulate."""
 import os
 import subprocess
 import tempfile
@@ -18,7 +18,7 @@ class Toolkit(unittest.TestCase):
         self.write('CMakeLists.txt', f"""
 cmake_minimum_required(VERSION 3.25)
 project(toolkit NONE)
-# No nvcc but the one that is given, whatever this machine has.
+# find_program() must not find an nvcc of this machine.
 set(CMAKE_FIND_ROOT_PATH /nonexistent)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM ONLY)
 include("{TOOLKIT}")
@@ -32,8 +32,8 @@ message(STATUS "toolkit: ${{GPUNBD_TOOLKIT}}")
             file.write(text)
         return path
 
-    def nvcc(self, says):
-        path = self.write('nvcc', f'#!/bin/sh\necho "{says}"\n')
+    def nvcc(self, output):
+        path = self.write('nvcc', f'#!/bin/sh\necho "{output}"\n')
         os.chmod(path, 0o755)
         return path
 
@@ -51,10 +51,10 @@ message(STATUS "toolkit: ${{GPUNBD_TOOLKIT}}")
         return done.stdout, ' '.join(done.stderr.split())
 
     def test_no_card(self):
-        said, warned = self.configure()
-        self.assertEqual(warned, '')
-        self.assertIn('gpunbd: no CUDA Toolkit (nvcc) found: building without cuda:N devices\n', said)
-        self.assertIn('toolkit: FALSE', said)
+        output, warnings = self.configure()
+        self.assertEqual(warnings, '')
+        self.assertIn('gpunbd: no CUDA Toolkit (nvcc) found: building without cuda:N devices\n', output)
+        self.assertIn('toolkit: FALSE', output)
 
     def test_cards(self):
         def display():
@@ -72,10 +72,10 @@ message(STATUS "toolkit: ${{GPUNBD_TOOLKIT}}")
         for card in display, compute, driver, node:
             with self.subTest(card.__name__):
                 card()
-                warned = self.configure()[1]
+                warnings = self.configure()[1]
                 for part in ('no CUDA Toolkit (nvcc) found', 'CUDA Toolkit 13.0', 'cuda-toolkit-13-0',
                              '12.0 is the least', GUIDE):
-                    self.assertIn(part, warned)
+                    self.assertIn(part, warnings)
                 self.folder.cleanup()
                 self.setUp()
 
@@ -85,29 +85,29 @@ message(STATUS "toolkit: ${{GPUNBD_TOOLKIT}}")
                 self.pci(vendor, kind)
                 self.assertEqual(self.configure()[1], '')
 
-    def test_not_wanted(self):
+    def test_disabled(self):
         self.pci('0x10de', '0x030000')
-        said, warned = self.configure('-DGPUNBD_CUDA=OFF')
-        self.assertEqual(warned, '')
-        self.assertNotIn('gpunbd:', said)
+        output, warnings = self.configure('-DGPUNBD_CUDA=OFF')
+        self.assertEqual(warnings, '')
+        self.assertNotIn('gpunbd:', output)
 
     def test_old_toolkit(self):
         self.pci('0x10de', '0x030000')
-        said, warned = self.configure(nvcc=self.nvcc('Cuda compilation tools, release 11.8, V11.8.89'))
-        self.assertIn('nvcc is of CUDA 11.8, which is too old', warned)
-        self.assertIn('cuda-toolkit-13-0', warned)
-        self.assertIn('toolkit: FALSE', said)
+        output, warnings = self.configure(nvcc=self.nvcc('Cuda compilation tools, release 11.8, V11.8.89'))
+        self.assertIn('nvcc is of CUDA 11.8, which is too old', warnings)
+        self.assertIn('cuda-toolkit-13-0', warnings)
+        self.assertIn('toolkit: FALSE', output)
 
-    def test_least_toolkit(self):
+    def test_oldest_supported_toolkit(self):
         self.pci('0x10de', '0x030000')
-        said, warned = self.configure(nvcc=self.nvcc('Cuda compilation tools, release 12.0, V12.0.140'))
-        self.assertEqual(warned, '')
-        self.assertIn('toolkit: TRUE', said)
+        output, warnings = self.configure(nvcc=self.nvcc('Cuda compilation tools, release 12.0, V12.0.140'))
+        self.assertEqual(warnings, '')
+        self.assertIn('toolkit: TRUE', output)
 
     def test_broken_toolkit(self):
-        said, _ = self.configure(nvcc=self.nvcc('what?'))
-        self.assertIn('nvcc does not tell its version', said)
-        self.assertIn('toolkit: FALSE', said)
+        output, _ = self.configure(nvcc=self.nvcc('what?'))
+        self.assertIn('nvcc does not tell its version', output)
+        self.assertIn('toolkit: FALSE', output)
 
 
 if __name__ == '__main__':

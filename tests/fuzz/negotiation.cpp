@@ -1,6 +1,6 @@
-// The handshake as a client drives it. The first byte chooses the size of the pieces: whatever they
-// are, it comes to the same, and what is sent stays in proportion to what was received. The second
-// chooses what TLS there is, and whether it is on.
+// The handshake as a client drives it. The first byte of the input chooses the size of the pieces:
+// the result must not depend on it, and the output must stay in proportion to the input. The second
+// byte chooses the TLS mode, and whether TLS is active.
 #include <algorithm>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace {
 using namespace gpunbd::protocol;
 using gpunbd::fuzz::require;
 
-constexpr std::size_t max_answer = 1024;  // bytes; of these exports to any one option
+constexpr std::size_t max_answer = 1024;  // bytes; of these exports, to any one option
 
 struct Outcome {
     Negotiation::Next next = Negotiation::Next::receive;
@@ -24,7 +24,7 @@ struct Outcome {
 };
 
 const std::byte starttls[] = {
-    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{3},  // the client's flags
+    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{3},  // the client flags
     std::byte{0x49}, std::byte{0x48}, std::byte{0x41}, std::byte{0x56},
     std::byte{0x45}, std::byte{0x4f}, std::byte{0x50}, std::byte{0x54},  // IHAVEOPT
     std::byte{0},    std::byte{0},    std::byte{0},    std::byte{5},
@@ -36,29 +36,32 @@ Outcome run(std::span<const std::byte> input, std::size_t piece, unsigned int tl
          {.name = "secret", .size = 4096, .tls_required = true}});
     constexpr TlsMode modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
     Negotiation negotiation(directory, modes[tls % 3]);
-    const bool inside = tls % 3 != 0 && tls / 3 % 2 == 1;
-    if (inside) {
+    const bool active = tls % 3 != 0 && tls / 3 % 2 == 1;
+    if (active) {
         std::size_t used = 0;
-        require(negotiation.feed(starttls, used) == Negotiation::Next::start_tls, "TLS is granted");
+        require(negotiation.feed(starttls, used) == Negotiation::Next::start_tls,
+                "STARTTLS is accepted");
         negotiation.take_output();
         negotiation.enter_tls();
     }
     Outcome outcome;
-    while (outcome.next == Negotiation::Next::receive && outcome.used < input.size()) {
+    while (outcome.next == Negotiation::Next::more ||
+           (outcome.next == Negotiation::Next::receive && outcome.used < input.size())) {
         const auto rest = input.subspan(outcome.used);
         std::size_t used = 0;
         outcome.next = negotiation.feed(rest.first(std::min(piece, rest.size())), used);
         outcome.used += used;
         const auto output = negotiation.take_output();
+        require(output.size() <= Negotiation::max_output, "the output of one step is bounded");
         outcome.output.insert(outcome.output.end(), output.begin(), output.end());
     }
-    require(tls % 3 != 0 && !inside ? true : outcome.next != Negotiation::Next::start_tls,
-            "TLS is granted where there is none, or is on");
-    require(outcome.next != Negotiation::Next::transmit || inside || tls % 3 == 0 ||
+    require(tls % 3 != 0 && !active ? true : outcome.next != Negotiation::Next::start_tls,
+            "STARTTLS is refused if TLS is off or active");
+    require(outcome.next != Negotiation::Next::transmit || active || tls % 3 == 0 ||
                 (tls % 3 == 1 && !negotiation.negotiated().export_info.tls_required),
-            "nothing that needs TLS is served without");
+            "an export that requires TLS is not served without it");
     outcome.reason = negotiation.reason();
-    require(negotiation.asked().words.size() <= max_answer, "the words for the log are short");
+    require(negotiation.asked().words.size() <= max_answer, "the log text is bounded");
     return outcome;
 }
 
@@ -68,10 +71,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size < 2) return 0;
     const auto input = std::as_bytes(std::span(data, size)).subspan(2);
     const Outcome whole = run(input, size, data[1]);
-    require(whole.output.size() <= max_answer * (1 + input.size() / 16), "answers in proportion");
+    require(whole.output.size() <= max_answer * (1 + input.size() / 16),
+            "the output is proportional to the input");
     const Outcome pieces = run(input, std::size_t{1} + data[0], data[1]);
-    // Bytes behind STARTTLS are seen only where they come with it.
+    // Bytes after STARTTLS are detected only if they arrive together with it.
     if (pieces.next == Negotiation::Next::start_tls) return 0;
-    require(whole == pieces, "pieces come to the same");
+    require(whole == pieces, "the size of the pieces does not change the result");
     return 0;
 }

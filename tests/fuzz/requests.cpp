@@ -1,5 +1,5 @@
-// Requests through the gate, and the replies to them: a command is always in range, aligned and
-// permitted, and what the encoder writes says what it was told to.
+// Requests through the gate, and the replies to them. Commands must be in range, aligned and
+// permitted, and replies must contain what the encoder was given.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -60,39 +60,40 @@ bool is_extended(const NegotiatedOptions& negotiated) {
     return negotiated.headers == Headers::extended;
 }
 
-// The length that a chunk's header tells, which comes last in it.
-std::uint64_t told_length(const std::byte* chunk, const NegotiatedOptions& negotiated) {
+// The payload length in the header of a chunk.
+std::uint64_t payload_length(const std::byte* chunk, const NegotiatedOptions& negotiated) {
     return is_extended(negotiated) ? load_be<std::uint64_t>(chunk + 24)
                                    : load_be<std::uint32_t>(chunk + 16);
 }
 
-// A reply in one piece, of `size` bytes with what follows its header. `error`: what it has to say.
+// Checks a complete reply of `size` bytes against the expected `error`.
 void check_end(const ReplyHeader& header, std::size_t size, const Command& command, Error error,
                const NegotiatedOptions& negotiated) {
     const std::byte* const at = header.data();
     const std::uint64_t cookie = command.cookie;
     if (load_be<std::uint32_t>(at) == simple_reply_magic) {
-        require(!is_extended(negotiated), "no simple reply with extended headers");
+        require(!is_extended(negotiated), "extended headers exclude simple replies");
         require(size == simple_reply_size, "a simple reply has 16 bytes");
-        require(load_be<std::uint32_t>(at + 4) == static_cast<std::uint32_t>(error), "its error");
-        require(load_be<std::uint64_t>(at + 8) == cookie, "its cookie");
+        require(load_be<std::uint32_t>(at + 4) == static_cast<std::uint32_t>(error),
+                "the error of a simple reply");
+        require(load_be<std::uint64_t>(at + 8) == cookie, "the cookie of a simple reply");
         return;
     }
-    const std::size_t its_header = chunk_header_size_of(negotiated.headers);
+    const std::size_t header_size = chunk_header_size_of(negotiated.headers);
     require(load_be<std::uint32_t>(at) ==
                 (is_extended(negotiated) ? extended_reply_magic : structured_reply_magic),
-            "a magic number");
-    require(load_be<std::uint16_t>(at + 4) == chunk_flag_done, "it is the last chunk");
-    require(load_be<std::uint64_t>(at + 8) == cookie, "the chunk's cookie");
-    require(size == its_header + told_length(at, negotiated), "the chunk's length");
+            "the magic number of a chunk");
+    require(load_be<std::uint16_t>(at + 4) == chunk_flag_done, "the last chunk has DONE");
+    require(load_be<std::uint64_t>(at + 8) == cookie, "the cookie of a chunk");
+    require(size == header_size + payload_length(at, negotiated), "the length of a chunk");
     if (is_extended(negotiated)) {
-        require(load_be<std::uint64_t>(at + 16) == command.offset, "the request's offset");
+        require(load_be<std::uint64_t>(at + 16) == command.offset, "the offset of the request");
     }
     const bool failed = (load_be<std::uint16_t>(at + 6) & 0x8000U) != 0;
-    require(failed == (error != Error::none), "an error is a chunk of errors");
+    require(failed == (error != Error::none), "an error has an error chunk");
     if (failed) {
-        require(load_be<std::uint32_t>(at + its_header) == static_cast<std::uint32_t>(error),
-                "which");
+        require(load_be<std::uint32_t>(at + header_size) == static_cast<std::uint32_t>(error),
+                "the error of an error chunk");
     }
 }
 
@@ -107,28 +108,31 @@ void check_read(const ReplyEncoder& encoder, const Command& read,
         check_end(header, whole, read, Error::none, negotiated);
         return;
     }
-    const std::size_t its_header = chunk_header_size_of(negotiated.headers);
+    const std::size_t header_size = chunk_header_size_of(negotiated.headers);
     for (const bool hole : {false, true}) {
         if (hole) {
-            require(encoder.hole(header, read, read.offset, length, true) == its_header + 12,
-                    "a hole is complete in itself");
-            require(told_length(at, negotiated) == 12, "the length of a hole's payload");
-            require(load_be<std::uint32_t>(at + its_header + 8) == length, "the hole's length");
+            require(encoder.hole(header, read, read.offset, length, true) == header_size + 12,
+                    "a hole chunk has no data");
+            require(payload_length(at, negotiated) == 12, "the payload length of a hole chunk");
+            require(load_be<std::uint32_t>(at + header_size + 8) == length, "the length of a hole");
         } else {
-            require(encoder.data(header, read, read.offset, length, true) == whole, "one form");
-            require(told_length(at, negotiated) == 8 + length, "the offset and the data");
+            require(encoder.data(header, read, read.offset, length, true) == whole,
+                    "data() and whole() agree");
+            require(payload_length(at, negotiated) == 8 + length,
+                    "the payload length of a data chunk");
         }
-        require(load_be<std::uint64_t>(at + 8) == read.cookie, "the chunk's cookie");
-        require(load_be<std::uint64_t>(at + its_header) == read.offset, "the chunk's offset");
+        require(load_be<std::uint64_t>(at + 8) == read.cookie, "the cookie of a chunk");
+        require(load_be<std::uint64_t>(at + header_size) == read.offset, "the offset of a chunk");
     }
 }
 
 void check_command(const Command& command, const NegotiatedOptions& negotiated) {
     const ExportInfo& info = negotiated.export_info;
-    require(command.offset <= info.size && command.length <= info.size - command.offset, "range");
+    require(command.offset <= info.size && command.length <= info.size - command.offset,
+            "a command is in range");
     require(command.offset % info.minimum_block == 0 && command.length % info.minimum_block == 0,
-            "alignment");
-    require(permitted(command, negotiated), "a command that is permitted");
+            "a command is aligned");
+    require(permitted(command, negotiated), "a command is permitted");
     const ReplyEncoder encoder(negotiated);
     ReplyHeader header{};
     check_end(header, encoder.success(header, command), command, Error::none, negotiated);
@@ -141,14 +145,15 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
         std::vector<std::byte> out;
         const Extent extent{.length = command.length, .status = 3};
         encoder.block_status(out, command, MetaContext::base_allocation, {&extent, 1}, true);
-        require(out.size() == (is_extended(negotiated) ? 32 + 8 + 16 : 20 + 4 + 8), "one extent");
+        require(out.size() == (is_extended(negotiated) ? 32 + 8 + 16 : 20 + 4 + 8),
+                "a BLOCK_STATUS reply has one extent");
         require(is_extended(negotiated) ? load_be<std::uint64_t>(out.data() + 40) == command.length
                                         : load_be<std::uint32_t>(out.data() + 24) == command.length,
-                "the extent's length");
+                "the length of an extent");
     }
 }
 
-// Decoded, and the same bytes again when encoded.
+// Decodes a request, and checks that encoding it again gives the same bytes.
 template <std::size_t Size>
 std::optional<Request> decoded(std::span<const std::byte, Size> wire,
                                std::optional<Request> (*decode)(std::span<const std::byte, Size>),
@@ -156,11 +161,12 @@ std::optional<Request> decoded(std::span<const std::byte, Size> wire,
                                std::uint32_t magic) {
     const auto request = decode(wire);
     require(request.has_value() == (load_be<std::uint32_t>(wire.data()) == magic),
-            "the magic number decides");
+            "a request is decoded if its magic number is right");
     if (request) {
         std::array<std::byte, Size> again{};
         encode(*request, again);
-        require(std::equal(again.begin(), again.end(), wire.begin()), "encoded as it came");
+        require(std::equal(again.begin(), again.end(), wire.begin()),
+                "encoding restores the bytes");
     }
     return request;
 }
@@ -171,9 +177,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Script script(data, size);
     const NegotiatedOptions negotiated = negotiated_by(script);
     while (!script.over()) {
-        const std::size_t its_size = request_size_of(negotiated.headers);
-        const auto wire = script.bytes(its_size);
-        if (wire.size() < its_size) return 0;
+        const std::size_t header_size = request_size_of(negotiated.headers);
+        const auto wire = script.bytes(header_size);
+        if (wire.size() < header_size) return 0;
         const auto request = is_extended(negotiated)
                                  ? decoded<extended_request_size>(
                                        wire.first<extended_request_size>(), decode_extended_request,
@@ -183,19 +189,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (!request) continue;
         Validated validated = validate(*request, negotiated);
         if (const auto* payload = std::get_if<StatusPayload>(&validated)) {
-            require(payload->length <= max_status_payload, "a status payload is short");
+            require(payload->length <= max_status_payload, "a status payload is bounded");
             const auto content = script.bytes(payload->length);
             if (content.size() < payload->length) return 0;
             validated = validate_status(*request, content, negotiated);
-            require(!std::holds_alternative<StatusPayload>(validated), "one payload is enough");
+            require(!std::holds_alternative<StatusPayload>(validated),
+                    "a request has at most one status payload");
         }
         if (const auto* command = std::get_if<Command>(&validated)) {
-            require(command->cookie == request->cookie, "the command's cookie");
+            require(command->cookie == request->cookie, "the cookie of a command");
             check_command(*command, negotiated);
         } else if (const auto* refusal = std::get_if<Refusal>(&validated)) {
-            require(refusal->cookie == request->cookie, "the refusal's cookie");
-            require(refusal->error != Error::none, "a refusal says why");
-            require(refusal->discard <= std::uint64_t{2} * max_payload, "little is discarded");
+            require(refusal->cookie == request->cookie, "the cookie of a refusal");
+            require(refusal->error != Error::none, "a refusal has an error");
+            require(refusal->discard <= std::uint64_t{2} * max_payload,
+                    "the discarded payload is bounded");
         }
     }
     return 0;

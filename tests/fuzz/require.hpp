@@ -1,4 +1,4 @@
-// What has to hold whatever the input: libFuzzer keeps the input of a program that aborts.
+// An assertion of a fuzz target. libFuzzer saves the input when the program aborts.
 #pragma once
 
 #include <cstdio>
@@ -6,9 +6,9 @@
 
 namespace gpunbd::fuzz {
 
-inline void require(bool holds, const char* what) {
+inline void require(bool holds, const char* invariant) {
     if (holds) return;
-    std::fprintf(stderr, "fuzz: broken: %s\n", what);
+    std::fprintf(stderr, "fuzz: violated: %s\n", invariant);
     std::abort();
 }
 

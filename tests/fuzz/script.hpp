@@ -1,5 +1,5 @@
-// A fuzzer's input as a script: numbers and bytes off its front. Past the end all are zero, so that
-// every input is a script.
+// Reads a fuzzer's input as numbers and bytes. Reads past its end return zeroes, so that every
+// input is a valid script.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ class Script {
         : rest_(std::as_bytes(std::span(data, size))) {}
 
     bool over() const { return rest_.empty(); }
-    std::span<const std::byte> bytes(std::size_t most) {
-        const auto taken = rest_.first(std::min(most, rest_.size()));
+    std::span<const std::byte> bytes(std::size_t maximum) {
+        const auto taken = rest_.first(std::min(maximum, rest_.size()));
         rest_ = rest_.subspan(taken.size());
         return taken;
     }

@@ -1,6 +1,6 @@
-// Whole sessions, on a worker's parts that run on this thread alone, over sockets that are pairs.
-// The input is a script of what clients do and what happens to the device; at the end nobody waits
-// for an answer in vain, and nothing is lent, charged or held any more.
+// Complete sessions with a worker's components on this thread, over socket pairs. The input is a
+// script of client actions and device faults. At the end every compliant client has been answered,
+// and no page, budget or staging memory is still in use.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <spdlog/sinks/base_sink.h>
@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/connection/session.hpp"
-#include "server/worker/worker_context.hpp"
+#include "server/nbd/session.hpp"
+#include "server/nbd/worker_context.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "tests/fuzz/require.hpp"
 #include "tests/fuzz/script.hpp"
@@ -35,21 +35,21 @@ using server::test::Handshake;
 
 constexpr std::uint32_t kib = 1 << 10;
 constexpr std::uint64_t page_size = 4 * kib;
-constexpr std::uint64_t volume_size = 12 * page_size + 500;  // more pages than one step of a zero
+constexpr std::uint64_t volume_size = 12 * page_size + 500;  // more pages than one step of zeroing
 constexpr storage::ChannelOptions channel_options = {
     .chunk_size = 4 * kib, .slots = 2, .pinned = 16 * kib};
-// One device each: 'h' is addressed in place, 's' through staging memory.
+// Each character is a device: 'h' is addressable by the CPU, 's' needs staging memory.
 constexpr std::string_view device_choices[] = {"s", "h", "ss", "sh"};
 constexpr std::size_t max_clients = 4;
-constexpr int max_actions = 150;  // longer scripts find little, slowly
-constexpr int rounds_for_a_handshake = 40;
-constexpr int enough_rounds = 20'000;  // for all that these few clients can have asked
+constexpr int max_actions = 150;  // longer scripts are slow and find little more
+constexpr int handshake_rounds = 40;
+constexpr int max_rounds = 20'000;  // enough for all requests of these clients
 constexpr std::size_t everything = 64 * kib;
-constexpr std::uint64_t some_iops = 200'000;  // each request waits, and for few rounds
+constexpr std::uint64_t some_iops = 200'000;  // each request waits for a few rounds
 
-std::pair<int, int> sockets() {
+std::pair<int, int> socket_pair() {
     int both[2];
-    require(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0, "a pair of sockets");
+    require(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0, "socketpair() succeeds");
     for (const int fd : both) ::fcntl(fd, F_SETFL, O_NONBLOCK);
     return {both[0], both[1]};
 }
@@ -59,7 +59,7 @@ protocol::Headers headers_of(const Handshake& handshake) {
     return handshake.structured ? protocol::Headers::structured : protocol::Headers::simple;
 }
 
-// As short as the kernel allows, so that what is sent goes in pieces.
+// Sets the smallest buffer that the kernel allows, so that data are sent in pieces.
 void shorten_buffer(int fd) {
     const int bytes = 1;
     ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
@@ -75,8 +75,8 @@ class World {
         if ((choices & 8) != 0) limits_.in_flight = 16 * kib;
         shared_ = make_export(volume_size);
         scratch_ = make_export(page_size + 1);
-        if ((choices & 32) != 0) hold_back(*shared_);
-        exports_.replace({shared_});  // which has their rates heeded
+        if ((choices & 32) != 0) limit_rates(*shared_);
+        exports_.replace({shared_});  // applies the rates
         scratch_exports_.replace({scratch_});
         context_ = std::make_unique<server::WorkerContext>(
             channel_options, (choices & 16) != 0 ? 300 * kib : std::uint64_t{1} << 40, false);
@@ -110,7 +110,7 @@ class World {
         return result;
     }
 
-    static void hold_back(server::Export& exported) {
+    static void limit_rates(server::Export& exported) {
         config::Rates& rates = exported.options.rates;
         rates.iops = some_iops;
         rates.burst = std::chrono::seconds(0);
@@ -119,21 +119,21 @@ class World {
 
     void run(int rounds) {
         for (; rounds != 0; --rounds) {
-            if (!nudged_) {  // else a round with nothing to do would wait for ever
-                nudged_ = true;
-                asio::post(context_->io, [this] { nudged_ = false; });
+            if (!round_posted_) {  // otherwise a round without work would block forever
+                round_posted_ = true;
+                asio::post(context_->io, [this] { round_posted_ = false; });
             }
             context_->scheduler.round();
         }
     }
 
     Client connect(const Handshake& handshake, const server::ExportRegistry& exports) {
-        const auto [client, served] = sockets();
+        const auto [client, served] = socket_pair();
         server::Socket socket(context_->io);
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), served);
         auto session = std::make_shared<Session>(
             *context_, std::move(socket), server::Peer{.listener = "fuzz"}, exports, limits_);
-        if (short_buffers_) {  // only now: the transport has made them long
+        if (short_buffers_) {  // after the transport has set its own buffer sizes
             shorten_buffer(client);
             shorten_buffer(served);
         }
@@ -143,14 +143,14 @@ class World {
         return Client(client, handshake);
     }
 
-    void enter() {
+    void add_client() {
         const std::uint32_t choices = script_.byte();
         const Handshake handshake{.structured = (choices & 1) != 0, .extended = (choices & 3) == 3};
         if (clients_.size() == max_clients || drained_) return;
         Client client = connect(handshake, exports_);
         client.send_bytes(server::test::handshake_bytes(handshake));
-        run(rounds_for_a_handshake);
-        require(client.shake_hands(true) == 0U, "a handshake without a flaw succeeds");
+        run(handshake_rounds);
+        require(client.shake_hands(true) == 0U, "a valid handshake succeeds");
         protocol::NegotiatedOptions negotiated{.headers = headers_of(handshake),
                                                .export_info = shared_->info};
         if (handshake.structured) negotiated.contexts = protocol::MetaContext::base_allocation;
@@ -158,10 +158,10 @@ class World {
             std::make_unique<ScriptedClient>(std::move(client), negotiated, shadow_));
     }
 
-    // Whatever it sends, it reaches no volume but its own.
-    void enter_raw() {
-        if (strangers_.size() != max_clients) {
-            strangers_.push_back(std::make_unique<Client>(connect({}, scratch_exports_)));
+    // A client that sends arbitrary bytes has a separate volume.
+    void add_raw_client() {
+        if (raw_clients_.size() != max_clients) {
+            raw_clients_.push_back(std::make_unique<Client>(connect({}, scratch_exports_)));
         }
     }
 
@@ -177,16 +177,16 @@ class World {
                               .flags = static_cast<std::uint16_t>(flags & 0x3f),
                               .seed = shape};
         switch (shape & 0x1f) {
-            case 1:  // far out
+            case 1:  // far past the end
                 ask.offset <<= 47;
                 break;
-            case 2:  // absurdly long; a WRITE of that is hung up on, or would be endless
+            case 2:  // very long; the server disconnects at such a WRITE, which would never end
                 ask.length |= 0xf0000000;
                 break;
-            case 4:  // more than 32 bits can say
+            case 4:  // longer than 32 bits
                 if (client.extended()) ask.length |= std::uint64_t{1} << 40;
                 break;
-            case 3:  // all there is
+            case 3:  // the whole volume
                 ask.offset = 0;
                 ask.length = volume_size;
                 break;
@@ -198,7 +198,7 @@ class World {
         client.ask(ask);
     }
 
-    void break_something() {
+    void inject_fault() {
         switch (const std::uint32_t what = script_.byte(); what & 7) {
             case 0:
                 faults_.hold = true;
@@ -231,7 +231,7 @@ class World {
     }
 
     void drain(std::uint32_t what) {
-        if ((what & 0x80) == 0) return;  // seldom: little happens after it
+        if ((what & 0x80) == 0) return;  // rarely, because little happens afterwards
         drained_ = true;
         ScriptedClient::excuse_ends();
         for (const auto& session : sessions_) session->drain();
@@ -245,14 +245,14 @@ class World {
 
     void act() {
         const std::uint32_t action = script_.byte();
-        const std::uint32_t who = action >> 4;
-        if ((action & 15) == 0) return enter();
-        if ((action & 15) == 1) return enter_raw();
-        if ((action & 15) == 2) return run(static_cast<int>(who) + 1);
-        if ((action & 15) == 3) return break_something();
-        if ((action & 15) == 4) return act_raw(who);
+        const std::uint32_t number = action >> 4;
+        if ((action & 15) == 0) return add_client();
+        if ((action & 15) == 1) return add_raw_client();
+        if ((action & 15) == 2) return run(static_cast<int>(number) + 1);
+        if ((action & 15) == 3) return inject_fault();
+        if ((action & 15) == 4) return act_raw(number);
         if (clients_.empty()) return;
-        ScriptedClient& client = *clients_[who % clients_.size()];
+        ScriptedClient& client = *clients_[number % clients_.size()];
         switch (action & 15) {
             case 5:
                 return client.send(1 + script_.byte());
@@ -274,23 +274,23 @@ class World {
         }
     }
 
-    void act_raw(std::uint32_t who) {
+    void act_raw(std::uint32_t number) {
         const auto bytes = script_.bytes(script_.byte());
-        if (strangers_.empty()) return;
-        Client& client = *strangers_[who % strangers_.size()];
+        if (raw_clients_.empty()) return;
+        Client& client = *raw_clients_[number % raw_clients_.size()];
         client.offer(bytes);
-        if ((who & 4) != 0) client.receive_here(everything);
-        if (who == 15) client.close();
+        if ((number & 4) != 0) client.receive_here(everything);
+        if (number == 15) client.close();
     }
 
-    // Somebody honest is served to the end, whatever the others have left behind.
+    // One compliant client is served to the end, after all others have disconnected.
     void end() {
         faults_.hold = false;
         faults_.polls_per_copy = 1;
-        strangers_.clear();
+        raw_clients_.clear();
         ScriptedClient* last = nullptr;
         for (const auto& client : clients_) {
-            if (last == nullptr && client->honest()) {
+            if (last == nullptr && client->compliant()) {
                 last = client.get();
             } else {
                 client->cut();
@@ -298,7 +298,7 @@ class World {
         }
         if (last != nullptr) {
             for (int round = 0; !last->satisfied(); ++round) {
-                require(round != enough_rounds, "an honest client is answered in the end");
+                require(round != max_rounds, "a compliant client is answered");
                 last->send(everything);
                 run(1);
                 last->receive(everything);
@@ -306,40 +306,40 @@ class World {
             last->cut();
         }
         for (int round = 0; alive_ != 0 || context_->channels.busy(); ++round) {
-            require(round != enough_rounds, "every session ends");
+            require(round != max_rounds, "every session ends");
             run(1);
         }
         sessions_.clear();
-        check_nothing_left();
+        check_all_released();
     }
 
-    void check_nothing_left() {
-        require(context_->budget.used() == 0, "nothing is charged");
-        require(context_->scheduler.working() == 0, "nobody works");
+    void check_all_released() {
+        require(context_->budget.used() == 0, "no budget is in use");
+        require(context_->scheduler.working() == 0, "no operation is active");
         for (const auto& device : devices_) {
             context_->channels.open(*device);
             storage::Channel& channel = context_->channels.to(*device);
             for (const auto* arena : {&channel.read_staging(), &channel.write_staging()}) {
-                require(arena->free_bytes() == arena->largest(), "no staging memory is lent");
+                require(arena->free_bytes() == arena->largest(), "no staging memory is in use");
             }
         }
         faults_.allocations_until_failure = storage::FaultScript::never;
         for (const auto& each : {shared_, scratch_}) check_pages(*each->volume);
     }
 
-    // A page that somebody still held would need another one in its place.
+    // A page that is still referenced cannot be reused: mapping would retire it.
     static void check_pages(storage::Volume& volume) {
         const std::uint64_t pages = volume.page_of(volume.size() - 1) + 1;
         for (std::uint64_t page = 0; page != pages; ++page) volume.unmap(page);
-        require(volume.mapped_bytes() == 0, "all pages are holes");
+        require(volume.mapped_bytes() == 0, "all pages are unmapped");
         for (std::uint64_t page = 0; page != pages; ++page) {
             storage::PageRef ref;
-            require(volume.map(page, ref) == storage::Status::ok, "a page can be had");
+            require(volume.map(page, ref) == storage::Status::ok, "a page can be mapped");
             const auto* const at = reinterpret_cast<const std::byte*>(ref.address());
             require(std::all_of(at, at + page_size, [](std::byte b) { return b == std::byte{0}; }),
                     "a new page reads as zeroes");
         }
-        require(volume.retired_bytes() == 0, "no page is held");
+        require(volume.retired_bytes() == 0, "no page is referenced");
     }
 
     Script& script_;
@@ -354,15 +354,15 @@ class World {
     std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
     std::vector<std::shared_ptr<Session>> sessions_;
     int alive_ = 0;  // sessions
-    bool nudged_ = false;
+    bool round_posted_ = false;
     bool short_buffers_ = false;
     bool drained_ = false;
     Shadow shadow_{volume_size};
     std::vector<std::unique_ptr<ScriptedClient>> clients_;
-    std::vector<std::unique_ptr<Client>> strangers_;
+    std::vector<std::unique_ptr<Client>> raw_clients_;
 };
 
-// Formats every line, and takes none that tells of an exception.
+// Formats every line, and fails at one that reports an exception.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
     void sink_it_(const spdlog::details::log_msg& message) override {
         spdlog::memory_buf_t line;
@@ -373,7 +373,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 [[noreturn]] void fail(const doctest::AssertData& data) {
-    std::fprintf(stderr, "%s:%d: %s is not so\n", data.m_file, data.m_line, data.m_expr);
+    std::fprintf(stderr, "%s:%d: assertion failed: %s\n", data.m_file, data.m_line, data.m_expr);
     std::abort();
 }
 
@@ -387,7 +387,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     auto logger = std::make_shared<spdlog::logger>("fuzz", std::make_shared<Sink>());
     logger->set_level(spdlog::level::debug);
     spdlog::set_default_logger(std::move(logger));
-    // The parts that the tests lend check what they do.
+    // Components shared with the tests use doctest's assertions.
     static doctest::Context checks;
     checks.setAsDefaultForAssertsOutOfTestCases();
     checks.setAssertHandler([](const doctest::AssertData& data) {

@@ -1,5 +1,5 @@
-// What a volume holds, as far as it is known. A byte is unknown while a change of it is under way,
-// after one that failed, and where two overlapped: the protocol orders neither.
+// The known contents of a volume. A byte is unknown while it is being changed, after a failed
+// change, and after overlapping changes, because the protocol does not order them.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace gpunbd::fuzz {
 
 class Shadow {
  public:
-    using Time = std::uint32_t;  // counts beginnings and ends of changes
+    using Time = std::uint32_t;  // counts the begins and ends of changes
 
     explicit Shadow(std::size_t size) : bytes_(size) {}
 
@@ -24,7 +24,7 @@ class Shadow {
         }
         return now_;
     }
-    // `value(i)`: what byte i of the range was given. `began`: as begin_change() said.
+    // `value(i)`: the new value of byte i of the range. `began`: the result of begin_change().
     template <typename Value>
     void end_change(std::size_t offset, std::size_t length, Time began, bool succeeded,
                     Value value) {
@@ -37,7 +37,7 @@ class Shadow {
             byte.changed_at = now_;
         }
     }
-    // Could a request that was under way since `asked` have found this byte to be `value`?
+    // Whether a request that was sent at `asked` may have found `value` in this byte.
     bool may_be(std::size_t at, std::byte value, Time asked) const {
         const Byte& byte = bytes_[at];
         return byte.changes != 0 || byte.changed_at > asked || !byte.known || byte.value == value;
@@ -46,7 +46,7 @@ class Shadow {
  private:
     struct Byte {
         Time changed_at = 0;
-        std::uint16_t changes = 0;  // under way
+        std::uint16_t changes = 0;  // in flight
         bool known = true;
         std::byte value{0};
     };

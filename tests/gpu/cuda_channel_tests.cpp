@@ -1,6 +1,6 @@
-// Channels of a real GPU: every path at any alignment, the order of stores and reads, slabs,
-// threads, faults. Exits with 77 where there is no GPU. `--bench [WHAT [PATH]]` prints what each
-// path costs.
+// Channels of a real GPU: every path with any alignment, the order of stores and reads, slabs,
+// threads, faults. Exits with 77 if there is no GPU. `--bench [WHAT [PATH]]` prints the cost of
+// each path.
 #include <doctest/doctest.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -24,7 +24,7 @@
 #include "storage/devices/cuda/cuda_driver.hpp"
 #include "storage/devices/cuda/meter.hpp"
 #include "storage/devices/gpu/policy.hpp"
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 #include "tests/gpu/kernel_calls.hpp"
 
 namespace {
@@ -62,7 +62,7 @@ struct OwnedSlab {
     Slab slab;
 };
 
-// Enqueues copies and awaits them all.
+// Enqueues copies and waits for all of them.
 class Copies final : public CopyOwner {
  public:
     explicit Copies(Channel& channel) : channel_(channel) { copies_.reserve(max); }
@@ -80,7 +80,7 @@ class Copies final : public CopyOwner {
         channel_.enqueue(copy);
     }
     bool done() const { return pending_ == 0; }
-    // How many failed; the copies are forgotten. Throws after ten seconds.
+    // Returns how many failed, and forgets the copies. Throws after ten seconds.
     std::size_t await() {
         const Clock::time_point end = Clock::now() + std::chrono::seconds(10);
         while (!done()) {
@@ -107,7 +107,7 @@ class Random {
  public:
     explicit Random(std::uint64_t seed) : engine_(seed) {}
     std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
-    // 1 to `max`, small ones as likely as large ones.
+    // 1 to `max`, with small values as likely as large ones.
     std::uint64_t length(std::uint64_t max) {
         const double exponent =
             std::uniform_real_distribution<>(0, std::log2(static_cast<double>(max) + 1))(engine_);
@@ -140,7 +140,7 @@ std::vector<NamedPolicy> policies() {
             {"default", default_policy()}};
 }
 
-// Random reads, writes and zeroes, many at once, against a plain model of [begin, begin + length).
+// Many random reads, writes and zeroes at once, compared with a model of [begin, begin + length).
 void exercise(Channel& channel, const Slab& slab, std::uint64_t begin, std::uint64_t length,
               int rounds, std::uint64_t longest, std::uint64_t seed) {
     Random random(seed);
@@ -168,7 +168,7 @@ void exercise(Channel& channel, const Slab& slab, std::uint64_t begin, std::uint
     std::vector<Read> reads;
     std::size_t wrong = 0;
     for (int round = 0; round < rounds; ++round) {
-        // Each copy has a window of its own: which of two that overlap comes first is not defined.
+        // Each copy has a range of its own, since the order of overlapping copies is undefined.
         const std::uint64_t count = random.length(64);
         const std::uint64_t window = length / count;
         const std::uint64_t room = staging_bytes / count;
@@ -209,7 +209,7 @@ void exercise(Channel& channel, const Slab& slab, std::uint64_t begin, std::uint
     channel.write_staging().give_back(to_write, staging_bytes, held = staging_bytes);
 }
 
-// What the channel reads of the whole slab, compared with one value.
+// Reads the whole slab through the channel and counts bytes that differ from one value.
 std::uint64_t bytes_other_than(Channel& channel, const Slab& slab, std::byte value) {
     std::size_t held = 0;
     std::byte* const staging = channel.read_staging().take(mib, held);
@@ -285,8 +285,7 @@ TEST_CASE("a write that has ended, or a store that was fenced, is seen by every 
             std::size_t stale = 0;
             for (int i = 0; i < 3000; ++i) {
                 const std::uint64_t length = random.length(i % 8 == 0 ? 65536 : 4096);
-                const std::uint64_t offset =
-                    random.below(8192);  // the same few blocks again and again
+                const std::uint64_t offset = random.below(8192);  // reuses a few blocks
                 random.fill(payload.data(), length);
                 if (writer == nullptr) {
                     store_streaming(slab.cpu + offset, payload.data(), length);
@@ -395,8 +394,8 @@ TEST_CASE("slabs are had until the GPU is full") {
     Status status = Status::ok;
     for (Slab slab; (status = device->allocate({.bytes = 1024 * mib, .provision = Provision::full},
                                                slab)) == Status::ok;) {
-        slabs.push_back(slab);
         if (slab.cpu != nullptr) ++mapped;
+        slabs.push_back(std::move(slab));
     }
     CHECK(status == Status::no_space);
     CHECK_FALSE(device->failed());
@@ -478,7 +477,7 @@ TEST_CASE("nothing is asked of the kernel on the way of a request") {
             REQUIRE(copies.await() == 0);
         }
         calls.stop();
-        // What the driver's own thread does meanwhile is named, and holds up no request.
+        // Calls of the driver's own thread are listed, and delay no request.
         if (const std::string text = calls.text(); !text.empty()) {
             MESSAGE(named.name << ", this thread is " << ::gettid() << ":\n" << text);
         }
@@ -542,8 +541,8 @@ TEST_CASE("calibration takes about a second and finds a policy") {
 
 namespace {
 
-// The error outlives everything in its process, so this one is a process of its own. Its exit
-// status is 0 if all goes as it should.
+// The error persists in its process, so this test runs in a process of its own. Exit status 0:
+// success.
 int fail_for_good() {
     auto device = open();
     Slab slab;
@@ -643,7 +642,7 @@ void print_row(const char* what, PathKind path, const Round& round, std::size_t 
                 round.bytes, round.copies, threads, us, per_second, per_second * round.bytes / 1e9);
 }
 
-// Every thread with its own channel does the same; the mean of their medians.
+// All threads do the same on their own channels. Prints the mean of their medians.
 void bench_threads(Device& device, const Slab& slab, PathKind path, std::size_t count) {
     std::vector<std::unique_ptr<Channel>> channels(count);
     std::vector<double> us(count);
@@ -669,7 +668,7 @@ void bench_threads(Device& device, const Slab& slab, PathKind path, std::size_t 
     }
 }
 
-// What a lone small read costs while another channel keeps the copy engines busy with long ones.
+// The cost of a lone small read while another channel keeps the copy engines busy.
 void bench_busy(Device& device, const Slab& slab) {
     for (const PathKind path : {PathKind::copy_engine, PathKind::kernel,
                                 PathKind::persistent_kernel, PathKind::streaming_load}) {
@@ -692,7 +691,7 @@ void bench_busy(Device& device, const Slab& slab) {
     }
 }
 
-// Long reads and writes at once, each on a channel of its own.
+// Long reads and writes at once, each on its own channel.
 void bench_both_ways(Device& device, const Slab& slab) {
     for (const std::uint32_t bytes : {256U << 10, 1U << 20, 4U << 20}) {
         double us[2] = {};
@@ -712,7 +711,7 @@ void bench_both_ways(Device& device, const Slab& slab) {
     }
 }
 
-// Lone 4 KiB reads, `gap` after each other: percentiles of their latency.
+// Lone 4 KiB reads at intervals of `gap`: percentiles of their latency.
 void bench_paced(Channel& channel, const Slab& slab, std::chrono::microseconds gap,
                  const char* beside) {
     std::size_t held = 0;
@@ -768,7 +767,8 @@ void bench_alone(Device& device, const Slab& slab, PathKind path) {
     }
 }
 
-// `what`: alone, threads, busy, both ways or pauses; empty: all. `path_name`: one path; empty: all.
+// `what`: alone, threads, busy, both paths or pauses; empty: all. `path_name`: one path; empty:
+// all.
 int bench(std::string_view what, std::string_view path_name) {
     const auto device = open();
     const OwnedSlab owned(*device, 256 * mib);

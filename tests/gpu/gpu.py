@@ -1,7 +1,7 @@
-"""What the tests on GPUs share: which GPUs there are, and clients that move gigabytes and compare them.
+"""Support for the GPU tests: the available GPUs, and clients that transfer and compare gigabytes.
 
-GPUNBD_TEST_DEVICES=host,host runs the same tests on other devices, to try the tests themselves.
-GPUNBD_TEST_SIZE (bytes) is how much of a device a test uses; 4 GiB if unset.
+GPUNBD_TEST_DEVICES=host,host runs the tests on other devices, to test the tests themselves.
+GPUNBD_TEST_SIZE (bytes) is how much of a device a test uses; the default is 4 GiB.
 """
 import hashlib
 import os
@@ -22,7 +22,7 @@ NBDLOAD = os.environ.get('GPUNBD_NBDLOAD', os.path.join(server.ROOT, 'build/rele
 
 
 def devices(count):
-    """The ids of `count` GPUs; ends the test where there are fewer."""
+    """The ids of `count` GPUs. Skips the test if there are fewer."""
     if os.environ.get('GPUNBD_TEST_DEVICES'):
         found = os.environ['GPUNBD_TEST_DEVICES'].split(',')
     else:
@@ -51,50 +51,50 @@ def config(exports, capacities=()):
 
 
 class Stream:
-    """Endless bytes, different everywhere, cheap: a block of noise, each repetition with its number in it."""
+    """Endless data that differ everywhere and are fast to generate: a block of noise with a number in each repetition."""
 
     def __init__(self, seed):
         self.noise = bytearray(random.Random(seed).randbytes(16 * MiB + 1))
 
     def pieces(self, total, seed):
-        """(offset, bytes) of odd lengths that cover 0..total without a gap."""
-        dice, at = random.Random(seed), 0
+        """Yields (offset, bytes) of varying lengths that cover 0..total without a gap."""
+        generator, at = random.Random(seed), 0
         while at < total:
-            length = min(total - at, dice.choice((1, 511, 4097, 65535, 999999, 5000001, 16 * MiB)))
-            struct.pack_into('>Q', self.noise, dice.randrange(length - 16) if length > 16 else 0, at)
+            length = min(total - at, generator.choice((1, 511, 4097, 65535, 999999, 5000001, 16 * MiB)))
+            struct.pack_into('>Q', self.noise, generator.randrange(length - 16) if length > 16 else 0, at)
             yield at, memoryview(self.noise)[:length]
             at += length
 
 
 def send_and_hash(client, total, seed, depth=8):
-    """Writes 0..total in odd pieces, `depth` in flight; the SHA-256 of it all."""
-    digest, waiting = hashlib.sha256(), []
+    """Writes 0..total in pieces, with `depth` in flight. Returns the SHA-256 of the data."""
+    digest, pending = hashlib.sha256(), []
     for at, piece in Stream(seed).pieces(total, seed):
         digest.update(piece)
         header = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, at, at, len(piece))
         client.send(header)
         client.send(piece)
-        waiting.append(at)
-        if len(waiting) == depth:
-            finish(client, waiting)
-    finish(client, waiting)
+        pending.append(at)
+        if len(pending) == depth:
+            finish(client, pending)
+    finish(client, pending)
     return digest.hexdigest()
 
 
-def finish(client, waiting):
-    """Takes the answers to all that waits, in any order."""
-    waiting = waiting if isinstance(waiting, list) else list(waiting)
-    while waiting:
+def finish(client, pending):
+    """Receives the replies to all pending writes, in any order."""
+    pending = pending if isinstance(pending, list) else list(pending)
+    while pending:
         error, cookie = client.simple_reply()
         assert error == 0, f'a write at {cookie} failed with {error}'
-        waiting.remove(cookie)
+        pending.remove(cookie)
 
 
 def read_and_hash(client, total, seed):
-    """Reads 0..total in other odd pieces; the SHA-256 of it all."""
-    digest, dice, at = hashlib.sha256(), random.Random(seed + 1), 0
+    """Reads 0..total in other pieces. Returns the SHA-256 of the data."""
+    digest, generator, at = hashlib.sha256(), random.Random(seed + 1), 0
     while at < total:
-        length = min(total - at, dice.choice((3, 513, 12289, 300007, 7000003, 16 * MiB, 32 * MiB)))
+        length = min(total - at, generator.choice((3, 513, 12289, 300007, 7000003, 16 * MiB, 32 * MiB)))
         digest.update(client.read(at, length))
         at += length
     return digest.hexdigest()
@@ -102,7 +102,7 @@ def read_and_hash(client, total, seed):
 
 class Test(server.Test):
     def client(self, one, name='', structured=False):
-        """Simple replies where gigabytes are written: their answers are the quicker ones to take."""
+        """Writing gigabytes uses simple replies, because they are faster to receive."""
         client = wire.connect(one.address, name, structured=structured, timeout=120)
         self.addCleanup(client.close)
         return client
@@ -113,24 +113,24 @@ class Test(server.Test):
         self.assertEqual(read_and_hash(self.client(one, name, structured=True), size, seed), written)
 
     def against_shadow(self, one, name, size, seed, steps=400):
-        """Writes, zeroes and trims at odd places, against a plain model in memory."""
-        client, dice, shadow = self.client(one, name, structured=True), random.Random(seed), bytearray(size)
-        noise = dice.randbytes(8 * MiB)
-        for at in range(0, size, 32 * MiB):  # whatever an earlier test left
+        """Writes, zeroes and trims at unaligned offsets, compared with a model in memory."""
+        client, generator, shadow = self.client(one, name, structured=True), random.Random(seed), bytearray(size)
+        noise = generator.randbytes(8 * MiB)
+        for at in range(0, size, 32 * MiB):  # clear the data of earlier tests
             client.zero(at, min(32 * MiB, size - at))
         for _ in range(steps):
-            length = dice.choice((1, 3, 511, 4096, 4097, 65536, 99999, 2 * MiB, 3000001, 5 * MiB + 1))
-            at = dice.randrange(size - length)
-            kind = dice.randrange(8)
+            length = generator.choice((1, 3, 511, 4096, 4097, 65536, 99999, 2 * MiB, 3000001, 5 * MiB + 1))
+            at = generator.randrange(size - length)
+            kind = generator.randrange(8)
             if kind < 5:
-                start = dice.randrange(len(noise) - length)
+                start = generator.randrange(len(noise) - length)
                 data = noise[start:start + length]
                 client.write(at, data, wire.FUA if kind == 4 else 0)
             else:
                 data = bytes(length)
                 (client.trim, client.zero, lambda *a: client.zero(*a, wire.NO_HOLE))[kind - 5](at, length)
             shadow[at:at + length] = data
-            if kind == 0:  # read across what has just been written
+            if kind == 0:  # read the written range and its surroundings
                 start = max(0, at - 1000)
                 self.assertEqual(client.read(start, min(length + 2000, size - start)),
                                  shadow[start:min(start + length + 2000, size)])

@@ -1,6 +1,6 @@
-// Slabs of cuda:0 that outlive the process which made them, plain and mapped. Run by ctest; modes
-// --make and --keep are the other processes of a test: one that is killed, and one that holds what
-// it made meanwhile and knows nothing of CUDA.
+// Slabs of cuda:0 that outlive their process, plain and mapped. Run by ctest. The modes --make and
+// --keep are the other processes of a test: one that is killed, and one without CUDA that keeps the
+// descriptors meanwhile.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,15 +25,16 @@
 
 namespace {
 
+using gpunbd::OwnedFd;
 using namespace gpunbd::storage;
 using namespace gpunbd::storage::cuda;
 
 constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t slab_bytes = 64 * mib;
 constexpr std::size_t slab_count = 4;
-// What else changes on a GPU while nobody uses it, and what contexts of CUDA take and give back.
+// Allowance for other changes on an idle GPU, and for memory of CUDA contexts.
 constexpr std::uint64_t slack = 64 * mib;
-// A byte of the page is not in the memory of the one beside it, nor is that of the next slab.
+// Differs between adjacent pages and slabs.
 std::byte expected(std::size_t slab, std::uint64_t offset) {
     return static_cast<std::byte>((offset >> 12) * 7 + offset * 3 + slab * 101 + 1);
 }
@@ -103,7 +104,7 @@ bool is_zeroes(Copies& copies, const Slab& slab) {
     return true;
 }
 
-// As the CPU sees it, where it does.
+// As seen by the CPU, if it can address the slab.
 bool cpu_sees(const Slab& slab, std::size_t number) {
     for (std::uint64_t at = 0; at < slab.bytes; at += 9973) {
         if (slab.cpu[at] != expected(number, at)) return false;
@@ -121,7 +122,7 @@ std::unique_ptr<Device> open(bool mapped) {
     return cuda_driver().open("cuda:0", 0, options);
 }
 
-// Asked anew: the device remembers it for a while.
+// Waits until the device asks the driver again, since it caches the value.
 std::uint64_t available(const Device& device) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     return device.available();
@@ -136,7 +137,7 @@ bool can_map() {
     return mapped;
 }
 
-std::vector<bool> ways() {
+std::vector<bool> paths() {
     if (can_map()) return {false, true};
     MESSAGE("SKIPPED for mapped slabs: nothing can be mapped here");
     return {false};
@@ -187,7 +188,7 @@ bool receive_parcel(int socket, Parcel& parcel) {
     return true;
 }
 
-// Makes slabs, fills them, sends their descriptors, and writes on until it is killed.
+// Makes slabs, fills them, sends their descriptors, and keeps writing until it is killed.
 int make(int socket, bool mapped) {
     const auto device = open(mapped);
     Copies copies(*device);
@@ -198,13 +199,13 @@ int make(int socket, bool mapped) {
         if ((slabs[i].cpu != nullptr) != mapped) return 2;
         fill(copies, slabs[i], i);
         parcel.records[i] = record_of(slabs[i]);
-        parcel.descriptors[i] = slabs[i].descriptor;
+        parcel.descriptors[i] = slabs[i].descriptor.get();
     }
     if (!send_parcel(socket, parcel)) return 3;
     for (;;) fill(copies, slabs[0], 0);
 }
 
-// Holds what it is sent until its sender is gone, and then sends it on.
+// Keeps what it receives until the sender has ended, and then sends it on.
 int keep(int from, int to) {
     Parcel parcel{};
     if (!receive_parcel(from, parcel)) return 1;
@@ -237,11 +238,11 @@ TEST_CASE("a GPU is known by its UUID") {
     CHECK(device->info().identity.size() ==
           std::strlen("GPU-00000000-0000-0000-0000-000000000000"));
     CHECK(device->info().identity.starts_with("GPU-"));
-    CHECK(device->why_not_kept().empty());
+    CHECK(device->reason_not_kept().empty());
 }
 
 TEST_CASE("kept slabs outlive a process that is killed, and are gone when the last holder is") {
-    for (const bool mapped : ways()) {
+    for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);
         Copies copies(*device);
@@ -257,7 +258,8 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
         for (const int each : {first[0], first[1], second[1]}) ::close(each);
         char byte = 0;
         REQUIRE(::recv(second[0], &byte, 1, 0) == 1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is writing by now
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(20));  // the process is writing by now
         REQUIRE(::kill(maker, SIGKILL) == 0);
         REQUIRE(WIFSIGNALED(end_of(maker)));
         Parcel parcel{};
@@ -268,9 +270,9 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
 
         std::array<Slab, slab_count> slabs;
         for (std::size_t i = 0; i != slabs.size(); ++i) {
-            REQUIRE(device->adopt(parcel.descriptors[i], parcel.records[i], slabs[i]) ==
-                    Status::ok);
-            CHECK(slabs[i].descriptor == parcel.descriptors[i]);
+            OwnedFd descriptor(parcel.descriptors[i]);
+            REQUIRE(device->adopt(descriptor, parcel.records[i], slabs[i]) == Status::ok);
+            CHECK(slabs[i].descriptor.get() == parcel.descriptors[i]);
             CHECK(slabs[i].cpu == nullptr);
             CHECK(is_as_filled(copies, slabs[i], i));
             slabs[i].cpu = device->address(slabs[i]);
@@ -280,7 +282,7 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
             CHECK(is_as_filled(copies, slabs[i], i));
             if (mapped) CHECK(cpu_sees(slabs[i], i));
         }
-        // What is written from now on is there as well.
+        // Later writes are visible too.
         fill(copies, slabs[0], 7);
         CHECK(is_as_filled(copies, slabs[0], 7));
         for (Slab& slab : slabs) device->release(slab);
@@ -289,9 +291,9 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
 }
 
 TEST_CASE("a kept slab is taken over twice in turn, and what is made anew is zeroes") {
-    for (const bool mapped : ways()) {
+    for (const bool mapped : paths()) {
         CAPTURE(mapped);
-        int descriptor = -1;
+        OwnedFd descriptor;
         SlabRecord record;
         {
             const auto device = open(mapped);
@@ -299,12 +301,12 @@ TEST_CASE("a kept slab is taken over twice in turn, and what is made anew is zer
             Slab slab;
             REQUIRE(device->allocate({.bytes = slab_bytes, .kept = true}, slab) == Status::ok);
             CHECK(is_zeroes(copies, slab));
-            CHECK((::fcntl(slab.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+            CHECK((::fcntl(slab.descriptor.get(), F_GETFD) & FD_CLOEXEC) != 0);
             fill(copies, slab, 1);
             record = record_of(slab);
-            descriptor = ::fcntl(slab.descriptor, F_DUPFD_CLOEXEC, 0);
+            descriptor = OwnedFd::copy_of(slab.descriptor.get());
             device->release(slab);
-            CHECK(slab.descriptor == -1);
+            CHECK_FALSE(slab.descriptor);
         }
         for (int turn = 0; turn != 2; ++turn) {
             const auto device = open(mapped);
@@ -314,10 +316,10 @@ TEST_CASE("a kept slab is taken over twice in turn, and what is made anew is zer
             REQUIRE(device->adopt(descriptor, record, slab) == Status::ok);
             CHECK(device->available() <= before);
             CHECK(is_as_filled(copies, slab, 1));
-            descriptor = ::fcntl(slab.descriptor, F_DUPFD_CLOEXEC, 0);
+            descriptor = OwnedFd::copy_of(slab.descriptor.get());
             device->release(slab);
         }
-        ::close(descriptor);
+        descriptor = OwnedFd();
         const auto device = open(mapped);
         Copies copies(*device);
         for (int i = 0; i != 4; ++i) {
@@ -342,7 +344,7 @@ TEST_CASE("a kept slab that was mapped keeps its contents where nothing is mappe
     const auto device = open(false);
     Copies copies(*device);
     Slab taken;
-    const int copy = ::fcntl(slab.descriptor, F_DUPFD_CLOEXEC, 0);
+    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     REQUIRE(device->adopt(copy, record_of(slab), taken) == Status::ok);
     CHECK(taken.cpu == nullptr);
     CHECK(is_as_filled(copies, taken, 3));
@@ -351,7 +353,7 @@ TEST_CASE("a kept slab that was mapped keeps its contents where nothing is mappe
 }
 
 TEST_CASE("a kept slab that is no multiple of what the GPU gives at once") {
-    for (const bool mapped : ways()) {
+    for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);
         Copies copies(*device);
@@ -361,7 +363,7 @@ TEST_CASE("a kept slab that is no multiple of what the GPU gives at once") {
             CHECK(slab.bytes == bytes);
             fill(copies, slab, 4);
             const SlabRecord record = record_of(slab);
-            const int copy = ::fcntl(slab.descriptor, F_DUPFD_CLOEXEC, 0);
+            OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
             device->release(slab);
             REQUIRE(device->adopt(copy, record, slab) == Status::ok);
             CHECK(is_as_filled(copies, slab, 4));
@@ -371,7 +373,7 @@ TEST_CASE("a kept slab that is no multiple of what the GPU gives at once") {
 }
 
 TEST_CASE("what is no kept slab of the GPU is refused, and stays its owner's") {
-    for (const bool mapped : ways()) {
+    for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);
         Slab good;
@@ -385,8 +387,10 @@ TEST_CASE("what is no kept slab of the GPU is refused, and stays its owner's") {
         for (const int descriptor : {-1, file, null, pipe[0]}) {
             CAPTURE(descriptor);
             Slab out;
-            CHECK(device->adopt(descriptor, record, out) == Status::io_error);
+            OwnedFd offered(descriptor);
+            CHECK(device->adopt(offered, record, out) == Status::io_error);
             CHECK(out.bytes == 0);
+            CHECK(offered.release() == descriptor);
             if (descriptor >= 0) CHECK(::fcntl(descriptor, F_GETFD) >= 0);
         }
         for (const std::uint8_t kind : {std::uint8_t{1}, std::uint8_t{0x7f}, std::uint8_t{0xff}}) {
@@ -403,7 +407,7 @@ TEST_CASE("what is no kept slab of the GPU is refused, and stays its owner's") {
         }
         CHECK_FALSE(device->failed());
         for (const int each : {file, null, pipe[0], pipe[1]}) ::close(each);
-        // The one beside them works as before.
+        // The other slab still works.
         Copies copies(*device);
         fill(copies, good, 5);
         CHECK(is_as_filled(copies, good, 5));

@@ -1,5 +1,5 @@
-// Counts the calls to ioctl, mmap and munmap that a thread makes through the C library, in the
-// driver's library included: kernel_calls.cpp stands between.
+// Counts the calls to ioctl, mmap and munmap that a thread makes through the C library, including
+// those of the driver's library. kernel_calls.cpp interposes these functions.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace gpunbd::tests {
 
-// Counts those of the thread that constructs it, until it calls stop().
+// Counts calls of the constructing thread until stop().
 class KernelCalls {
  public:
     KernelCalls();
     void stop();
     std::uint64_t ioctls() const { return ioctls_; }
     std::uint64_t maps() const { return maps_; }
-    // The last few ioctl requests of the whole process since the construction, each with the thread
-    // that made it: the driver has a thread of its own.
+    // The last ioctl requests of the whole process since the construction, each with its thread,
+    // since the driver has a thread of its own.
     std::string text() const;
 
  private:

@@ -1,6 +1,6 @@
-// What sockets and GPUs allow together, without gpunbd: pairs of threads, one that sends into a
-// Unix socket, one that receives into pinned memory and has that copied to the GPUs by turns. The
-// limit of large writes, server/PERFORMANCE.md.
+// The limit of sockets and GPUs without gpunbd: pairs of threads, one that sends into a Unix
+// socket, and one that receives into pinned memory and copies to the GPUs in turn. See "large
+// writes" in server/PERFORMANCE.md.
 #include <cuda_runtime_api.h>
 #include <sys/socket.h>
 
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 #include "tests/bench/cpu_time.hpp"
 
 namespace {
@@ -26,7 +26,7 @@ constexpr std::size_t ring = 4;           // messages of a pair in pinned memory
 struct Options {
     std::vector<int> gpus;
     unsigned pairs = 16;
-    std::size_t memory = 4096;  // MiB of all GPUs, written round and round
+    std::size_t memory = 4096;  // MiB of all GPUs, written cyclically
     bool demotes = false;
     double seconds = 0.5;
 };
@@ -65,13 +65,12 @@ void send_messages(int socket, Shared& shared) {
     }
 }
 
-// A message's place in pinned memory, and its way to one GPU. What it holds lasts as long as the
-// program.
+// A message in pinned memory, and its stream to one GPU. Not freed before the program ends.
 struct Slot {
     int gpu = 0;
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
-    std::size_t messages = 0;  // that the GPU's memory of this slot takes
+    std::size_t messages = 0;  // capacity of this slot's GPU memory
     cudaStream_t stream = nullptr;
     cudaEvent_t copied = nullptr;
 
@@ -167,6 +166,6 @@ int main(int argc, char** argv) {
     app.add_option("--seconds", options.seconds, "to measure")->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
     run(options);
-    // What the slots hold goes with the process.
+    // The slots are freed with the process.
     return EXIT_SUCCESS;
 }

@@ -1,4 +1,4 @@
-"""Contents on GPUs that outlive the server: killed in the midst of large writes, it comes back with all of them."""
+"""Contents on GPUs outlive the server: after kills during large writes it has all acknowledged data."""
 import os
 import random
 import re
@@ -12,22 +12,22 @@ import server
 import test_upgrade
 from server import GiB, MiB
 
-DEVICES = gpu.devices(1)  # test_two_gpus.py has two
-# What is in use when the time of coming back is taken; facts of one H200 are about 64 GiB.
+DEVICES = gpu.devices(1)  # test_two_gpus.py tests two
+# The memory in use when the restart time is measured. The documented figures of an H200 are for 64 GiB.
 LARGE = int(os.environ.get('GPUNBD_TEST_LARGE', 64 * GiB))
 PIECE = 32 * MiB
 CLIENTS = 8
 
 
 def free_memory(device):
-    """Bytes available of a device, to who asks now."""
+    """The available bytes of a device."""
     listed = subprocess.run([server.PROGRAM, 'devices'], capture_output=True, text=True, check=False).stdout
     found = re.search(rf'^{device}\n(?:  .*\n)*?  available +([0-9.]+) ([GMT])iB', listed, re.M)
     return float(found[1]) * {'M': MiB, 'G': GiB, 'T': 1024 * GiB}[found[2]]
 
 
 def on_all_of(connect, size, piece_done):
-    """piece_done(client, at) for each piece, by several clients."""
+    """Calls piece_done(client, at) for each piece, in several processes."""
     def each(first):
         with connect() as client:
             for at in range(first * PIECE, size, CLIENTS * PIECE):
@@ -37,7 +37,7 @@ def on_all_of(connect, size, piece_done):
 
 
 def contents(noise, at):
-    """Different everywhere, and cheap to make."""
+    """Data that differ everywhere and are fast to generate."""
     return at.to_bytes(8, 'big') + noise[8:]
 
 
@@ -50,7 +50,7 @@ def check(connect, size, seed):
     noise = random.Random(seed).randbytes(PIECE)
 
     def is_right(client, at):
-        assert client.read(at, PIECE) == contents(noise, at), f'wrong bytes in {PIECE} from {at} on'
+        assert client.read(at, PIECE) == contents(noise, at), f'wrong data in {PIECE} bytes at {at}'
 
     on_all_of(connect, size, is_right)
 
@@ -64,7 +64,7 @@ def keep_one(test, devices=None, size=GiB, mapped=None, **options):
 
 
 def driver_files(pid):
-    """How many files a process has open by which the memory of a GPU is mapped."""
+    """The number of open files through which a process maps GPU memory."""
     folder, count = f'/proc/{pid}/fd', 0
     for number in os.listdir(folder):
         try:
@@ -87,19 +87,19 @@ class Killed(kept.Test):
     def test_not_mapped(self):
         self.load_and_kill(keep_one(self, mapped=0))
 
-    def test_slabs_come_and_go(self):
+    def test_slabs_are_allocated_and_freed(self):
         self.load_and_kill(keep_one(self, page_size='64M'), size=128 * MiB)
 
     def test_striped(self):
         self.load_and_kill(keep_one(self, [*DEVICES, 'host'], layout='stripe', stripe_size='2M'))
 
-    def test_what_its_driver_undoes_late_does_not_pile_up(self):
+    def test_driver_files_do_not_accumulate(self):
         keeper = keep_one(self)
         fill(keeper.client, 256 * MiB, 2)
         kept_files = driver_files(keeper.process.pid)
         self.assertGreater(kept_files, 0)
         keeper.kill_until_answer(0)
-        time.sleep(2)  # what is taken over is closed a moment after the first answers
+        time.sleep(2)  # the server closes the files of its predecessor soon after the first replies
         own_files = driver_files(keeper.server())
         for _ in range(5):
             keeper.kill_until_answer(0)
@@ -109,7 +109,7 @@ class Killed(kept.Test):
         check(keeper.client, 256 * MiB, 2)
 
     def test_large(self):
-        """Also the time from SIGKILL to the first answer, and that all of it is given back at the end."""
+        """Also measures the time from SIGKILL to the first reply, and checks that all memory is freed."""
         before = free_memory(DEVICES[0])
         size = min(LARGE, int(before * 0.9) // PIECE * PIECE)
         keeper = keep_one(self, size=size)
@@ -118,15 +118,15 @@ class Killed(kept.Test):
         print(f'filled in {time.monotonic() - began:.1f} s', flush=True)
         for _ in range(3):
             took = keeper.kill_until_answer(size - 4096)
-            print(f'{size / GiB:.0f} GiB in use: {took:.3f} s from SIGKILL to the first answer', flush=True)
+            print(f'{size / GiB:.0f} GiB in use: {took:.3f} s from SIGKILL to the first reply', flush=True)
         check(keeper.client, size, 1)
         with keeper.client() as client:
             for at in range(0, size, GiB):
                 client.trim(at, min(GiB, size - at))
-        # Of a trimmed export one slab is left.
-        server.wait_until(lambda: free_memory(DEVICES[0]) > before - 3 * GiB, 60, 'the memory to be given back')
+        # A trimmed export keeps one slab.
+        server.wait_until(lambda: free_memory(DEVICES[0]) > before - 3 * GiB, 60, 'the release of memory')
         keeper.stop()
-        server.wait_until(lambda: free_memory(DEVICES[0]) >= before - 64 * MiB, 60, 'all of the memory')
+        server.wait_until(lambda: free_memory(DEVICES[0]) >= before - 64 * MiB, 60, 'the release of all memory')
 
 
 class Upgraded(kept.Test):
@@ -142,8 +142,8 @@ class Upgraded(kept.Test):
             client.start()
         for number in range(1, 6):
             os.kill(keeper.process.pid, signal.SIGUSR2)
-            for said in ('serves now', 'is the server now'):
-                server.wait_until(lambda: keeper.log().count(said) == number, 60, keeper.log)
+            for text in ('serves now', 'is the server now'):
+                server.wait_until(lambda: keeper.log().count(text) == number, 60, keeper.log)
             time.sleep(0.3)  # of load
         for client in clients:
             client.finish()

@@ -1,4 +1,4 @@
-"""A GPU shared with a program that computes: it is noticed, served beside, and noticed to be over."""
+"""A GPU shared with a program that computes: the server detects it, adapts, and detects its end."""
 import os
 import signal
 import subprocess
@@ -28,7 +28,7 @@ class Neighbour(gpu.Test):
     def until_logged(one, words):
         wait_until(lambda: words in one.log(), 30, f'"{words}" in the log')
 
-    def test_it_is_noticed_and_served_beside(self):
+    def test_another_program_is_detected(self):
         one = self.serve_with('auto')
         self.load(one, '--seconds', '1', name='e')
         self.assertNotIn('another program computes', one.log())
@@ -37,10 +37,10 @@ class Neighbour(gpu.Test):
         self.until_logged(one, 'another program computes')
         self.load(one, '--seconds', '1', name='e')
         program.send_signal(signal.SIGSTOP)
-        self.until_logged(one, 'nobody else computes')
+        self.until_logged(one, 'no other program computes')
         self.load(one, '--seconds', '1', name='e')
 
-    def test_what_the_user_has_said_stays(self):
+    def test_explicit_settings_are_not_changed(self):
         for gpu_use in 'copy-engines', 'all':
             with self.subTest(gpu_use=gpu_use):
                 one = self.serve_with(gpu_use)

@@ -1,4 +1,4 @@
-"""One GPU: contents over gigabytes, thin and full, trims, isolation, a full device, clients that die."""
+"""One GPU: gigabytes of contents, thin and full provisioning, trims, isolation, a full device, killed clients."""
 import os
 import random
 import signal
@@ -32,7 +32,7 @@ class OneGpu(gpu.Test):
             one = self.one_export(provision=provision)
             client = self.client(one, structured=True)
             for at in range(0, SIZE, 32 * MiB):
-                client.write(at + 12345, b'.')  # takes the page, covers one byte of it
+                client.write(at + 12345, b'.')  # allocates the page, and covers one byte of it
                 data = client.read(at, 32 * MiB)
                 self.assertEqual(data.count(0), len(data) - 1, f'at {at}, {provision}')
             one.stop()
@@ -73,7 +73,7 @@ class OneGpu(gpu.Test):
             page = client.read(at, PAGE)
             self.assertEqual(page.count(0), PAGE - 1, f'at {at}')
 
-    def test_exports_do_not_see_each_other(self):
+    def test_exports_do_not_share_contents(self):
         small = 512 * MiB
         one = self.serve(config=gpu.config({'secret': {'devices': [DEVICE], 'size': small},
                                             'nosy': {'devices': [DEVICE], 'size': small}},
@@ -124,14 +124,14 @@ class OneGpu(gpu.Test):
         self.assertEqual(b.read(5, 1000), b'b' * 1000)
 
     def test_killed_clients(self):
-        """They die with payloads half sent and replies unread, while copies run."""
+        """Clients are killed with partial payloads and unread replies, while copies run."""
         one = self.one_export()
-        dice = random.Random(6)
+        generator = random.Random(6)
         for _ in range(30):
             child = os.fork()
             if child == 0:
                 try:
-                    client = wire.connect(one.address, structured=bool(dice.getrandbits(1)))
+                    client = wire.connect(one.address, structured=bool(generator.getrandbits(1)))
                     while True:
                         for n in range(16):
                             client.request(wire.CMD_WRITE, n * 32 * MiB + 1, 4 * MiB, 0, b'k' * 4 * MiB)
@@ -140,7 +140,7 @@ class OneGpu(gpu.Test):
                         client.socket.recv(100000)
                 finally:
                     os._exit(0)
-            time.sleep(0.02 + dice.random() * 0.2)
+            time.sleep(0.02 + generator.random() * 0.2)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         self.round_trip(one, '', SIZE // 4, seed=7)

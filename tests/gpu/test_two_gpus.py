@@ -1,4 +1,4 @@
-"""Two GPUs as one export: striped and linear, thin and full; and a GPU with the host's memory behind it."""
+"""Two GPUs as one export: striped and linear, thin and full; and a GPU together with host memory."""
 import gpu
 import kept
 import server
@@ -30,7 +30,7 @@ class TwoGpus(gpu.Test):
         self.load(one, '--structured', '--connections', '8', '--qd', '32', '--span', SIZE // 2)
 
     def test_stripe_is_killed(self):
-        """Under gpunbd keep: verified load goes on."""
+        """Under gpunbd keep, verified load continues after kills."""
         for provision in ('thin', 'full'):
             text = gpu.config({'': {'devices': DEVICES, 'size': '1G', 'layout': 'stripe', 'keep': 'true',
                                     'provision': provision}})
@@ -40,7 +40,7 @@ class TwoGpus(gpu.Test):
             keeper.stop()
 
     def test_linear(self):
-        """More than one device holds, so that the export goes on in the second."""
+        """The export is larger than the first device, so it continues on the second."""
         text = gpu.config({'': {'devices': DEVICES, 'size': '768M'}}, [(DEVICES[0], '512M')])
         if len(set(DEVICES)) == len(DEVICES):
             one = self.serve(config=text)
@@ -51,7 +51,7 @@ class TwoGpus(gpu.Test):
             one = self.serve(config=gpu.config({'': {'devices': [DEVICES[0], 'host'], 'size': SIZE // 4, 'layout': layout}}))
             self.round_trip(one, '', SIZE // 4, seed=11)
 
-    def test_each_its_own_export(self):
+    def test_separate_exports(self):
         one = self.serve(config=gpu.config({name: {'devices': [device], 'size': '256M'}
                                             for name, device in zip('ab', DEVICES)}))
         a, b = (self.client(one, name, structured=True) for name in 'ab')

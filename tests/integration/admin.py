@@ -1,56 +1,77 @@
-"""The admin endpoint of a server, by HTTP: http.client over a Unix socket or TCP."""
+"""Requests to the admin endpoint of a server: http.client over a Unix socket or TCP."""
 import http.client
 import json
+import select
 import socket
 
 
 class Connection(http.client.HTTPConnection):
-    """`place`: a path, or a port of 127.0.0.1. `tls`: a context of ssl."""
+    """`address`: the path of a socket, or a port of 127.0.0.1. `tls`: an SSLContext."""
 
-    def __init__(self, place, tls=None, timeout=60):
-        super().__init__('localhost', place if isinstance(place, int) else 80, timeout=timeout)
-        self.place = place
+    def __init__(self, address, tls=None, timeout=60):
+        super().__init__('localhost', address if isinstance(address, int) else 80, timeout=timeout)
+        self.address = address
         self.tls = tls
 
     def connect(self):
-        if isinstance(self.place, int):
-            self.sock = socket.create_connection(('127.0.0.1', self.place), self.timeout)
+        if isinstance(self.address, int):
+            self.sock = socket.create_connection(('127.0.0.1', self.address), self.timeout)
         else:
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(self.timeout)
-            self.sock.connect(self.place)
+            self.sock.connect(self.address)
         if self.tls:
             self.sock = self.tls.wrap_socket(self.sock, server_hostname='localhost')
 
 
-def ask(place, path, body=None, tls=None, **fields):
-    """The status and what the answer holds: of JSON the value. A body is sent as JSON, by POST."""
-    connection = Connection(place, tls)
+def ask(address, path, body=None, tls=None, **fields):
+    """The status and the body of the response, decoded if it is JSON. A request body is sent as JSON in a POST."""
+    connection = Connection(address, tls)
     try:
         fields = {name.replace('_', '-'): value for name, value in fields.items()}
         if body is None:
             connection.request('GET', path, headers=fields)
         else:
             connection.request('POST', path, json.dumps(body), {'Content-Type': 'application/json', **fields})
-        answer = connection.getresponse()
-        text = answer.read()
-        kind = answer.getheader('Content-Type')
-        return answer.status, json.loads(text) if kind == 'application/json' else text
+        response = connection.getresponse()
+        text = response.read()
+        kind = response.getheader('Content-Type')
+        return response.status, json.loads(text) if kind == 'application/json' else text
     finally:
         connection.close()
 
 
-def first_tick(place):
+class PendingRequest:
+    """A POST whose response is read later."""
+
+    def __init__(self, address, path, body):
+        self.connection = Connection(address)
+        self.connection.request('POST', path, json.dumps(body), {'Content-Type': 'application/json'})
+
+    def answered(self, seconds):
+        """Whether a response begins to arrive within that time."""
+        return bool(select.select([self.connection.sock], [], [], seconds)[0])
+
+    def answer(self):
+        """The result of ask()."""
+        try:
+            response = self.connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            self.connection.close()
+
+
+def first_tick(address):
     """The data of the first event of the stream."""
-    connection = Connection(place)
+    connection = Connection(address)
     try:
         connection.request('GET', '/api/v1/stream')
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        assert answer.getheader('Content-Type') == 'text/event-stream'
-        assert answer.readline() == b'event: tick\n'
-        line = answer.readline()
-        assert line.startswith(b'data: ') and answer.readline() == b'\n'
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        assert response.getheader('Content-Type') == 'text/event-stream'
+        assert response.readline() == b'event: tick\n'
+        line = response.readline()
+        assert line.startswith(b'data: ') and response.readline() == b'\n'
         return json.loads(line[6:])
     finally:
         connection.close()

@@ -1,5 +1,5 @@
-"""A server's admin endpoint as server/admin/openapi.yaml describes it, played by a script: what it answers can be
-changed while it runs, broken, and be of any kind."""
+"""A fake admin endpoint as described by server/admin/openapi.yaml. Tests can change its responses while it runs, and make
+it send invalid ones."""
 import http.server
 import json
 import socketserver
@@ -13,7 +13,7 @@ GiB = 1 << 30
 
 
 def need_admin_endpoint():
-    """Skips where the program has none."""
+    """Skips the test if the program has no admin endpoint."""
     done = subprocess.run([server.PROGRAM, 'serve', '--help'], check=True, capture_output=True, text=True)
     if '--admin-socket' not in done.stdout:
         server.skip('this server has no admin endpoint')
@@ -28,7 +28,9 @@ def export(name, size=4 * GiB, used=GiB, moved=0):
     return {'name': name, 'description': '', 'size': size, 'page_size': 2 << 20, 'layout': 'linear', 'provision': 'thin',
             'read_only': False, 'keep': False, 'swap': False, 'instance': '0' * 32, 'used': used, 'allocated': used,
             'memory': [{'device': 'cuda:0', 'used': used, 'allocated': used, 'slabs': 1}], 'connections': 1,
-            'rates': {'bytes_per_second': None, 'iops': None, 'burst': 1.0}, 'held_back': 0,
+            'stalled': 0, 'rates': {'bytes_per_second': None, 'iops': None, 'burst': 1.0},
+            'rates_per_peer': {'bytes_per_second': None, 'iops': None, 'burst': 1.0}, 'held_back': 0,
+            'last_second': {'read_p50': 0.0001, 'read_p99': 0.02, 'write_p50': 0, 'write_p99': 0},
             'requests': [requests('read', 10 + moved // 4096, moved, 2, {'EIO': 1}), requests('write', 5, 8192)]}
 
 
@@ -50,7 +52,7 @@ def status(names=('fast', 'slow'), moved=0, at=0, pid=4711):
 def connection(number=1, peer='10.1.2.3:4567', name='fast', moved=0):
     return {'id': number, 'peer': peer, 'listener': '127.0.0.1:10809', 'export': name, 'serving': True, 'read_only': False,
             'since': 1_700_000_000.0, 'tls': None, 'identity': 'alice', 'requests': moved // 4096, 'in_flight': 3,
-            'read': moved, 'written': 0}
+            'errors': 0, 'read': moved, 'written': 0, 'stalled': 0}
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -67,12 +69,12 @@ class UnixServer(Server):
 
 
 class Endpoint:
-    """`raw`: bytes that it sends to whoever asks for anything. `stream`: the code that its stream is answered with. Each
-    answer, of twenty in a second on the stream, is a second later, in which each export has read `per_tick` bytes more."""
+    """`raw`: bytes that answer every request. `stream`: the status code of the stream. Each response, of which the stream
+    has twenty per second, is one second later than the last, and each export has read `per_tick` bytes more."""
 
     def __init__(self, path=None, raw=None, stream=200, token=None, names=('fast', 'slow'), pid=4711):
         self.path, self.raw, self.stream, self.token, self.names, self.pid = path, raw, stream, token, names, pid
-        self.per_tick, self.ticks, self.asked = 0, 0, []
+        self.per_tick, self.ticks, self.requests = 0, 0, []
         self.ended = threading.Event()
         outer = self
 
@@ -80,7 +82,7 @@ class Endpoint:
             protocol_version = 'HTTP/1.1'
 
             def address_string(self):
-                return 'somebody'
+                return 'client'
 
             def log_message(self, *_):
                 pass
@@ -98,7 +100,7 @@ class Endpoint:
         return f'http://127.0.0.1:{self.port}'
 
     def close(self):
-        """Its connections end, too; the file of the socket stays, as that of a server that was killed."""
+        """Closes its connections as well. The socket file remains, like that of a server that was killed."""
         self.ended.set()
         self.server.shutdown()
         self.server.server_close()
@@ -112,7 +114,7 @@ class Endpoint:
         return [connection(moved=self.per_tick * self.ticks)]
 
     def answer(self, handler):
-        self.asked.append((handler.path, dict(handler.headers)))
+        self.requests.append((handler.path, dict(handler.headers)))
         if self.raw is not None:
             handler.close_connection = True
             handler.wfile.write(self.raw)

@@ -1,4 +1,4 @@
-"""What a server says in the handshake, right or wrong, for tests that play one to a client."""
+"""Builds valid and invalid handshake messages of a server, for tests of clients."""
 import contextlib
 import socket
 import struct
@@ -14,7 +14,7 @@ def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_N
 
 
 class Answers:
-    """To that option."""
+    """Replies to one option."""
 
     def __init__(self, option):
         self.option = option
@@ -31,22 +31,22 @@ class Answers:
 
 
 @contextlib.contextmanager
-def played(path, scripts, hang=False):
-    """A server at `path` that sends script after script, one to each connection, and then hangs up, or does not."""
+def scripted_server(path, scripts, hang=False):
+    """A server at `path` that sends one script on each connection, and then closes it unless `hang` is set."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
         connections = []
 
-        def play():
+        def serve():
             for script in scripts:
                 connections.append(listener.accept()[0])
                 connections[-1].sendall(script)
                 if not hang:
                     connections[-1].shutdown(socket.SHUT_WR)
-        player = threading.Thread(target=play, daemon=True)
-        player.start()
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
         yield
-        player.join()
+        server.join()
         for each in connections:
             each.close()

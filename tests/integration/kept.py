@@ -1,4 +1,4 @@
-"""A server under `gpunbd keep` that dies again and again, and clients that come back and lose nothing."""
+"""A server under `gpunbd keep` that is killed repeatedly, and clients that reconnect and check their data."""
 import contextlib
 import multiprocessing
 import os
@@ -14,11 +14,11 @@ import server
 import wire
 from server import KiB, MiB
 
-BLOCK = 64 * KiB  # what one request stays within
+BLOCK = 64 * KiB  # a request does not cross a multiple of this
 
 
 class Kept:
-    """gpunbd keep around a server whose exports are kept."""
+    """gpunbd keep with a server whose exports have keep."""
 
     def __init__(self, *arguments, config=None, program=server.PROGRAM, restarts=10000, flags=(), environment=None):
         self.directory = tempfile.mkdtemp(prefix='gpunbd-')
@@ -53,16 +53,16 @@ class Kept:
         assert self.process.poll() is None, self.log()
 
     def server(self):
-        """The process id of the server, or None while there is none."""
+        """The process id of the server, or None if none is running."""
         with open(f'/proc/{self.process.pid}/task/{self.process.pid}/children', encoding='ascii') as file:
             children = file.read().split()
         return int(children[0]) if children else None
 
     def kill(self, number=signal.SIGKILL):
-        """Ends the server that runs now, wherever it is."""
+        """Sends a signal to the server, whatever it is doing."""
         pid = self.server()
         if pid is not None:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # it may have ended already
                 os.kill(pid, number)
 
     def kill_and_wait(self, number=signal.SIGKILL):
@@ -71,7 +71,7 @@ class Kept:
         self.wait_ready(count + 1)
 
     def kill_until_answer(self, at):
-        """Seconds from the server's SIGKILL until a new connection has read at that offset."""
+        """Seconds from SIGKILL until a new connection has read at that offset."""
         self.kill()
         killed = time.monotonic()
         while True:
@@ -109,7 +109,7 @@ class Kept:
 
 
 def in_processes(count, work):
-    """work(0), work(1), ..., each in a process of its own: threads of Python take turns."""
+    """Runs work(0), work(1), ... each in its own process, because Python threads do not run in parallel."""
     fork = multiprocessing.get_context('fork')
     processes = [fork.Process(target=work, args=(each,)) for each in range(count)]
     for each in processes:
@@ -134,66 +134,66 @@ class Request:
 
 
 class Load(threading.Thread):
-    """One connection with several requests under way, each in a block of its own, on a range of its own. It comes
-    back when it is cut, and sends again what has not been answered. What it reads has to be what it wrote."""
+    """A connection with several requests in flight, each in a different block, on its own range. It reconnects after a
+    disconnect, and sends unanswered requests again. It checks that reads return what it wrote."""
 
     def __init__(self, connect, base, size, seed, depth=4):
         super().__init__(daemon=True)
         self.connect, self.base, self.seed, self.depth = connect, base, seed, depth
-        self.dice = random.Random(seed)
+        self.random = random.Random(seed)
         self.model = bytearray(size)
-        self.noise = self.dice.randbytes(2 * BLOCK)
-        self.over = False
+        self.noise = self.random.randbytes(2 * BLOCK)
+        self.stopping = False
         self.failure = None
         self.answers = self.connections = 0
-        self.waiting = {}  # by cookie
+        self.pending = {}  # by cookie
         self.cookie = 0
 
     def run(self):
         try:
-            while not self.over or self.waiting:
+            while not self.stopping or self.pending:
                 try:
                     with self.connected() as client:
                         self.serve(client)
                 except (wire.Closed, ConnectionError, BrokenPipeError, OSError):
                     time.sleep(0.005)
-        except BaseException as error:  # told by check()
+        except BaseException as error:  # raised by check()
             self.failure = error
 
     def connected(self):
         client = self.connect()
         self.connections += 1
-        for cookie, request in self.waiting.items():
+        for cookie, request in self.pending.items():
             self.send(client, cookie, request)
         return client
 
     def serve(self, client):
-        while not self.over or self.waiting:
-            while len(self.waiting) < self.depth and not self.over:
+        while not self.stopping or self.pending:
+            while len(self.pending) < self.depth and not self.stopping:
                 self.begin(client)
             self.answer(client)
 
     def begin(self, client):
-        busy = {request.offset // BLOCK for request in self.waiting.values()}
-        block = self.dice.randrange(len(self.model) // BLOCK)
+        busy = {request.offset // BLOCK for request in self.pending.values()}
+        block = self.random.randrange(len(self.model) // BLOCK)
         if block in busy:
             return
-        start = self.dice.randrange(BLOCK)
-        length = self.dice.randint(1, BLOCK - start)
-        kind = self.dice.randrange(8)
+        start = self.random.randrange(BLOCK)
+        length = self.random.randint(1, BLOCK - start)
+        kind = self.random.randrange(8)
         payload = b''
         if kind < 4:
             command = wire.CMD_WRITE
-            at = self.dice.randrange(BLOCK)
+            at = self.random.randrange(BLOCK)
             payload = self.noise[at:at + length]
         elif kind < 7:
             command = wire.CMD_READ
         else:
-            command = self.dice.choice((wire.CMD_TRIM, wire.CMD_ZEROES))
+            command = self.random.choice((wire.CMD_TRIM, wire.CMD_ZEROES))
             start, length = 0, BLOCK
         self.cookie += 1
         request = Request(command, block * BLOCK + start, length, payload)
-        self.waiting[self.cookie] = request
+        self.pending[self.cookie] = request
         self.send(client, self.cookie, request)
 
     def send(self, client, cookie, request):
@@ -201,11 +201,11 @@ class Load(threading.Thread):
 
     def answer(self, client):
         error, cookie = client.simple_reply()
-        request = self.waiting[cookie]
+        request = self.pending[cookie]
         data = client.receive(request.length) if request.command == wire.CMD_READ and error == 0 else None
         if error:
             raise AssertionError(f'{request.command} at {request.offset}: error {error}')
-        del self.waiting[cookie]
+        del self.pending[cookie]
         self.answers += 1
         end = request.offset + request.length
         if request.command == wire.CMD_WRITE:
@@ -217,17 +217,17 @@ class Load(threading.Thread):
             self.model[request.offset:end] = bytes(request.length)
 
     def end(self):
-        self.over = True
+        self.stopping = True
 
     def check(self, client):
-        """After its end: all of its range is as it was left."""
+        """After end(): checks that the export contains all data."""
         self.join(60)
-        assert not self.is_alive(), 'a client hangs'
+        assert not self.is_alive(), 'a client does not end'
         if self.failure:
             raise self.failure
         for at in range(0, len(self.model), MiB):
             part = self.model[at:at + MiB]
-            assert client.read(self.base + at, len(part)) == part, f'wrong bytes in {len(part)} from {self.base + at} on'
+            assert client.read(self.base + at, len(part)) == part, f'wrong data in {len(part)} bytes at {self.base + at}'
 
 
 def loads(connect, count, size, seed=1):
@@ -238,10 +238,10 @@ def loads(connect, count, size, seed=1):
 
 
 def kill_under_load(keeper, clients, kills, longest):
-    """Kills the server so often, each time within `longest` seconds of serving; each client has been served by each."""
-    dice = random.Random(kills)
+    """Kills the server repeatedly, each time within `longest` seconds of serving. Every client must be served in between."""
+    generator = random.Random(kills)
     for _ in range(kills):
-        time.sleep(dice.random() * longest)
+        time.sleep(generator.random() * longest)
         keeper.kill_and_wait()
         answered = [each.answers for each in clients]
         server.wait_until(lambda before=answered: all(

@@ -1,4 +1,4 @@
-"""A Prometheus that asks a server for its metrics each second, and answers queries by its HTTP API."""
+"""A Prometheus that scrapes a server every second, and answers queries with its HTTP API."""
 import json
 import os
 import shutil
@@ -12,14 +12,14 @@ import server
 
 
 def get(url, accept=None):
-    """The text that is answered, and its content type."""
+    """The text of the response, and its content type."""
     request = urllib.request.Request(url, headers={'Accept': accept} if accept else {})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
         return answer.read().decode(), answer.headers['Content-Type']
 
 
 class Prometheus:
-    """`target` is what it asks, as "127.0.0.1:1234"; `rules` a file of rules."""
+    """`target`: the address to scrape, such as "127.0.0.1:1234". `rules`: a file of rules."""
 
     def __init__(self, target, rules=None):
         self.directory = tempfile.mkdtemp(prefix='gpunbd-prometheus-')
@@ -34,7 +34,7 @@ class Prometheus:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=server.die_with_parent)
         try:
             server.wait_until(self.ready, 120, 'Prometheus to be ready')
-            server.wait_until(lambda: self.query('up{job="gpunbd"} == 1'), 120, self.why_not)
+            server.wait_until(lambda: self.query('up{job="gpunbd"} == 1'), 120, self.last_errors)
         except BaseException:
             self.stop()
             raise
@@ -55,8 +55,8 @@ class Prometheus:
         except OSError:
             return False
 
-    def why_not(self):
-        return f'an answer to Prometheus: {[each["lastError"] for each in self.ask("targets")["activeTargets"]]}'
+    def last_errors(self):
+        return f'a successful scrape: {[each["lastError"] for each in self.ask("targets")["activeTargets"]]}'
 
     def ask(self, what, **parameters):
         try:
@@ -66,17 +66,17 @@ class Prometheus:
         return json.loads(answer)['data']
 
     def query(self, expression):
-        """What it has now: pairs of labels and value. What is no expression raises."""
+        """The current result: pairs of labels and value. Raises an exception if the expression is invalid."""
         return [(each['metric'], float(each['value'][1])) for each in self.ask('query', query=expression)['result']]
 
     def data(self, expression):
-        """The same, once there is some: a scrape that takes too long leaves a gap."""
+        """The result, as soon as it is not empty: a scrape that takes too long leaves a gap."""
         found = []
         server.wait_until(lambda: found or found.extend(self.query(expression)) or found, 120, f'data of {expression}')
         return found
 
     def value(self, expression):
-        """That of the only series, once it is there."""
+        """The value of the only series, as soon as it exists."""
         (_, number), = self.data(expression)
         return number
 

@@ -1,8 +1,9 @@
-"""The server under test: started with a socket directory and a log of its own, stopped, and judged.
+"""The server under test. It runs with its own socket directory and log, and is checked when it stops.
 
-The program is $GPUNBD_PROGRAM (CTest sets it), else build/release/gpunbd. What is asked of it here is
-exact; other servers are held to the specification by tests/conformance.
+The program is $GPUNBD_PROGRAM, which CTest sets, or else build/release/gpunbd. These tests check exact behaviour of
+gpunbd; tests/conformance tests any server against the specification.
 """
+import atexit
 import ctypes
 import os
 import random
@@ -23,12 +24,36 @@ SKIP = 77
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 PAGE = 2 * MiB  # the default page of an export
 
+
+def use_private_folder():
+    """Moves all files of this process and its children below one folder, which is removed at the end: $TMPDIR, and the
+    folder that servers use instead of /run/gpunbd."""
+    folder = tempfile.mkdtemp(prefix='gpunbd-')
+    os.chmod(folder, 0o711)  # for programs that run as other users
+    owner = os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    os.mkdir(f'{folder}/run', 0o700)
+    os.environ.update(TMPDIR=folder, RUNTIME_DIRECTORY=f'{folder}/run')
+    tempfile.tempdir = folder
+
+
+def restore_signals():
+    """Restores the default actions of signals. A shell that starts the tests in the background ignores SIGINT and SIGQUIT,
+    and nohup ignores SIGHUP; servers would inherit this and not end."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+use_private_folder()
+restore_signals()
+
 REPORTS = ('AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runtime error:',
            'Assertion', 'terminate called')
 
 
 def skip(reason):
-    """The running case is skipped; where none runs yet, the whole file is."""
+    """Skips the running case, or the whole file if no case is running."""
     if Test.running:
         raise unittest.SkipTest(reason)
     print(f'SKIPPED: {os.path.basename(sys.argv[0])}: {reason}')
@@ -36,7 +61,7 @@ def skip(reason):
 
 
 def need(*programs):
-    """Skips where a program is not installed."""
+    """Skips the test if a program is not installed."""
     for program in programs:
         if not shutil.which(program):
             skip(f'{program} is not installed (./dev setup installs it)')
@@ -61,22 +86,22 @@ def free_port(address='127.0.0.1'):
         return probe.getsockname()[1]
 
 
-def wait_for_text(text, told, seconds=10):
-    """In what told() gives: a log, whose line may be written after the answer that it is about."""
-    wait_until(lambda: text in told(), seconds, lambda: f'{text!r} in:\n{told()}')
+def wait_for_text(text, source, seconds=10):
+    """Waits for text in the result of source(), such as a log, which may be written after the reply that it is about."""
+    wait_until(lambda: text in source(), seconds, lambda: f'{text!r} in:\n{source()}')
 
 
 def wait_until(condition, seconds=10, what='a condition'):
-    """`what` may be a function that tells what there is instead."""
+    """`what` describes the condition. It may be a function, which is called after a timeout."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f'waited {seconds} s in vain for {what() if callable(what) else what}')
+            raise AssertionError(f'timeout after {seconds} s, waiting for {what() if callable(what) else what}')
         time.sleep(0.01)
 
 
 class Server:
-    """A running server. `path` is its Unix socket, `port` its TCP port where one was asked for."""
+    """A running server. `path` is its Unix socket, `port` its TCP port if `tcp` is set."""
 
     def __init__(self, size='64M', name='', read_only=False, tcp=False, bind='127.0.0.1', unix=True,
                  device='host', config=None, extra=(), environment=None):
@@ -98,7 +123,7 @@ class Server:
             if tcp:
                 command += ['-p', str(self.port), '-b', bind]
             if read_only:
-                command += ['--readonly']
+                command += ['--read-only']
         command += extra
         self.command = command
         with open(self.log_path, 'wb') as log:
@@ -114,16 +139,16 @@ class Server:
             raise
 
     def configure(self, text):
-        """Writes the configuration; {socket} and {directory} stand for this server's own."""
+        """Writes the configuration. {socket} and {directory} are replaced by those of this server."""
         text = text.replace('{socket}', self.path).replace('{directory}', self.directory)
         with open(self.config_path, 'w', encoding='utf-8') as file:
             file.write(text)
 
     def listening(self, unix):
         if self.process.poll() is not None:
-            raise AssertionError(f'{self.command} ended with {self.process.returncode} before it served')
+            raise AssertionError(f'{self.command} ended with {self.process.returncode} before it was ready')
         try:
-            # A socket that listens may have nobody yet who accepts: only the greeting tells.
+            # A listening socket accepts connections before the server is ready. Only then it sends the greeting.
             if unix:
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(self.path)
@@ -137,7 +162,7 @@ class Server:
 
     @property
     def address(self):
-        """For wire.Wire."""
+        """The address for wire.Wire."""
         return (self.bind, self.port) if self.port else self.path
 
     def uri(self, name=None):
@@ -162,8 +187,13 @@ class Server:
     def descriptors(self):
         return len(os.listdir(f'/proc/{self.process.pid}/fd'))
 
+    def remove_files(self):
+        text = self.log()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.log = lambda: text
+
     def stop(self, number=signal.SIGTERM, seconds=30, status=0):
-        """Ends the server and checks that it went well; returns how long that took."""
+        """Stops the server, and checks its exit status and its log. Returns the duration."""
         start = time.monotonic()
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -172,11 +202,10 @@ class Server:
         except subprocess.TimeoutExpired as error:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f'the server still ran {seconds} s after signal {number}') from error
+            raise AssertionError(f'the server still runs {seconds} s after signal {number}') from error
         taken = time.monotonic() - start
         text = self.log()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.log = lambda: text
+        self.remove_files()
         for report in REPORTS:
             assert report not in text, f'the server printed "{report}"'
         assert self.process.returncode == status, f'the server ended with {self.process.returncode}'
@@ -184,7 +213,7 @@ class Server:
 
 
 class Test(unittest.TestCase):
-    """A test whose servers are stopped and judged at its end; their logs are shown when it fails."""
+    """A test whose servers are stopped and checked at its end. Their logs are printed if it fails."""
     running = False
 
     def run(self, result=None):
@@ -211,9 +240,11 @@ class Test(unittest.TestCase):
     def finish(server):
         if server.process.returncode is None:
             server.stop()
+        elif os.path.exists(server.directory):
+            server.remove_files()
 
     def command(self, *command, status=0, seconds=300, environment=None, **kwargs):
-        """Runs a client program; its standard output. Another exit status than `status` fails."""
+        """Runs a command, and returns its standard output. Fails if the exit status is not `status`."""
         done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
                               env={**os.environ, **(environment or {})}, check=False,
@@ -225,6 +256,14 @@ class Test(unittest.TestCase):
         self.status = done.returncode
         return done.stdout
 
+    def program_for_all_users(self):
+        """A copy of the program that other users can execute. They may not have access to the checkout, as in /root."""
+        folder = self.directory()
+        path = shutil.copy2(PROGRAM, os.path.join(folder, 'gpunbd'))
+        os.chmod(path, 0o755)
+        os.chmod(folder, 0o755)
+        return path
+
     def directory(self):
         path = tempfile.mkdtemp(prefix='gpunbd-')
         self.addCleanup(shutil.rmtree, path, True)
@@ -232,18 +271,18 @@ class Test(unittest.TestCase):
 
 
 def random_bytes(size, seed):
-    dice = random.Random(seed)
-    return b''.join(dice.randbytes(min(16 * MiB, size - start)) for start in range(0, size, 16 * MiB))
+    generator = random.Random(seed)
+    return b''.join(generator.randbytes(min(16 * MiB, size - start)) for start in range(0, size, 16 * MiB))
 
 
 def write_image(path, size, seed=1, data_every=4):
-    """An image with holes: a run of random bytes in every `data_every`th MiB, odd lengths."""
-    dice = random.Random(seed)
+    """Writes an image with holes: every `data_every`th MiB starts with random bytes of any length."""
+    generator = random.Random(seed)
     with open(path, 'wb') as file:
         for start in range(0, size, data_every * MiB):
-            length = min(dice.randrange(1, MiB), size - start)
+            length = min(generator.randrange(1, MiB), size - start)
             file.seek(start)
-            file.write(dice.randbytes(length))
+            file.write(generator.randbytes(length))
         file.truncate(size)
 
 
@@ -258,7 +297,7 @@ def same_file(one, other):
 
 
 class Result(unittest.TextTestResult):
-    """Tells tests/summary.py of each case that was skipped, whatever becomes of the others."""
+    """Prints each skipped case for tests/summary.py, whatever the results of the others are."""
     passed = 0
 
     def addSuccess(self, test):
@@ -276,6 +315,6 @@ class Runner(unittest.TextTestRunner):
 
 
 def main():
-    """Runs the tests of the calling module: exit status 0, 1, or 77 where all were skipped."""
+    """Runs the tests of the calling module. The exit status is 0, 1, or 77 if all cases were skipped."""
     result = unittest.main(exit=False, verbosity=2, testRunner=Runner).result
     sys.exit(1 if not result.wasSuccessful() else SKIP if result.skipped and not result.passed else 0)

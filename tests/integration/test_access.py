@@ -1,5 +1,5 @@
-"""Who may open what: by address, user and group, for real clients; maxima, rates, reloads, and where it is dangerous
-to listen."""
+"""Access rules by address, user and group, with real clients; connection limits, rates, reloads; and the check for
+unprotected listeners."""
 import os
 import signal
 import socket
@@ -38,7 +38,7 @@ class Access(server.Test):
     def serve_exports(self, *exports, **kwargs):
         self.tcp_port = server.free_port()
         one = self.serve(config=config(self.tcp_port, *exports), **kwargs)
-        os.chmod(one.directory, 0o755)  # for other users
+        os.chmod(one.directory, 0o755)  # for processes of other users
         self.v4, self.v6, self.local = ('127.0.0.1', self.tcp_port), ('::1', self.tcp_port), one.path
         return one
 
@@ -60,7 +60,7 @@ class Access(server.Test):
         return caught.exception.args[0]
 
     def test_by_address(self):
-        """What each client lists and opens: nbdinfo's view, and to the byte."""
+        """The exports that each client can list and open."""
         one = self.serve_exports('name: four, access: [{network: 127.0.0.0/8}]',
                                  "name: six, access: [{network: '::1'}]",
                                  'name: other, access: [{network: 127.0.0.2}]',
@@ -106,8 +106,8 @@ class Access(server.Test):
         self.command('nbdinfo', '--is', 'read-only', f'nbd://127.0.0.1:{self.tcp_port}/four')
         self.command('nbdinfo', '--list', f'nbd+unix:///?socket={one.path}')
 
-    def test_denied_is_as_absent(self):
-        """The same bytes in each option; EXPORT_NAME closes without a word."""
+    def test_denied_is_indistinguishable_from_absent(self):
+        """The same bytes in reply to each option. EXPORT_NAME closes the connection without a reply."""
         self.serve_exports("name: secret, access: [{network: 192.0.2.1}]", 'name: all')
 
         def answer(option, name):
@@ -116,7 +116,7 @@ class Access(server.Test):
                 client.ask_structured()
                 if option == wire.OPT_EXPORT_NAME:
                     client.option(option, name.encode())
-                    client.socket.shutdown(socket.SHUT_WR)  # where it comes to the transmission
+                    client.socket.shutdown(socket.SHUT_WR)  # ends the connection if it reaches the transmission phase
                     return client.rest()
                 data = (wire.meta_data(name, 'base:allocation')
                         if option in (wire.OPT_LIST_META_CONTEXT, wire.OPT_SET_META_CONTEXT) else
@@ -130,7 +130,7 @@ class Access(server.Test):
             with self.subTest(option=option):
                 absent = answer(option, 'absent')
                 self.assertEqual(answer(option, 'secret'), absent)
-                self.assertEqual(answer(option, ''), absent)  # the default is the first, whoever asks
+                self.assertEqual(answer(option, ''), absent)  # the default export is the first one for every client
                 self.assertNotEqual(answer(option, 'all'), absent)
 
     def as_user(self, uid, gid, groups, *command):
@@ -144,7 +144,7 @@ class Access(server.Test):
 
     def test_users_and_groups(self):
         if os.geteuid() != 0:
-            server.skip('only root can be somebody else')
+            server.skip('only root can change the user')
         self.serve_exports('name: user, access: [{uid: 1234}]', 'name: group, access: [{gid: 77}]',
                            'name: both, access: [{uid: 1234, gid: 77}]', 'name: root, access: [{uid: root}]')
         script = ('import socket, sys, struct\n'
@@ -153,17 +153,17 @@ class Access(server.Test):
                   "s.sendall(struct.pack('>IQIII', 3, 0x49484156454F5054, 7, 6 + len(n), len(n)) + n + bytes(2))\n"
                   'kind = struct.unpack(">QIII", s.recv(20, socket.MSG_WAITALL))[2]\n'
                   'sys.exit({3: 0, (1 << 31) + 6: 1}.get(kind, 2))\n')
-        who = {'user': (1234, 5, []), 'group': (1, 77, []), 'supplementary': (1, 5, [6, 77]), 'both': (1234, 5, [77]),
-               'neither': (1, 5, [6]), 'many': (1, 5, list(range(100, 190)) + [77])}
-        may = {'user': {'user'}, 'group': {'group'}, 'supplementary': {'group'}, 'both': {'user', 'group', 'both'},
-               'neither': set(), 'many': {'group'}}
-        for name, (uid, gid, groups) in who.items():
+        clients = {'user': (1234, 5, []), 'group': (1, 77, []), 'supplementary': (1, 5, [6, 77]), 'both': (1234, 5, [77]),
+                   'neither': (1, 5, [6]), 'many': (1, 5, list(range(100, 190)) + [77])}
+        allowed = {'user': {'user'}, 'group': {'group'}, 'supplementary': {'group'}, 'both': {'user', 'group', 'both'},
+                   'neither': set(), 'many': {'group'}}
+        for name, (uid, gid, groups) in clients.items():
             for export in ('user', 'group', 'both', 'root'):
-                with self.subTest(who=name, export=export):
+                with self.subTest(client=name, export=export):
                     done = self.as_user(uid, gid, groups, '/usr/bin/python3', '-c', script, self.local, export)
-                    self.assertEqual(done, 0 if export in may[name] else 1)
+                    self.assertEqual(done, 0 if export in allowed[name] else 1)
         wire.connect(self.local, 'root').disconnect()
-        # A peer of TCP has no user, not even that of number 0.
+        # A TCP client has no user, not even user 0.
         self.assertEqual(self.refused(self.v4, 'root'), ERR_UNKNOWN)
 
     def test_read_only(self):
@@ -180,14 +180,14 @@ class Access(server.Test):
             self.assertEqual(reader.read(0, 4), b'data')
 
     def test_reload(self):
-        """New rules hold at once: who may not stay goes, the others notice nothing."""
+        """New rules apply at once: clients that lose access are disconnected, and other clients are not affected."""
         mine = f'{{uid: {os.geteuid()}}}'
         one = self.serve_exports('name: a', 'name: b')
         gone, stays = wire.connect(self.v4, 'a'), wire.connect(self.local, 'a')
         other = wire.connect(self.v4, 'b')
         stays.write(0, b'kept')
-        told = self.reload(one, f'name: a, access: [{mine}]', 'name: b')
-        self.assertIn("export 'a' keeps its contents; access changed, for all clients", told)
+        log = self.reload(one, f'name: a, access: [{mine}]', 'name: b')
+        self.assertIn("export 'a' keeps its contents; access changed, for all clients", log)
         self.assertEqual(gone.rest(), b'')
         self.assertEqual(stays.read(0, 4), b'kept')
         self.assertEqual(other.read(0, 4), bytes(4))
@@ -202,11 +202,11 @@ class Access(server.Test):
             self.reload(one, 'name: a', 'name: b')
             self.assertEqual(reader.read(0, 4), b'kept')
         self.assertEqual(self.names(self.v4), ['a', 'b'])
-        told = self.reload(one, "name: a, access: [{network: 127.0.0.1/8}]", 'name: b')
-        self.assertIn('write 127.0.0.0/8 for the network', told)
-        self.assertIn('the configuration stays as it was', told)
+        log = self.reload(one, "name: a, access: [{network: 127.0.0.1/8}]", 'name: b')
+        self.assertIn('write 127.0.0.0/8 for the network', log)
+        self.assertIn('the configuration stays as it was', log)
 
-    def test_maxima(self):
+    def test_connection_limits(self):
         self.serve_exports('name: a, max_connections: 3, max_connections_per_peer: 2', 'name: b')
         clients = [wire.connect(self.v4, 'a') for _ in range(2)]
         self.assertEqual(self.refused(self.v4, 'a'), ERR_POLICY)
@@ -217,9 +217,9 @@ class Access(server.Test):
             old.greet()
             old.option(wire.OPT_EXPORT_NAME, b'a')
             self.assertEqual(old.rest(), b'')
-        with wire.Wire(self.local) as asks:  # to ask takes no place
-            asks.greet()
-            asks.info('a')
+        with wire.Wire(self.local) as client:  # INFO does not count
+            client.greet()
+            client.info('a')
         for client in clients:
             client.close()
 
@@ -229,15 +229,15 @@ class Access(server.Test):
                 return True
             except wire.Refused:
                 return False
-        server.wait_until(free, 10, 'a place that has come back')
+        server.wait_until(free, 10, 'a free connection')
 
-    def test_maximum_in_a_crowd(self):
-        """Many at once over several workers: never one too many, and all places come back."""
+    def test_connection_limit_with_simultaneous_clients(self):
+        """Many clients connect at once to several workers. The limit is never exceeded, and connections are released."""
         one = self.serve_exports('name: a, max_connections: 5', extra=('--threads', '4'))
         for _ in range(3):
             inside, lock, start = [], threading.Lock(), threading.Barrier(24)
 
-            def come():
+            def connect():
                 start.wait(60)
                 try:
                     client = wire.connect(self.local, 'a')
@@ -246,7 +246,7 @@ class Access(server.Test):
                     return
                 with lock:
                     inside.append(client)
-            threads = [threading.Thread(target=come) for _ in range(24)]
+            threads = [threading.Thread(target=connect) for _ in range(24)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -255,10 +255,10 @@ class Access(server.Test):
             before = one.log().count('closed after')
             for client in inside:
                 client.close()
-            server.wait_until(lambda: one.log().count('closed after') >= before + 5, 20, 'their ends')
+            server.wait_until(lambda: one.log().count('closed after') >= before + 5, 20, 'the end of the connections')
 
     def rate(self, work, connections, name):
-        """How much all connections together have done, and in how long."""
+        """The work done on each connection, and the duration."""
         done, stop = [0] * connections, threading.Event()
 
         def run(n):
@@ -276,7 +276,7 @@ class Access(server.Test):
         return done, time.monotonic() - begin
 
     def test_rates(self):
-        """No more than the rate and its burst, over several connections on several workers."""
+        """The rate and burst are not exceeded over several connections on several workers."""
         self.serve_exports('name: bytes, rates: {bytes_per_second: 8M, burst: 0}',
                            'name: iops, rates_per_peer: {iops: 400, burst: 1}', extra=('--threads', '3'))
 
@@ -293,24 +293,24 @@ class Access(server.Test):
             return 1
         for work in (read, write):
             done, seconds = self.rate(work, 3, 'bytes')
-            # The first requests have what has come together in a hundredth of a second.
+            # The first requests may use what has accumulated in 10 ms.
             self.assertLessEqual(sum(done), 1.02 * 8 * MiB * seconds + 0.01 * 8 * MiB)
             self.assertTrue(all(done), done)
         done, seconds = self.rate(flush, 3, 'iops')
         self.assertLessEqual(sum(done), 1.02 * 400 * seconds + 400)
         self.assertTrue(all(done), done)
 
-    def test_rates_by_reload(self):
+    def test_rates_changed_by_reload(self):
         one = self.serve_exports('name: a, rates: {iops: 1, burst: 0}')
         with wire.connect(self.local, 'a') as client:
             for _ in range(40):
                 client.request(wire.CMD_FLUSH)
-            told = self.reload(one, 'name: a')
-            self.assertIn("export 'a' keeps its contents; rates changed, for all clients", told)
-            for _ in range(40):  # by the old rate: longer than a client of this test waits
+            log = self.reload(one, 'name: a')
+            self.assertIn("export 'a' keeps its contents; rates changed, for all clients", log)
+            for _ in range(40):  # with the old rate, this would exceed the timeout of the client
                 self.assertEqual(client.simple_reply()[0], 0)
 
-    def test_a_server_that_holds_requests_back_stops(self):
+    def test_a_server_with_delayed_requests_stops(self):
         one = self.serve_exports('name: a, rates: {iops: 1, burst: 0}')
         client = wire.connect(self.local, 'a')
         for _ in range(40):
@@ -318,13 +318,13 @@ class Access(server.Test):
         one.stop()
         client.close()
 
-    def test_check_who(self):
+    def test_check_command(self):
         path = os.path.join(self.directory(), 'test.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(config(10809, 'name: a, access: [{network: 10.0.0.0/8, mode: read-only}, {uid: 0}]', 'name: b'))
 
-        def answer(*who, status=0):
-            return self.command(server.PROGRAM, 'check', path, '--who', *who, status=status).splitlines()
+        def answer(*client, status=0):
+            return self.command(server.PROGRAM, 'check', path, '--who', *client, status=status).splitlines()
         line = 5
         self.assertEqual(answer('10.1.2.3'), [
             f"export 'a': read-only: rule 1 matches: network 10.0.0.0/8 (line {line})",
@@ -332,12 +332,12 @@ class Access(server.Test):
         self.assertIn('denied: none of its 2 rules matches', answer('11.1.2.3')[0])
         self.assertIn("read-write: rule 2 matches: uid '0'", answer('unix:uid=0')[0])
         self.assertIn('denied', answer('vsock:3')[0])
-        self.assertEqual(answer('10.1.2', status=1), [])
+        self.assertEqual(answer('10.1.2', status=2), [])
         self.assertIn("'10.1.2' is no client; write for example", self.errors)
 
 
 class Exposed(server.Test):
-    """Listening where other machines can reach it."""
+    """Listeners that other machines can reach."""
     ALL = 'exports: [{name: a, size: 64M, devices: [host]}]\n'
     LISTED = 'exports: [{name: a, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}]\n'
 
@@ -364,24 +364,24 @@ class Exposed(server.Test):
         self.command(server.PROGRAM, 'serve', '--config', self.write(port, everybody), status=1)
 
     def test_served(self):
-        """With a list there is nothing to say, and with insecure there is a warning."""
+        """An access list prevents the warning; `insecure` does not."""
         port = server.free_port()
-        for rest, flags, warned in ((self.LISTED, (), False), (self.ALL + 'insecure: true\n', (), True),
-                                    (self.ALL, ('--insecure',), True)):
+        for rest, flags, expect_warning in ((self.LISTED, (), False), (self.ALL + 'insecure: true\n', (), True),
+                                            (self.ALL, ('--insecure',), True)):
             with self.subTest(rest=rest, flags=flags):
                 path = self.write(port, rest)
                 if not flags:
                     self.command(server.PROGRAM, 'check', path)
-                    self.assertEqual('note: insecure: ' in self.errors, warned)
+                    self.assertEqual('note: insecure: ' in self.errors, expect_warning)
                 one = self.serve(config=f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}], "
                                  f"unix: [{{path: '{{socket}}'}}]}}\n{rest}", extra=flags)
                 wire.connect(('127.0.0.1', port), 'a').disconnect()
                 self.assertEqual(f'warning: insecure: 0.0.0.0:{port}: anyone who reaches this address' in one.log(),
-                                 warned, one.log())
+                                 expect_warning, one.log())
                 one.stop()
 
     def test_reload(self):
-        """A list that is needed does not go by a reload."""
+        """A reload cannot remove the access list that protects a listener."""
         port = server.free_port()
         head = f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}], unix: [{{path: '{{socket}}'}}]}}\n"
         one = self.serve(config=head + self.LISTED)
@@ -390,12 +390,12 @@ class Exposed(server.Test):
             one.configure(head + rest)
             one.process.send_signal(signal.SIGHUP)
             server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload')
-            told = one.log()[len(before):]
-            self.assertEqual('the configuration stays as it was' in told, refused, told)
-            self.assertEqual('other machines can reach this address' in told, refused, told)
+            log = one.log()[len(before):]
+            self.assertEqual('the configuration stays as it was' in log, refused, log)
+            self.assertEqual('other machines can reach this address' in log, refused, log)
 
-    def handed_over(self, bound, rest):
-        """A server with this listening socket as descriptor 3; started only as far as that it may end."""
+    def server_with_socket(self, bound, rest):
+        """A server with this listening socket as descriptor 3. It may have exited already."""
         path = self.write(server.free_port(), rest, '127.0.0.1')
         start = ('import os, sys; os.dup2(int(sys.argv[1]), 3); '
                  'os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])')
@@ -403,20 +403,20 @@ class Exposed(server.Test):
                                  path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                 text=True, pass_fds=(bound.fileno(),), preexec_fn=server.die_with_parent)
 
-    def test_inherited(self):
-        """By the address that it is bound to, whatever the file says of listeners."""
+    def test_inherited_socket(self):
+        """The address of the socket counts, not the listeners of the configuration."""
         with socket.socket() as bound:
             bound.bind(('0.0.0.0', 0))
             bound.listen()
-            child = self.handed_over(bound, self.ALL)
-            told = child.communicate(timeout=60)[1]
-        self.assertEqual(child.returncode, 1, told)
-        self.assertIn('inherited socket 3: other machines can reach this address', told)
+            child = self.server_with_socket(bound, self.ALL)
+            errors = child.communicate(timeout=60)[1]
+        self.assertEqual(child.returncode, 1, errors)
+        self.assertIn('inherited socket 3: other machines can reach this address', errors)
 
     def test_both_families_on_one_socket(self):
-        """IPv4 that comes by IPv6 matches as IPv4, and as nothing else."""
+        """An IPv4 client of an IPv6 socket matches rules for IPv4, and no others."""
         if not HAS_IPV6:
-            server.skip('there is no IPv6 here')
+            server.skip('this machine has no IPv6')
         rest = ("exports:\n  - {name: six, size: 64M, devices: [host], access: [{network: '::/1'}]}\n"
                 '  - {name: four, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}\n')
         with socket.socket(socket.AF_INET6) as bound:
@@ -424,12 +424,12 @@ class Exposed(server.Test):
             bound.bind(('::', 0))
             bound.listen()
             port = bound.getsockname()[1]
-            child = self.handed_over(bound, rest)
+            child = self.server_with_socket(bound, rest)
             try:
-                for address, opens, not_there in (('127.0.0.1', 'four', 'six'), ('::1', 'six', 'four')):
-                    wire.connect((address, port), opens).disconnect()
+                for address, allowed, denied in (('127.0.0.1', 'four', 'six'), ('::1', 'six', 'four')):
+                    wire.connect((address, port), allowed).disconnect()
                     with self.assertRaises(wire.Refused):
-                        wire.connect((address, port), not_there)
+                        wire.connect((address, port), denied)
             finally:
                 child.terminate()
                 child.communicate(timeout=60)

@@ -1,5 +1,6 @@
-"""The admin endpoint: every path of openapi.yaml answers as it says there; where it is, who may ask, and that nobody who
-asks keeps others waiting."""
+"""The admin endpoint: every path responds as described in openapi.yaml; its addresses, authorization, and that a client
+cannot block other clients."""
+import contextlib
 import os
 import re
 import shutil
@@ -7,10 +8,12 @@ import signal
 import socket
 import ssl
 import stat
-import subprocess
+import threading
+import time
 
 import admin
 import server
+import stopped_thread
 import wire
 
 try:
@@ -28,19 +31,19 @@ exports:
   - {name: '<script>', size: 64M, devices: [host]}
   - {name: other, size: 16M, devices: [host], rates: {iops: 100000}}
 '''
-QUESTIONS = {'export': '%3Cscript%3E', 'offset': '0', 'length': str(4 * server.MiB), 'cells': '2', 'after': '0'}
+QUESTIONS = {'export': '%3Cscript%3E', 'offset': '0', 'length': str(4 * server.MiB), 'cells': '2', 'after': '0', 'seconds': '3600'}
 RATES = {'bytes_per_second': 1 << 30, 'iops': None, 'burst': 1}
 
 
-class Described:
-    """openapi.yaml, and what it says of an answer."""
+class Description:
+    """openapi.yaml, and validation of responses."""
 
     def __init__(self):
         with open(os.path.join(server.ROOT, 'server/admin/openapi.yaml'), encoding='utf-8') as file:
             self.all = yaml.safe_load(file)
 
     def operations(self, method):
-        """Paths, each with what is described there."""
+        """{path: operation}"""
         return {path: item[method] for path, item in self.all['paths'].items() if method in item}
 
     def resolved(self, item):
@@ -59,64 +62,92 @@ class Described:
         jsonschema.Draft202012Validator(schema).validate(value)
 
 
+class Writer(threading.Thread):
+    """Writes until the connection is closed."""
+
+    def __init__(self, client):
+        super().__init__(daemon=True)
+        self.client, self.last_begun, self.last_acknowledged = client, None, 0
+
+    def run(self):
+        try:
+            while True:
+                begun = time.monotonic()
+                self.client.write(0, b'x' * 512)
+                self.last_acknowledged = begun  # the start of the last acknowledged write
+        except (wire.Closed, OSError):
+            self.last_begun = begun
+
+
 class Admin(server.Test):
     def setUp(self):
-        self.described = Described()
+        self.description = Description()
 
     def configured(self, config=CONFIG, **kwargs):
-        """A server, and the path of its admin endpoint."""
+        """A server, and the address of its admin endpoint."""
         one = self.serve(config=config, **kwargs)
         return one, os.path.join(one.directory, 'admin')
 
-    def test_each_question(self):
-        one, place = self.configured()
+    def test_every_get(self):
+        one, address = self.configured()
         with wire.connect(one.path, name='<script>') as client:
             client.write(server.MiB, b'x' * 4096)
             client.read(0, 4096)
-            operations = self.described.operations('get')
+            operations = self.description.operations('get')
             self.assertGreater(len(operations), 8)
             for path, operation in operations.items():
                 with self.subTest(path):
                     if path == '/stream':
-                        self.described.check(operation, 200, admin.first_tick(place))
+                        self.description.check(operation, 200, admin.first_tick(address))
                         continue
-                    names = [self.described.resolved(each)['name'] for each in operation.get('parameters', [])]
+                    names = [self.description.resolved(each)['name'] for each in operation.get('parameters', [])]
                     query = '&'.join(f'{name}={QUESTIONS[name]}' for name in names)
-                    status, value = admin.ask(place, API + path + ('?' + query if query else ''))
-                    self.assertEqual(status, 200, value)
-                    self.described.check(operation, status, value)
-                    status, value = admin.ask(place, API + path + '?no=thing')
+                    status, value = admin.ask(address, API + path + ('?' + query if query else ''))
+                    # 409 without a supervisor; integration.kept_command tests the others.
+                    self.assertEqual(status, 409 if path == '/kept' else 200, value)
+                    self.description.check(operation, status, value)
+                    status, value = admin.ask(address, API + path + '?no=thing')
                     self.assertEqual(status, 400)
-                    self.described.check(operation, status, value)
-        exports = admin.ask(place, API + '/exports')[1]
+                    self.description.check(operation, status, value)
+        exports = admin.ask(address, API + '/exports')[1]
         self.assertEqual([each['name'] for each in exports], ['<script>', 'other'])
 
-    def test_each_demand(self):
-        _, place = self.configured()
+    def test_every_post(self):
+        _, address = self.configured()
         bodies = {'/connections/end': {'id': 1 << 63},
                   '/log-level': {'level': 'debug'},
                   '/rates': {'export': '<script>', 'rates': RATES},
-                  '/read-only': {'export': '<script>', 'read_only': True}}
-        operations = self.described.operations('post')
+                  '/read-only': {'export': '<script>', 'read_only': True},
+                  '/kept/drop': {'name': '<script>'}}
+        statuses = {'/connections/end': 404, '/kept/drop': 409}
+        operations = self.description.operations('post')
         self.assertEqual(set(operations), set(bodies))
         for path, operation in operations.items():
             with self.subTest(path):
-                status, value = admin.ask(place, API + path, bodies[path])
-                self.assertEqual(status, 404 if path == '/connections/end' else 200, value)
-                self.described.check(operation, status, value)
-                status, value = admin.ask(place, API + path, {**bodies[path], 'more': 1})
+                status, value = admin.ask(address, API + path, bodies[path])
+                self.assertEqual(status, statuses.get(path, 200), value)
+                self.description.check(operation, status, value)
+                status, value = admin.ask(address, API + path, {**bodies[path], 'more': 1})
                 self.assertEqual(status, 400)
                 self.assertIn('more', value['error'])
-                self.described.check(operation, status, value)
-                self.assertEqual(admin.ask(place, API + path)[0], 405)
-        self.assertEqual(admin.ask(place, API + '/connections/end', {'id': 1 << 63})[0], 404)
-        self.assertEqual(admin.ask(place, API + '/rates', {'export': 'none', 'rates': RATES})[0], 404)
+                self.description.check(operation, status, value)
+                self.assertEqual(admin.ask(address, API + path)[0], 405)
+        self.assertEqual(admin.ask(address, API + '/connections/end', {'id': 1 << 63})[0], 404)
+        self.assertEqual(admin.ask(address, API + '/rates', {'export': 'none', 'rates': RATES})[0], 404)
+        for wrong in ({'burst': 1e18}, {'bytes_per_second': 1}, {'bytes_per_second': (1 << 64) - 1}, {'iops': 0}):
+            status, value = admin.ask(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, **wrong}})
+            self.assertEqual(status, 400, value)
+            self.assertIn(f'rates.{next(iter(wrong))}: ', value['error'])
+        self.assertEqual(self.exported(address)['rates'], RATES)
+        text = {'bytes_per_second': '10M', 'iops': None, 'burst': '2s'}
+        self.assertEqual(admin.ask(address, API + '/rates', {'export': '<script>', 'rates': text})[0], 200)
+        self.assertEqual(self.exported(address)['rates'], {'bytes_per_second': 10 << 20, 'iops': None, 'burst': 2})
 
-    def exported(self, place, name='<script>'):
-        return next(each for each in admin.ask(place, API + '/exports')[1] if each['name'] == name)
+    def exported(self, address, name='<script>'):
+        return next(each for each in admin.ask(address, API + '/exports')[1] if each['name'] == name)
 
     def test_a_load_of_known_size(self):
-        one, place = self.configured()
+        one, address = self.configured()
         with wire.connect(one.path, name='<script>') as client:
             for i in range(10):
                 client.write(i * 4096, b'x' * 4096)
@@ -125,102 +156,290 @@ class Admin(server.Test):
             client.trim(2 * server.MiB, 2 * server.MiB)
             with self.assertRaises(wire.Failed):
                 client.read(1 << 40, 512)
-            connection, = admin.ask(place, API + '/connections')[1]
+            # Bytes are counted after they were sent, so the client may receive them first.
+            server.wait_until(lambda: admin.ask(address, API + '/connections')[1][0]['read'] == 7 * 512, what=one.log)
+            connection, = admin.ask(address, API + '/connections')[1]
+            self.assertEqual(connection['errors'], 1)
             self.assertEqual((connection['export'], connection['serving'], connection['read'], connection['written']),
                              ('<script>', True, 7 * 512, 10 * 4096))
-        by_type = {each['type']: each for each in self.exported(place)['requests']}
+        by_type = {each['type']: each for each in self.exported(address)['requests']}
         counted = {name: (each['requests'], each['bytes'], each['in_flight'], each['errors'])
                    for name, each in by_type.items()}
         self.assertEqual(counted, {'write': (10, 10 * 4096, 0, {}), 'read': (8, 7 * 512, 0, {'EINVAL': 1}),
                                    'trim': (1, 2 * server.MiB, 0, {})})
         self.assertEqual(by_type['write']['latency']['count'], 10)
-        self.assertEqual(self.exported(place)['used'], 2 * server.MiB)
-        status = admin.ask(place, API + '/status')[1]
+        self.assertEqual(self.exported(address)['used'], 2 * server.MiB)
+        status = admin.ask(address, API + '/status')[1]
         self.assertEqual((status['handshakes'], status['process']['state']), (1, 'serving'))
         self.assertGreaterEqual(status['accepted'], 1)
         self.assertEqual(status['devices'][0]['used'], 2 * server.MiB)
-        pages = admin.ask(place, API + '/pages?export=%3Cscript%3E')[1]
+        pages = admin.ask(address, API + '/pages?export=%3Cscript%3E')[1]
         self.assertEqual(pages['runs'], [{'offset': 0, 'length': 2 * server.MiB, 'device': 'host'},
                                          {'offset': 2 * server.MiB, 'length': 62 * server.MiB, 'device': None}])
 
+    def test_failed_requests_are_counted_and_logged(self):
+        one, address = self.configured()
+        with wire.connect(one.path, name='<script>') as client, wire.connect(one.path, name='<script>') as other:
+            other.write(0, b'x')
+            for _ in range(266):
+                with self.assertRaises(wire.Failed):
+                    client.read(1 << 40, 512)
+            errors = sorted(each['errors'] for each in admin.ask(address, API + '/connections')[1])
+            self.assertEqual(errors, [0, 266])
+            by_type = {each['type']: each for each in self.exported(address)['requests']}
+            self.assertEqual(by_type['read']['errors'], {'EINVAL': 266})
+            self.assertIn(b'gpunbd_export_request_errors_total{export="<script>",type="read",error="EINVAL"} 266',
+                          admin.ask(address, '/metrics')[1])
+            warnings = [each for each in admin.ask(address, API + '/events')[1] if each['level'] == 'warning']
+            self.assertIn("export '<script>': READ at offset 1099511627776 refused: EINVAL: ", warnings[0]['text'])
+            self.assertLess(len(warnings), 100)
+            client.disconnect()
+        server.wait_for_text("export '<script>': 267 requests (266 failed), 0 bytes read", one.log)
+
+    def test_a_client_that_stops_reading(self):
+        """Only sent bytes are counted, not requested bytes, and the connection is reported as stalled."""
+        one, address = self.configured()
+        with wire.connect(one.path, name='<script>', structured=False) as writer:
+            writer.write(0, b'x' * 32 * server.MiB)
+        with wire.connect(one.path, name='<script>', structured=False) as client:
+            for cookie in (1, 2):
+                client.request(wire.CMD_READ, 0, 32 * server.MiB, cookie=cookie)
+            self.assertEqual(client.simple_reply(), (0, 1))
+            taken = 598_032
+            client.receive(taken)
+
+            def connection():
+                return next(each for each in admin.ask(address, API + '/connections')[1] if each['in_flight'])
+            server.wait_until(lambda: connection()['stalled'] >= 5, 60, connection)
+            read = connection()['read']
+            self.assertGreaterEqual(read, taken)
+            self.assertLess(read, taken + 4 * server.MiB)  # the buffer of the socket
+            self.assertEqual(self.exported(address)['stalled'], 1)
+            by_type = {each['type']: each for each in self.exported(address)['requests']}
+            self.assertEqual(by_type['read']['bytes'], read)
+            self.assertIn(b'gpunbd_export_stalled_connections{export="<script>"} 1', admin.ask(address, '/metrics')[1])
+            status = self.command(server.PROGRAM, 'status', '--socket', address, seconds=60)
+            self.assertIn('1 (1 stalled)', status)
+            client.receive(32 * server.MiB - taken)
+            server.wait_until(lambda: connection()['stalled'] == 0, 60, connection)
+        server.wait_until(lambda: re.search(r'MiB read, 0 bytes written; it took no answers for \d+\.\d s; closed',
+                                            one.log()), what=one.log)
+
     def test_a_connection_is_ended(self):
-        one, place = self.configured()
+        one, address = self.configured()
         with wire.connect(one.path, name='<script>') as client, wire.connect(one.path, name='other') as other:
             client.write(0, b'x')
             other.write(0, b'x')
-            connections = admin.ask(place, API + '/connections')[1]
+            connections = admin.ask(address, API + '/connections')[1]
             ended = next(each['id'] for each in connections if each['export'] == '<script>')
-            self.assertEqual(admin.ask(place, API + '/connections/end', {'id': ended})[0], 200)
+            self.assertEqual(admin.ask(address, API + '/connections/end', {'id': ended})[0], 200)
             with self.assertRaises(wire.Closed):
                 client.read(0, 1)
             self.assertEqual(other.read(0, 1), b'x')
         server.wait_for_text('the administrator ended it', one.log)
 
     def test_rates_and_read_only(self):
-        """Until the configuration is read again; contents stay."""
-        one, place = self.configured()
+        """Changes apply until a reload, and contents are preserved."""
+        one, address = self.configured()
         with wire.connect(one.path, name='<script>') as writer:
             writer.write(0, b'kept')
-            self.assertEqual(admin.ask(place, API + '/rates', {'export': '<script>', 'rates': RATES})[0], 200)
-            self.assertEqual(self.exported(place)['rates']['bytes_per_second'], RATES['bytes_per_second'])
+            self.assertEqual(admin.ask(address, API + '/rates', {'export': '<script>', 'rates': RATES})[0], 200)
+            self.assertEqual(self.exported(address)['rates']['bytes_per_second'], RATES['bytes_per_second'])
             writer.write(4096, b'more')
-            self.assertEqual(admin.ask(place, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
+            self.assertEqual(admin.ask(address, API + '/read-only', {'export': '<script>', 'read_only': True})[0], 200)
             server.wait_for_text('the export is read-only from now on', one.log)
             server.wait_for_text("'<script>' keeps its contents; read_only changed, for all clients", one.log)
-        self.assertTrue(self.exported(place)['read_only'])
+        self.assertTrue(self.exported(address)['read_only'])
         with wire.connect(one.path, name='<script>') as reader:
             self.assertTrue(reader.flags & wire.FLAG['read_only'])
             self.assertEqual(reader.read(0, 4), b'kept')
         one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: not self.exported(place)['read_only'], what=one.log)
-        self.assertIsNone(self.exported(place)['rates']['bytes_per_second'])
+        server.wait_until(lambda: not self.exported(address)['read_only'], what=one.log)
+        self.assertIsNone(self.exported(address)['rates']['bytes_per_second'])
         with wire.connect(one.path, name='<script>') as writer:
             writer.write(0, b'again')
 
-    def test_what_is_answered_is_done(self):
-        """And the next demand finds nobody at work on the one before."""
-        one, place = self.configured()
+    def test_read_only_waits_for_all_workers(self):
+        """An idle worker might still acknowledge a write. Other requests are answered meanwhile."""
+        one, address = self.configured(extra=['--threads', '1'])
+        with wire.connect(one.path, name='<script>') as writer:
+            writer.write(0, b'x')
+            with stopped_thread.stopped(one.process.pid, 'worker 0'):
+                change = admin.PendingRequest(address, API + '/read-only', {'export': '<script>', 'read_only': True})
+                end = admin.PendingRequest(address, API + '/connections/end', {'id': admin.ask(address, API + '/connections')[1][0]['id']})
+                server.wait_until(lambda: self.exported(address)['read_only'], what=one.log)
+                self.assertFalse(change.answered(1))
+                self.assertFalse(end.answered(0))
+                self.assertEqual(admin.ask(address, API + '/log-level', {'level': 'debug'})[0], 200)
+            self.assertEqual(change.answer()[0], 200)
+            self.assertEqual(end.answer()[0], 200)
+            with self.assertRaises(wire.Closed):
+                writer.write(0, b'x')
+
+    def test_no_write_is_acknowledged_after_read_only(self):
+        one, address = self.configured(extra=['--threads', '2'])
+        for round_ in range(60):
+            with wire.connect(one.path, name='<script>') as first, wire.connect(one.path, name='<script>') as second:
+                writers = [Writer(each) for each in (first, second)]
+                for each in writers:
+                    each.start()
+                status, value = admin.ask(address, API + '/read-only', {'export': '<script>', 'read_only': True})
+                answered = time.monotonic()
+                self.assertEqual(status, 200, value)
+                for each in writers:
+                    each.join(60)
+                    self.assertIsNotNone(each.last_begun, f'round {round_}: it was not disconnected')
+                    self.assertLess(each.last_acknowledged, answered, f'round {round_}')
+            status, value = admin.ask(address, API + '/read-only', {'export': '<script>', 'read_only': False})
+            self.assertEqual(status, 200, value)
+
+    def test_shutdown_answers_pending_requests(self):
+        one, address = self.configured(extra=['--threads', '1'])
+        # The server drains all connections, including that of the readiness check.
+        server.wait_until(lambda: admin.ask(address, API + '/status')[1]['connections'] == 0, what=one.log)
+        with contextlib.ExitStack() as stack:
+            with stopped_thread.stopped(one.process.pid, 'worker 0'):
+                request = stack.enter_context(contextlib.closing(admin.PendingRequest(
+                    address, API + '/read-only', {'export': '<script>', 'read_only': True}).connection))
+                server.wait_until(lambda: self.exported(address)['read_only'], what=one.log)
+                one.process.send_signal(signal.SIGTERM)
+                response = request.getresponse()
+                self.assertEqual(response.status, 409)
+                self.assertIn(b'the server is ending', response.read())
+        self.assertEqual(one.process.wait(30), 0)
+
+    def test_a_change_is_complete_when_it_is_answered(self):
+        """The next request finds no change in progress."""
+        one, address = self.configured()
         for iops in range(100, 160):
-            self.assertEqual(admin.ask(place, API + '/rates', {'export': '<script>', 'rates': {**RATES, 'iops': iops}})[0], 200)
-            self.assertEqual(self.exported(place)['rates']['iops'], iops)
+            self.assertEqual(admin.ask(address, API + '/rates', {'export': '<script>', 'rates': {**RATES, 'iops': iops}})[0], 200)
+            self.assertEqual(self.exported(address)['rates']['iops'], iops)
         server.wait_until(lambda: one.log().count("keeps its contents; rates changed") == 60, what=one.log)
 
     def test_log(self):
-        one, place = self.configured()
+        one, address = self.configured()
         with wire.connect(one.path, name='<script>'):
             pass
-        said = [each['text'] for each in admin.ask(place, API + '/events')[1]]
-        self.assertTrue(any(text.startswith("export '<script>': 64 MiB") for text in said), said)
-        self.assertEqual(admin.ask(place, API + '/log-level', {'level': 'debug'})[0], 200)
+        events = [each['text'] for each in admin.ask(address, API + '/events')[1]]
+        self.assertTrue(any(text.startswith("export '<script>': 64 MiB") for text in events), events)
+        self.assertEqual(admin.ask(address, API + '/log-level', {'level': 'debug'})[0], 200)
         server.wait_until(lambda: re.search(r'unix:pid=\d+,uid=\d+: admin endpoint: ', one.log()), what=one.log)
 
     def test_page_and_metrics(self):
-        _, place = self.configured()
-        status, page = admin.ask(place, '/')
+        _, address = self.configured()
+        status, page = admin.ask(address, '/')
         self.assertEqual((status, page[:15].lower()), (200, b'<!doctype html>'))
-        status, metrics = admin.ask(place, '/metrics')
+        status, metrics = admin.ask(address, '/metrics')
         self.assertEqual(status, 200)
         self.assertIn(b'# TYPE gpunbd_', metrics)
-        self.assertTrue(admin.ask(place, '/metrics', Accept='application/openmetrics-text')[1].endswith(b'# EOF\n'))
+        self.assertTrue(admin.ask(address, '/metrics', Accept='application/openmetrics-text')[1].endswith(b'# EOF\n'))
 
     def test_silent_clients(self):
-        one, place = self.configured()
+        one, address = self.configured()
         silent = []
         for _ in range(200):
             each = socket.socket(socket.AF_UNIX)
-            each.connect(place)
+            each.connect(address)
             silent.append(each)
             self.addCleanup(each.close)
-        self.assertEqual(admin.ask(place, API + '/status')[0], 200)
+        self.assertEqual(admin.ask(address, API + '/status')[0], 200)
         with wire.connect(one.path, name='other') as client:
             client.write(0, b'x')
-        # All but the newest have been sent away.
+        # The server has closed all but the newest connections.
         ended = sum(1 for each in silent[:150] if each.recv(1) == b'')
         self.assertEqual(ended, 150)
 
-    def test_place_of_its_own(self):
+    def both(self):
+        """(server, socket path, port) of a server with an admin endpoint on a Unix socket and on TCP."""
+        port = server.free_port()
+        one = self.serve(config=CONFIG.replace("/admin'}", f"/admin', tcp: {{address: 127.0.0.1, port: {port}}}}}"))
+        return one, os.path.join(one.directory, 'admin'), port
+
+    def answered(self, times, addresses):
+        """The number of answered requests for each address, with 100 requests per second."""
+        counts = [0] * len(addresses)
+        for _ in range(times):
+            for number, address in enumerate(addresses):
+                with contextlib.suppress(OSError, admin.http.client.HTTPException):
+                    counts[number] += admin.ask(address, API + '/status')[0] == 200
+            time.sleep(0.01)
+        return counts
+
+    def test_idle_tcp_connections(self):
+        """60 new connections per second that stay open after a response do not block other clients."""
+        _, address, port = self.both()
+        stopping = threading.Event()
+
+        def attack():
+            held = []
+            while not stopping.wait(1 / 60):
+                held.append(socket.create_connection(('127.0.0.1', port), 60))
+                held[-1].sendall(b'GET /api/v1/status HTTP/1.0\r\nHost: localhost:%d\r\n\r\n' % port)
+            for each in held:
+                each.close()
+        attacker = threading.Thread(target=attack, daemon=True)
+        attacker.start()
+        time.sleep(1)  # until the limit of connections is reached
+        try:
+            self.assertEqual(self.answered(100, (address, port)), [100, 100])
+        finally:
+            stopping.set()
+            attacker.join(60)
+
+    def test_tcp_clients_that_do_not_read(self):
+        """40 clients send more requests than their sockets can buffer responses for."""
+        _, address, port = self.both()
+        request = b'GET /api/v1/status HTTP/1.1\r\nHost: localhost:%d\r\n\r\n' % port
+        stopping = threading.Event()
+
+        def attack():
+            clients = [None] * 40
+            while not stopping.wait(0.25):  # reconnects closed clients
+                for number, client in enumerate(clients):
+                    if client is None:
+                        client = clients[number] = socket.create_connection(('127.0.0.1', port), 60)
+                        client.setblocking(False)
+                    try:
+                        client.send(request * 1000)
+                    except BlockingIOError:
+                        pass
+                    except OSError:
+                        client.close()
+                        clients[number] = None
+            for client in clients:
+                if client is not None:
+                    client.close()
+        attacker = threading.Thread(target=attack, daemon=True)
+        attacker.start()
+        time.sleep(1)  # until the limit of connections is reached
+        try:
+            self.assertEqual(self.answered(90, (address,)), [90])
+            self.assertGreater(self.answered(30, (port,))[0], 0)
+            self.command(server.PROGRAM, 'status', '--socket', address, seconds=60)
+        finally:
+            stopping.set()
+            attacker.join(60)
+
+    def test_tcp_streams(self):
+        """Eight streams without a token do not use up those of the Unix socket."""
+        _, address, port = self.both()
+        with contextlib.ExitStack() as stack:
+            refused = 0
+            for _ in range(9):
+                one = stack.enter_context(contextlib.closing(admin.Connection(port)))
+                one.request('GET', API + '/stream')
+                refused += one.getresponse().status == 503
+            self.assertEqual(refused, 3)
+            self.assertIn('status', admin.first_tick(address))
+            # TCP clients of another address have their own share.
+            with socket.create_connection(('127.0.0.1', port), 60, ('127.0.0.2', 0)) as other:
+                other.sendall(b'GET /api/v1/stream HTTP/1.1\r\nHost: localhost:%d\r\n\r\n' % port)
+                self.assertTrue(other.recv(64).startswith(b'HTTP/1.1 200 '))
+            self.assertEqual(admin.ask(port, API + '/status')[0], 200)
+
+    def test_default_socket(self):
         folder = self.directory()
-        stale = os.path.join(folder, 'admin-4194304.sock')  # more than a process's number can be
+        stale = os.path.join(folder, 'admin-4194304.sock')  # larger than any process id
         with socket.socket(socket.AF_UNIX) as gone:
             gone.bind(stale)
         kept = os.path.join(folder, 'admin-x.sock')
@@ -234,11 +453,11 @@ class Admin(server.Test):
         one.stop()
         self.assertEqual(os.listdir(folder), ['admin-x.sock'])
 
-    def test_no_place(self):
+    def test_no_socket(self):
         folder = self.directory()
-        os.chmod(folder, 0o777)  # others could put something there
+        os.chmod(folder, 0o777)  # a folder that other users can write to is not used
         one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
-        server.wait_for_text('info: gpunbd status cannot ask this server: ', one.log)
+        server.wait_for_text('info: gpunbd status and gpunbd kept cannot ask this server: ', one.log)
         self.assertEqual(os.listdir(folder), [])
         os.chmod(folder, 0o700)
         none = self.serve(extra=['--admin-socket', 'none'], environment={'RUNTIME_DIRECTORY': folder})
@@ -249,19 +468,19 @@ class Admin(server.Test):
         self.assertIn('does not exist', self.errors)
 
     def test_draining(self):
-        one, place = self.configured()
+        one, address = self.configured()
         with wire.connect(one.path, name='other') as client:
-            # Half a write keeps it waiting.
+            # The server waits for the rest of this WRITE.
             client.request(wire.CMD_WRITE, 0, 4096)
             client.send(b'x' * 100)
-            server.wait_until(lambda: admin.ask(place, API + '/status')[0] == 200)
+            server.wait_until(lambda: admin.ask(address, API + '/status')[0] == 200)
             one.process.send_signal(signal.SIGTERM)
             server.wait_for_text('stopping: ', one.log)
-            self.assertEqual(admin.ask(place, API + '/status')[0], 200)
+            self.assertEqual(admin.ask(address, API + '/status')[0], 200)
             client.send(b'x' * 3996)
         self.assertEqual(one.process.wait(30), 0)
         one.stop()
-        self.assertFalse(os.path.exists(place))
+        self.assertFalse(os.path.exists(address))
 
     def tcp(self, *flags):
         port = server.free_port()
@@ -275,8 +494,10 @@ class Admin(server.Test):
         os.chmod(path, mode)
         return path
 
-    def test_loopback_only_tells(self):
-        _, port = self.tcp()
+    def test_loopback_is_read_only(self):
+        one, port = self.tcp()
+        self.assertIn(f'admin endpoint: http://127.0.0.1:{port}/\n', one.log())
+        self.assertEqual(admin.ask(port, API + '/access')[1]['steering'], False)
         self.assertEqual(admin.ask(port, API + '/status')[0], 200)
         status, value = admin.ask(port, API + '/log-level', {'level': 'debug'})
         self.assertEqual(status, 403)
@@ -285,6 +506,9 @@ class Admin(server.Test):
         self.assertEqual(admin.ask(port, API + '/status', Host=f'evil.example:{port}')[0], 421)
         self.assertEqual(admin.ask(port, API + '/status', Origin='http://evil.example')[0], 403)
         self.assertEqual(admin.ask(port, API + '/status', Origin=f'http://localhost:{port}')[0], 200)
+        for path in ('/api/v1/stream', '/api/v1/status', '/metrics'):
+            self.assertEqual(admin.ask(port, path, Sec_Fetch_Site='cross-site')[0], 403, path)
+        self.assertEqual(admin.ask(port, '/', Sec_Fetch_Site='cross-site')[0], 200)  # a link to the page
 
     def test_token(self):
         _, port = self.tcp('--admin-token', self.token())
@@ -311,9 +535,9 @@ admin: {{socket: none, tcp: {{address: 127.0.0.1, port: {port}, tls: true}}}}
 exports: [{{size: 16M, devices: [host]}}]
 ''')
         alice = os.path.join(folder, 'clients/alice')
-        stranger = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
+        without_certificate = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
         with self.assertRaises(OSError):
-            admin.ask(port, API + '/status', tls=stranger)
+            admin.ask(port, API + '/status', tls=without_certificate)
         with self.assertRaises((OSError, admin.http.client.HTTPException)):
             admin.ask(port, API + '/status')
         known = ssl.create_default_context(cafile=os.path.join(alice, 'ca-cert.pem'))
@@ -321,7 +545,7 @@ exports: [{{size: 16M, devices: [host]}}]
         self.assertEqual(admin.ask(port, API + '/status', tls=known)[0], 200)
         self.assertEqual(admin.ask(port, API + '/log-level', {'level': 'debug'}, tls=known)[0], 200)
         self.assertEqual(admin.ask(port, API + '/status', tls=known, Origin=f'http://localhost:{port}')[0], 403)
-        # Another authority in its place.
+        # Replace the certificate authority.
         shutil.rmtree(folder)
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'alice')
         one.process.send_signal(signal.SIGHUP)
@@ -332,7 +556,7 @@ exports: [{{size: 16M, devices: [host]}}]
         known.load_cert_chain(os.path.join(alice, 'client-cert.pem'), os.path.join(alice, 'client-key.pem'))
         self.assertEqual(admin.ask(port, API + '/status', tls=known)[0], 200)
 
-    def test_exposed(self):
+    def test_unprotected_addresses(self):
         path = os.path.join(self.directory(), 'gpunbd.yaml')
 
         def checked(more, status):
@@ -346,8 +570,11 @@ exports: [{{size: 16M, devices: [host]}}]
         self.assertIn('address: 127.0.0.1', checked('{port: 9809}', 2))
         self.assertIn('cannot be read', checked('{address: 127.0.0.1, token: /nowhere}', 1))
         with socket.create_server(('127.0.0.1', 0)) as other:
-            taken = other.getsockname()[1]
-            self.assertIn('is taken', checked(f'{{address: 127.0.0.1, port: {taken}}}', 1))
+            port = other.getsockname()[1]
+            self.assertIn('is taken', checked(f'{{address: 127.0.0.1, port: {port}}}', 1))
+            self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', f'{self.directory()}/s',
+                         '--admin', f'127.0.0.1:{port}', status=1, seconds=60)
+            self.assertIn('or choose another port (--admin ADDRESS:PORT)', self.errors)
         self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--admin', '0.0.0.0', status=2, seconds=60)
         self.assertIn('--admin-token', self.errors)
 

@@ -1,4 +1,4 @@
-"""Memory given back by TRIM and WRITE_ZEROES, what block status says of it, and that it is never shown to others."""
+"""Memory freed by TRIM and WRITE_ZEROES, its block status, and that freed memory does not leak contents."""
 import server
 import wire
 from server import KiB, MiB, PAGE
@@ -14,7 +14,7 @@ class Allocation(server.Test):
         return client
 
     def extents(self, client, offset=0, length=SIZE):
-        """Neighbours of one kind joined; the last extent cut to what was asked."""
+        """The extents, with equal neighbours merged, and the last one cut to the request."""
         joined, at = [], offset
         while at < offset + length:
             for size, state in client.status(at, offset + length - at)[1]:
@@ -33,7 +33,7 @@ class Allocation(server.Test):
         client.write(7 * PAGE - 1, b'yz')
         self.assertEqual(self.extents(client),
                          [(5 * PAGE, HOLE), (3 * PAGE, DATA), (SIZE - 8 * PAGE, HOLE)])
-        # Asked from the midst of a page on.
+        # A request that starts in the middle of a page.
         self.assertEqual(self.extents(client, 6 * PAGE + 5, 3 * PAGE), [(2 * PAGE - 5, DATA), (PAGE + 5, HOLE)])
         _, one = client.status(5 * PAGE, SIZE - 5 * PAGE, wire.REQ_ONE)
         self.assertEqual(one, [(3 * PAGE, DATA)])
@@ -43,7 +43,7 @@ class Allocation(server.Test):
         for call in (client.trim, client.zero):
             client.write(0, b'x' * 16 * PAGE)
             self.assertEqual(self.extents(client)[0], (16 * PAGE, DATA))
-            # Only whole pages go; the edges read as zeroes.
+            # Only whole pages are freed; the edges are zeroed.
             call(2 * PAGE + 1, 4 * PAGE)
             self.assertEqual(self.extents(client),
                              [(3 * PAGE, DATA), (3 * PAGE, HOLE), (10 * PAGE, DATA), (SIZE - 16 * PAGE, HOLE)])
@@ -60,14 +60,14 @@ class Allocation(server.Test):
         client.zero(PAGE, PAGE, wire.NO_HOLE)
         self.assertEqual(client.read(0, 4 * PAGE), b'x' * PAGE + bytes(PAGE) + b'x' * 2 * PAGE)
 
-    def test_zeroes_into_holes_take_nothing(self):
+    def test_zeroing_holes_allocates_nothing(self):
         client = self.connect(self.serve(size=SIZE))
         client.zero(PAGE // 2, 3 * PAGE)
         client.trim(PAGE // 2, 3 * PAGE)
         self.assertEqual(self.extents(client), [(SIZE, HOLE)])
 
     def test_trimmed_pages_read_zero_when_reused(self):
-        """Pages go round between places and clients; old contents never come along."""
+        """Pages are reused at other offsets and by other clients without their old contents."""
         client = self.connect(self.serve(size=SIZE))
         for turn in range(6):
             base = turn % 3 * 64 * MiB
@@ -75,14 +75,14 @@ class Allocation(server.Test):
             client.trim(base, 32 * MiB)
             other = (turn + 1) % 3 * 64 * MiB
             for at in range(0, 32 * MiB, PAGE):
-                client.write(other + at + 1000, b'.')  # takes a page, covers one byte of it
+                client.write(other + at + 1000, b'.')  # allocates a page, and covers one byte of it
             for at in range(0, 32 * MiB, PAGE):
                 page = client.read(other + at, PAGE)
                 self.assertEqual(page.count(0), PAGE - 1)
                 self.assertEqual(page[1000:1001], b'.')
             client.trim(other, 32 * MiB)
 
-    def test_exports_do_not_see_each_other(self):
+    def test_exports_do_not_share_contents(self):
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
 devices: [{id: host, capacity: 192M}]
@@ -103,7 +103,7 @@ exports:
             self.assertEqual(secret.read(0, 16 * MiB), bytes(16 * MiB))
 
     def test_reply_in_flight_keeps_its_pages(self):
-        """A page that a slow client is still being sent is nobody else's, whoever trims it meanwhile."""
+        """A page that is being sent to a slow client is not reused, even if it is trimmed meanwhile."""
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}'}]}
 devices: [{id: host, capacity: 64M}]
@@ -116,7 +116,7 @@ exports:
             for at in range(0, 32 * MiB, 16 * MiB):
                 quick.write(at, b'o' * 16 * MiB)
             cookie = slow.request(wire.CMD_READ, 0, 32 * MiB)
-            slow.peek(4)  # the answer is on its way, and most of it waits for us
+            slow.peek(4)  # the reply has started, and most of it waits in the server
             quick.trim(0, 64 * MiB)
             for at in range(0, 64 * MiB, 4 * MiB):
                 try:

@@ -1,5 +1,5 @@
-"""gpunbd attach, up to where the kernel is asked: what it makes of URIs, of servers that break off their handshake, at
-each byte, or say what cannot be, and of other projects' servers. (The devices themselves are in tests/vm.)"""
+"""gpunbd attach up to its first request to the kernel: URIs, servers that abort the handshake at each byte or send invalid
+replies, and servers of other projects. tests/vm tests the devices."""
 import errno
 import json
 import os
@@ -11,15 +11,15 @@ from urllib.parse import quote
 
 import server
 import wire
-from handshake_script import FLAGS, Answers, greeting, played
+from handshake_script import FLAGS, Answers, greeting, scripted_server
 
 ANSWERS = Answers(wire.OPT_GO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 DEVICE = '/dev/nbd0'
 ID, OTHER = b'0123456789abcdef' * 2, b'f' * 32
-# So that no test attaches anything where the kernel could.
+# Prevents that a test attaches a device on a machine where this is possible.
 WITHOUT_RIGHTS = ['setpriv', '--bounding-set', '-sys_admin'] if os.geteuid() == 0 else []
-KERNEL = 'modprobe nbd|CAP_SYS_ADMIN'  # what it says when only the kernel is missing
+KERNEL = 'modprobe nbd|CAP_SYS_ADMIN'  # the message if only the kernel refuses
 
 
 def kernel_has_tls():
@@ -49,19 +49,19 @@ WHOLE = greeting() + export() + info(wire.INFO_DESCRIPTION, b'scratch (instance 
 
 class Attach(server.Test):
     def attach(self, uri, *arguments, status=1):
-        """What it says on its one line of standard error."""
+        """The single line on standard error."""
         self.command(*WITHOUT_RIGHTS, server.PROGRAM, 'attach', *arguments, uri, DEVICE, status=status)
         self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
         return self.errors
 
     def attach_to(self, *scripts, arguments=()):
-        """Of a server that sends script after script, one to each connection, and then hangs up."""
+        """The error for a server that sends one script on each connection, and then disconnects."""
         path = os.path.join(self.directory(), 'socket')
-        with played(path, scripts):
+        with scripted_server(path, scripts):
             return self.attach(unix_uri(path), *arguments)
 
     def run_beside(self, command, path):
-        """Another project's server, until the test ends."""
+        """Runs a server of another project until the test ends."""
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
@@ -72,14 +72,14 @@ class Attach(server.Test):
             self.assertIn('hung up during the handshake', self.attach_to(WHOLE[:end]), end)
         self.assertRegex(self.attach_to(WHOLE), KERNEL)
 
-    def test_what_cannot_be(self):
-        for script, told in ((greeting(magic=1), 'no NBD server'),
-                             (greeting(option_magic=0x00420281861253), 'the old handshake only'),
-                             (greeting(flags=0), 'fixed newstyle'),
-                             (greeting() + reply(wire.ERR_UNSUP), 'knows no GO'),
-                             (greeting() + reply(wire.ERR_TLS_REQD), 'in TLS only; write nbds for nbd'),
-                             (greeting() + reply(wire.ERR_UNKNOWN, b'no such export'),
-                              "export '': there is no such export; nbdinfo --list tells which there are ('no such export')"),
+    def test_invalid_responses(self):
+        for script, message in ((greeting(magic=1), 'no NBD server'),
+                                (greeting(option_magic=0x00420281861253), 'the old handshake only'),
+                                (greeting(flags=0), 'fixed newstyle'),
+                                (greeting() + reply(wire.ERR_UNSUP), 'knows no GO'),
+                                (greeting() + reply(wire.ERR_TLS_REQD), 'in TLS only; write nbds for nbd'),
+                                (greeting() + reply(wire.ERR_UNKNOWN, b'no such export'),
+                                 "export '': there is no such export; nbdinfo --list tells which there are ('no such export')"),
                              (greeting() + reply(wire.ERR_POLICY, b'\x1b[2J'), r"export '': it may not be opened, or not now ('\x1b[2J')"),
                              (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), "export '': the server refuses"),
                              (greeting() + reply(wire.REP_ACK, magic=1), 'something else'),
@@ -94,8 +94,30 @@ class Attach(server.Test):
                              (greeting() + export(flags=0) + ACK, 'how large'),
                              (greeting() + export() + blocks(8192) + ACK, 'no blocks of 8192 bytes'),
                              (greeting() + export() + blocks(1536) + ACK, 'no blocks of 1536 bytes')):
-            with self.subTest(told=told, script=script):
-                self.assertIn(told, self.attach_to(script))
+            with self.subTest(message=message, script=script):
+                self.assertIn(message, self.attach_to(script))
+
+    def test_background(self):
+        """The caller gets the error message and the exit status of the background process."""
+        self.assertIn('hung up during the handshake', self.attach_to(WHOLE[:9], arguments=('--background',)))
+        self.assertRegex(self.attach_to(WHOLE, arguments=('--background',)), KERNEL)
+
+    def test_background_ends_with_its_caller(self):
+        """The background process ends with its caller before the device is ready. vm.kernel_client tests it afterwards."""
+        path = os.path.join(self.directory(), 'socket')
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(path)
+            silent.listen()
+            process = subprocess.Popen([server.PROGRAM, 'attach', '--background', unix_uri(path), DEVICE],
+                                       stdin=subprocess.DEVNULL)
+            client = silent.accept()[0]
+            self.assertIsNone(process.poll())
+            with open(f'/proc/{process.pid}/task/{process.pid}/children', encoding='ascii') as file:
+                self.assertEqual(len(file.read().split()), 1)
+            process.kill()
+            process.wait()
+            client.settimeout(30)
+            self.assertEqual(client.recv(1), b'')  # the background process has ended
 
     def test_block_size(self):
         whole = greeting() + export() + blocks(4096) + ACK
@@ -104,7 +126,7 @@ class Attach(server.Test):
         self.assertRegex(self.attach_to(greeting() + export() + blocks(1) + ACK, arguments=('--block-size', '1K')), KERNEL)
 
     def test_several_connections(self):
-        """They have to reach one export, and one that is for several."""
+        """All connections must reach the same export, and it must support several connections."""
         two = ('--connections', '2')
         self.assertIn('not for several connections', self.attach_to(WHOLE, arguments=two))
         one = described(b'scratch (instance ' + ID + b')')
@@ -112,8 +134,8 @@ class Attach(server.Test):
         self.assertIn('reaches another export', self.attach_to(one, WHOLE.replace(ID, OTHER), arguments=two))
         self.assertIn('hung up', self.attach_to(one, b'', arguments=two))
 
-    def test_which_contents(self):
-        """The id is known in both of gpunbd's descriptions, and in no other text."""
+    def test_instance_ids(self):
+        """The id is recognized in both forms of gpunbd's descriptions, and in no other text."""
         two = ('--connections', '2')
         for form in (b'instance %s', b'disk (instance %s)', b'(instance x) (instance %s)'):
             with self.subTest(form=form):
@@ -124,22 +146,22 @@ class Attach(server.Test):
                 self.assertRegex(self.attach_to(described(form % ID), described(form % OTHER), arguments=two), KERNEL)
 
     def test_uris(self):
-        """What is wrong with one is told as gpunbd ping tells it (test_ping.py)."""
-        for uri, told in (('/run/socket', 'is none of nbd, nbds, nbd+unix and nbds+unix; write for example nbd://'),
-                          ('nbd+unix:///x', 'no socket=PATH'), ('nbd://host/%zz', 'hexadecimal'),
-                          ('nbds+unix:///?socket=/s', 'the kernel does TLS over TCP only'),
-                          ('nbds://host/?tls-psk-file=/k', 'whose shared key'),
-                          ('nbd+vsock://2:10809/', 'is none of')):
+        """Errors of URIs have the same messages as in gpunbd ping (test_ping.py)."""
+        for uri, message in (('/run/socket', 'is none of nbd, nbds, nbd+unix and nbds+unix; write for example nbd://'),
+                             ('nbd+unix:///x', 'no socket=PATH'), ('nbd://host/%zz', 'hexadecimal'),
+                             ('nbds+unix:///?socket=/s', 'the kernel does TLS over TCP only'),
+                             ('nbds://host/?tls-psk-file=/k', 'whose shared key'),
+                             ('nbd+vsock://2:10809/', 'is none of')):
             with self.subTest(uri=uri):
-                self.assertIn(told, self.attach(uri, status=2))
-                self.assertIn(told, self.attach(uri, '--systemd', status=2))
+                self.assertIn(message, self.attach(uri, status=2))
+                self.assertIn(message, self.attach(uri, '--systemd', status=2))
 
     def test_swap_over_tls(self):
         for more in ((), ('--systemd',)):
             self.assertIn('swap over TLS could hang the machine', self.attach('nbds://host/', '--swap', *more, status=2))
 
     def test_tls(self):
-        """Without the kernel's TLS nothing is attached by it: no process of ours stands between."""
+        """TLS needs support by the kernel, because no user-space process relays the data."""
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c', '--psk', 'alice')
         one = self.serve(tcp=True, extra=['--tls-certificates', folder, '--tls-psk', f'{folder}/keys.psk'])
@@ -158,6 +180,13 @@ class Attach(server.Test):
                     f'nbd://[::1]:{server.free_port("::1")}/'):
             self.assertRegex(self.attach(uri), 'No such file|refused')
         self.assertIn('no-such-host.invalid: ', self.attach('nbd://no-such-host.invalid/'))
+
+    def test_no_server_and_no_kernel_client(self):
+        """Both are reported at once, each with its remedy."""
+        error = self.attach(f'nbd://127.0.0.1:{server.free_port()}/')
+        self.assertIn('Connection refused; no server listens there; start one', error)
+        self.assertEqual('besides, the kernel has no NBD client; load it: modprobe nbd' in error,
+                         not os.path.exists('/sys/module/nbd'))
 
     def test_gpunbd(self):
         for options in ({'tcp': True, 'bind': '127.0.0.1'}, {'tcp': True, 'bind': '::1'}, {}):
@@ -183,16 +212,17 @@ class Attach(server.Test):
         self.assertRegex(self.attach(unix_uri(path, 'disk')), KERNEL)
 
     def test_unit(self):
-        """What systemd reads is what was asked for, whatever is in it."""
+        """systemd reads back the URI, whatever characters it contains."""
         uri = unix_uri('/run/a b.sock', 'x"y$z')
         swap = self.command(server.PROGRAM, 'attach', '--systemd', uri, '/dev/nbd3', '--swap', '--connections', '4', '--timeout', '9')
         self.assertTrue(swap.startswith('# /etc/systemd/system/gpunbd-swap@nbd3.service\n[Unit]\n'))
         self.assertIn('\nEnvironment="URI=%s"\n' % uri.replace('%', '%%').replace('"', '\\"'), swap)
         self.assertIn(' attach --connections 4 --timeout 9 --swap ${URI} /dev/nbd3\n', swap)
-        self.assertIn('\nBefore=dev-nbd3.swap\n', swap)
+        self.assertNotIn('Before=', swap)  # gpunbd attach runs swapoff itself
         plain = self.command(server.PROGRAM, 'attach', '--systemd', 'nbd://host/', '/dev/nbd3')
         self.assertTrue(plain.startswith('# /etc/systemd/system/gpunbd-attach-nbd3.service\n[Unit]\n'))
-        self.assertNotIn('swap', plain.replace('detaches; swap comes', ''))
+        self.assertIn('\nBefore=remote-fs-pre.target blk-availability.service\n', plain)
+        self.assertNotIn('swap', plain.replace('and swap is back in memory', ''))
         if shutil.which('systemd-analyze') is None:
             server.skip('systemd-analyze is not installed')
         files = self.directory()
@@ -205,7 +235,7 @@ class Attach(server.Test):
 
     def test_list_and_detach(self):
         if os.path.exists('/sys/block/nbd0/pid'):
-            server.skip('/dev/nbd0 is attached here')
+            server.skip('/dev/nbd0 is attached on this machine')
         self.assertIn('attached', json.loads(self.command(server.PROGRAM, 'attach', '--list', '--json')))
         self.command(server.PROGRAM, 'attach', '--list')
         for arguments in (('/dev/nbd0',), ('/dev/nbd0', '--force')):

@@ -1,4 +1,4 @@
-"""Block sizes that an export is configured with: what clients are told, and what becomes of those that do not heed it."""
+"""Block size constraints of exports: how clients learn them, and requests that violate them."""
 import errno
 import json
 
@@ -23,21 +23,21 @@ class BlockSizes(server.Test):
     def setUp(self):
         self.one = self.serve(config=CONFIGURATION)
 
-    def test_told_to_who_asks(self):
+    def test_block_sizes_on_request(self):
         server.need('nbdinfo')
         for name, sizes in EXPECTED.items():
             export = json.loads(self.command('nbdinfo', '--json', self.one.uri(name)))['exports'][0]
             self.assertEqual(tuple(export[f'block_size_{which}'] for which in ('minimum', 'preferred', 'maximum')), sizes)
             self.assertEqual(export['export-size'] % sizes[0], 0)
 
-    def test_told_unasked_where_a_client_would_break_them(self):
+    def test_block_sizes_are_sent_unasked_if_they_are_restrictive(self):
         for name in EXPECTED:
             with wire.Wire(self.one.address) as client:
                 client.greet()
                 infos = client.info(name)
                 self.assertEqual(3 in infos, name != 'plain', f'{name}: {infos}')
 
-    def test_unaligned_is_refused_and_the_connection_goes_on(self):
+    def test_unaligned_requests_are_refused_and_the_connection_continues(self):
         for structured in (True, False):
             with wire.connect(self.one.address, 'coarse', structured=structured,
                               contexts=('base:allocation',) if structured else ()) as client:
@@ -50,7 +50,7 @@ class BlockSizes(server.Test):
                 client.write(4096, b'x' * 8192)
                 self.assertEqual(client.read(0, 16384), bytes(4096) + b'x' * 8192 + bytes(4096))
 
-    def test_longer_than_the_maximum_is_refused(self):
+    def test_requests_longer_than_the_maximum_are_refused(self):
         with wire.connect(self.one.address, 'coarse') as client:
             for call in (lambda: client.read(0, MiB + 4096), lambda: client.write(0, bytes(MiB + 4096))):
                 with self.assertRaises(wire.Failed) as caught:
@@ -61,9 +61,9 @@ class BlockSizes(server.Test):
             self.assertEqual(caught.exception.args[0], errno.EOVERFLOW)
             client.write(0, b'y' * MiB)
             self.assertEqual(client.read(0, MiB, wire.DF), b'y' * MiB)
-            client.trim(0, 64 * MiB)  # no data, no maximum
+            client.trim(0, 64 * MiB)  # the maximum applies to data only
 
-    def test_qemu_keeps_to_them(self):
+    def test_qemu(self):
         server.need('qemu-io')
         for name in EXPECTED:
             out = self.command('qemu-io', '-f', 'raw', '-d', 'unmap', '-c', 'write -P 0x11 100 5000000', '-c', 'write -P 0x22 511 2',
@@ -90,7 +90,7 @@ class BlockSizes(server.Test):
         with self.assertRaises(nbd.Error) as caught:
             handle.pread(512, 0)
         self.assertEqual(caught.exception.errnum, errno.EINVAL)
-        handle.set_strict_mode(0)  # it asks in spite of what it was told
+        handle.set_strict_mode(0)  # libnbd sends requests that violate the constraints
         for call in (lambda: handle.pread(512, 0), lambda: handle.pwrite(b'x' * 100, 1)):
             with self.assertRaises(nbd.Error) as caught:
                 call()
@@ -99,18 +99,18 @@ class BlockSizes(server.Test):
         self.assertEqual(handle.pread(4096, 4096), b'x' * 4096)
         handle.shutdown()
 
-    def test_changed_by_a_reload(self):
+    def test_changed_by_reload(self):
         self.one.configure(CONFIGURATION.replace('minimum: 512', 'minimum: 8K'))
         with wire.connect(self.one.address, 'sectors') as before:
             before.write(0, b'x' * 512)
             self.one.process.send_signal(1)
             server.wait_for_text('block_size changed', self.one.log)
-            before.write(512, b'x' * 512)  # it keeps what it was told
+            before.write(512, b'x' * 512)  # existing connections keep their block sizes
             with wire.connect(self.one.address, 'sectors') as after:
                 with self.assertRaises(wire.Failed):
                     after.read(0, 512)
                 self.assertEqual(after.read(0, 8192), b'x' * 1024 + bytes(7168))
-        # The size of a share was made a multiple of less.
+        # This size is not a multiple of the previous minimum block size.
         self.one.configure(CONFIGURATION.replace('size: 64M, devices: [host], block_size: {minimum: 512}',
                                                  'size: 65537K, devices: [host]'))
         self.one.process.send_signal(1)

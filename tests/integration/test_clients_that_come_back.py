@@ -1,6 +1,6 @@
-"""Clients that go on when the server is killed, again and again, below them: what they have been told is written, is.
+"""Clients that continue while the server is killed repeatedly: acknowledged writes are not lost.
 
-The server runs under gpunbd keep and keeps contents. The kernel's client is in tests/vm/test_reconnect.py."""
+The server runs under gpunbd keep, and its export has keep. tests/vm/test_reconnect.py tests the kernel's client."""
 import itertools
 import os
 import random
@@ -18,7 +18,7 @@ KILLS = 10
 
 
 class KeptServer:
-    """gpunbd keep, its server, and a thread that kills that one, at moments that nobody chose."""
+    """gpunbd keep, its server, and a thread that kills the server at random times."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, 'socket')
@@ -31,7 +31,7 @@ class KeptServer:
         self.kills = 0
         self.wait_for_server()
         self.stopping = threading.Event()
-        self.killer = threading.Thread(target=self.kill_again_and_again, daemon=True)
+        self.killer = threading.Thread(target=self.kill_repeatedly, daemon=True)
 
     def log(self):
         with open(self.log_path, encoding='utf-8', errors='replace') as file:
@@ -43,19 +43,19 @@ class KeptServer:
             raise AssertionError(self.log())
 
     def kill(self):
-        """The server that is ready now."""
+        """Kills the server that is ready."""
         with open(f'/proc/{self.keeper.pid}/task/{self.keeper.pid}/children', encoding='ascii') as file:
             os.kill(int(file.read()), signal.SIGKILL)
         self.kills += 1
 
-    def kill_again_and_again(self):
-        dice = random.Random(1)
-        while not self.stopping.wait(dice.uniform(0.02, 0.3)):
+    def kill_repeatedly(self):
+        generator = random.Random(1)
+        while not self.stopping.wait(generator.uniform(0.02, 0.3)):
             self.kill()
             self.wait_for_server()
 
     def rounds(self):
-        """Numbers, until the server has been killed often enough."""
+        """Yields numbers until the server has been killed often enough."""
         self.killer.start()
         for number in itertools.count():
             if self.kills >= KILLS and number >= KILLS:
@@ -80,7 +80,7 @@ class ClientsThatComeBack(server.Test):
         return one
 
     def check(self, one, written):
-        """{offset: the byte that its piece was filled with}"""
+        """`written`: {offset of a piece: byte that it was filled with}"""
         with wire.connect(one.path) as client:
             for offset, byte in written.items():
                 self.assertEqual(client.read(offset, PIECE), bytes([byte]) * PIECE, offset)
@@ -90,24 +90,24 @@ class ClientsThatComeBack(server.Test):
             self.assertNotIn(report, one.log())
 
     def qemu_io(self, one, image, status=0):
-        """Writes and reads as fast as it may while the server is killed; what it printed, and what it wrote where."""
-        with open(os.path.join(self.directory(), 'said'), 'w+', encoding='utf-8') as said:
-            client = subprocess.Popen(['qemu-io', '--image-opts', image], stdin=subprocess.PIPE, stdout=said, stderr=said,
+        """Writes and reads continuously while the server is killed. Returns the output, and {offset: byte} of the writes."""
+        with open(os.path.join(self.directory(), 'output'), 'w+', encoding='utf-8') as output:
+            client = subprocess.Popen(['qemu-io', '--image-opts', image], stdin=subprocess.PIPE, stdout=output, stderr=output,
                                       text=True, bufsize=1, preexec_fn=server.die_with_parent)
             written = {}
-            with client.stdin as tell:
+            with client.stdin as commands:
                 for number in one.rounds():
-                    for place in range(16):
-                        offset, byte = (number * 16 + place) % 512 * PIECE, (number * 7 + place) % 255 + 1
-                        tell.write(f'aio_write -q -P {byte} {offset} {PIECE}\n')
+                    for index in range(16):
+                        offset, byte = (number * 16 + index) % 512 * PIECE, (number * 7 + index) % 255 + 1
+                        commands.write(f'aio_write -q -P {byte} {offset} {PIECE}\n')
                         written[offset] = byte
-                    tell.write('aio_flush\n')
+                    commands.write('aio_flush\n')
                     offset, byte = random.choice(list(written.items()))
-                    tell.write(f'read -q -P {byte} {offset} {PIECE}\n')
-                tell.write('flush\n')
+                    commands.write(f'read -q -P {byte} {offset} {PIECE}\n')
+                commands.write('flush\n')
             client.wait(300)
-            said.seek(0)
-            lines = [line for line in said.read().replace('qemu-io> ', '').splitlines() if line.strip()]
+            output.seek(0)
+            lines = [line for line in output.read().replace('qemu-io> ', '').splitlines() if line.strip()]
         self.assertEqual(client.returncode, status, lines)
         return lines, written
 
@@ -118,22 +118,22 @@ class ClientsThatComeBack(server.Test):
         self.assertEqual(lines, [])
         self.check(one, written)
 
-    def test_qemu_without_a_delay(self):
-        """What the manual says of it: I/O errors."""
+    def test_qemu_without_reconnect_delay(self):
+        """The manual documents I/O errors for this case."""
         server.need('qemu-io')
         one = self.kept()
         lines, _ = self.qemu_io(one, f'driver=nbd,server.type=unix,server.path={one.path}', status=1)
         self.assertTrue(any('Input/output error' in line for line in lines), lines)
 
     def test_nbdkit(self):
-        """Between the server and a client that knows nothing of it: the retry filter opens the plugin again."""
+        """nbdkit between the server and a client that does not reconnect: its retry filter reopens the plugin."""
         server.need('nbdkit', 'nbdcopy')
         one = self.kept()
         files = self.directory()
         front, image, back = (os.path.join(files, name) for name in ('front', 'image', 'back'))
-        with open(os.path.join(files, 'said'), 'wb') as said:
+        with open(os.path.join(files, 'output'), 'wb') as output:
             nbdkit = subprocess.Popen(['nbdkit', '-f', '-U', front, '--filter=retry', 'nbd', f'socket={one.path}', 'retry=60',
-                                       'retry-delay=1'], stderr=said, preexec_fn=server.die_with_parent)
+                                       'retry-delay=1'], stderr=output, preexec_fn=server.die_with_parent)
         self.addCleanup(nbdkit.wait)
         self.addCleanup(nbdkit.terminate)
         server.wait_until(lambda: os.path.exists(front), 30, 'nbdkit')
@@ -145,7 +145,7 @@ class ClientsThatComeBack(server.Test):
         one.stop()
 
     def test_libnbd(self):
-        """A program of one's own: what was not answered is asked again, over a new handle."""
+        """A libnbd program that repeats unanswered requests on a new handle."""
         nbd = server.need_libnbd()
         one = self.kept()
         handle, written = None, {}

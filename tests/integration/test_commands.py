@@ -1,4 +1,4 @@
-"""The commands around serving: devices, check, help, and what is said about wrong usage."""
+"""The commands other than serve: devices, check, help, and the messages about wrong usage."""
 import os
 import re
 import subprocess
@@ -29,7 +29,7 @@ class Commands(server.Test):
             out = self.gpunbd(*command, '--help')
             self.assertIn('gpunbd', out)
         out = self.gpunbd('serve', '--help')
-        for option in ('--config', '--size', '--device', '--layout', '--readonly', '--port', '--bind', '--unix',
+        for option in ('--config', '--size', '--device', '--layout', '--read-only', '--port', '--bind', '--unix',
                        '--threads', '--run', '--name'):
             self.assertIn(option, out)
 
@@ -60,11 +60,11 @@ class Commands(server.Test):
                             'exports: [{name: x, size: 64M, devices: [host]}]\n', 0)
         self.assertIn('x', out)
         self.assertIn('64M', out)
-        # What it prints is a configuration, and the same one.
+        # The output is a configuration with the same meaning.
         _, again = self.check(out, 0)
         self.assertEqual(out, again)
 
-    def test_check_tells_every_problem(self):
+    def test_check_reports_every_problem(self):
         path, out = self.check('''listeners: {unix: [{path: /tmp/x, mode: 9999}]}
 exports:
   - {name: a, size: 64M, devices: [host]}
@@ -75,13 +75,13 @@ exports:
 threads: many
 ''', None)
         self.assertGreater(self.status, 0)
-        told = out + self.errors
+        output = out + self.errors
         for line in (1, 4, 5, 6, 7, 8):
-            self.assertIn(f'{path}:{line}:', told)
+            self.assertIn(f'{path}:{line}:', output)
         for word in ('9999', '64Q', 'floppy', '2000', 'colour', 'many'):
-            self.assertIn(word, told)
+            self.assertIn(word, output)
 
-    def test_check_tries_what_serving_needs(self):
+    def test_check_tries_addresses_and_devices(self):
         folder = self.directory()
         path, out = self.check(f"""listeners: {{unix: [{{path: '{folder}/no/socket', owner: no-such-user}}]}}
 exports:
@@ -97,8 +97,8 @@ exports:
                                        'exports[1]: cuda:99: ')):
             self.assertTrue(line.startswith(f'{path}: {start}'), line)
 
-    def test_check_of_what_is_being_served(self):
-        """The file of a running server is good: that its addresses are in use is only noted."""
+    def test_check_of_a_running_server(self):
+        """The file of a running server is valid: addresses in use are only noted."""
         port = server.free_port()
         one = self.serve(config=f"""listeners: {{tcp: [{{address: 127.0.0.1, port: {port}}}], unix: [{{path: '{{socket}}'}}]}}
 exports: [{{name: '', size: 64M, devices: [host]}}]
@@ -108,11 +108,11 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             self.assertIn(f'{one.config_path}: listeners.{key}: note: not tried: it is in use by gpunbd '
                           f'(pid {one.process.pid})', self.errors)
 
-    def test_output_that_is_lost_is_an_error(self):
+    def test_failed_output_is_an_error(self):
         path = os.path.join(self.directory(), 'good.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write("listeners: {tcp: []}\nexports: [{size: 1M, devices: [host]}]\n")
-        large = os.path.join(self.directory(), 'large.yaml')  # more than any buffer holds
+        large = os.path.join(self.directory(), 'large.yaml')  # larger than any buffer
         with open(large, 'w', encoding='utf-8') as file:
             file.write('listeners: {tcp: []}\nexports:\n')
             file.writelines(f'  - {{name: x{n}, size: 1M, devices: [host]}}\n' for n in range(2000))
@@ -122,18 +122,18 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
                 with self.subTest(arguments=arguments, where=where):
                     self.command('sh', '-c', f'{words} {where}', status=1)
                     self.assertIn('standard output', self.errors)
-            # Whoever reads no more is told by the usual signal.
+            # A closed pipe ends the program with SIGPIPE as usual.
             self.command('bash', '-c', f'set -o pipefail; ({words} 2>&1; echo $? >&2) | true', status=None)
             self.assertIn(self.errors.split()[-1], ('0', '141'))
 
     def test_closed_streams_are_no_sockets(self):
-        """What is logged does not reach a client whose connection has taken the number of a closed stream."""
+        """The log is not written to a connection that has the descriptor number of a closed stream."""
         path = os.path.join(self.directory(), 'socket')
         child = subprocess.Popen(['sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh', server.PROGRAM, 'serve', '--device', 'host',
                                   '--size', '1M', '-U', path, '--log-level', 'debug'],
                                  preexec_fn=server.die_with_parent)
         try:
-            # The file is there a moment before anybody listens.
+            # The file exists before the server listens.
             server.wait_until(lambda: listens(path), 10, 'the socket')
             with wire.connect(path) as client:
                 client.write(0, b'clean')
@@ -150,23 +150,23 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             if 'https://' not in line:
                 self.assertLessEqual(len(line), 80, line)
         self.assertRegex(out, r'(?m)^  total +[0-9.]+ [KMGT]iB$')
-        self.assertNotIn('no GPU', out)  # that is for standard error
+        self.assertNotIn('no GPU', out)  # it belongs to standard error
 
-    def test_check_of_nothing(self):
+    def test_check_of_a_missing_file(self):
         self.gpunbd('check', '/nonexistent/gpunbd.yaml', status=None)
         self.assertGreater(self.status, 0)
         self.assertIn('/nonexistent/gpunbd.yaml', self.errors)
 
-    def test_example_is_good(self):
-        path = os.path.join(server.ROOT, 'config/gpunbd.example.yaml')
+    def test_the_example_is_valid(self):
+        path = os.path.join(server.ROOT, 'config/packaging/gpunbd.example.yaml')
         if not os.path.exists(path):
             self.skipTest('there is no example')
         self.gpunbd('check', path, status=None)
-        # On a machine without GPUs the example's devices may lack; its form must be right all the same.
+        # Devices of the example may be missing on this machine, but its keys and values must be valid.
         for wrong in ('unknown key', 'not a', 'unexpected'):
             self.assertNotIn(wrong, self.errors)
 
-    def test_serve_refuses_a_bad_file(self):
+    def test_serve_refuses_an_invalid_file(self):
         path = os.path.join(self.directory(), 'bad.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write('exports: [{name: x, size: 64Q, devices: [host]}]\n')
@@ -174,7 +174,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         self.assertGreater(self.status, 0)
         self.assertIn(f'{path}:1:', self.errors)
 
-    def test_more_than_there_is(self):
+    def test_more_memory_than_available(self):
         self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
         found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
                           r'ask for at most (\S+), or for 100%', self.errors)
@@ -186,13 +186,13 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         self.assertGreater(proposed, 0.89 * available)
 
     def test_share_of_the_host(self):
-        """Without a GPU, too, a share is one of what there is; only a default is little."""
+        """A share refers to the memory of the host if there is no GPU; only the default size is small."""
         server.need('nbdinfo')
         sizes = {}
         for arguments in ((), ('--size', '50%'), ('--size', '25%')):
             out = self.gpunbd('serve', *arguments, '--run', 'nbdinfo --size "$uri"')
             if 'NO GPU' not in self.errors:
-                self.skipTest('there is a GPU here')
+                self.skipTest('this machine has a GPU')
             sizes[arguments] = int(out)
         self.assertEqual(sizes[()], server.GiB)
         half, quarter = sizes[('--size', '50%')], sizes[('--size', '25%')]
@@ -202,7 +202,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             available = [int(line.split()[1]) * server.KiB for line in file if line.startswith('MemAvailable')][0]
         self.assertLess(half, 0.7 * available)
 
-    def test_device_that_is_not_there(self):
+    def test_missing_device(self):
         self.gpunbd('serve', '--device', 'cuda:99', '--size', '1M', '-U', os.path.join(self.directory(), 's'), status=None)
         self.assertGreater(self.status, 0)
         self.assertIn('cuda:99', self.errors)

@@ -1,4 +1,4 @@
-"""In a control group of its own: whatever is written, ENOSPC is the answer, and nobody is killed."""
+"""Memory control groups: writes beyond the limit fail with ENOSPC, and no process is killed."""
 import contextlib
 import errno
 import os
@@ -13,8 +13,8 @@ CONFIG = 'listeners: {unix: [{path: "{socket}"}]}\nexports:\n' + ''.join(
 RESERVED = f'devices: [{{id: host, reserve: {RESERVE}}}]\n'
 
 
-def own_groups():
-    """Where a group can be made below the one that we are in: the folder, and the name of its limit."""
+def group_folders():
+    """(folder, name of the limit file) of each hierarchy in which a group may be created below the current one."""
     with open('/proc/self/cgroup', encoding='ascii') as file:
         for line in file:
             _, controllers, path = line.rstrip('\n').split(':', 2)
@@ -25,8 +25,8 @@ def own_groups():
 
 
 def make_group():
-    why = 'no control group of memory'
-    for parent, limit in own_groups():
+    reason = 'no memory control group'
+    for parent, limit in group_folders():
         group = os.path.join(parent, f'gpunbd-test-{os.getpid()}')
         try:
             os.mkdir(group)
@@ -34,10 +34,10 @@ def make_group():
                 file.write(str(LIMIT))
             return parent, group
         except OSError as error:
-            why = f'{parent}: {error.strerror}'
+            reason = f'{parent}: {error.strerror}'
             with contextlib.suppress(OSError):
                 os.rmdir(group)
-    server.skip(f'no control group can be made here ({why})')
+    server.skip(f'no control group can be created ({reason})')
 
 
 def enter(group):
@@ -48,7 +48,7 @@ def enter(group):
 class ControlGroup(server.Test):
     @contextlib.contextmanager
     def in_group(self):
-        """What is started meanwhile belongs to a group with a limit."""
+        """Processes started inside belong to a group with a limit."""
         parent, group = make_group()
         self.addCleanup(lambda: server.wait_until(lambda: self.remove(group), 10, 'the group to be empty'))
         enter(group)
@@ -68,7 +68,7 @@ class ControlGroup(server.Test):
         return True
 
     def fill(self, clients):
-        """All exports at once, until each has been refused; the number of steps that went in."""
+        """Writes to all exports in turn until each write is refused. Returns the number of successful steps."""
         written = 0
         for at in range(0, SIZE, STEP):
             for n, client in list(clients.items()):
@@ -78,7 +78,7 @@ class ControlGroup(server.Test):
                 except wire.Failed as failed:
                     self.assertEqual(failed.args[0], wire.ENOSPC)
                     del clients[n]
-        self.assertEqual(clients, {}, 'more was promised than there is')
+        self.assertEqual(clients, {}, 'all exports together fit into memory')
         return written
 
     def connect(self, one):
@@ -98,8 +98,8 @@ class ControlGroup(server.Test):
                 client.trim(0, SIZE)
             self.assertEqual(one.process.poll(), None)
 
-    def test_the_reserve_is_left(self):
-        """The default one is as large as the group: nothing is there to be had, and that is told."""
+    def test_the_reserve_is_kept_free(self):
+        """The default reserve is as large as the group, so no memory is available, and the server reports this."""
         with self.in_group():
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '100M',
                          '-U', os.path.join(self.directory(), 'socket'), status=1, seconds=60)

@@ -1,4 +1,4 @@
-"""gpunbd doctor: what it says of the machine that it runs on, in lines and in JSON."""
+"""gpunbd doctor: its report about this machine, as text and as JSON."""
 import json
 import os
 import subprocess
@@ -8,8 +8,8 @@ import server
 TOPICS = ('swap', 'remote', 'gpu', 'keep')
 
 
-def doctor(*arguments, **options):
-    return subprocess.run([server.PROGRAM, 'doctor', *arguments], capture_output=True, text=True, timeout=60, **options)
+def doctor(*arguments, program=server.PROGRAM, **options):
+    return subprocess.run([program, 'doctor', *arguments], capture_output=True, text=True, timeout=60, **options)
 
 
 def found(*arguments, **options):
@@ -18,7 +18,7 @@ def found(*arguments, **options):
 
 
 class Doctor(server.Test):
-    def test_it_fails_where_something_has(self):
+    def test_exit_status(self):
         for topic in ((), *((topic,) for topic in TOPICS)):
             status, diagnoses = found(*topic)
             self.assertTrue(diagnoses)
@@ -29,7 +29,7 @@ class Doctor(server.Test):
                 if each['verdict'] == 'ok':
                     self.assertEqual(each['remedy'], '')
 
-    def test_lines_say_the_same(self):
+    def test_text_and_json_agree(self):
         status, diagnoses = found()
         done = doctor()
         self.assertEqual(done.returncode, status)
@@ -38,11 +38,11 @@ class Doctor(server.Test):
         self.assertEqual(done.stdout.splitlines(), expected)
         self.assertEqual(done.stderr, '')
 
-    def test_a_user_without_rights(self):
-        """What a server could not have is a failure for swap, with what helps."""
+    def test_a_user_without_privileges(self):
+        """A missing privilege is a failure for swap, with a remedy."""
         if os.getuid() != 0:
-            server.skip('only root can give rights up')
-        status, diagnoses = found('swap', user=65534, group=65534)
+            server.skip('only root can give up privileges')
+        status, diagnoses = found('swap', program=self.program_for_all_users(), user=65534, group=65534, cwd='/')
         lacking = [each for each in diagnoses if each['what'] == 'protection for --swap']
         self.assertEqual(status, 1)
         self.assertTrue(lacking)
@@ -50,23 +50,23 @@ class Doctor(server.Test):
             self.assertEqual(each['verdict'], 'fail')
             self.assertRegex(each['remedy'], 'CAP_|Limit|OOMScore')
 
-    def test_files_of_tls(self):
+    def test_tls_files(self):
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--days', '20')
         config = f'{folder}/config.yaml'
         with open(config, 'w', encoding='utf-8') as file:
             file.write(f'exports: [{{size: 1M, devices: [host]}}]\ntls: {{mode: required, certificates: {folder}}}\n')
         _, diagnoses = found('remote', '--config', config)
-        told = {each['what']: each['verdict'] for each in diagnoses}
-        self.assertEqual(told[f'{folder}/server-cert.pem'], 'warn')
-        self.assertEqual(told[f'{folder}/server-key.pem'], 'ok')
+        verdicts = {each['what']: each['verdict'] for each in diagnoses}
+        self.assertEqual(verdicts[f'{folder}/server-cert.pem'], 'warn')
+        self.assertEqual(verdicts[f'{folder}/server-key.pem'], 'ok')
         os.chmod(f'{folder}/server-key.pem', 0o644)
         status, diagnoses = found('remote', '--config', config)
         self.assertEqual((status, [each['what'] for each in diagnoses if each['verdict'] == 'fail']), (1, ['private key']))
         status, diagnoses = found('remote', '--config', '/no/such')
         self.assertEqual((status, [each['what'] for each in diagnoses if each['verdict'] == 'fail']), (1, ['configuration']))
 
-    def test_wrong_words(self):
+    def test_wrong_usage(self):
         done = doctor('memory')
         self.assertEqual(done.returncode, 2)
         self.assertIn("'memory' is none of the topics swap, remote, gpu or keep", done.stderr)

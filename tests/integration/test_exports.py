@@ -1,4 +1,4 @@
-"""Several exports of one server: names, sizes, layouts, and that they stay apart."""
+"""Several exports of one server: names, sizes, layouts, and isolation."""
 import json
 
 import server
@@ -18,7 +18,7 @@ exports:
 
 
 class Exports(server.Test):
-    def test_each_is_its_own(self):
+    def test_exports_are_isolated(self):
         one = self.serve(config=CONFIG)
         names = ['plain', 'second', 'a/b c%']
         clients = {name: wire.connect(one.address, name) for name in names}
@@ -32,19 +32,20 @@ class Exports(server.Test):
                 self.assertEqual(client.read(at + 333, 300000), bytes([expected]) * 300000)
             client.disconnect()
 
-    def test_what_is_told(self):
+    def test_descriptions(self):
         one = self.serve(config=CONFIG)
+        server.wait_for_text("export 'striped': layout: stripe has no effect on one device", one.log)
         for name, size, flag in (('plain', 64, 0), ('second', 96, 0), ('frozen', 32, wire.FLAG['read_only'])):
             with wire.Wire(one.address) as client:
                 client.greet()
-                told = client.go(name, (wire.INFO_NAME, wire.INFO_DESCRIPTION))
+                infos = client.go(name, (wire.INFO_NAME, wire.INFO_DESCRIPTION))
                 self.assertEqual(client.size, size * MiB)
                 self.assertEqual(client.flags & wire.FLAG['read_only'], flag)
-                self.assertEqual(told[wire.INFO_NAME].decode(), name)
+                self.assertEqual(infos[wire.INFO_NAME].decode(), name)
                 if name == 'plain':
-                    self.assertRegex(told[wire.INFO_DESCRIPTION], b'^a plain one [(]instance [0-9a-f]{32}[)]$')
+                    self.assertRegex(infos[wire.INFO_DESCRIPTION], b'^a plain one [(]instance [0-9a-f]{32}[)]$')
 
-    def test_context_is_bound_to_its_export(self):
+    def test_a_context_is_valid_for_its_export_only(self):
         one = self.serve(config=CONFIG)
         with wire.Wire(one.address) as client:
             client.greet()
@@ -64,8 +65,8 @@ class Exports(server.Test):
     def test_list(self):
         one = self.serve(config=CONFIG)
         server.need('nbdinfo')
-        told = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
-        self.assertEqual(sorted(export['export-name'] for export in told['exports']),
+        listed = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
+        self.assertEqual(sorted(export['export-name'] for export in listed['exports']),
                          ['a/b c%', 'frozen', 'plain', 'second', 'striped'])
 
     def test_stripe(self):

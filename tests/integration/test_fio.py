@@ -1,4 +1,4 @@
-"""fio's nbd engine with verification: random reads and writes, several jobs, trims between them."""
+"""fio's nbd engine with verification: random reads and writes, several jobs, and trims."""
 import subprocess
 
 import server
@@ -28,7 +28,7 @@ class Fio(server.Test):
                  '--iodepth=16', '--numjobs=2', '--size=64M', '--offset_increment=64M')
 
     def test_trims(self):
-        """Trims, reads and writes mixed by several jobs: nothing fails."""
+        """Several jobs mix trims, reads and writes without errors."""
         one = self.serve(size='256M')
         self.command('fio', '--ioengine=nbd', f'--uri={one.uri()}', '--name=trims', '--rw=randtrimwrite', '--bs=64k',
                      '--iodepth=16', '--numjobs=2', '--size=128M', '--offset_increment=128M', cwd=self.directory())

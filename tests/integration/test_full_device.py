@@ -1,4 +1,4 @@
-"""A device that runs out of memory: that write fails with ENOSPC, everything else goes on."""
+"""A device without free memory: writes that need memory fail with ENOSPC, and everything else works."""
 import server
 import wire
 from server import MiB
@@ -15,7 +15,7 @@ STEP = 4 * MiB
 
 class FullDevice(server.Test):
     def fill(self, client, byte, size=192 * MiB):
-        """Writes until the device is full; how much went in."""
+        """Writes until the device is full. Returns the number of bytes."""
         for at in range(0, size, STEP):
             try:
                 client.write(at, byte * STEP)
@@ -30,7 +30,7 @@ class FullDevice(server.Test):
         self.assertEqual(self.fill(one, b'1'), 192 * MiB)
         filled = self.fill(two, b'2')
         self.assertTrue(0 < filled <= 64 * MiB, filled)
-        # Full again and again, and the connection lives; what is mapped can be written and read.
+        # Repeated failures do not end the connection, and allocated pages can be written and read.
         for _ in range(5):
             with self.assertRaises(wire.Failed):
                 two.write(128 * MiB, b'x' * STEP)
@@ -43,7 +43,7 @@ class FullDevice(server.Test):
         self.assertEqual(caught.exception.args[0], wire.ENOSPC)
         for at in range(0, 192 * MiB, STEP):
             self.assertEqual(one.read(at, STEP), b'1' * STEP)
-        # What one gives back, two can have.
+        # Memory that one export frees is available to the other.
         one.trim(0, 192 * MiB)
         for at in range(filled, 192 * MiB, STEP):
             two.write(at, b'4' * STEP)
@@ -52,7 +52,7 @@ class FullDevice(server.Test):
         server.wait_for_text('space', lambda: server_.log().lower())
 
     def test_part_of_a_write_fits(self):
-        """A large write that finds too little memory fails whole, and what it was to cover is old or new, never foreign."""
+        """A large write without enough memory fails. Its range contains old or new data, but no data of other exports."""
         server_ = self.serve(config=CONFIG)
         one, two = (wire.connect(server_.address, name) for name in ('one', 'two'))
         self.fill(one, b'1')
@@ -62,7 +62,7 @@ class FullDevice(server.Test):
         for at in range(0, 192 * MiB, 16 * MiB):
             self.assertLessEqual(set(two.read(at, 16 * MiB)), {0, ord('n')})
 
-    def test_many_clients_at_the_edge(self):
+    def test_many_clients_of_a_full_device(self):
         server_ = self.serve(config=CONFIG)
         clients = [wire.connect(server_.address, name) for name in ('one', 'two') * 4]
         for turn in range(3):
@@ -73,7 +73,7 @@ class FullDevice(server.Test):
                     cookies.append((client, at))
             outcomes = []
             for client, cookie in cookies:
-                # Answers may come in any order: take what comes.
+                # Replies may arrive in any order.
                 magic = client.peek(4)
                 try:
                     if magic == wire.struct.pack('>I', wire.SIMPLE_REPLY):
@@ -82,7 +82,7 @@ class FullDevice(server.Test):
                         _, kind, _, payload = client.chunk()
                         outcomes.append(wire.struct.unpack('>I', payload[:4])[0] if kind & 0x8000 else 0)
                 except wire.Closed:
-                    self.fail('a connection was cut')
+                    self.fail('a connection was closed')
             self.assertLessEqual(set(outcomes), {0, wire.ENOSPC})
             self.assertIn(0, outcomes)
             for client in clients[:2]:

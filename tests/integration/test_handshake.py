@@ -1,4 +1,4 @@
-"""Negotiation with handmade bytes: what the protocol demands of the server, option by option."""
+"""Negotiation at the level of bytes: the requirements of the protocol for each option."""
 import struct
 
 import server
@@ -33,7 +33,7 @@ class Handshake(server.Test):
         self.assertEqual(caught.exception.args[0] & ~wire.REP_ERR, number & ~wire.REP_ERR, caught.exception.args)
 
     def in_sync(self, client):
-        """The connection is still good for a whole session."""
+        """The connection still works for a complete session."""
         client.go(self.name)
         client.write(10, b'in sync')
         self.assertEqual(client.read(10, 7), b'in sync')
@@ -45,15 +45,15 @@ class Handshake(server.Test):
 
     def test_go(self):
         client = self.open()
-        told = client.go(self.name)
-        self.assertIn(wire.INFO_EXPORT, told)
+        infos = client.go(self.name)
+        self.assertIn(wire.INFO_EXPORT, infos)
         self.assertEqual(client.size, SIZE)
         self.assertEqual(client.flags & wire.FLAG['df'], 0)
         for flag in ('has_flags', 'flush', 'fua', 'trim', 'zeroes', 'multi_conn', 'cache'):
             self.assertTrue(client.flags & wire.FLAG[flag], flag)
         client.disconnect()
 
-    def test_df_comes_with_structured_replies(self):
+    def test_df_needs_structured_replies(self):
         client = self.open()
         client.ask_structured()
         client.go(self.name)
@@ -61,12 +61,12 @@ class Handshake(server.Test):
 
     def test_infos(self):
         client = self.open()
-        told = client.info(self.name, (wire.INFO_NAME, wire.INFO_DESCRIPTION, wire.INFO_BLOCK_SIZE, 777))
-        self.assertEqual(told[wire.INFO_NAME], self.name.encode())
-        minimum, preferred, maximum = struct.unpack('>III', told[wire.INFO_BLOCK_SIZE])
+        infos = client.info(self.name, (wire.INFO_NAME, wire.INFO_DESCRIPTION, wire.INFO_BLOCK_SIZE, 777))
+        self.assertEqual(infos[wire.INFO_NAME], self.name.encode())
+        minimum, preferred, maximum = struct.unpack('>III', infos[wire.INFO_BLOCK_SIZE])
         self.assertEqual((minimum, maximum), (1, 32 * MiB))
         self.assertGreaterEqual(preferred, 512)
-        self.assertNotIn(777, told)
+        self.assertNotIn(777, infos)
         self.in_sync(client)
 
     def test_export_name(self):
@@ -132,10 +132,10 @@ class Handshake(server.Test):
         every = client.meta_context(self.name, option=wire.OPT_LIST_META_CONTEXT)
         self.assertIn('base:allocation', every)
         self.assertIn('base:allocation', client.meta_context(self.name, 'base:', option=wire.OPT_LIST_META_CONTEXT))
-        self.assertEqual(client.meta_context(self.name, 'x-nobody:knows', option=wire.OPT_LIST_META_CONTEXT), {})
+        self.assertEqual(client.meta_context(self.name, 'x-unknown:context', option=wire.OPT_LIST_META_CONTEXT), {})
         self.assertEqual(client.meta_context(self.name, 'base:'), {})
-        self.assertEqual(client.meta_context(self.name, 'x-nobody:knows'), {})
-        chosen = client.meta_context(self.name, 'x-nobody:knows', 'base:allocation', 'base:allocation')
+        self.assertEqual(client.meta_context(self.name, 'x-unknown:context'), {})
+        chosen = client.meta_context(self.name, 'x-unknown:context', 'base:allocation', 'base:allocation')
         self.assertEqual(list(chosen), ['base:allocation'])
         client.go(self.name)
         number, extents = client.status(0, SIZE)
@@ -143,11 +143,11 @@ class Handshake(server.Test):
         self.assertEqual(sum(length for length, _ in extents), SIZE)
 
     def test_meta_context_is_replaced(self):
-        """A later SET takes away what an earlier one gave, even where it chooses nothing."""
+        """A later SET replaces an earlier one, even if it selects nothing."""
         client = self.open()
         client.ask_structured()
         client.meta_context(self.name, 'base:allocation')
-        client.meta_context(self.name, 'x-nobody:knows')
+        client.meta_context(self.name, 'x-unknown:context')
         client.go(self.name)
         with self.assertRaises(wire.Failed) as caught:
             client.status(0, 4096)
@@ -193,7 +193,7 @@ class Handshake(server.Test):
                     client.option_replies(wire.OPT_LIST)
 
     def test_giant_options(self):
-        """Named, not sent: nothing is allocated and nothing waits for bytes that never come."""
+        """The claimed length is not allocated, and the server does not wait for the missing bytes."""
         before = self.one.memory()
         for option in (wire.OPT_LIST, wire.OPT_GO, wire.OPT_EXPORT_NAME, wire.OPT_SET_META_CONTEXT, 99):
             for length in (0xFFFFFFFF, 1 << 31, 64 * MiB):
@@ -204,18 +204,18 @@ class Handshake(server.Test):
                     try:
                         client.rest()
                     except TimeoutError:
-                        pass  # it drains, which the specification allows
+                        pass  # the specification allows to read and ignore the data
                     client.close()
         self.assertLess(self.one.memory() - before, 16 * MiB)
 
     def test_byte_by_byte(self):
         with wire.Wire(self.one.address) as client:
             client.greeting()
-            said = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
+            stream = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
             data = wire.info_data(self.name)
-            said += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-            said += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_READ, 7, 4 * MiB, 16)
-            for byte in said:
+            stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
+            stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_READ, 7, 4 * MiB, 16)
+            for byte in stream:
                 client.send(bytes([byte]))
             self.assertEqual(client.option_replies(wire.OPT_STRUCTURED_REPLY), [])
             client.structured = True
@@ -223,14 +223,14 @@ class Handshake(server.Test):
             self.assertEqual(client.read_answer(7, 4 * MiB, 16), bytes(16))
 
     def test_all_at_once(self):
-        """The whole handshake and the first requests in one segment."""
+        """The complete handshake and the first requests in one segment."""
         with wire.Wire(self.one.address) as client:
             data = wire.info_data(self.name)
-            said = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
-            said += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-            said += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 5 * MiB, 5) + b'early'
-            said += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_FLUSH, 2, 0, 0)
-            client.send(said)
+            stream = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
+            stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
+            stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 5 * MiB, 5) + b'early'
+            stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_FLUSH, 2, 0, 0)
+            client.send(stream)
             client.greeting()
             client.option_replies(wire.OPT_STRUCTURED_REPLY)
             client.structured = True

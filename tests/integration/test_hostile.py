@@ -1,4 +1,4 @@
-"""Clients that stop, hang up or say nonsense at every stage: the server goes on and loses nothing."""
+"""Clients that stop, disconnect or send invalid data at every stage: the server continues and loses nothing."""
 import os
 import random
 import signal
@@ -43,21 +43,21 @@ class Hostile(server.Test):
             self.alive(one)
             self.settled(one, before)
 
-    def test_hang_up_after_every_byte_of_the_handshake(self):
+    def test_disconnect_after_every_byte_of_the_handshake(self):
         one = self.serve(size=SIZE)
         before = self.baseline(one)
         data = wire.info_data('')
         meta = wire.meta_data('', 'base:allocation')
-        said = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
-        said += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_SET_META_CONTEXT, len(meta)) + meta
-        said += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-        said += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_READ, 7, 0, MiB)
-        for end in range(len(said) + 1):
+        stream = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
+        stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_SET_META_CONTEXT, len(meta)) + meta
+        stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
+        stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_READ, 7, 0, MiB)
+        for end in range(len(stream) + 1):
             for listen in (False, True):
                 client = wire.Wire(one.address)
                 if listen:
                     client.greeting()
-                client.send(said[:end])
+                client.send(stream[:end])
                 client.close()
         self.alive(one)
         self.settled(one, before)
@@ -75,7 +75,7 @@ class Hostile(server.Test):
         self.settled(one, before)
 
     def test_half_sent_write(self):
-        """What came of a payload may be written or not; what was there around it stays."""
+        """The received part of a payload may be written. Data outside of the request do not change."""
         for tcp in (False, True):
             one = self.serve(size=SIZE, tcp=tcp, unix=not tcp)
             before = self.baseline(one)
@@ -92,7 +92,7 @@ class Hostile(server.Test):
                 self.assertEqual(client.read(5 * MiB, 3 * MiB), b'o' * 3 * MiB)
 
     def test_half_sent_write_into_a_hole(self):
-        """No bytes of anyone else's show up where a payload never came."""
+        """Missing parts of a payload do not expose old contents of the memory."""
         one = self.serve(size=SIZE)
         with wire.connect(one.address) as client:
             for at in range(0, SIZE, 16 * MiB):
@@ -108,13 +108,13 @@ class Hostile(server.Test):
                 self.assertLessEqual(set(client.read(offset, 8 * MiB)), {0, ord('n')})
 
     def lazy(self, one):
-        """A client that asks for gigabytes and reads nothing."""
+        """A client that requests gigabytes and does not read."""
         client = wire.connect(one.address, timeout=1)
         try:
             for n in range(100):
                 client.request(wire.CMD_READ, n * 1000, 16 * MiB)
         except TimeoutError:
-            pass  # the server has stopped to listen, which is its right
+            pass  # the server may stop reading
         return client
 
     def test_unread_replies(self):
@@ -133,10 +133,10 @@ class Hostile(server.Test):
             self.settled(one, before)
 
     def test_killed_clients(self):
-        """Processes that die in the midst of reading and writing with many requests in flight."""
+        """Processes that are killed with many reads and writes in flight."""
         one = self.serve(size=SIZE)
         before = self.baseline(one)
-        dice = random.Random(2)
+        generator = random.Random(2)
         for _ in range(20):
             child = os.fork()
             if child == 0:
@@ -150,7 +150,7 @@ class Hostile(server.Test):
                         client.socket.recv(100000)
                 finally:
                     os._exit(0)
-            time.sleep(dice.random() * 0.05)
+            time.sleep(generator.random() * 0.05)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         self.alive(one)
@@ -159,13 +159,13 @@ class Hostile(server.Test):
     def test_noise(self):
         one = self.serve(size=SIZE)
         before = self.baseline(one)
-        dice = random.Random(3)
+        generator = random.Random(3)
         for n in range(200):
             client = wire.Wire(one.address) if n % 2 else wire.connect(one.address)
             try:
                 if n % 4 == 1:
                     client.greet()
-                client.send(dice.randbytes(dice.randrange(1, 5000)))
+                client.send(generator.randbytes(generator.randrange(1, 5000)))
             except wire.Closed:
                 pass
             client.close()
@@ -173,20 +173,21 @@ class Hostile(server.Test):
         self.settled(one, before)
 
     def test_mutated_requests(self):
-        """Right magic, everything else at random, short payloads of writes included."""
+        """Random requests with the right magic, including writes without their payload."""
         one = self.serve(size=SIZE)
         before = self.baseline(one)
-        dice = random.Random(4)
+        generator = random.Random(4)
         for _ in range(50):
-            client = wire.connect(one.address, structured=bool(dice.getrandbits(1)))
-            said = b''
+            client = wire.connect(one.address, structured=bool(generator.getrandbits(1)))
+            stream = b''
             for _ in range(30):
-                command, flags = dice.choice((0, 0, 3, 4, 5, 6, 7, 8, 99)), dice.choice((0, 0, 1, 2, 4, 8, 16, 32, 65535))
-                offset = dice.choice((dice.getrandbits(64), dice.randrange(SIZE), SIZE))
-                said += struct.pack('>IHHQQI', wire.REQUEST, flags, command, dice.getrandbits(64), offset,
-                                    dice.choice((0, 1, 4096, 1 << 20, 1 << 31, dice.getrandbits(32))))
+                command = generator.choice((0, 0, 3, 4, 5, 6, 7, 8, 99))
+                flags = generator.choice((0, 0, 1, 2, 4, 8, 16, 32, 65535))
+                offset = generator.choice((generator.getrandbits(64), generator.randrange(SIZE), SIZE))
+                stream += struct.pack('>IHHQQI', wire.REQUEST, flags, command, generator.getrandbits(64), offset,
+                                      generator.choice((0, 1, 4096, 1 << 20, 1 << 31, generator.getrandbits(32))))
             try:
-                client.send(said)
+                client.send(stream)
                 client.socket.settimeout(0.05)
                 client.rest()
             except (wire.Closed, TimeoutError):
@@ -215,10 +216,10 @@ limits: {handshake: 1, connections: 20, connections_per_peer: 20}
             self.assertEqual(client.rest(), b'')
         taken = time.monotonic() - start
         self.assertTrue(0.5 < taken < 5, taken)
-        working.write(0, b'still here')  # the deadline is for negotiation alone
+        working.write(0, b'still here')  # the deadline does not apply after the handshake
         working.close()
 
-    # Two peers by TCP, and one by a Unix socket.
+    # Two TCP peers, and one Unix socket.
     PEERS = '''
 listeners: {unix: [{path: '{socket}'}], tcp: [{address: 127.0.0.1, port: PORT}]}
 exports: [{name: '', size: 64M, devices: [host]}]
@@ -226,7 +227,7 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
 '''
 
     def as_peer(self, port, source, speak=True):
-        """A connection from that address of this machine; None: it was not let in."""
+        """A connection from that address of this machine, or None if the server refuses it."""
         client = wire.Wire.__new__(wire.Wire)
         client.socket = socket.create_connection(('127.0.0.1', port), 20, (source, 0))
         client.structured, client.cookie = False, 0
@@ -240,16 +241,16 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
             return None
 
     def served(self, client):
-        self.assertIsNotNone(client, 'another peer was not let in')
+        self.assertIsNotNone(client, 'another peer was refused')
         client.write(5, b'served')
         self.assertEqual(client.read(5, 6), b'served')
 
-    def test_a_peer_that_takes_all_it_can(self):
+    def test_a_peer_with_many_connections(self):
         port = server.free_port()
         one = self.serve(config=self.PEERS.replace('PORT', str(port)))
         hostile = [self.as_peer(port, '127.0.0.2') for _ in range(100)]
         hostile += [self.as_peer(port, '127.0.0.2', speak=False) for _ in range(100)]
-        self.assertEqual(sum(client is not None for client in hostile[:100]), 32)  # half of them
+        self.assertEqual(sum(client is not None for client in hostile[:100]), 32)  # half of the limit
         self.served(self.as_peer(port, '127.0.0.3'))
         with wire.connect(one.path) as local:
             self.served(local)
@@ -257,7 +258,7 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
         server.wait_for_text('this peer has 32 connections, the limit of each', one.log)
 
     def test_silent_handshakes(self):
-        """From many addresses: they push each other out, and nobody else."""
+        """Silent handshakes from many addresses displace each other, but no other clients."""
         port = server.free_port()
         one = self.serve(config=self.PEERS.replace('PORT', str(port)))
         served = self.as_peer(port, '127.0.0.3')
@@ -268,23 +269,23 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
         def let_in():
             late.append(self.as_peer(port, '127.0.9.9'))
             return late[-1] is not None
-        server.wait_until(let_in, 20, 'another peer to be let in')
+        server.wait_until(let_in, 20, 'a connection of another peer')
         self.served(late[-1])
         self.served(served)
         with wire.connect(one.path) as local:
             self.served(local)
         numbers = iter(range(4, 200))
 
-        def told():
-            """Of so many at once only some lines are logged: those of a few more come later."""
+        def logged():
+            """The log leaves out lines in a flood, so a few more handshakes follow later."""
             if 'its handshake went for others' in one.log():
                 return True
             time.sleep(0.2)
             self.as_peer(port, f'127.0.8.{next(numbers)}', speak=False)
             return False
-        server.wait_until(told, 20, 'a line')
+        server.wait_until(logged, 20, 'the line in the log')
 
-    def test_connection_cap(self):
+    def test_connection_limit(self):
         one = self.serve(config=self.CONFIG)
         clients = []
         for _ in range(20):
@@ -293,7 +294,7 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
         try:
             late.greet()
             late.go()
-            self.fail('a connection beyond the cap was served')
+            self.fail('a connection beyond the limit was served')
         except (wire.Closed, TimeoutError):
             pass
         late.close()
@@ -306,7 +307,7 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
                 return True
             except (wire.Closed, TimeoutError):
                 return False
-        server.wait_until(served, 10, 'a place to become free')
+        server.wait_until(served, 10, 'a free connection')
         for client in clients:
             client.close()
 

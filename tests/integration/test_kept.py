@@ -1,4 +1,4 @@
-"""Contents that outlive the server: killed at any moment, it comes back with every byte that it had acknowledged."""
+"""Contents outlive the server: after a kill at any moment it has every acknowledged byte."""
 import os
 import signal
 import time
@@ -22,17 +22,17 @@ class Killed(kept.Test):
 
     def test_thin(self):
         keeper = self.load_and_kill('--device', 'host', kills=KILLS)
-        # The table and a socket, a slab, and what it has itself: nothing is left behind.
+        # A table, a socket, a slab, and the keeper's own descriptors: nothing leaks.
         self.assertLess(keeper.descriptors(), 20)
 
     def test_full(self):
         self.load_and_kill('--device', 'host', '--provision', 'full', kills=KILLS // 5)
 
-    def test_slabs_come_and_go(self):
-        # A page is a slab.
+    def test_slabs_are_allocated_and_freed(self):
+        # Each page has its own slab.
         self.load_and_kill('--device', 'host', '--page-size', '64M', kills=KILLS // 5, size=64 * MiB, connections=2)
 
-    def test_killed_while_it_starts(self):
+    def test_killed_during_startup(self):
         keeper = self.keep('--device', 'host', '--size', '64M')
         with keeper.client() as client:
             client.write(5 * MiB, b'here' * 1000)
@@ -43,7 +43,7 @@ class Killed(kept.Test):
         with keeper.client() as client:
             self.assertEqual(client.read(5 * MiB, 4000), b'here' * 1000)
 
-    def test_what_was_freed_is_never_seen(self):
+    def test_freed_contents_are_never_exposed(self):
         keeper = self.keep('--device', 'host', '--size', '64M')
         for provision in range(3):
             with keeper.client() as client:
@@ -52,24 +52,24 @@ class Killed(kept.Test):
             keeper.kill_and_wait()
             with keeper.client() as client:
                 self.assertEqual(client.read(0, 8 * MiB), bytes(8 * MiB))
-                for page in range(4, 8):  # of the same memory, a byte of each page
+                for page in range(4, 8):  # write a byte to each page, which may reuse the memory
                     client.write(page * server.PAGE, b'x')
                     self.assertEqual(client.read(page * server.PAGE + 1, server.PAGE - 1), bytes(server.PAGE - 1))
                 client.trim(0, 64 * MiB)
 
 
 class Ended(kept.Test):
-    def test_stopped_in_order(self):
-        """SIGTERM to the server alone: it answers, closes, and comes back; nobody sees ESHUTDOWN."""
+    def test_terminated(self):
+        """After SIGTERM to the server alone, clients get replies to all requests, and no ESHUTDOWN."""
         keeper = self.keep('--device', 'host', '--size', '64M')
         clients = kept.loads(keeper.client, 4, 8 * MiB)
         server.wait_until(lambda: all(each.answers > 100 for each in clients), 60, 'answers')
         keeper.kill(signal.SIGTERM)
         server.wait_until(lambda: keeper.process.poll() is not None, 60, 'the end')
-        # A server that was told to end is not started again.
+        # gpunbd keep does not restart a server that was terminated.
         for each in clients:
             each.end()
-            each.waiting.clear()
+            each.pending.clear()
             each.join(60)
             self.assertIsNone(each.failure)
 
@@ -106,7 +106,7 @@ class Configured(kept.Test):
         with keeper.client(name) as client:
             return client.read(MiB, 4096) == name.encode() * 4096
 
-    def test_asks_for_something_else(self):
+    def test_changed_size(self):
         keeper = self.written(A, B)
         keeper.configure(config(A.replace('64M', '128M'), B))
         keeper.kill_and_wait()
@@ -114,7 +114,7 @@ class Configured(kept.Test):
         self.assertTrue(self.holds(keeper, 'b'))
         with self.assertRaises(wire.Refused):
             keeper.client('a')
-        # Nothing was thrown away.
+        # The contents are still stored.
         keeper.configure(config(A, B))
         keeper.kill_and_wait()
         self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
@@ -124,14 +124,14 @@ class Configured(kept.Test):
         keeper.kill(signal.SIGHUP)
         server.wait_until(lambda: keeper.log().count('exports are offered now') > count, 30, 'a reload')
 
-    def test_offered_no_more(self):
+    def test_removed_export(self):
         keeper = self.written(A, B)
         before = keeper.descriptors()
         keeper.configure(config(A))
         self.reload(keeper)
         server.wait_for_text("export 'b' is not offered any more: its kept contents are given back in 3600 s", keeper.log)
         self.assertEqual(keeper.descriptors(), before)
-        # It is again, before that: as it was, also after a death in between.
+        # Within the grace period the export gets its contents back, also after a restart of the server.
         keeper.configure(config(A, B))
         self.reload(keeper)
         self.assertTrue(self.holds(keeper, 'b'))
@@ -142,7 +142,7 @@ class Configured(kept.Test):
         self.reload(keeper)
         self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
 
-    def test_given_back(self):
+    def test_freed_after_the_grace_period(self):
         keeper = self.written(A, B, grace=0)
         before = keeper.descriptors()
         keeper.configure(config(A, grace=0))
@@ -155,7 +155,7 @@ class Configured(kept.Test):
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
         self.assertTrue(self.holds(keeper, 'a'))
 
-    def test_kept_too_late(self):
+    def test_keep_enabled_by_reload(self):
         keeper = self.written(A, B.replace('true', 'false'))
         keeper.configure(config(A, B))
         self.reload(keeper)
@@ -163,7 +163,7 @@ class Configured(kept.Test):
         self.assertTrue(self.holds(keeper, 'b'))
 
     def test_replaced(self):
-        """Another size is another volume; the old contents are there still when it is as it was."""
+        """A changed size makes a new volume. The old contents are stored, and used when the size is changed back."""
         keeper = self.written(A, B)
         keeper.configure(config(A, B.replace('64M', '32M')))
         self.reload(keeper)
@@ -174,11 +174,11 @@ class Configured(kept.Test):
         self.reload(keeper)
         self.assertTrue(self.holds(keeper, 'b'))
 
-    def test_kept_no_more(self):
+    def test_keep_disabled_by_reload(self):
         keeper = self.written(A, B)
         keeper.configure(config(A, B.replace('true', 'false')))
         self.reload(keeper)
-        self.assertTrue(self.holds(keeper, 'b'))  # by who serves it still
+        self.assertTrue(self.holds(keeper, 'b'))  # the running server still serves it
         keeper.kill_and_wait()
         with keeper.client('b') as client:
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
@@ -189,7 +189,7 @@ class Configured(kept.Test):
         return sum(os.readlink(f'{folder}/{each}').startswith('socket:') for each in os.listdir(folder))
 
     def test_nothing_is_kept_any_more(self):
-        """Not the listening socket either, which the server without contents to keep takes over all the same."""
+        """The listening socket is not stored any more either, but the next server still takes it over."""
         keeper = self.written(A, B)
         before = self.sockets(keeper)
         keeper.configure(config(A.replace('true', 'false'), B.replace('true', 'false')))
@@ -203,7 +203,7 @@ class Configured(kept.Test):
 
 class Refused(kept.Test):
     def test_store_full(self):
-        """The table, a socket and one slab have room: what needs another slab is ENOSPC, and nothing else is."""
+        """The store has room for the table, a socket and one slab. Only writes that need another slab get ENOSPC."""
         keeper = self.keep('--device', 'host', '--size', '1G', '--page-size', '64M', flags=['--max-descriptors', '3'])
         with keeper.client() as client:
             client.write(0, b'x' * KiB)

@@ -1,4 +1,4 @@
-"""libnbd without its own checks: what a client may not ask is refused, and the connection goes on."""
+"""libnbd without its own checks: invalid requests get an error, and the connection continues."""
 import errno
 
 import server
@@ -30,7 +30,7 @@ class Libnbd(server.Test):
         self.assertEqual(handle.pread(1000, 100), data)
 
     def each_kind(self, **options):
-        """A handle with structured and one with simple replies."""
+        """A connection with structured replies, and one with simple replies."""
         one = self.serve(size=SIZE, **options)
         return [self.connect(one, structured=structured) for structured in (True, False)]
 
@@ -71,7 +71,7 @@ class Libnbd(server.Test):
         self.alive(handle)
 
     def test_fua_everywhere(self):
-        """Once told, FUA is good on every command."""
+        """FUA is accepted on every command."""
         for handle in self.each_kind():
             handle.pwrite(b'x', 0, nbd.CMD_FLAG_FUA)
             handle.zero(100, 0, nbd.CMD_FLAG_FUA)
@@ -79,7 +79,7 @@ class Libnbd(server.Test):
             self.alive(handle)
 
     def test_zero_length(self):
-        """What it does is the server's choice; the connection goes on."""
+        """The result is unspecified, but the connection continues."""
         for handle in self.each_kind():
             for call in (lambda: handle.pread(0, 0), lambda: handle.pwrite(b'', 0), lambda: handle.trim(0, 0),
                          lambda: handle.zero(0, 0), lambda: handle.cache(0, 0)):
@@ -127,7 +127,7 @@ class Libnbd(server.Test):
                 self.assertEqual(error.errnum, errno.ENOTSUP)
 
     def test_many_at_once(self):
-        """Writes in flight together, then reads: every answer is the right one."""
+        """Many writes in flight, then many reads: every read returns the right data."""
         one = self.serve(size=SIZE)
         handle = self.connect(one)
         blocks = {n: server.random_bytes(1 + n * 97, n) for n in range(256)}
@@ -147,7 +147,7 @@ class Libnbd(server.Test):
             self.assertEqual(buffers[n].to_bytearray(), data, n)
 
     def test_several_connections(self):
-        """A flush on one connection covers what others have been answered."""
+        """A flush on one connection covers the acknowledged writes of all connections."""
         one = self.serve(size=SIZE)
         handles = [self.connect(one) for _ in range(4)]
         self.assertTrue(handles[0].can_multi_conn())
@@ -159,22 +159,22 @@ class Libnbd(server.Test):
 
 
     def test_both_contexts(self):
-        """Each has its own extents, alone and together."""
+        """Each context has its own extents, alone and together."""
         one = self.serve(size=SIZE)
         names = ('base:allocation', 'gpunbd:device')
-        for wanted in (names, names[::-1], names[1:]):
-            handle = self.connect(one, contexts=wanted)
+        for contexts in (names, names[::-1], names[1:]):
+            handle = self.connect(one, contexts=contexts)
             handle.pwrite(b'x', 5 * server.PAGE)
-            told = {}
-            handle.block_status(SIZE, 0, lambda name, offset, entries, error: told.setdefault(name, list(entries)) and 0)
-            self.assertEqual(set(told), set(wanted))
-            before, page, behind = 5 * server.PAGE, server.PAGE, SIZE - 6 * server.PAGE
-            if 'base:allocation' in wanted:
-                self.assertEqual(told['base:allocation'], [before, 3, page, 0, behind, 3])
-            self.assertEqual(told['gpunbd:device'], [before, 0, page, 1, behind, 0])
+            statuses = {}
+            handle.block_status(SIZE, 0, lambda name, offset, entries, error: statuses.setdefault(name, list(entries)) and 0)
+            self.assertEqual(set(statuses), set(contexts))
+            before, page, after = 5 * server.PAGE, server.PAGE, SIZE - 6 * server.PAGE
+            if 'base:allocation' in contexts:
+                self.assertEqual(statuses['base:allocation'], [before, 3, page, 0, after, 3])
+            self.assertEqual(statuses['gpunbd:device'], [before, 0, page, 1, after, 0])
 
     def instance(self, one, *queries):
-        """What LIST_META_CONTEXT has of it."""
+        """The instance contexts that LIST_META_CONTEXT returns."""
         handle = nbd.NBD()
         handle.set_opt_mode(True)
         handle.connect_uri(one.uri())
@@ -186,7 +186,7 @@ class Libnbd(server.Test):
         return [name for name in listed if name.startswith('gpunbd:instance')]
 
     def test_instance(self):
-        """The contents have an id, which is another one of others."""
+        """The contents of an export have a unique id."""
         one = self.serve(size=SIZE)
         names = self.instance(one)
         self.assertEqual(len(names), 1)
@@ -202,9 +202,9 @@ class Libnbd(server.Test):
         self.assertFalse(handle.can_meta_context(other[0]))
         self.assertFalse(handle.can_meta_context('gpunbd:instance'))
         handle.pwrite(b'x', 5 * server.PAGE)
-        told = {}
-        handle.block_status(SIZE - 7, 3, lambda name, offset, entries, error: told.setdefault(name, list(entries)) and 0)
-        self.assertEqual(told[names[0]], [SIZE - 7, 0])
+        statuses = {}
+        handle.block_status(SIZE - 7, 3, lambda name, offset, entries, error: statuses.setdefault(name, list(entries)) and 0)
+        self.assertEqual(statuses[names[0]], [SIZE - 7, 0])
         server.wait_for_text('instance ' + names[0].removeprefix('gpunbd:instance='), one.log)
 
 

@@ -1,4 +1,4 @@
-"""How long a server lives, and how others know: --exit-with-parent and --pidfile."""
+"""The lifetime of a server: --exit-with-parent and --pidfile."""
 import os
 import signal
 import subprocess
@@ -27,20 +27,20 @@ class Lifetime(server.Test):
                      '--pidfile', path, status=1)
         self.assertEqual(os.listdir(folder), [])
 
-    def test_pidfile_that_cannot_be(self):
-        """It is told before memory is asked for."""
+    def test_invalid_pidfile(self):
+        """The error is reported before memory is allocated."""
         folder = self.directory()
         missing = os.path.join(folder, 'missing')
-        for path, told in ((f'{missing}/pid', f'the folder {missing} does not exist; make it'),
-                           (folder, 'is not a plain file')):
+        for path, message in ((f'{missing}/pid', f'the folder {missing} does not exist; make it'),
+                              (folder, 'is not a plain file')):
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000T', '-U', f'{folder}/socket',
                          '--pidfile', path, status=1)
             self.assertIn(f'--pidfile {path}: ', self.errors)
-            self.assertIn(told, self.errors)
+            self.assertIn(message, self.errors)
         self.assertEqual(os.listdir(folder), [])
 
-    def test_pidfile_names_a_server_that_serves(self):
-        """As soon as the file is there, a client is served."""
+    def test_pidfile_is_written_when_ready(self):
+        """Clients are served as soon as the file exists."""
         folder = self.directory()
         path, pid = os.path.join(folder, 'socket'), os.path.join(folder, 'pid')
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', path,
@@ -55,7 +55,7 @@ class Lifetime(server.Test):
             self.assertEqual(child.wait(10), 0)
 
     def orphan(self, *arguments):
-        """The process id of a server whose parent is killed once it serves."""
+        """The process id and the socket of a server whose parent is killed after the server is ready."""
         path = os.path.join(self.directory(), 'socket')
         script = ('import subprocess, sys, time; child = subprocess.Popen(sys.argv[1:]); '
                   'print(child.pid, flush=True); time.sleep(60)')
@@ -78,10 +78,10 @@ class Lifetime(server.Test):
 
     def test_exit_with_parent(self):
         _, path = self.orphan('--exit-with-parent')
-        # It ends as by SIGTERM: nothing is left behind.
-        server.wait_until(lambda: not os.path.exists(path), 10, 'the socket to go')
+        # The server shuts down as after SIGTERM, and removes its socket.
+        server.wait_until(lambda: not os.path.exists(path), 10, 'the removal of the socket')
 
-    def test_without_it_a_server_goes_on(self):
+    def test_without_exit_with_parent_a_server_continues(self):
         child, path = self.orphan()
         try:
             time.sleep(0.5)
@@ -89,7 +89,7 @@ class Lifetime(server.Test):
                 self.assertEqual(client.read(0, 4), bytes(4))
         finally:
             os.kill(child, signal.SIGTERM)
-            server.wait_until(lambda: not os.path.exists(path), 10, 'the server to end')
+            server.wait_until(lambda: not os.path.exists(path), 10, 'the end of the server')
 
 
 if __name__ == '__main__':

@@ -1,8 +1,7 @@
-"""Sockets: modes and stale files of Unix sockets, IPv6, several listeners, and sockets handed over (LISTEN_FDS)."""
+"""Sockets: modes and stale files of Unix sockets, IPv6, several listeners, and socket activation (LISTEN_FDS)."""
 import ctypes
 import fcntl
 import os
-import shutil
 import socket
 import stat
 import struct
@@ -18,13 +17,13 @@ HAS_IPV6 = os.path.exists('/proc/net/if_inet6') and '000000000000000000000000000
 
 
 def without_ipv6():
-    """From now on this process gets no IPv6 socket, as in many a container (a seccomp filter)."""
+    """Makes socket(AF_INET6) fail in this process with a seccomp filter, as in many containers."""
     server.die_with_parent()
-    load, jump, give = 0x20, 0x15, 0x06  # BPF: load a word; jump if equal; return
+    load, jump, ret = 0x20, 0x15, 0x06  # BPF: load a word; jump if equal; return
     errno, allow, eafnosupport = 0x00050000, 0x7fff0000, 97
     socket_call = {'x86_64': 41, 'aarch64': 198}[os.uname().machine]
     rules = [(load, 0, 0, 0), (jump, 0, 3, socket_call), (load, 0, 0, 16), (jump, 0, 1, int(socket.AF_INET6)),
-             (give, 0, 0, errno | eafnosupport), (give, 0, 0, allow)]
+             (ret, 0, 0, errno | eafnosupport), (ret, 0, 0, allow)]
     code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
     program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(rules), ctypes.addressof(code)))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -53,7 +52,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
 
     def test_owner(self):
         if os.getuid() != 0:
-            self.skipTest('only root gives files away')
+            self.skipTest('only root can change the owner of a file')
         one = self.serve(config='''
 listeners: {unix: [{path: '{socket}', owner: 'nobody:nogroup'}]}
 exports: [{name: '', size: 64M, devices: [host]}]
@@ -62,7 +61,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertNotEqual(os.stat(one.path).st_gid, 0)
 
     def test_stale_socket(self):
-        """What a killed server left behind is no obstacle; a live server's socket is not taken over."""
+        """The socket of a killed server is replaced; that of a running server is not."""
         one = self.serve()
         command = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', one.path]
         self.command(*command, status=None)
@@ -85,8 +84,8 @@ exports: [{name: '', size: 64M, devices: [host]}]
             again.terminate()
             self.assertEqual(again.wait(10), 0)
 
-    def test_port_is_taken_before_memory(self):
-        """Of two reasons not to start, the address is told: no memory has been asked for yet."""
+    def test_addresses_are_checked_before_memory(self):
+        """If both the address and the size are invalid, the error is about the address."""
         with socket.socket() as other:
             other.bind(('127.0.0.1', 0))
             other.listen()
@@ -103,31 +102,29 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertFalse(os.path.exists(path))
 
     def refused(self, *arguments, environment=None):
-        """What `serve` says where it does not start: one line on standard error."""
+        """The single line of the error message of a server that does not start."""
         self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments, status=1,
                      environment=environment)
         self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
         return self.errors
 
-    def test_addresses_that_cannot_be_had(self):
+    def test_unavailable_addresses(self):
         one = self.serve(tcp=True)
-        who = f'gpunbd (pid {one.process.pid})'
-        self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {who}; end that program, or choose another',
+        owner = f'gpunbd (pid {one.process.pid})'
+        self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {owner}; end that program, or choose another',
                       self.refused('-b', '127.0.0.1', '-p', str(one.port)))
-        self.assertIn(f'another server is listening there, {who};', self.refused('-U', one.path))
+        self.assertIn(f'another server is listening there, {owner};', self.refused('-U', one.path))
         self.assertIn('192.0.2.1:1: this machine has no address 192.0.2.1', self.refused('-b', '192.0.2.1', '-p', '1'))
         missing = os.path.join(one.directory, 'missing')
         self.assertIn(f'the folder {missing} does not exist; make it', self.refused('-U', f'{missing}/socket'))
         self.assertIn(f'{one.log_path} is not a folder', self.refused('-U', f'{one.log_path}/socket'))
         self.assertIn('a file that is no socket is in the way; remove it', self.refused('-U', one.log_path))
 
-    def test_addresses_that_a_user_may_not_have(self):
+    def test_addresses_without_permission(self):
         if os.getuid() != 0:
-            self.skipTest('only root becomes another user')
-        folder = self.directory()  # root's alone
-        reachable = self.directory()  # the build may be below root's home
-        os.chmod(reachable, 0o755)
-        program = [shutil.copy(server.PROGRAM, reachable), 'serve', '--device', 'host', '--size', '64M']
+            self.skipTest('only root can change the user')
+        folder = self.directory()  # only root can write to it
+        program = [self.program_for_all_users(), 'serve', '--device', 'host', '--size', '64M']
 
         def as_nobody(*arguments):
             done = subprocess.run([*program, *arguments], user=65534, group=65534, extra_groups=[], check=False,
@@ -149,32 +146,32 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn('only root may give it to root; run as root', as_nobody('--config', path))
         self.assertFalse(os.path.exists(f'{folder}/socket'))
 
-    def test_owners_that_do_not_exist(self):
+    def test_unknown_owners(self):
         folder = self.directory()
         path = os.path.join(folder, 'config.yaml')
-        for owner, told in (('no-such-user', 'there is no user no-such-user'),
-                            ('root:no-such-group', 'there is no group no-such-group')):
+        for owner, message in (('no-such-user', 'there is no user no-such-user'),
+                               ('root:no-such-group', 'there is no group no-such-group')):
             with open(path, 'w', encoding='ascii') as file:
                 file.write(f"listeners: {{unix: [{{path: '{folder}/socket', owner: '{owner}'}}]}}\n"
                            'exports: [{size: 64M, devices: [host]}]\n')
             self.command(server.PROGRAM, 'serve', '--config', path, status=1)
-            self.assertIn(told, self.errors)
+            self.assertIn(message, self.errors)
             self.assertFalse(os.path.exists(f'{folder}/socket'))
 
     def test_without_ipv6(self):
-        """A default that cannot be is left out; what was asked for is an error."""
+        """Without IPv6, default addresses are skipped, and explicit addresses are errors."""
         if os.uname().machine not in ('x86_64', 'aarch64'):
-            self.skipTest('the seccomp filter knows x86_64 and aarch64')
+            self.skipTest('the seccomp filter supports x86_64 and aarch64')
         port = server.free_port()
         program = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-p', str(port)]
         child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
                                  preexec_fn=without_ipv6, text=True)
         try:
-            told = []
-            while not told or 'ready' not in told[-1]:
-                told.append(child.stderr.readline() or child.stdout.readline())
-                self.assertTrue(told[-1], told)
-            self.assertTrue(any('this machine has no IPv6' in line and 'left out' in line for line in told), told)
+            lines = []
+            while not lines or 'ready' not in lines[-1]:
+                lines.append(child.stderr.readline() or child.stdout.readline())
+                self.assertTrue(lines[-1], lines)
+            self.assertTrue(any('this machine has no IPv6' in line and 'left out' in line for line in lines), lines)
             self.works(('127.0.0.1', port))
         finally:
             child.terminate()
@@ -193,7 +190,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         return line[0].split('ready: ', 1)[1]
 
     def test_ready_line(self):
-        """It names an address that works as it stands, in a shell too."""
+        """The ready line contains a URI that works in a shell."""
         tcp = self.serve(tcp=True, unix=False)
         self.assertEqual(self.ready(tcp), f'nbd://127.0.0.1:{tcp.port} (try: nbdinfo nbd://127.0.0.1:{tcp.port})')
         everywhere = self.serve(tcp=True, unix=False, bind='0.0.0.0', name='a b', extra=['--insecure'])
@@ -211,7 +208,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
             self.assertEqual(self.command('sh', '-c', command.replace('nbdinfo', 'nbdinfo --size')).strip(),
                              str(64 * server.MiB))
 
-    def test_no_other_file_is_removed(self):
+    def test_other_files_are_not_removed(self):
         path = os.path.join(self.directory(), 'precious')
         with open(path, 'w', encoding='ascii') as file:
             file.write('data')
@@ -222,11 +219,11 @@ exports: [{name: '', size: 64M, devices: [host]}]
 
     def test_ipv6(self):
         if not HAS_IPV6:
-            self.skipTest('there is no IPv6 here')
+            self.skipTest('this machine has no IPv6')
         one = self.serve(tcp=True, bind='::1', unix=False)
         self.works(('::1', one.port))
 
-    def test_loopback_unless_told_otherwise(self):
+    def test_loopback_by_default(self):
         port = server.free_port()
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-p', str(port)],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -261,13 +258,13 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             self.works(address)
 
     def activated(self, listeners, *arguments):
-        """A server that finds its listeners as descriptors 3, 4, ..., as systemd hands them over."""
+        """A server with its listeners as descriptors 3, 4, ..., as systemd passes them."""
         high = [fcntl.fcntl(listener, fcntl.F_DUPFD, 100) for listener in listeners]
-        hand_over = ('import os, sys; count = int(sys.argv[1]); '
-                     '[os.dup2(int(sys.argv[2 + n]), 3 + n) for n in range(count)]; '
-                     'os.environ.update(LISTEN_FDS=str(count), LISTEN_PID=str(os.getpid())); '
-                     'os.execv(sys.argv[2 + count], sys.argv[2 + count:])')
-        command = [sys.executable, '-c', hand_over, str(len(high)), *map(str, high),
+        activate = ('import os, sys; count = int(sys.argv[1]); '
+                    '[os.dup2(int(sys.argv[2 + n]), 3 + n) for n in range(count)]; '
+                    'os.environ.update(LISTEN_FDS=str(count), LISTEN_PID=str(os.getpid())); '
+                    'os.execv(sys.argv[2 + count], sys.argv[2 + count:])')
+        command = [sys.executable, '-c', activate, str(len(high)), *map(str, high),
                    server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments]
         try:
             return subprocess.Popen(command, pass_fds=high, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -289,7 +286,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             self.works(tcp.getsockname())
             child.terminate()
             self.assertEqual(child.wait(10), 0, child.stdout.read())
-            self.assertTrue(os.path.exists(path), 'the socket belongs to whoever made it')
+            self.assertTrue(os.path.exists(path), 'an inherited socket is not removed')
         finally:
             child.kill()
             child.wait()
@@ -297,19 +294,19 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             local.close()
             tcp.close()
 
-    def test_listen_fds_that_make_no_sense(self):
-        """Whoever hands sockets over does not want others opened instead."""
+    def test_invalid_listen_fds(self):
+        """The server does not open other listeners instead of the inherited ones."""
         start = ('import os, sys; os.environ.update(LISTEN_FDS=sys.argv[1], LISTEN_PID=str(os.getpid())); '
                  'os.execv(sys.argv[2], sys.argv[2:])')
-        for count, told in (('65', 'LISTEN_FDS: 65 descriptors are said to be handed over, from 3 on, but 3 is not open'),
-                            ('2x', "LISTEN_FDS: '2x' is not a number of descriptors; give 1 or more")):
+        for count, message in (('65', 'LISTEN_FDS: 65 descriptors are said to be handed over, from 3 on, but 3 is not open'),
+                               ('2x', "LISTEN_FDS: '2x' is not a number of descriptors; give 1 or more")):
             with self.subTest(count=count):
                 self.command(sys.executable, '-c', start, count, server.PROGRAM, 'serve', '--device', 'host', '--size',
                              '64M', '-p', server.free_port(), status=1)
-                self.assertIn(told, self.errors)
+                self.assertIn(message, self.errors)
                 self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
 
-    def test_too_many_sockets_are_handed_over(self):
+    def test_too_many_inherited_sockets(self):
         listeners = [socket.create_server(('127.0.0.1', 0)) for _ in range(65)]
         child = self.activated(listeners)
         try:
@@ -322,14 +319,14 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             for listener in listeners:
                 listener.close()
 
-    def test_what_is_no_socket_is_left_alone(self):
-        """What somebody keeps for a server that knows it is not a listener, and no reason not to serve."""
+    def test_inherited_files_are_ignored(self):
+        """An unknown stored descriptor is not a listener, and does not prevent the start."""
         path = os.path.join(self.directory(), 'socket')
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen()
-        with tempfile.TemporaryFile() as kept:
-            child = self.activated([kept, listener])
+        with tempfile.TemporaryFile() as unknown:
+            child = self.activated([unknown, listener])
         try:
             self.works(path)
             child.terminate()
@@ -342,7 +339,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             listener.close()
 
     def test_listen_fds_of_another_process(self):
-        """LISTEN_PID names somebody else: the variables are not for us."""
+        """The variables are ignored if LISTEN_PID is another process."""
         one = self.serve(environment={'LISTEN_FDS': '1', 'LISTEN_PID': '1'})
         self.works(one.path)
 
@@ -354,8 +351,8 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         self.assertEqual(handle.pread(9, 3), b'activated')
         handle.shutdown()
 
-    def test_many_addresses_at_once(self):
-        """Clients over Unix and TCP on one export see each other's writes."""
+    def test_unix_and_tcp_together(self):
+        """Clients on a Unix socket and on TCP see each other's writes."""
         one = self.serve(tcp=True, unix=True)
         time.sleep(0.1)
         with wire.connect(one.path) as local, wire.connect((one.bind, one.port)) as remote:

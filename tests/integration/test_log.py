@@ -1,4 +1,4 @@
-"""The log: one line for a connection, as text or as JSON, whatever names clients and files bring."""
+"""The log: one line for each connection, as text or as JSON, with any names of clients and files."""
 import codecs
 import fcntl
 import json
@@ -19,7 +19,7 @@ TEXT = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ([+-]\d{4}) (\w+): (.*
 NAMES = (b'plain', 'größe €'.encode(), b'"', b'\\', b'a"b\\c', b"it's", b'\n', b'a\r\nb', b'\x1b[31mred', b'\x7f',
          b'\xff\xfe', b'\xe2\x82', b'a\xc0b', b'a\0b', b'","level":"critical', b'{} %v %s', b' ', b'\xc2\x9b31m',
          b'x' * 1024, b'x' * 4096, b'\n' * 4096, b'\xff' * 4096, '€'.encode() * 1365)
-MOST = 1024  # bytes of a name that are shown
+MAXIMUM = 1024  # bytes of a name that are logged
 CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
 log: {format: json}
@@ -31,22 +31,22 @@ exports:
 '''
 HOSTILE = 'a"b\\c\'€'
 
-# Byte by byte, where Python's own takes several for one.
+# Replaces invalid bytes one by one, unlike Python's own handler.
 codecs.register_error('each', lambda error: ('\ufffd', error.start + 1))
 
 
 def shown(name):
-    if len(name) <= MOST:
+    if len(name) <= MAXIMUM:
         return name.decode(errors='each')
-    end = MOST
-    while end > MOST - 4 and name[end] & 0xC0 == 0x80:
+    end = MAXIMUM
+    while end > MAXIMUM - 4 and name[end] & 0xC0 == 0x80:
         end -= 1
     return name[:end].decode(errors='each') + '...'
 
 
 class Log(server.Test):
     def start(self, **options):
-        """A server whose own first lines, of the test's look whether it listens too, have come."""
+        """A server that has logged its start and the connection of the readiness check."""
         one = self.serve(**options)
         self.wait_for_lines(one, 0, lambda lines: any('handshake' in line for line in lines))
         return one
@@ -58,7 +58,7 @@ class Log(server.Test):
         return lines()
 
     def new_lines(self, one, act, count=1):
-        """What is logged while and after `act` runs: exactly `count` lines."""
+        """The lines that are logged by `act`: exactly `count`."""
         before = one.log().count('\n')
         act()
         lines = self.wait_for_lines(one, before, lambda lines: len(lines) >= count)
@@ -66,7 +66,7 @@ class Log(server.Test):
         return lines
 
     def parsed(self, lines):
-        """The lines as objects, each with what all have."""
+        """The lines as objects. Checks their common fields."""
         objects = [json.loads(line) for line in lines]
         for entry in objects:
             self.assertRegex(entry['time'], TIME)
@@ -106,7 +106,7 @@ class Json(Log):
         self.assertNotIn('\n', entry['message'])
 
     def ask(self, one, option, name):
-        """Asks for an export that is not there, and hangs up."""
+        """Requests an unknown export, and disconnects."""
         client = wire.Wire(one.address)
         client.greet()
         if option == wire.OPT_EXPORT_NAME:
@@ -117,7 +117,7 @@ class Json(Log):
             self.assertTrue(client.option_reply()[1] & wire.REP_ERR)
         client.close()
 
-    def test_names_asked_for(self):
+    def test_requested_names(self):
         one = self.start(config=CONFIG)
         for option in (wire.OPT_GO, wire.OPT_INFO, wire.OPT_EXPORT_NAME):
             for name in NAMES:
@@ -129,14 +129,14 @@ class Json(Log):
                     self.assertTrue(entry['message'].isascii() and entry['message'].isprintable(), entry['message'])
                     self.assertLess(len(entry['message']), 500)
 
-    def test_a_name_that_is_not_offered(self):
+    def test_an_unknown_export(self):
         one = self.start(config=CONFIG)
         entry = self.one_entry(one, lambda: self.ask(one, wire.OPT_GO, b'foo'))
         self.assertEqual(entry['error'], 'unknown export')
         self.assertIn("asked for export 'foo', which is not offered; offered: 'scratch', 'a\"b\\c????'", entry['message'])
         self.assertIn('hung up during the handshake', entry['reason'])
 
-    def test_too_slow_after_asking(self):
+    def test_handshake_timeout_after_a_request(self):
         one = self.start(config=CONFIG)
 
         def dawdle():
@@ -150,21 +150,21 @@ class Json(Log):
         self.assertIn("asked about export 'scratch'; closed after ", entry['message'])
         self.assertGreater(entry['seconds'], 0.5)
 
-    def test_a_listing(self):
+    def test_list(self):
         one = self.start(config=CONFIG)
 
-        def look():
+        def list_exports():
             with wire.Wire(one.address) as client:
                 client.greet()
                 client.ask(wire.OPT_LIST)
                 client.ask(wire.OPT_ABORT)
-        entry = self.one_entry(one, look)
+        entry = self.one_entry(one, list_exports)
         self.assertIn(': listed the exports; closed after ', entry['message'])
         self.assertEqual(entry['reason'], 'the client left the handshake')
         self.assertNotIn('export', entry)
         self.assertNotIn('error', entry)
 
-    def test_a_request_that_fails(self):
+    def test_a_failed_request(self):
         one = self.start(config=CONFIG)
         client = wire.connect(one.address, 'scratch')
         other = wire.connect(one.address, HOSTILE)
@@ -186,8 +186,8 @@ class Json(Log):
         self.assertIn(f'WRITE of 4 MiB at offset {entry["offset"]} failed: ENOSPC: no space left on host',
                       entry['message'])
 
-    def test_every_line_of_a_life(self):
-        """From the start to the stop, with a reload that fails over names nobody should give."""
+    def test_every_line_is_valid(self):
+        """From the start to the end of a server, with a failed reload and unprintable names."""
         one = self.serve(config=CONFIG + 'trace: true\n')
         wire.connect(one.address, 'scratch').disconnect()
         with open(one.config_path, 'ab') as file:
@@ -198,7 +198,7 @@ class Json(Log):
         one.stop()
         entries = self.parsed(one.log().split('\n')[:-1])
         tables = [entry for entry in entries if 'READ' in entry['message']]
-        self.assertEqual(len(tables), 2)  # asked for, and at the end
+        self.assertEqual(len(tables), 2)  # after SIGUSR1, and at the end
         for table in tables:
             self.assertEqual(table['level'], 'info')
             self.assertGreater(table['message'].count('\n'), 6)
@@ -215,7 +215,7 @@ class Json(Log):
                 child.terminate()
                 break
         else:
-            self.fail('it does not say where it listens')
+            self.fail('the path of the socket is not logged')
         self.assertEqual(child.wait(30), 0)
 
 
@@ -234,8 +234,8 @@ class Text(Log):
         self.assertRegex(line[3], r"^unix:pid=\d+,uid=\d+: export 'it': 2 requests, 0 bytes read, 1 MiB written; "
                                   r'closed after \d+\.\d s: the client disconnected$')
 
-    def test_names_asked_for(self):
-        """None forges a line or reaches the terminal as anything but text."""
+    def test_requested_names(self):
+        """No name can forge a line, or send control characters to a terminal."""
         one = self.start(size='16M')
         for name in NAMES:
             with self.subTest(name=name[:40]):
@@ -244,7 +244,7 @@ class Text(Log):
                 self.assertEqual(TEXT.fullmatch(line)[2], 'info')
                 self.assertIn('asked for export ', line)
 
-    def test_debug_tells_more(self):
+    def test_debug(self):
         one = self.start(size='16M', extra=('--log-level', 'debug'))
 
         def work():
@@ -255,10 +255,12 @@ class Text(Log):
         lines = self.new_lines(one, work, 3)
         self.assertIn("debug: ", lines[0])
         self.assertIn("serving export '', structured replies, base:allocation", lines[0])
-        self.assertIn('refused a request: EINVAL', lines[1])
+        self.assertIn("warning: ", lines[1])
+        self.assertIn("export '': READ at offset 1099511627776 refused: EINVAL: beyond the end", lines[1])
         self.assertIn("info: ", lines[2])
+        self.assertIn("2 requests (1 failed), 0 bytes read", lines[2])
 
-    def test_the_trace(self):
+    def test_trace(self):
         one = self.start(size='16M', extra=('--trace',))
         wire.connect(one.address).disconnect()
         one.process.send_signal(signal.SIGUSR1)
@@ -273,7 +275,7 @@ class Text(Log):
 
 
 class Unread(Log):
-    """Nobody reads the log: neither a client nor the end of the server waits for that."""
+    """The log is not read: neither clients nor the shutdown wait for it."""
 
     def start_unread(self, *extra):
         path = os.path.join(self.directory(), 'socket')
@@ -285,12 +287,12 @@ class Unread(Log):
         self.addCleanup(os.close, reader)
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
-        said = b''
-        while b'ready' not in said:
-            said += os.read(reader, 4096)
+        output = b''
+        while b'ready' not in output:
+            output += os.read(reader, 4096)
         return child, path, reader
 
-    def test_clients_are_served_on(self):
+    def test_clients_are_served(self):
         child, path, reader = self.start_unread()
         for _ in range(3000):
             with wire.connect(path, timeout=20) as client:
@@ -300,22 +302,22 @@ class Unread(Log):
             self.assertEqual(client.read(0, 6), b'served')
         child.terminate()
         self.assertEqual(child.wait(30), 0)
-        said = b''
+        output = b''
         while piece := os.read(reader, 4096):
-            said += piece
-        self.assertLessEqual(len(said), 4096)  # all that there was room for
+            output += piece
+        self.assertLessEqual(len(output), 4096)  # the size of the pipe
 
-    def test_read_again(self):
-        """What was held back comes when somebody reads on, in whole lines."""
+    def test_resumed_reading(self):
+        """When reading resumes, delayed lines arrive completely."""
         child, path, reader = self.start_unread()
         for _ in range(100):
             wire.connect(path, timeout=20).disconnect()
         child.terminate()
-        said = b''
+        output = b''
         while piece := os.read(reader, 4096):
-            said += piece
+            output += piece
         self.assertEqual(child.wait(30), 0)
-        lines = said.decode().splitlines()
+        lines = output.decode().splitlines()
         self.assertEqual(sum('the client disconnected' in line for line in lines), 100)
         for line in lines:
             self.assertTrue(TEXT.fullmatch(line), line)
@@ -323,27 +325,27 @@ class Unread(Log):
 
 class Limited(Log):
     def test_connects(self):
-        """A client cannot fill the disk with lines; the log says how many it left out."""
+        """A client cannot flood the log. The log reports how many lines were left out."""
         one = self.serve(size='16M')
         for _ in range(2000):
             with wire.Wire(one.address) as client:
                 client.greeting()
         left_out = re.compile(r'warning: (\d+) lines about clients were left out')
 
-        def told():
+        def count():
             return sum(int(count) for count in left_out.findall(one.log()))
-        server.wait_until(told, 20, 'a line about what was left out')
+        server.wait_until(count, 20, 'a line about omitted lines')
         one.process.send_signal(signal.SIGTERM)
         one.process.wait(30)
         written = one.log().count('during the handshake')
         self.assertLess(written, 1000)
-        self.assertGreaterEqual(told() + written, 2000)
+        self.assertGreaterEqual(count() + written, 2000)
         server.wait_for_text('stopping', one.log)
 
 
 class Colour(Log):
     def first_lines(self, terminal, **environment):
-        """What the server writes to its standard error until it listens."""
+        """The standard error of the server until it listens."""
         reader, writer = pty.openpty() if terminal else os.pipe()
         path = os.path.join(self.directory(), 'socket')
         inherited = {key: value for key, value in os.environ.items()
@@ -353,27 +355,27 @@ class Colour(Log):
                                  stderr=writer, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent,
                                  env={**inherited, 'TERM': 'xterm', **environment})
         os.close(writer)
-        said = b''
-        while b'listening' not in said or not said.endswith(b'\n'):
-            said += os.read(reader, 4096)
+        output = b''
+        while b'listening' not in output or not output.endswith(b'\n'):
+            output += os.read(reader, 4096)
         child.terminate()
         self.assertEqual(child.wait(30), 0)
         os.close(reader)
-        return said
+        return output
 
     def test_on_a_terminal(self):
-        said = self.first_lines(True)
-        self.assertRegex(said, rb'^\d{4}-\S+ \S+ [+-]\d{4} \x1b\[32minfo\x1b\[m: export')
+        output = self.first_lines(True)
+        self.assertRegex(output, rb'^\d{4}-\S+ \S+ [+-]\d{4} \x1b\[32minfo\x1b\[m: export')
 
-    def test_not_where_it_is_not_wanted(self):
+    def test_no_colour(self):
         for case in ({'terminal': False}, {'terminal': True, 'NO_COLOR': '1'}, {'terminal': True, 'TERM': 'dumb'},
                      {'terminal': True, 'extra': ('--log-format', 'json')}):
             with self.subTest(case=case):
-                said = self.first_lines(**case)
-                self.assertNotIn(b'\x1b', said)
-                self.assertIn(b'info', said)
+                output = self.first_lines(**case)
+                self.assertNotIn(b'\x1b', output)
+                self.assertIn(b'info', output)
 
-    def test_an_empty_no_color_says_nothing(self):
+    def test_an_empty_no_color_is_ignored(self):
         self.assertIn(b'\x1b[32m', self.first_lines(True, NO_COLOR=''))
 
 

@@ -1,5 +1,6 @@
-"""The server's own memory: what idle connections cost, and that TRIM and WRITE_ZEROES give pages back to the system."""
+"""The server's own memory: the cost of idle connections, and that TRIM and WRITE_ZEROES return pages to the system."""
 import resource
+import struct
 import time
 
 import server
@@ -16,9 +17,16 @@ def allow(descriptors):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(HARD, descriptors), HARD))
 
 
+STATUS = '''
+listeners: {unix: [{path: '{socket}'}]}
+threads: 2
+exports: [{name: '', size: 256M, devices: [host], page_size: 64K}]
+'''
+
+
 class Memory(server.Test):
     def serve(self, *args, **kwargs):
-        """Started with the usual limit, which a server for many clients has to raise itself."""
+        """Starts the server with the usual limit of descriptors, which it must raise itself."""
         allow(1024)
         one = super().serve(*args, **kwargs)
         allow(65536)
@@ -33,7 +41,7 @@ class Memory(server.Test):
                 client.read(0, 5000)
             before = one.memory()
             clients = [wire.connect(one.address) for _ in range(COUNT)]
-            for client in clients:  # each has worked once, then idles
+            for client in clients:  # each has been used once
                 client.write(0, b'i' * 5000)
                 client.read(0, 5000)
             time.sleep(0.5)
@@ -48,9 +56,9 @@ class Memory(server.Test):
             server.wait_until(lambda: one.descriptors() < 60, 20, 'the connections to be closed')
 
     def test_after_large_requests(self):
-        """Buffers that a large request needed are given back once the connection idles."""
+        """Buffers of large requests are freed when the connection is idle."""
         if server.SANITIZED:
-            self.skipTest('measured on a plain gpunbd')
+            self.skipTest('memory is measured without sanitizers')
         one = self.serve()
         first = wire.connect(one.address)
         first.write(0, bytes(32 << 20))
@@ -64,21 +72,58 @@ class Memory(server.Test):
         for client in clients:
             client.close()
 
-    def test_memory_goes_back_to_the_system(self):
+    def test_after_unread_replies(self):
+        """The memory of unread replies is returned to the system after the clients have disconnected."""
         if server.SANITIZED:
-            self.skipTest('measured on a plain gpunbd')
+            self.skipTest('memory is measured without sanitizers')
+        bound = 32 * MiB
+        one = self.serve(config=STATUS)
+        with wire.connect(one.address) as client:
+            for page in range(0, 4096, 2):  # each page is an extent
+                client.write(page * 64 * KiB, b'x')
+        before = one.memory()
+        for pages, count in ((4096, 40), (64, 100)):  # replies of 32 KiB, and of less than a page
+            with self.subTest(pages=pages):
+                block = b''.join(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_STATUS, number, 0, pages * 64 * KiB)
+                                 for number in range(500))
+                clients = [wire.connect(one.address) for _ in range(count)]
+                self.send_until(clients, block, lambda: one.memory() - before > 2 * bound)
+                for client in clients:
+                    client.close()
+                server.wait_until(lambda: one.memory() - before < bound, 60,
+                                  lambda: f'the release of {(one.memory() - before) / MiB:.0f} MiB')
+
+    @staticmethod
+    def send_until(clients, block, enough):
+        """Sends the block repeatedly without reading replies, until enough() is true."""
+        for client in clients:
+            client.socket.setblocking(False)
+        sent = [0] * len(clients)
+
+        def send():
+            for number, client in enumerate(clients):
+                try:
+                    sent[number] += client.socket.send(block[sent[number] % len(block):])
+                except BlockingIOError:
+                    pass
+            return enough()
+        server.wait_until(send, 60, 'an increase of memory')
+
+    def test_freed_pages_return_to_the_system(self):
+        if server.SANITIZED:
+            self.skipTest('memory is measured without sanitizers')
         size = 256 * MiB
         one = self.serve(size=size)
         client = wire.connect(one.address)
         client.write(0, b'x')
         client.trim(0, size)
         before = one.memory()
-        for give_back in (client.trim, client.zero):
+        for free in (client.trim, client.zero):
             for at in range(0, size, 16 * MiB):
                 client.write(at, b'm' * 16 * MiB)
             self.assertGreater(one.memory() - before, size - 8 * MiB)
-            give_back(0, size)
-            server.wait_until(lambda: one.memory() - before < 24 * MiB, 5, 'the memory to be given back')
+            free(0, size)
+            server.wait_until(lambda: one.memory() - before < 24 * MiB, 5, 'the release of the memory')
 
 
 if __name__ == '__main__':

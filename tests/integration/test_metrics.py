@@ -1,11 +1,11 @@
-"""The text of metrics, read by those who define it: Prometheus's promtool and its client for Python; and that the manual
-names all of it."""
+"""The metrics in their text formats: checked with promtool and Prometheus's client for Python. The manual describes all of
+them."""
 import os
 import re
 import subprocess
 
 import server
-from made_up_metrics import FORMS, MadeUpServer, printed
+from fake_metrics import FORMS, FakeServer, printed
 from prometheus import Prometheus
 
 server.need('promtool', 'prometheus')
@@ -31,45 +31,45 @@ def samples_of(families):
 
 
 class Text(server.Test):
-    def test_promtool_has_nothing_to_say(self):
+    def test_promtool_accepts_the_metrics(self):
         self.assertEqual(promtool('check', 'metrics', text=printed('prometheus')), (0, ''))
 
-    def test_promtool_would_say_it(self):
-        for was, becomes in (('_accepted_total', '_accepted'), ('# HELP gpunbd_workers', '# HELP gpunbd_worker'),
-                             ('gpunbd_workers 6', 'gpunbd_workers six'), ('\\"b\\"', '"b"')):
-            with self.subTest(was=was):
-                changed = printed('prometheus').replace(was, becomes)
+    def test_promtool_detects_errors(self):
+        for old, new in (('_accepted_total', '_accepted'), ('# HELP gpunbd_workers', '# HELP gpunbd_worker'),
+                         ('gpunbd_workers 6', 'gpunbd_workers six'), ('\\"b\\"', '"b"')):
+            with self.subTest(old=old):
+                changed = printed('prometheus').replace(old, new)
                 self.assertNotEqual(changed, printed('prometheus'))
                 self.assertNotEqual(promtool('check', 'metrics', text=changed), (0, ''))
 
-    def test_both_forms_say_the_same(self):
+    def test_both_formats_have_the_same_samples(self):
         strict = samples_of(openmetrics_parser.text_string_to_metric_families(printed('openmetrics')))
         old = samples_of(parser.text_string_to_metric_families(printed('prometheus')))
         self.assertEqual(strict, old)
         self.assertIn(('gpunbd_export_size_bytes', (('export', HARD),)), strict)
 
-    def test_no_sample_comes_twice(self):
+    def test_samples_are_unique(self):
         for form in FORMS:
             keys = [line.rsplit(' ', 1)[0] for line in printed(form).splitlines() if not line.startswith('#')]
             self.assertEqual(len(keys), len(set(keys)))
 
-    def test_openmetrics_reader_is_strict(self):
-        for was, becomes in (('# EOF\n', ''), ('# TYPE gpunbd_handshakes counter', '# TYPE gpunbd_handshakes_total counter'),
-                             ('le="+Inf"} 3', 'le="+Inf"} 1'), ('# UNIT gpunbd_export_size_bytes bytes', '# UNIT gpunbd_export_size_bytes byte')):
-            with self.subTest(was=was):
-                changed = printed('openmetrics').replace(was, becomes)
+    def test_the_openmetrics_parser_detects_errors(self):
+        for old, new in (('# EOF\n', ''), ('# TYPE gpunbd_handshakes counter', '# TYPE gpunbd_handshakes_total counter'),
+                         ('le="+Inf"} 3', 'le="+Inf"} 1'), ('# UNIT gpunbd_export_size_bytes bytes', '# UNIT gpunbd_export_size_bytes byte')):
+            with self.subTest(old=old):
+                changed = printed('openmetrics').replace(old, new)
                 self.assertNotEqual(changed, printed('openmetrics'))
                 with self.assertRaises(ValueError):
                     list(openmetrics_parser.text_string_to_metric_families(changed))
 
 
 class Scraped(server.Test):
-    def test_prometheus_reads_both_forms(self):
+    def test_prometheus_reads_both_formats(self):
         for form in FORMS:
             with self.subTest(form=form):
-                made_up = MadeUpServer(form)
-                self.addCleanup(made_up.stop)
-                prometheus = Prometheus(made_up.address)
+                fake = FakeServer(form)
+                self.addCleanup(fake.stop)
+                prometheus = Prometheus(fake.address)
                 self.addCleanup(prometheus.stop)
                 self.check(prometheus)
 
@@ -81,17 +81,17 @@ class Scraped(server.Test):
         per_second = f'gpunbd_export_request_bytes_total{{export="scratch",type="read"}} / {RATE}'
         first = prometheus.value(per_second)
         self.assertEqual(first, int(first))
-        server.wait_until(lambda: prometheus.value(per_second) > first, 60, 'another number')
+        server.wait_until(lambda: prometheus.value(per_second) > first, 60, 'a later value')
         quantile = 'histogram_quantile({}, gpunbd_export_request_duration_seconds_bucket{{export="scratch",type="write"}})'
-        self.assertEqual(prometheus.value(quantile.format(1)), 10)  # one took longer than the last bound
+        self.assertEqual(prometheus.value(quantile.format(1)), 10)  # one request took longer than the last bound
         metadata = prometheus.ask('metadata')
         self.assertEqual(metadata['gpunbd_export_connections'][0]['type'], 'gauge')
         self.assertTrue(metadata['gpunbd_export_connections'][0]['help'])
 
 
 def documented():
-    """The names in the table of the manual."""
-    with open(os.path.join(server.ROOT, 'server/OPERATION.md'), encoding='utf-8') as file:
+    """The names and labels in the table of the manual."""
+    with open(os.path.join(server.ROOT, 'server/manual/monitoring.md'), encoding='utf-8') as file:
         section = re.search(r'\n## Metrics\n(.*?)\n## ', file.read(), re.DOTALL)[1]
     for line in section.splitlines():
         if line.startswith('| `'):

@@ -1,4 +1,4 @@
-"""The reference client: listing exports. (The kernel's own side of it is in tests/vm.)"""
+"""The reference client nbd-client lists exports. tests/vm tests it with the kernel."""
 import re
 import os
 

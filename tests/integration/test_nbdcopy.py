@@ -1,4 +1,4 @@
-"""Images through nbdcopy: to the server and back, server to server, many connections, as its child."""
+"""Images copied with nbdcopy: to the server and back, between servers, over many connections, with gpunbd as its child."""
 import os
 
 import server

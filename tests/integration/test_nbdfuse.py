@@ -1,4 +1,4 @@
-"""A file system made and checked by e2fsprogs, through nbdfuse."""
+"""A file system that e2fsprogs makes and checks through nbdfuse."""
 import os
 import stat
 import subprocess
@@ -13,7 +13,7 @@ SIZE = 512 * MiB
 
 
 def can_mount():
-    """Whether this machine lets us mount at all; containers often do not."""
+    """Whether this machine permits FUSE mounts. Containers often do not."""
     import tempfile
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, 'probe')
@@ -34,7 +34,7 @@ def can_mount():
 
 MOUNTED, REASON = can_mount()
 if not MOUNTED:
-    server.skip(f'FUSE cannot mount here: {REASON}')
+    server.skip(f'FUSE mounts are not permitted: {REASON}')
 
 
 class NbdFuse(server.Test):

@@ -1,4 +1,4 @@
-"""What nbdinfo sees: size, flags, list, map; as text and as JSON; over Unix and TCP."""
+"""The output of nbdinfo: size, flags, list and map, as text and as JSON, over Unix sockets and TCP."""
 import json
 
 import server
@@ -10,10 +10,10 @@ server.need('nbdinfo')
 
 class NbdInfo(server.Test):
     def export(self, one, name='', **options):
-        told = json.loads(self.command('nbdinfo', '--json', *options.pop('arguments', ()), one.uri(name)))
-        self.assertEqual(told['protocol'], 'newstyle-fixed')
-        self.assertFalse(told['TLS'])
-        return told['exports'][0]
+        parsed = json.loads(self.command('nbdinfo', '--json', *options.pop('arguments', ()), one.uri(name)))
+        self.assertEqual(parsed['protocol'], 'newstyle-fixed')
+        self.assertFalse(parsed['TLS'])
+        return parsed['exports'][0]
 
     def test_size(self):
         for size, expected in (('512', 512), ('64M', 64 * MiB), ('1000448', 1000448), ('3G', 3072 * MiB)):
@@ -52,8 +52,8 @@ class NbdInfo(server.Test):
         one = self.serve(name='vram')
         self.assertEqual(self.command('nbdinfo', '--size', one.uri('vram')), f'{64 * MiB}\n')
         self.command('nbdinfo', '--size', one.uri('other'), status=1)
-        told = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
-        self.assertEqual([export['export-name'] for export in told['exports']], ['vram'])
+        listed = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
+        self.assertEqual([export['export-name'] for export in listed['exports']], ['vram'])
 
     def test_map(self):
         one = self.serve()
@@ -81,11 +81,11 @@ exports:
   - {name: one, size: 64M, devices: [host]}
   - {name: two, size: 32M, devices: [host], description: 'the second, \u00fcber alles'}
 ''')
-        told = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
-        ids = [context.removeprefix('gpunbd:instance=') for export in told['exports'] for context in export['contexts']
+        listed = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
+        ids = [context.removeprefix('gpunbd:instance=') for export in listed['exports'] for context in export['contexts']
                if context.startswith('gpunbd:instance=')]
         self.assertEqual([(export['export-name'], export.get('description'), export['export-size'])
-                          for export in told['exports']],
+                          for export in listed['exports']],
                          [('one', f'instance {ids[0]}', 64 * MiB),
                           ('two', f'the second, \u00fcber alles (instance {ids[1]})', 32 * MiB)])
         self.assertIn('description: the second, \u00fcber alles', self.command('nbdinfo', '--list', one.uri('')))

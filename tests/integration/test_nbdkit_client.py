@@ -1,4 +1,4 @@
-"""nbdkit's nbd plugin as the client: gpunbd behind another server, through its filters."""
+"""nbdkit's nbd plugin as a client, with its filters."""
 import os
 
 import server
@@ -21,13 +21,13 @@ class NbdkitClient(server.Test):
             self.command('nbdcopy', '--', '[', *through, ']', back)
             self.assertTrue(server.same_file(image, back))
 
-    def test_flags_come_through(self):
+    def test_flags(self):
         one = self.serve(size=SIZE)
         for can in ('connect', 'trim', 'zero', 'fast-zero', 'fua', 'multi-conn', 'cache'):
             self.command('nbdinfo', '--can', can, '--', '[', 'nbdkit', '--exit-with-parent', 'nbd', f'uri={one.uri()}', ']')
 
     def test_partition_and_checks(self):
-        """Odd offsets through the offset filter, and nbdkit's own checks of our extents."""
+        """Unaligned offsets with the offset filter. nbdkit checks the extents."""
         one = self.serve(size=SIZE)
         self.command('nbdinfo', '--map', '--', '[', 'nbdkit', '--exit-with-parent', '--filter=offset', 'nbd',
                      f'uri={one.uri()}', 'offset=1000001', 'range=50000003', ']')

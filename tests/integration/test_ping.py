@@ -1,5 +1,5 @@
-"""gpunbd ping: a server that answers for an export is told from every other, by any way to it; and what a server may
-say that is no answer, at each byte."""
+"""gpunbd ping: it recognizes a server that serves an export, over every transport, and invalid responses, cut off at
+each byte."""
 import os
 import struct
 import subprocess
@@ -7,7 +7,7 @@ import tempfile
 
 import server
 import wire
-from handshake_script import Answers, greeting, played
+from handshake_script import Answers, greeting, scripted_server
 
 ANSWERS = Answers(wire.OPT_INFO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
@@ -16,7 +16,7 @@ WHOLE = greeting() + info(wire.INFO_NAME, b'x') + export() + ACK
 
 
 def revoke(folder, into):
-    """The authority's list, with the server's certificate in it."""
+    """Writes a revocation list of the authority with the server's certificate."""
     with tempfile.TemporaryDirectory() as files:
         config = f'{files}/config'
         with open(config, 'w', encoding='ascii') as file:
@@ -36,20 +36,20 @@ class Ping(server.Test):
             self.assertEqual(len(self.errors.splitlines()), 1, self.errors)
         return out
 
-    def refused(self, uri, told, *arguments, status=1):
+    def refused(self, uri, message, *arguments, status=1):
         self.ping(uri, *arguments, status=status)
-        self.assertIn(told, self.errors)
+        self.assertIn(message, self.errors)
 
-    def played(self, script, *, status=1, hang=False, listen_only=False, arguments=()):
-        """What it says of a server that sends that script and hangs up, or does not."""
+    def ping_script(self, script, *, status=1, hang=False, listen_only=False, arguments=()):
+        """The output for a server that sends that script, and then disconnects unless `hang` is set."""
         path = os.path.join(self.directory(), 'socket')
-        with played(path, [] if listen_only else [script], hang):
+        with scripted_server(path, [] if listen_only else [script], hang):
             out = self.ping(f'nbd+unix:///?socket={path}', *arguments, status=status)
         return out or self.errors
 
 
-class OfServers(Ping):
-    def test_each_way_to_a_server(self):
+class Servers(Ping):
+    def test_each_transport(self):
         one = self.serve(size='3M', name='a b/c', tcp=True)
         name = 'a%20b/c'
         for uri in (f'nbd+unix:///{name}?socket={one.path}', f'nbd://127.0.0.1:{one.port}/{name}',
@@ -59,7 +59,7 @@ class OfServers(Ping):
         self.refused(f'nbd://127.0.0.1:{one.port}/other', 'there is no such export')
         server.wait_for_text('the client left the handshake', one.log)
 
-    def test_read_only_and_no_place_taken(self):
+    def test_read_only_and_no_connection_counted(self):
         config = '''
 listeners: {unix: [{path: '{socket}'}]}
 exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connections: 1}]
@@ -76,11 +76,11 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         one = self.serve(tcp=True, bind='::1')
         self.assertIn('answers: 64 MiB', self.ping(f'nbd://[::1]:{one.port}/'))
 
-    def test_a_server_that_ends(self):
+    def test_a_stopped_server(self):
         one = self.serve(tcp=True)
         one.stop()
-        self.refused(f'nbd://127.0.0.1:{one.port}', 'Connection refused')
-        self.refused(f'nbd+unix:///?socket={one.path}', 'No such file or directory')
+        self.refused(f'nbd://127.0.0.1:{one.port}', 'Connection refused; no server listens there; start one')
+        self.refused(f'nbd+unix:///?socket={one.path}', 'No such file or directory; start the server')
 
     def test_other_servers(self):
         server.need('nbdkit')
@@ -95,22 +95,22 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--host', 'other.example', '--client', 'c')
         one = self.serve(tcp=True, extra=['--tls-certificates', folder])
-        mine = f'tls-certificates={folder}/clients/c'
+        client = f'tls-certificates={folder}/clients/c'
         at = f'127.0.0.1:{one.port}/'
-        for uri in (f'nbds://localhost:{one.port}/?{mine}', f'nbds+unix:///?socket={one.path}&{mine}',
-                    f'nbds://{at}?{mine}&tls-hostname=other.example',
-                    f'nbds://{at}?{mine}&tls-verify-peer=false'):
+        for uri in (f'nbds://localhost:{one.port}/?{client}', f'nbds+unix:///?socket={one.path}&{client}',
+                    f'nbds://{at}?{client}&tls-hostname=other.example',
+                    f'nbds://{at}?{client}&tls-verify-peer=false'):
             self.assertIn('answers: 64 MiB', self.ping(uri))
         self.refused(f'nbd://{at}', 'in TLS only; write nbds for nbd')
-        self.refused(f'nbds://{at}?{mine}', 'IP address mismatch')
-        self.refused(f'nbds://localhost:{one.port}/?{mine}&tls-hostname=third.example', 'hostname mismatch')
+        self.refused(f'nbds://{at}?{client}', 'IP address mismatch')
+        self.refused(f'nbds://localhost:{one.port}/?{client}&tls-hostname=third.example', 'hostname mismatch')
         self.refused(f'nbds://localhost:{one.port}/', 'certificate')
-        stranger = os.path.join(self.directory(), 'tls')
-        self.command(server.PROGRAM, 'tls-setup', stranger, '--host', 'localhost', '--client', 'c')
-        self.refused(f'nbds://localhost:{one.port}/?tls-certificates={stranger}/clients/c', 'certificate')
-        self.refused(f'nbds://localhost:{one.port}/?tls-certificates=/no/such', '/no/such/ca-cert.pem: cannot be read: No such file')
+        other = os.path.join(self.directory(), 'tls')
+        self.command(server.PROGRAM, 'tls-setup', other, '--host', 'localhost', '--client', 'c')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates={other}/clients/c', 'certificate')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates=/no/such', "/no/such/ca-cert.pem: cannot be read: there is no folder '/no/such'; gpunbd tls-setup makes")
         plain = self.serve(tcp=True)
-        self.refused(f'nbds://localhost:{plain.port}/?{mine}', 'the server has no TLS; write nbd for nbds')
+        self.refused(f'nbds://localhost:{plain.port}/?{client}', 'the server has no TLS; write nbd for nbds')
 
 
     def test_shared_keys(self):
@@ -118,98 +118,103 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         self.command(server.PROGRAM, 'tls-setup', folder, '--psk', 'alice', '--psk', 'b@b')
         one = self.serve(tcp=True, extra=['--tls-psk', f'{folder}/keys.psk'])
 
-        def way(user, keys):
+        def uri(user, keys):
             return f'nbds://{user}@localhost:{one.port}/?tls-psk-file={keys}'
         for user, file in (('alice', 'alice/keys.psk'), ('b%40b', 'b@b/keys.psk')):
-            self.assertIn('answers: 64 MiB', self.ping(way(user, f'{folder}/clients/{file}')))
+            self.assertIn('answers: 64 MiB', self.ping(uri(user, f'{folder}/clients/{file}')))
         self.assertIn('answers', self.ping(f'nbds+unix://alice@/?socket={one.path}&tls-psk-file={folder}/keys.psk'))
-        self.refused(way('carol', f'{folder}/keys.psk'), "keys.psk: has no key of the user 'carol'")
+        self.refused(uri('carol', f'{folder}/keys.psk'), "keys.psk: has no key of the user 'carol'")
         keys = os.path.join(self.directory(), 'keys.psk')
         with open(keys, 'w', encoding='ascii') as file:
             file.write('alice:' + '01' * 32 + '\n')
-        self.refused(way('alice', keys), 'everybody may open it')
+        self.refused(uri('alice', keys), 'everybody may open it')
         os.chmod(keys, 0o600)
-        self.refused(way('alice', keys), "(has the server the same key of 'alice'?)")
+        self.refused(uri('alice', keys), "(has the server the same key of 'alice'?)")
 
-    def test_a_certificate_that_is_revoked(self):
+    def test_a_revoked_certificate(self):
         server.need('openssl')
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c')
         one = self.serve(tcp=True, extra=['--tls-certificates', folder])
-        mine = f'{folder}/clients/c'
-        self.assertIn('answers', self.ping(f'nbds://localhost:{one.port}/?tls-certificates={mine}'))
-        revoke(folder, f'{mine}/ca-crl.pem')
-        self.refused(f'nbds://localhost:{one.port}/?tls-certificates={mine}', 'certificate revoked')
+        client = f'{folder}/clients/c'
+        self.assertIn('answers', self.ping(f'nbds://localhost:{one.port}/?tls-certificates={client}'))
+        revoke(folder, f'{client}/ca-crl.pem')
+        self.refused(f'nbds://localhost:{one.port}/?tls-certificates={client}', 'certificate revoked')
 
-    def test_a_key_that_everybody_may_read(self):
+    def test_a_key_that_other_users_can_read(self):
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c')
         os.chmod(f'{folder}/clients/c/client-key.pem', 0o644)
         self.refused(f'nbds://localhost/?tls-certificates={folder}/clients/c', 'client-key.pem: holds a secret, and everybody')
 
 
-class OfWhatIsNone(Ping):
+class InvalidServers(Ping):
     def test_cut_at_each_byte(self):
         for end in range(len(WHOLE)):
-            self.assertIn('the server hung up', self.played(WHOLE[:end]), end)
-        self.assertIn('answers: 1 MiB', self.played(WHOLE, status=0))
+            self.assertIn('the server hung up', self.ping_script(WHOLE[:end]), end)
+        self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, status=0))
 
-    def test_what_cannot_be(self):
-        for script, told in ((b'HTTP/1.1 400 Bad Request\r\n\r\n', 'it greets with something else'),
-                             (greeting(option_magic=0x00420281861253), 'the old handshake'),
-                             (greeting(flags=0), 'does not know the fixed newstyle'),
-                             (greeting() + reply(wire.ERR_UNKNOWN), 'there is no such export'),
-                             (greeting() + reply(wire.ERR_POLICY, b'\x1b[31mno\n'), r"or not now ('\x1b[31mno\n')"),
-                             (greeting() + reply(wire.ERR_UNSUP), 'knows no GO and INFO'),
-                             (greeting() + reply(wire.ERR_SHUTDOWN), 'is about to end'),
-                             (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'ask for its block sizes'),
-                             (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server refuses'),
-                             (greeting() + reply(wire.REP_ACK, magic=1), 'something else than was asked'),
-                             (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'something else than was asked'),
-                             (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
-                             (greeting() + reply(wire.REP_INFO, b'\0'), 'half a fact'),
-                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'half a fact'),
-                             (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'half a fact'),
-                             (greeting() + info(wire.INFO_NAME, b'') * 64, 'no end'),
-                             (greeting() + ACK, 'nothing of the export')):
-            with self.subTest(told=told):
-                self.assertIn(told, self.played(script))
+    def test_invalid_responses(self):
+        for script, message in ((b'HTTP/1.1 400 Bad Request\r\n\r\n', 'it greets with something else'),
+                                (greeting(option_magic=0x00420281861253), 'the old handshake'),
+                                (greeting(flags=0), 'does not know the fixed newstyle'),
+                                (greeting() + reply(wire.ERR_UNKNOWN), 'there is no such export'),
+                                (greeting() + reply(wire.ERR_POLICY, b'\x1b[31mno\n'), r"or not now ('\x1b[31mno\n')"),
+                                (greeting() + reply(wire.ERR_UNSUP), 'knows no GO and INFO'),
+                                (greeting() + reply(wire.ERR_SHUTDOWN), 'is about to end'),
+                                (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'ask for its block sizes'),
+                                (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server refuses'),
+                                (greeting() + reply(wire.REP_ACK, magic=1), 'something else than was asked'),
+                                (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'something else than was asked'),
+                                (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
+                                (greeting() + reply(wire.REP_INFO, b'\0'), 'half a fact'),
+                                (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'half a fact'),
+                                (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'half a fact'),
+                                (greeting() + info(wire.INFO_NAME, b'') * 64, 'no end'),
+                                (greeting() + ACK, 'nothing of the export')):
+            with self.subTest(message=message):
+                self.assertIn(message, self.ping_script(script))
 
-    def test_the_time_is_over(self):
+    def test_timeout(self):
         for script in (b'', WHOLE[:17], WHOLE[:-1]):
-            self.assertIn('the time is over', self.played(script, hang=True, arguments=('--timeout', '1')))
-        self.assertIn('the time is over', self.played(b'', listen_only=True, arguments=('--timeout', '1')))
+            self.assertIn('the time is over', self.ping_script(script, hang=True, arguments=('--timeout', '1')))
+        self.assertIn('the time is over', self.ping_script(b'', listen_only=True, arguments=('--timeout', '1')))
 
-    def test_what_is_known_stays_true(self):
-        """A server that never says goodbye has answered all the same."""
-        self.assertIn('answers: 1 MiB', self.played(WHOLE, hang=True, status=0, arguments=('--timeout', '1')))
+    def test_no_timeout_after_the_answer(self):
+        """A server that does not close the connection has answered nevertheless."""
+        self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, hang=True, status=0, arguments=('--timeout', '1')))
 
-    def test_uris(self):
-        for uri, told in (('127.0.0.1:10809', 'is none of nbd, nbds'), ('http://a/', "'http' is none of"),
-                          ('nbd+vsock://2:10809/', 'is none of nbd'), ('nbd:///', 'names no host'),
-                          ('nbd://:10809/', 'names no host'), ('nbd://a:0/', 'is no port'), ('nbd://a:x/', 'is no port'),
-                          ('nbd://::1/', 'stands in brackets'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
-                          ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'add tls-psk-file=FILE'), ('nbds://a/?tls-psk-file=/k', 'whose shared key'),
-                          ('nbd://u@a/?tls-psk-file=/k', 'write nbds for nbd'), ('nbds://u@a/?tls-psk-file=/k&tls-hostname=a', 'leave one of the two out'),
-                          ('nbds://u@a/?tls-psk-file=/k&tls-verify-peer=false', 'leave one of the two out'),
-                          ('nbds+unix:///?socket=/s&tls-psk-file=/k', 'whose shared key'), ('nbds://u@a/?tls-psk-file=/no/key', '/no/key: cannot be read'),
-                          ('nbd+unix:///', 'no socket=PATH'), ('nbd+unix://host/?socket=/a', 'has no host'),
-                          ('nbd://a/?socket=/a', 'belongs to nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
-                          ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'or 00'), ('nbd://a/?frob=1', "parameter 'frob'"),
-                          ('nbd://a/?tls-certificates=/a', 'write nbds for nbd'),
-                          ('nbds://a/?tls-verify-peer=1', 'is true or false'),
-                          ('nbd://a/' + 'x' * 4097, 'at most 4096 bytes'),
-                          ('nbd+unix:///?socket=/' + 'x' * 107, '107 bytes'),
-                          ('nbd://no-such-host.invalid/', '')):
+    def test_invalid_uris_are_wrong_usage(self):
+        for uri, message in (('127.0.0.1:10809', 'is none of nbd, nbds'), ('http://a/', "'http' is none of"),
+                             ('nbd+vsock://2:10809/', 'is none of nbd'), ('nbd:///', 'names no host'),
+                             ('nbd://:10809/', 'names no host'), ('nbd://a:0/', 'is no port'), ('nbd://a:x/', 'is no port'),
+                             ('nbd://::1/', 'stands in brackets'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
+                             ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'add tls-psk-file=FILE'), ('nbds://a/?tls-psk-file=/k', 'whose shared key'),
+                             ('nbd://u@a/?tls-psk-file=/k', 'write nbds for nbd'), ('nbds://u@a/?tls-psk-file=/k&tls-hostname=a', 'leave one of the two out'),
+                             ('nbds://u@a/?tls-psk-file=/k&tls-verify-peer=false', 'leave one of the two out'),
+                             ('nbds+unix:///?socket=/s&tls-psk-file=/k', 'whose shared key'),
+                             ('nbd+unix:///', 'no socket=PATH'), ('nbd+unix://host/?socket=/a', 'has no host'),
+                             ('nbd://a/?socket=/a', 'belongs to nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
+                             ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'or 00'), ('nbd://a/?frob=1', "parameter 'frob'"),
+                             ('nbd://a/?tls-certificates=/a', 'write nbds for nbd'),
+                             ('nbds://a/?tls-verify-peer=1', 'is true or false'),
+                             ('nbd://a/' + 'x' * 4097, 'at most 4096 bytes'),
+                             ('nbd+unix:///?socket=/' + 'x' * 107, '107 bytes')):
             with self.subTest(uri=uri):
-                self.refused(uri, told)
+                self.refused(uri, message, status=2)
+
+    def test_missing_files_and_hosts_are_failures(self):
+        for uri, message in (('nbds://u@a/?tls-psk-file=/no/key', '/no/key: cannot be read: there is no folder'),
+                             ('nbd://no-such-host.invalid/', 'check the name, or write the numeric address')):
+            with self.subTest(uri=uri):
+                self.refused(uri, message)
 
     def test_usage(self):
-        for arguments, told in (((), 'URI is missing'), (('',), 'the URI is empty'), (('a', 'b'), 'one URI at a time'),
-                                (('a', '--timeout', '0'), '--timeout'), (('a', '--timeout', 'x'), '--timeout')):
+        for arguments, message in (((), 'URI is missing'), (('',), 'the URI is empty'), (('a', 'b'), 'one URI at a time'),
+                                   (('a', '--timeout', '0'), '--timeout'), (('a', '--timeout', 'x'), '--timeout')):
             with self.subTest(arguments=arguments):
                 self.command(server.PROGRAM, 'ping', *arguments, status=2)
-                self.assertIn(told, self.errors)
+                self.assertIn(message, self.errors)
 
 
 if __name__ == '__main__':

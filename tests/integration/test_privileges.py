@@ -1,4 +1,4 @@
-"""What the server has given up: new privileges, and core dumps of what clients have stored. /proc tells."""
+"""Privileges that the server gives up: new privileges, and core dumps with clients' data."""
 import os
 import resource
 import signal
@@ -14,7 +14,7 @@ def read(path):
 
 
 def new_privileges(pid):
-    """Of each thread: may it still gain privileges?"""
+    """{thread: whether it may gain privileges}"""
     return {task: 'NoNewPrivs:\t0' in read(f'/proc/{pid}/task/{task}/status')
             for task in os.listdir(f'/proc/{pid}/task')}
 
@@ -33,37 +33,37 @@ class Privileges(server.Test):
             self.assertGreater(len(threads), 2)
             self.assertFalse(any(threads.values()), threads)
 
-    def test_the_command_inherits_it(self):
+    def test_the_command_inherits_the_restrictions(self):
         out = self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--run',
                            'grep NoNewPrivs /proc/self/status; cat /proc/self/coredump_filter; ulimit -S -c')
         self.assertEqual(out.split()[:3], ['NoNewPrivs:', '1', '00000000'])
         self.assertIn(out.split()[3], ('0', '1'))
 
-    def test_core_dumps_hold_no_memory(self):
+    def test_core_dumps_contain_no_memory(self):
         one = self.serve()
         pid = one.process.pid
         self.assertEqual(int(read(f'/proc/{pid}/coredump_filter'), 16), 0)
         self.assertIn(core_limit(pid), ('0', '1'))
 
-    def test_core_dumps_if_asked_for(self):
+    def test_core_dumps_on_request(self):
         one = self.serve(extra=('--core-dumps',))
         pid = one.process.pid
         self.assertEqual(read(f'/proc/{pid}/coredump_filter'), read('/proc/self/coredump_filter'))
         soft = resource.getrlimit(resource.RLIMIT_CORE)[0]
         self.assertEqual(core_limit(pid), 'unlimited' if soft == resource.RLIM_INFINITY else str(soft))
 
-    def test_a_crash(self):
-        """However generous the limits are, and whatever takes the dumps."""
+    def test_crash(self):
+        """No core is dumped, even with unlimited core dumps and any core pattern."""
         folder = self.directory()
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
 
-        def before():
+        def prepare():
             server.die_with_parent()
             os.chdir(folder)
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
         path = os.path.join(folder, 'socket')
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', path],
-                                 stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, preexec_fn=before)
+                                 stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, preexec_fn=prepare)
         self.addCleanup(child.stderr.close)
         while b'ready' not in child.stderr.readline():
             pass

@@ -1,15 +1,15 @@
-"""A real Prometheus that asks a real server, and answers what is known of a load of known size."""
+"""Prometheus scrapes a server, and has the values of a known load."""
 import subprocess
 
 import server
-from made_up_metrics import FORMS
+from fake_metrics import FORMS
 from prometheus import Prometheus, get
 
 nbd = server.need_libnbd()
 server.need('promtool', 'prometheus')
 
 NAME = 'load "of" C:\\x'
-LABEL = 'load \\"of\\" C:\\\\x'  # as PromQL has it
+LABEL = 'load \\"of\\" C:\\\\x'  # escaped for PromQL
 CONFIG = """
 listeners: {unix: [{path: '{socket}'}]}
 admin: {tcp: {address: 127.0.0.1, port: PORT}}
@@ -19,7 +19,7 @@ exports:
 """
 
 
-class Asked(server.Test):
+class Scraped(server.Test):
     def setUp(self):
         self.address = f'127.0.0.1:{server.free_port()}'
         self.server = self.serve(config=CONFIG.replace('PORT', self.address.split(':')[1]))
@@ -37,7 +37,7 @@ class Asked(server.Test):
         return handle
 
     def load(self, client):
-        """What was asked: of each type the requests and their bytes, and the names of errors."""
+        """Sends requests. Returns {type: (requests, bytes)}, and the name of the error of the failed request."""
         for i in range(64):
             client.pwrite(b'x' * 65536, i * 65536)
         for i in range(32):
@@ -48,13 +48,13 @@ class Asked(server.Test):
             client.pwrite(b'x' * 512, 64 * server.MiB)  # beyond the end
         return {'read': (32, 32 * 4096), 'write': (64, 64 * 65536), 'trim': (1, 4 * server.MiB)}, failed.exception.errno
 
-    def test_it_has_what_was_asked_for(self):
+    def test_values_after_a_known_load(self):
         prometheus = self.prometheus()
         client = self.client()
         known, error = self.load(client)
         of = f'export="{LABEL}"'
         for kind, (requests, size) in known.items():
-            answered = requests + (kind == 'write')  # the one that failed
+            answered = requests + (kind == 'write')  # includes the failed request
             for metric, expected in (('requests_total', answered), ('request_bytes_total', size)):
                 with self.subTest(kind=kind, metric=metric):
                     self.assertEqual(prometheus.value(f'gpunbd_export_{metric}{{{of},type="{kind}"}} >= {expected}'), expected)
@@ -67,7 +67,7 @@ class Asked(server.Test):
         client.shutdown()
         self.assertEqual(prometheus.value(f'gpunbd_export_connections{{{of}}} == 0'), 0)
 
-    def test_what_is_there_without_clients(self):
+    def test_values_without_clients(self):
         prometheus = self.prometheus()
         self.assertEqual({labels['export'] for labels, _ in prometheus.data('gpunbd_export_info')}, {NAME, 'idle'})
         self.assertEqual(prometheus.value(f'gpunbd_export_size_bytes{{export="{LABEL}"}}'), 64 * server.MiB)
@@ -83,12 +83,12 @@ class Asked(server.Test):
         (labels, _), = prometheus.data('gpunbd_build_info')
         self.assertIn(version, labels['version'])
 
-    def test_it_sees_the_end(self):
+    def test_the_end_of_the_server(self):
         prometheus = self.prometheus()
         self.server.stop()
         self.assertEqual(prometheus.value('up{job="gpunbd"} == 0'), 0)
 
-    def test_promtool_has_nothing_to_say(self):
+    def test_promtool_accepts_the_metrics(self):
         with_load = self.client()
         self.load(with_load)
         text, kind = get(f'http://{self.address}/metrics')

@@ -1,4 +1,4 @@
-"""qemu-img: convert there and back, compare, map, check, measure."""
+"""qemu-img: convert in both directions, compare, map, check, measure."""
 import json
 import os
 
@@ -15,7 +15,7 @@ class QemuImg(server.Test):
         self.image = os.path.join(self.files, 'image')
         server.write_image(self.image, SIZE)
 
-    def test_convert_there_and_back(self):
+    def test_convert_in_both_directions(self):
         for options in ((), ('-m', '16', '-W'), ('-S', '0'), ('-c', '-O', 'qcow2')):
             with self.subTest(options=options):
                 one = self.serve(size=SIZE)
@@ -38,7 +38,7 @@ class QemuImg(server.Test):
             self.command('qemu-img', 'convert', '-n', '-f', 'raw', '-O', 'raw', image, one.uri())
             self.command('qemu-img', 'compare', '-f', 'raw', '-F', 'raw', image, one.uri())
 
-    def test_difference_is_found(self):
+    def test_compare_detects_differences(self):
         one = self.serve(size=SIZE)
         self.command('qemu-img', 'compare', '-f', 'raw', '-F', 'raw', self.image, one.uri(), status=1)
 
@@ -52,8 +52,8 @@ class QemuImg(server.Test):
         self.assertTrue(any(part['data'] for part in parts))
         self.assertTrue(any(part['zero'] for part in parts))
 
-    def test_qcow2_inside(self):
-        """A qcow2 image whose bytes live in the export."""
+    def test_qcow2(self):
+        """A qcow2 image inside of an export."""
         one = self.serve(size=SIZE)
         self.command('qemu-img', 'create', '-f', 'qcow2', one.uri(), '1G')
         self.command('qemu-img', 'convert', '-n', '-f', 'raw', '-O', 'qcow2',

@@ -1,4 +1,4 @@
-"""qemu-io: patterns written, discarded, zeroed and verified, odd places, several at once."""
+"""qemu-io: writes, discards, zeroes and verifies patterns at unaligned offsets, with several requests in flight."""
 import server
 
 server.need('qemu-io')

@@ -1,4 +1,4 @@
-"""A copy fails while a client reads: libnbd and QEMU take the offset that comes with the error, and go on."""
+"""A copy fails during a READ: libnbd and QEMU handle the error and its offset, and continue."""
 import errno
 import os
 import subprocess
@@ -7,12 +7,12 @@ import server
 from server import KiB, MiB
 
 STAGED_SERVER = os.environ.get('GPUNBD_STAGED_SERVER', os.path.join(server.ROOT, 'build/release/staged_server'))
-COPY = 64 * KiB  # of that server
+COPY = 64 * KiB  # the size of a copy of staged_server
 
 
 class ReadFailure(server.Test):
     def serve_failing(self, copies):
-        """Its URI. The copy after so many fails, and no other."""
+        """The URI of a server whose copy after `copies` others fails."""
         path = os.path.join(self.directory(), 'socket')
         process = subprocess.Popen([STAGED_SERVER, '-c', str(copies), path], preexec_fn=server.die_with_parent)
 
@@ -28,18 +28,18 @@ class ReadFailure(server.Test):
     def test_libnbd(self):
         nbd = server.need_libnbd()
         for before in (0, 1, 5):
-            # As many copies write the data.
+            # Writing the data takes 16 copies.
             handle = nbd.NBD()
             handle.connect_uri(self.serve_failing(16 + before))
             data = server.random_bytes(MiB, 3)
             handle.pwrite(data, 0)
-            told = []
+            chunks = []
             with self.assertRaises(nbd.Error) as caught:
-                handle.pread_structured(MiB, 0, lambda _, offset, status, error: told.append((offset, status, error.value)))
+                handle.pread_structured(MiB, 0, lambda _, offset, status, error: chunks.append((offset, status, error.value)))
             self.assertEqual(caught.exception.errnum, errno.EIO)
-            self.assertEqual(told[-1], (before * COPY, nbd.READ_ERROR, errno.EIO))
-            self.assertEqual([status for _, status, _ in told[:-1]], [nbd.READ_DATA] * (len(told) - 1))
-            self.assertEqual(handle.pread(MiB, 0), data)  # the connection lives
+            self.assertEqual(chunks[-1], (before * COPY, nbd.READ_ERROR, errno.EIO))
+            self.assertEqual([status for _, status, _ in chunks[:-1]], [nbd.READ_DATA] * (len(chunks) - 1))
+            self.assertEqual(handle.pread(MiB, 0), data)  # the connection continues
             handle.shutdown()
 
     def test_qemu(self):

@@ -1,4 +1,4 @@
-"""SIGHUP: exports come and go, a bad file changes nothing, and connected clients notice nothing."""
+"""SIGHUP: exports are added and removed, an invalid file changes nothing, and connected clients are not affected."""
 import fcntl
 import os
 import signal
@@ -34,7 +34,7 @@ class Reload(server.Test):
         server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
         return one.log()[len(before):]
 
-    def test_come_and_go(self):
+    def test_added_and_removed_exports(self):
         one = self.serve(config=config(('a', '64M'), ('b', '64M')))
         keeps, goes = wire.connect(one.address, 'a'), wire.connect(one.address, 'b')
         keeps.write(0, b'kept')
@@ -49,17 +49,17 @@ class Reload(server.Test):
             self.assertEqual(client.read(5, 3), b'new')
         with self.assertRaises(wire.Refused):
             wire.connect(one.address, 'b')
-        # Who was there may finish.
+        # Connected clients may continue.
         self.assertEqual(goes.read(0, 4), b'gone')
         goes.disconnect()
-        # An export that comes again is a new one: nothing of the old can be seen.
+        # An export that is added again is a new one, without the old contents.
         self.reload(one, config(('a', '64M'), ('b', '64M')))
         self.assertEqual(self.names(one), ['a', 'b'])
         with wire.connect(one.address, 'b') as client:
             self.assertEqual(client.read(0, 4), bytes(4))
         self.assertEqual(keeps.read(0, 4), b'kept')
 
-    def test_bad_file_changes_nothing(self):
+    def test_an_invalid_file_changes_nothing(self):
         good = config(('a', '64M'))
         one = self.serve(config=good)
         client = wire.connect(one.address, 'a')
@@ -67,8 +67,8 @@ class Reload(server.Test):
         for bad in ('{', config(('a', '64M'), ('a', '64M')), config(('a', '64Q')), config(('b', '64M'), extra='nonsense: 1\n'),
                     config(('b', '1000000G')), "listeners: {}\nexports: [{name: b, size: 1M, devices: ['cuda:99']}]\n", ''):
             with self.subTest(bad=bad):
-                told = self.reload(one, bad)
-                self.assertTrue(told)
+                log = self.reload(one, bad)
+                self.assertTrue(log)
                 self.assertEqual(self.names(one), ['a'])
                 self.assertEqual(client.read(0, 4), b'safe')
         self.reload(one, config(('a', '64M'), ('b', '64M')))
@@ -83,7 +83,7 @@ class Reload(server.Test):
         self.assertEqual(self.names(one), ['a'])
 
     def test_under_load(self):
-        """Clients that never pause see no failure through twenty reloads."""
+        """Twenty reloads cause no errors of busy clients."""
         one = self.serve(config=config(('a', '64M')))
         stop, failures, rounds = threading.Event(), [], [0] * 3
 
@@ -94,7 +94,7 @@ class Reload(server.Test):
                         data = bytes([rounds[n] % 256]) * 100001
                         client.write(n * 20 * MiB + 1, data)
                         if client.read(n * 20 * MiB + 1, len(data)) != data:
-                            raise AssertionError('other data')
+                            raise AssertionError('wrong data')
                         rounds[n] += 1
             except Exception as error:  # pylint: disable=broad-except
                 failures.append(repr(error))
@@ -111,49 +111,49 @@ class Reload(server.Test):
         self.assertTrue(all(rounds))
         self.assertEqual(self.names(one), ['a', 'x19'])
 
-    def test_each_export_is_accounted_for(self):
+    def test_each_export_is_logged(self):
         one = self.serve(config=config(('kept', '64M'), ('goes', '64M'), ('grows', '64M'), ('told', '64M')))
         clients = [wire.connect(one.address, name) for name in ('goes', 'goes', 'grows', 'told')]
         text = config(('kept', '64M'), ('comes', '32M'), ('grows', '128M')) + (
             '  - {name: told, size: 64M, devices: [host], description: words, max_connections: 5}\n')
-        told = self.reload(one, text)
+        log = self.reload(one, text)
         for line in ("export 'kept' stays as it was",
                      "export 'goes' is removed; its contents are lost when 2 clients have gone",
                      "export 'comes' is new, 32 MiB",
                      "export 'grows' is replaced by a new, empty one (size changed); the old contents are lost when "
                      '1 client has gone',
                      "export 'told' keeps its contents; description, max_connections changed"):
-            self.assertIn(f'reload: {line}', told)
-        self.assertNotIn('next start', told)
-        # Who opened it before it was described otherwise counts all the same.
-        told = self.reload(one, config(('kept', '64M'), ('comes', '32M')))
-        self.assertIn("export 'told' is removed; its contents are lost when 1 client has gone", told)
-        self.assertIn("export 'grows' is removed; its contents are lost now", told)
+            self.assertIn(f'reload: {line}', log)
+        self.assertNotIn('next start', log)
+        # Clients that opened an export before its description changed count as well.
+        log = self.reload(one, config(('kept', '64M'), ('comes', '32M')))
+        self.assertIn("export 'told' is removed; its contents are lost when 1 client has gone", log)
+        self.assertIn("export 'grows' is removed; its contents are lost now", log)
         for client in clients:
             self.assertEqual(client.read(0, 4), bytes(4))
             client.disconnect()
 
-    def test_what_waits_for_the_next_start(self):
+    def test_changes_that_need_a_restart(self):
         exports = config(('a', '64M'))
         one = self.serve(config=exports, extra=('--log-level', 'info'))
         waits = ('threads: 3\nlimits: {drain: 3}\ntrace: true\npipeline: {slots: 3}\n'
                  'devices: [{id: host, reserve: 100M}]\n')
-        for _ in range(2):  # it is still so the next time
-            told = self.reload(one, exports + waits)
+        for _ in range(2):  # each reload repeats the message
+            log = self.reload(one, exports + waits)
             self.assertIn('reload: what is changed in pipeline, threads, limits, trace, devices: host takes effect at '
-                          'the next start', told)
+                          'the next start', log)
         self.assertNotIn('next start', self.reload(one, exports))
         self.assertNotIn('next start', self.reload(one, exports + 'log: {level: info}\n'))
         self.assertIn('changed in listeners takes', self.reload(one, exports.replace("'}]", "', mode: 0666}]")))
-        # What the command line says wins over the file, now and then.
+        # The command line overrides the file, at the start and in reloads.
         self.assertNotIn('next start', self.reload(one, exports + 'log: {level: debug}\n'))
 
 
 class Hangup(server.Test):
-    """SIGHUP that does not mean: read the file again."""
+    """SIGHUP that does not reload the configuration."""
 
     def test_without_a_file(self):
-        """The server ends, as programs do, and leaves nothing behind."""
+        """The server ends, which is the default action of SIGHUP, and removes its socket."""
         one = self.serve()
         one.stop(signal.SIGHUP)
         server.wait_for_text('SIGHUP: there is no configuration file', one.log)
@@ -177,7 +177,7 @@ class Hangup(server.Test):
         server.wait_until(up, 20, 'a server that answers')
 
     def test_ignored(self):
-        """nohup(1) has made SIGHUP ignored: that is respected."""
+        """SIGHUP stays ignored under nohup(1)."""
         path = os.path.join(self.directory(), 'socket')
 
         def before():
@@ -192,7 +192,7 @@ class Hangup(server.Test):
         self.assertEqual(child.wait(10), 0)
 
     def on_a_terminal(self, folder, before=lambda: None):
-        """A server with --config in a session of its own, whose terminal's other end is returned."""
+        """A server with --config in its own session, and the master side of its terminal."""
         path = os.path.join(folder, 'gpunbd.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(config(('a', '64M')).replace('{socket}', os.path.join(folder, 'socket')))
@@ -209,17 +209,17 @@ class Hangup(server.Test):
         return child, master
 
     def test_terminal_closed(self):
-        """With a file, too: nobody would be left who could end it."""
+        """The server ends even with a configuration file, because its terminal is gone."""
         folder = self.directory()
         child, master = self.on_a_terminal(folder)
-        child.send_signal(signal.SIGHUP)  # the terminal is there: only a reload
+        child.send_signal(signal.SIGHUP)  # with a terminal, this is a reload
         time.sleep(0.3)
         self.wait_for(os.path.join(folder, 'socket'))
         os.close(master)  # the kernel sends SIGHUP
         self.assertEqual(child.wait(20), 0)
         self.assertFalse(os.path.exists(os.path.join(folder, 'socket')))
 
-    def test_terminal_closed_behind_nohup(self):
+    def test_terminal_closed_with_nohup(self):
         folder = self.directory()
         child, master = self.on_a_terminal(folder, lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         os.close(master)

@@ -1,4 +1,4 @@
-"""--run: a server for the time of one command, whose exit status it takes over."""
+"""--run: the server runs as long as a command, and returns its exit status."""
 import fcntl
 import os
 import select
@@ -55,7 +55,7 @@ class Run(server.Test):
         self.serve_run('timeout 0.2 nbdcopy -- [ nbdkit pattern 1T ] "$uri"; exit 3', 3)
 
     def test_signal(self):
-        """SIGTERM to the server ends the command too."""
+        """SIGTERM to the server terminates the command as well."""
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--run', 'sleep 60; exit 9'],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(0.5)
@@ -65,7 +65,7 @@ class Run(server.Test):
         self.assertLess(time.monotonic() - start, 15)
 
     def background(self, command, **kwargs):
-        """A server with --run whose command prints a line once it is up; that line's words."""
+        """A server with --run whose command prints a line when it runs. Returns the process, and the words of that line."""
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--run', command],
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **kwargs)
         self.addCleanup(child.stdout.close)
@@ -73,7 +73,7 @@ class Run(server.Test):
         self.addCleanup(child.kill)
         return child, child.stdout.readline().split()
 
-    # The shell, what it has started, and where the socket is.
+    # Prints the process ids of the shell and of its child, and the path of the socket.
     PROCESSES = 'sleep 600 & echo $$ $! "$unixsocket"; wait; exit 9'
 
     @staticmethod
@@ -84,7 +84,7 @@ class Run(server.Test):
         except FileNotFoundError:
             return False
 
-    def test_signal_reaches_all_of_the_command(self):
+    def test_signal_reaches_all_processes_of_the_command(self):
         child, (shell, sleeper, path) = self.background(self.PROCESSES)
         child.send_signal(signal.SIGTERM)
         self.assertEqual(child.wait(20), 128 + signal.SIGTERM)
@@ -92,36 +92,36 @@ class Run(server.Test):
         self.assertFalse(os.path.exists(os.path.dirname(path)))
 
     def test_killed_server(self):
-        """Nobody is left who could end the command and remove the folder; both go all the same."""
+        """After SIGKILL of the server, the command is terminated and the folder is removed all the same."""
         child, (shell, sleeper, path) = self.background(self.PROCESSES)
         self.assertTrue(os.path.exists(path))
         child.kill()
         child.wait(10)
         server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 10, 'the command to end')
-        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 10, 'the folder to go')
+        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 10, 'the removal of the folder')
 
     def test_killed_server_whose_command_ignores_signals(self):
         child, (shell, sleeper, path) = self.background("trap '' TERM; " + self.PROCESSES)
         child.kill()
         child.wait(10)
         server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 20, 'the command to end')
-        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 10, 'the folder to go')
+        server.wait_until(lambda: not os.path.exists(os.path.dirname(path)), 10, 'the removal of the folder')
 
-    def test_command_that_outlasts_the_grace(self):
-        """There is no server for it any more: it is killed, and its status says so."""
+    def test_command_that_exceeds_the_grace_period(self):
+        """The command is killed when the server ends, and the exit status reports this."""
         child, (shell, sleeper, path) = self.background("trap '' TERM; " + self.PROCESSES)
         child.send_signal(signal.SIGTERM)
-        child.send_signal(signal.SIGTERM)  # no grace
+        child.send_signal(signal.SIGTERM)  # ends the grace period
         self.assertEqual(child.wait(20), 128 + signal.SIGKILL)
         server.wait_until(lambda: not self.alive(shell) and not self.alive(sleeper), 10, 'the command to end')
         self.assertFalse(os.path.exists(os.path.dirname(path)))
 
     def test_on_a_terminal(self):
-        """The command has the terminal: it reads from it, gets Ctrl-C, and it is given back at the end."""
+        """The command is in the foreground: it reads from the terminal and receives Ctrl-C. Then the shell gets it back."""
         master, slave = os.openpty()
         self.addCleanup(os.close, master)
         program = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--log-level', 'error', '--run',
-                   # Builtins alone: dash forgets a SIGINT that comes while it forks.
+                   # Only builtins: dash loses a SIGINT that arrives while it forks.
                    'echo ready; read line; echo "got $line"; read line']
         script = 'trap : INT; "$@"; echo "status $?"; read line; echo "then $line"'
 
@@ -134,13 +134,13 @@ class Run(server.Test):
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
         os.close(slave)
-        said = b''
+        output = b''
 
         def wait_for(words):
-            nonlocal said
-            while words not in said:
-                self.assertTrue(select.select([master], [], [], 20)[0], said)
-                said += os.read(master, 4096)
+            nonlocal output
+            while words not in output:
+                self.assertTrue(select.select([master], [], [], 20)[0], output)
+                output += os.read(master, 4096)
         wait_for(b'ready')
         os.write(master, b'words\n')
         wait_for(b'got words')
@@ -151,7 +151,7 @@ class Run(server.Test):
         self.assertEqual(child.wait(10), 0)
 
     def test_signal_that_the_command_handles(self):
-        """What the command makes of SIGTERM is the exit status."""
+        """A command that handles SIGTERM determines the exit status."""
         command = "trap 'sleep 0.3; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
         child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--run', command],
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

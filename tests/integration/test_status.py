@@ -1,4 +1,4 @@
-"""gpunbd status: the server that is meant is found and shown, and what is no server, or means harm, is told in one line."""
+"""gpunbd status: it finds and shows the right server, and reports missing, invalid and hostile servers in one line."""
 import json
 import os
 import shutil
@@ -20,7 +20,7 @@ class Status(server.Test):
     def path(self, name='admin.sock'):
         return os.path.join(self.directory(), name)
 
-    def told(self, *arguments, status=0, environment=None):
+    def run_status(self, *arguments, status=0, environment=None):
         out = self.command(*STATUS, *arguments, status=status, environment=environment, seconds=60)
         if status:
             self.assertEqual(out, '')
@@ -28,27 +28,27 @@ class Status(server.Test):
             self.assertTrue(self.errors.startswith('gpunbd status: '), self.errors)
         return out
 
-    def refused(self, why, *arguments, status=1, environment=None):
-        self.told(*arguments, status=status, environment=environment)
-        self.assertIn(why, self.errors)
+    def refused(self, message, *arguments, status=1, environment=None):
+        self.run_status(*arguments, status=status, environment=environment)
+        self.assertIn(message, self.errors)
 
 
-class OfServers(Status):
+class Servers(Status):
     def test_tables(self):
         path = self.path()
         one = self.endpoint(path)
-        out = self.told('--socket', path)
+        out = self.run_status('--socket', path)
         self.assertIn('gpunbd 0.1.0 (abc1234), pid 4711, serving for 1h00: 2 workers, 1 connection\n', out)
         self.assertRegex(out, r'\nDEVICE +TOTAL +AVAILABLE +ALLOCATED +USED +NAME\ncuda:0 +140 GiB +70 GiB +35 GiB +1 GiB +NVIDIA H200\n')
         self.assertRegex(out, r'\nfast +4 GiB +1 GiB +25% +1 +15 +0 bytes +8 KiB +1\n')
-        (asked, headers), = one.asked
-        self.assertEqual(asked, '/api/v1/status')
+        (path, headers), = one.requests
+        self.assertEqual(path, '/api/v1/status')
         self.assertEqual(headers['Host'], 'localhost')
 
-    def test_json_is_what_the_server_says(self):
+    def test_json(self):
         path = self.path()
         self.endpoint(path)
-        out = self.told('--json', '--socket', path)
+        out = self.run_status('--json', '--socket', path)
         self.assertEqual(json.loads(out)['process']['pid'], 4711)
         self.assertTrue(out.endswith('}\n'))
 
@@ -56,29 +56,29 @@ class OfServers(Status):
         one = self.endpoint(token='secret')
         self.refused('the server refuses: a token is needed', '--url', one.url)
         file = self.path('token')
-        for token, told in ((b'secret\n', None), (b'other', 'the server refuses'), (b'', 'is no token'),
-                            (b'a\r\nX-Evil: b\n', 'is no token'), (b'a b', 'is no token')):
+        for token, message in ((b'secret\n', None), (b'other', 'the server refuses'), (b'', 'is no token'),
+                               (b'a\r\nX-Evil: b\n', 'is no token'), (b'a b', 'is no token')):
             with open(file, 'wb') as out:
                 out.write(token)
             os.chmod(file, 0o600)
-            if told:
-                self.refused(told, '--url', one.url, '--token', file)
+            if message:
+                self.refused(message, '--url', one.url, '--token', file)
             else:
-                self.assertIn('pid 4711', self.told('--url', one.url, '--token', file))
-        self.assertEqual(one.asked[1][1]['Host'], f'127.0.0.1:{one.port}')
+                self.assertIn('pid 4711', self.run_status('--url', one.url, '--token', file))
+        self.assertEqual(one.requests[1][1]['Host'], f'127.0.0.1:{one.port}')
         os.chmod(file, 0o644)
         self.refused('everybody may', '--url', one.url, '--token', file)
-        self.refused('/no/such: cannot be read', '--url', one.url, '--token', '/no/such')
+        self.refused('/no/such: cannot be read: there is no folder \'/no\'; copy there the server\'s', '--url', one.url, '--token', '/no/such')
 
-    def test_control_characters_are_shown(self):
+    def test_control_characters_are_replaced(self):
         path = self.path()
         self.endpoint(path, names=('a\x1b[2Jb\nc', '\u202egpj', 'd\u009b31m', '漢字'))
-        out = self.told('--socket', path)
+        out = self.run_status('--socket', path)
         for name in ('a?[2Jb?c ', '?gpj ', 'd?31m ', '漢字 '):
             self.assertIn(f'\n{name}', out)
         self.assertFalse({'\x1b', '\x9b', '\u202e'} & set(out))
 
-    def test_watch_prints_again_and_outlives_the_server(self):
+    def test_watch_continues_after_a_restart_of_the_server(self):
         path = self.path()
         one = Endpoint(path)
         process = subprocess.Popen([*STATUS, '--watch', '--socket', path], stdout=subprocess.PIPE,
@@ -98,82 +98,82 @@ class OfServers(Status):
             process.communicate()
 
 
-class OfNone(Status):
-    """Which server it is where none is named."""
+class DefaultServer(Status):
+    """The selection of a server if none is given."""
 
-    def in_folder(self):
+    def folder(self):
         folder = self.directory()
         return folder, {'RUNTIME_DIRECTORY': folder}
 
-    def test_the_only_one_that_answers(self):
-        folder, environment = self.in_folder()
-        self.refused('no server is found; start one with', environment=environment)
+    def test_the_only_server_that_answers(self):
+        folder, environment = self.folder()
+        self.refused(f'no server is found in {folder}; start one with', environment=environment)
         dead = socket.socket(socket.AF_UNIX)
         dead.bind(f'{folder}/admin-1.sock')
         dead.close()
         self.refused('admin-1.sock: Connection refused; start one with', environment=environment)
         self.endpoint(f'{folder}/admin-12.sock')
-        self.assertIn('pid 4711', self.told(environment=environment))
+        self.assertIn('pid 4711', self.run_status(environment=environment))
         for other in ('admin-x.sock', 'admin-.sock', 'xadmin-7.sock', 'keeping.sock'):
             self.endpoint(f'{folder}/{other}')
-        self.assertIn('pid 4711', self.told(environment=environment))
+        self.assertIn('pid 4711', self.run_status(environment=environment))
         self.endpoint(f'{folder}/admin-13.sock')
         self.refused('there are 2 servers: ', environment=environment)
         for each in ('admin-12.sock (pid 12)', 'admin-13.sock (pid 13)', '; choose one with --socket PATH'):
             self.assertIn(each, self.errors)
 
-    def test_a_folder_that_is_not_there(self):
-        self.refused('no server is found', environment={'RUNTIME_DIRECTORY': '/no/such'})
+    def test_missing_folder(self):
+        self.refused('no server is found in /no/such; start one with', environment={'RUNTIME_DIRECTORY': '/no/such'})
 
     def test_another_users_server(self):
         if os.geteuid() != 0:
-            server.skip('only root can be two other users')
+            server.skip('only root can use two other users')
         path = self.path()
-        program = shutil.copy(server.PROGRAM, os.path.dirname(path))
+        program = self.program_for_all_users()
         os.chmod(os.path.dirname(path), 0o755)
-        with socket.socket(socket.AF_UNIX) as anothers:
-            anothers.bind(path)
+        with socket.socket(socket.AF_UNIX) as foreign:
+            foreign.bind(path)
             os.chmod(path, 0o777)
             os.seteuid(65534)
-            anothers.listen()
+            foreign.listen()
             os.seteuid(0)
             done = subprocess.run([program, 'status', '--socket', path], user=65533, capture_output=True, text=True,
                                   timeout=60, check=False)
         self.assertEqual((done.returncode, done.stdout), (1, ''))
         self.assertIn("another user's server is there", done.stderr)
 
-    def test_nobody_there(self):
+    def test_no_server(self):
         path = self.path()
         self.refused('No such file or directory', '--socket', path)
         self.refused('Connection refused', '--url', f'http://127.0.0.1:{server.free_port()}')
         self.refused('', '--url', 'http://no-such-host.invalid')
 
 
-class OfWhatIsNone(Status):
-    def test_answers_that_are_none(self):
+class InvalidServers(Status):
+    def test_invalid_responses(self):
         def body(text, code=b'200 OK'):
             return b'HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s' % (code, len(text), text)
-        for raw, told in ((b'', 'the server hung up'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is no HTTP'),
-                          (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server hung up'),
-                          (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is no JSON'),
-                          (body(b'[' * 100_000), 'is no JSON'), (body(b''), 'is no JSON'),
-                          (b'HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n', 'too long'),
-                          (b'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n', 'is no HTTP'),
-                          (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n', 'is no HTTP'),
-                          (b'HTTP/1.1 200 OK\r\nA: ' + b'x' * 100_000, 'is no HTTP'),
-                          (body(b'{"error":"no\\u001b[2J"}', b'503 Later'), 'the server refuses: no?[2J'),
-                          (body(b'x', b'500 Oops'), 'answers with HTTP status 500'), (body(b'', b'401 No'), 'add --token FILE')):
-            with self.subTest(told=told, raw=raw[:60]):
+        for raw, message in ((b'', 'the server hung up'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is no HTTP'),
+                             (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server hung up'),
+                             (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is no JSON'),
+                             (body(b'[' * 100_000), 'is no JSON'), (body(b''), 'is no JSON'),
+                             (b'HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n', 'too long'),
+                             (b'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n', 'is no HTTP'),
+                             (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n', 'is no HTTP'),
+                             (b'HTTP/1.1 200 OK\r\nA: ' + b'x' * 100_000, 'is no HTTP'),
+                             (body(b'{"error":"no\\u001b[2J"}', b'503 Later'), 'the server refuses: no?[2J'),
+                             (body(b'x', b'500 Oops'), 'answers with HTTP status 500'), (body(b'', b'401 No'), 'add --token FILE')):
+            with self.subTest(message=message, raw=raw[:60]):
                 path = self.path()
                 self.endpoint(path, raw=raw)
-                self.refused(told, '--socket', path)
+                self.refused(message, '--socket', path)
 
-    def test_members_that_other_versions_lack(self):
+    def test_missing_and_unknown_members(self):
         for text, shown in ((b'{"process":{},"devices":[],"exports":[]}', 'pid 0'),
                             (b'{"process":{"pid":7,"new":1},"devices":[{}],"exports":[{"name":"x"}],"more":[]}', 'pid 7')):
             path = self.path()
             self.endpoint(path, raw=b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s' % (len(text), text))
-            self.assertIn(shown, self.told('--socket', path))
+            self.assertIn(shown, self.run_status('--socket', path))
 
     def test_a_server_that_never_answers(self):
         path = self.path()
@@ -183,31 +183,100 @@ class OfWhatIsNone(Status):
             self.refused('the time is over', '--socket', path)
 
     def test_usage(self):
-        for arguments, told in ((('--socket', '/a', '--url', 'http://b'), 'give one of them'), (('--token', '/a'), 'add --url'),
-                                (('--url', 'https://a'), 'https is not'), (('x',), "'x'")):
+        for arguments, message in ((('--socket', '/a', '--url', 'http://b'), 'give one of them'), (('--token', '/a'), 'add --url'),
+                                   (('--url', 'https://a'), 'https is not'), (('x',), "'x'")):
             with self.subTest(arguments=arguments):
-                self.refused(told, *arguments, status=2)
+                self.refused(message, *arguments, status=2)
 
 
-class OfARealServer(Status):
+class RealServer(Status):
     def setUp(self):
         need_admin_endpoint()
 
-    def test_what_it_serves(self):
+    def test_values(self):
         path = self.path()
         one = self.serve(name='real', size='3M', extra=['--admin-socket', path])
-        out = self.told('--socket', path)
+        out = self.run_status('--socket', path)
         self.assertIn(f'pid {one.process.pid}, serving', out)
         self.assertRegex(out, r'\nreal +3 MiB +0 bytes +0% +0 +0 ')
         self.assertRegex(out, r'\nhost ')
-        self.assertEqual(json.loads(self.told('--json', '--socket', path))['exports'][0]['size'], 3 << 20)
+        self.assertEqual(json.loads(self.run_status('--json', '--socket', path))['exports'][0]['size'], 3 << 20)
 
-    def test_it_is_found(self):
+    def test_default_socket(self):
         folder = self.directory()
         one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
-        self.assertIn(f'pid {one.process.pid}, ', self.told(environment={'RUNTIME_DIRECTORY': folder}))
+        self.assertIn(f'pid {one.process.pid}, ', self.run_status(environment={'RUNTIME_DIRECTORY': folder}))
         one.stop()
         self.refused('no server is found', environment={'RUNTIME_DIRECTORY': folder})
+
+    def in_namespace(self, commands):
+        """Runs commands with a new /run and /tmp: `serve` starts a server, `ask COMMAND` repeats a command until it succeeds."""
+        if os.geteuid() != 0:
+            server.skip('only root can mount')
+        folder = self.directory()
+        program = shutil.copy(server.PROGRAM, folder)
+        if subprocess.run(['unshare', '-m', 'mount', '-t', 'tmpfs', 'none', folder], check=False, capture_output=True).returncode:
+            server.skip('no mount namespace can be created')
+        script = f'''
+mount -t tmpfs none /run
+cp {program} /run/gpunbd-program
+mount -t tmpfs -o mode=1777 none /tmp
+unset RUNTIME_DIRECTORY XDG_RUNTIME_DIR
+serve() {{ "$@" /run/gpunbd-program keep -- serve --keep --size 1M --device host -U /tmp/socket 2>/tmp/log & }}
+ask() {{
+    tries=0
+    until "$@" >/tmp/output 2>/tmp/errors; do
+        tries=$((tries + 1))
+        if [ $tries = 600 ]; then cat /tmp/errors /tmp/log; exit 1; fi
+        sleep 0.1
+    done
+    cat /tmp/output
+}}
+{commands}
+cat /tmp/log
+kill $!
+wait $!
+'''
+        return self.command('unshare', '-m', '/bin/bash', '-ec', script)
+
+    def test_root_and_the_folder_of_the_service(self):
+        """root does not use a folder that belongs to the user of the service, as in the package."""
+        out = self.in_namespace('''
+install -d -o 10809 -g 10809 -m 0755 /run/gpunbd
+serve env
+ask /run/gpunbd-program status
+ask /run/gpunbd-program kept
+test -z "$(ls /run/gpunbd)"
+test "$(stat -c %U:%a /run/gpunbd-root)" = root:700
+''')
+        self.assertRegex(out, r', pid \d+, serving for ')
+        self.assertRegex(out, r'1 MiB +0 bytes +host .* in use')
+        self.assertIn('gpunbd status and gpunbd kept ask this server in /run/gpunbd-root (/run/gpunbd: it belongs to another user (10809))', out)
+
+    def test_a_user_without_a_session(self):
+        user = 'setpriv --reuid 65534 --regid 65534 --clear-groups'
+        out = self.in_namespace(f'''
+serve {user}
+ask {user} /run/gpunbd-program status
+ask {user} /run/gpunbd-program kept
+test "$(stat -c %u:%a /tmp/gpunbd-65534)" = 65534:700
+''')
+        self.assertRegex(out, r', pid \d+, serving for ')
+        self.assertRegex(out, r'1 MiB +0 bytes +host .* in use')
+
+    def test_a_user_whose_folder_belongs_to_another_user(self):
+        """The folder is not used, and the log contains the remedy."""
+        user = 'setpriv --reuid 65534 --regid 65534 --clear-groups'
+        out = self.in_namespace(f'''
+install -d -o 65533 -m 0777 /tmp/gpunbd-65534
+serve {user}
+ask grep -q ready: /tmp/log
+test -z "$(ls /tmp/gpunbd-65534)"
+{user} /run/gpunbd-program status 2>&1 && exit 1
+{user} /run/gpunbd-program kept 2>&1 && exit 1
+''')
+        self.assertIn('gpunbd status and gpunbd kept cannot ask this server: /tmp/gpunbd-65534: it belongs to another user (65533); give --admin-socket', out)
+        self.assertIn('gpunbd status: no server is found in /run/gpunbd; start one with', out)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
-"""A server that its own machine may swap to: what protects it is there, and what cannot be had is an error.
+"""A server that its own machine swaps to: the protections are in effect, and a missing privilege is an error.
 
-That it does not hang is tests/vm/test_swap.py's. It runs these cases, too, in a guest where root has all rights: here,
-what needs them may be skipped."""
+tests/vm/test_swap.py shows that the machine does not hang. It also runs these cases in a guest where root has all
+capabilities; here, cases that need them may be skipped."""
 import os
 import re
 import signal
@@ -38,18 +38,18 @@ def privileged():
     return all(effective >> bit & 1 for bit in CAPABILITIES.values())
 
 
-def need_rights():
+def need_capabilities():
     if not privileged():
-        server.skip('it needs CAP_IPC_LOCK, CAP_SYS_NICE and CAP_SYS_RESOURCE, as root has outside of containers')
+        server.skip('needs CAP_IPC_LOCK, CAP_SYS_NICE and CAP_SYS_RESOURCE, which root has outside of containers')
 
 
 server.need('setpriv', 'prlimit')
 if os.geteuid() != 0:
-    server.skip('only root can take capabilities from a program')
+    server.skip('only root can drop capabilities of a program')
 
 
 def without(*capabilities, limits=()):
-    """The command that takes these from what follows."""
+    """A command prefix that drops these capabilities, and sets limits."""
     command = ['prlimit', *limits, '--'] if limits else []
     if capabilities:
         command += ['setpriv', '--bounding-set=' + ','.join('-' + each for each in capabilities), '--']
@@ -57,13 +57,13 @@ def without(*capabilities, limits=()):
 
 
 def threads(pid):
-    """Their statistics, from the state on: field 3 is at index 0."""
+    """{thread: fields of its stat file from the state on, so that field 3 has index 0}"""
     return {int(task): read(f'/proc/{pid}/task/{task}/stat').rpartition(')')[2].split()
             for task in os.listdir(f'/proc/{pid}/task')}
 
 
 def mappings(pid):
-    """(size, rights, name, flags) of each, in order."""
+    """(size, permissions, name, flags) of each mapping, in order."""
     out = []
     for line in read(f'/proc/{pid}/smaps').splitlines():
         head = re.match(r'([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+\s*(.*)', line)
@@ -75,8 +75,8 @@ def mappings(pid):
 
 
 class Swap(server.Test):
-    def test_what_protects(self):
-        need_rights()
+    def test_protections(self):
+        need_capabilities()
         one = self.serve(extra=('--swap', '--threads', '3'))
         pid = one.process.pid
         with wire.connect(one.address) as client:
@@ -99,9 +99,9 @@ class Swap(server.Test):
         locked = int(re.search(r'VmLck:\s*(\d+) kB', read(f'/proc/{pid}/status'))[1]) * KiB
         self.assertGreater(locked, 64 * MiB)
         maps = mappings(pid)
-        # The kernel's own cannot be.
+        # Mappings of the kernel cannot be locked.
         self.assertEqual([each for each in maps if 'lo' not in each[3] and not each[2].startswith('[v')], [])
-        # What was mapped right behind a stack is told as one with it.
+        # The kernel merges a stack with an adjacent mapping behind it.
         stacks = [size for (guard, rights, _, _), (size, _, _, _) in zip(maps, maps[1:])
                   if rights == '---p' and guard == 4 * KiB and STACK - guard <= size <= STACK + 64 * KiB]
         self.assertGreaterEqual(len(stacks), count - 1)
@@ -109,7 +109,7 @@ class Swap(server.Test):
         self.assertEqual(large, [])
 
     def refused(self, problems, *prefix):
-        """Its lines are these, and it does not serve."""
+        """The server does not start, and reports these problems, one in each line."""
         path = os.path.join(self.directory(), 'socket')
         self.command(*prefix, server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '--swap', '-U', path, status=1)
         lines = [line.partition('error: ')[2] for line in self.errors.splitlines()]
@@ -120,14 +120,14 @@ class Swap(server.Test):
 
     SMALL = ('--memlock=8388608:8388608', '--rtprio=0:0')
 
-    def test_each_right_that_is_missing(self):
+    def test_each_missing_capability(self):
         self.refused(['flusher', 'oom'], *without('sys_resource'))
         self.refused(['flusher', 'oom', 'memory'], *without('sys_resource', 'ipc_lock', limits=self.SMALL))
         self.refused(['flusher', 'oom', 'time'], *without('sys_resource', 'sys_nice', limits=self.SMALL))
         self.refused(['flusher', 'oom', 'memory', 'time'],
                      *without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL))
 
-    def test_keep_demands_the_same(self):
+    def test_keep_has_the_same_requirements(self):
         path = os.path.join(self.directory(), 'socket')
         self.command(*without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL), server.PROGRAM, 'keep', '--swap', '--',
                      'serve', '--device', 'host', '--size', '1M', '-U', path, status=1)
@@ -137,17 +137,17 @@ class Swap(server.Test):
             self.assertTrue(line.startswith(f'gpunbd keep: {problem}'), line)
         self.assertFalse(os.path.exists(path))
 
-    def test_limits_are_lifted(self):
-        """Who has CAP_SYS_RESOURCE needs nothing else; and limits do instead of the other two."""
-        need_rights()
+    def test_limits_replace_capabilities(self):
+        """CAP_SYS_RESOURCE is sufficient; sufficient limits replace the other two capabilities."""
+        need_capabilities()
         for prefix in (without('sys_nice', 'ipc_lock', limits=self.SMALL),
                        without('sys_nice', 'ipc_lock', limits=('--memlock=unlimited', '--rtprio=5:5'))):
-            out = self.tried(prefix)
+            out = self.check(prefix)
             self.assertNotIn('swap', out)
         self.assertEqual(self.status, 0)
 
-    def tried(self, prefix):
-        """What check says of a file whose second export is for swap."""
+    def check(self, prefix):
+        """The output of gpunbd check for a file whose second export has swap."""
         path = os.path.join(self.directory(), 'gpunbd.yaml')
         with open(path, 'w', encoding='utf-8') as file:
             file.write('listeners: {}\nexports:\n  - {name: a, size: 1M, devices: [host]}\n'
@@ -155,19 +155,19 @@ class Swap(server.Test):
         self.command(*prefix, server.PROGRAM, 'check', path, status=None)
         return self.errors.replace(path + ': ', '')
 
-    def test_check_tells(self):
-        lines = self.tried(without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL)).splitlines()
+    def test_check_reports_problems(self):
+        lines = self.check(without('sys_resource', 'sys_nice', 'ipc_lock', limits=self.SMALL)).splitlines()
         self.assertEqual(self.status, 1)
         self.assertEqual(len(lines), 4)
         for line, problem in zip(lines, PROBLEMS.values()):
             self.assertTrue(line.startswith(problem.replace('swap: ', 'exports[1].swap: ')), line)
 
-    def test_check_finds_nothing(self):
-        need_rights()
-        self.assertEqual(self.tried(without()), '')
+    def test_check_without_problems(self):
+        need_capabilities()
+        self.assertEqual(self.check(without()), '')
         self.assertEqual(self.status, 0)
 
-    def test_what_does_not_go_with_it(self):
+    def test_conflicting_options(self):
         folder = self.directory()
         path = os.path.join(folder, 'gpunbd.yaml')
         serve = (server.PROGRAM, 'serve')
@@ -186,19 +186,19 @@ class Swap(server.Test):
             self.command(*serve, '--config', path, *flags, status=2)
             self.assertIn('exclude each other', self.errors)
 
-    def test_thin_is_told(self):
-        need_rights()
+    def test_warning_about_thin_provisioning(self):
+        need_capabilities()
         one = self.serve(extra=('--swap', '--provision', 'thin'))
         server.wait_for_text("warning: export '': it is thin: ", one.log)
 
-    def test_a_reload_protects_nothing(self):
+    def test_a_reload_cannot_enable_swap(self):
         plain = self.serve(config=CONFIG.replace(', swap: true', ''))
         self.reload(plain, CONFIG)
         server.wait_for_text('swap: a server protects itself at its start alone', plain.log)
         server.wait_for_text('the configuration stays as it was', plain.log)
 
     def test_reload(self):
-        need_rights()
+        need_capabilities()
         one = self.serve(config=CONFIG)
         self.reload(one, CONFIG.replace('exports: [', 'exports: [{name: b, size: 32M, devices: [host], swap: true}, '))
         server.wait_for_text('2 exports are offered now', one.log)

@@ -1,4 +1,4 @@
-"""TLS with real clients, by certificates and by shared keys, in 1.2 and 1.3: what they store is what they read."""
+"""TLS 1.2 and 1.3 with real clients, by certificates and by shared keys: reads return what was written."""
 import os
 import random
 import signal
@@ -26,7 +26,7 @@ def make_authority(folder):
 
 
 def make_certificate(folder, name, common_name, alternatives='', days=2, into=None):
-    """`into`: another folder, whose authority does not vouch for it."""
+    """`into`: the folder for the certificate, if it is not that of the authority."""
     into = into or folder
     key, request, extensions = (f'{into}/{name}-{part}' for part in ('key.pem', 'request', 'extensions'))
     with open(extensions, 'w', encoding='ascii') as file:
@@ -59,7 +59,7 @@ class Tls(server.Test):
         cls.addClassCleanup(server.shutil.rmtree, cls.files, True)
         cls.certificates = make_folder(f'{cls.files}/pki')
         cls.keys = write_keys(f'{cls.files}/keys.psk', KEYS)
-        # GnuTLS, of which these clients are made, chooses its versions by this file; without it, the newest.
+        # The clients use GnuTLS, which takes the permitted versions from this file, and else uses the newest.
         with open(f'{cls.files}/tls-1.2', 'w', encoding='ascii') as file:
             file.write('[overrides]\ndisabled-version = tls1.3\n')
         cls.image = f'{cls.files}/image'
@@ -85,7 +85,7 @@ class Tls(server.Test):
         return {'GNUTLS_SYSTEM_PRIORITY_FILE': f'{self.files}/tls-1.2'} if version == '1.2' else {}
 
     def all_ways(self, one):
-        """(what it is, URI, environment)"""
+        """Yields (description, URI, environment)."""
         for version in ('1.2', '1.3'):
             for unix in (False, True):
                 where = 'unix' if unix else 'tcp'
@@ -100,9 +100,9 @@ class Clients(Tls):
         for name, uri, environment in self.all_ways(one):
             with self.subTest(name):
                 self.assertIn('with TLS', self.command('nbdinfo', uri, environment=environment))
-        for told in ('TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'TLS 1.3, TLS_AES_128_GCM_SHA256',
+        for text in ('TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256', 'TLS 1.3, TLS_AES_128_GCM_SHA256',
                      "certificate 'node-1', 'node-1.example'; export", "user 'alice'; export"):
-            server.wait_for_text(told, one.log)
+            server.wait_for_text(text, one.log)
 
     def test_nbdcopy(self):
         for number, version in enumerate(('1.2', '1.3')):
@@ -117,7 +117,7 @@ class Clients(Tls):
                         self.assertTrue(server.same_file(self.image, back))
 
     def test_libnbd(self):
-        """Several connections at once, requests of all lengths, deep queues."""
+        """Several connections, requests of many lengths, deep queues."""
         nbd = server.need_libnbd()
         one = self.serve_tls()
         uris = [self.by_certificate(one, self.certificates), self.by_key(one, self.keys, 'bob', unix=True)]
@@ -125,7 +125,7 @@ class Clients(Tls):
 
         def work(number):
             try:
-                dice = random.Random(number)
+                generator = random.Random(number)
                 base, room = number * SIZE // 4, SIZE // 4
                 handle = nbd.NBD()
                 handle.set_uri_allow_local_file(True)
@@ -133,17 +133,17 @@ class Clients(Tls):
                 held = bytearray(room)
                 for length in (1, 511, 4 * KiB, 16 * KiB - 21, 16 * KiB, 70_001, MiB, 5 * MiB + 3):
                     for _ in range(12):
-                        offset = dice.randrange(room - length)
-                        data = dice.randbytes(length)
+                        offset = generator.randrange(room - length)
+                        data = generator.randbytes(length)
                         handle.pwrite(data, base + offset)
                         held[offset:offset + length] = data
-                        offset = dice.randrange(room - length)
+                        offset = generator.randrange(room - length)
                         if handle.pread(length, base + offset) != held[offset:offset + length]:
-                            raise AssertionError(f'other data: {length} at {offset}')
+                            raise AssertionError(f'wrong data: {length} at {offset}')
                 buffers, cookies = [], []
                 for _ in range(64):
-                    length = dice.randrange(1, 300_000)
-                    offset = dice.randrange(room - length)
+                    length = generator.randrange(1, 300_000)
+                    offset = generator.randrange(room - length)
                     buffers.append((nbd.Buffer(length), offset, length))
                     cookies.append(handle.aio_pread(buffers[-1][0], base + offset))
                 while cookies:
@@ -151,7 +151,7 @@ class Clients(Tls):
                     cookies = [cookie for cookie in cookies if not handle.aio_command_completed(cookie)]
                 for buffer, offset, length in buffers:
                     if buffer.to_bytearray() != held[offset:offset + length]:
-                        raise AssertionError(f'other data: {length} at {offset}, of many')
+                        raise AssertionError(f'wrong data: {length} at {offset}, of a deep queue')
                 handle.shutdown()
             except Exception as error:  # pylint: disable=broad-except
                 failures.append(repr(error))
@@ -168,38 +168,37 @@ class Clients(Tls):
         one = self.serve_tls()
         os.makedirs(f'{self.files}/psk', exist_ok=True)
         write_keys(f'{self.files}/psk/keys.psk', KEYS)
-        target = f'driver=nbd,host=localhost,port={one.port},tls-creds=tls'
+        target = f'driver=nbd,host=127.0.0.1,port={one.port},tls-creds=tls'
         for name, credentials in (('certificate', f'tls-creds-x509,id=tls,endpoint=client,dir={self.certificates}'),
                                   ('key', f'tls-creds-psk,id=tls,endpoint=client,username=bob,dir={self.files}/psk')):
             with self.subTest(name):
                 self.command('qemu-img', 'convert', '-n', '--object', credentials, '--image-opts', '--target-image-opts',
                              f'driver=raw,file.driver=file,file.filename={self.image}', f'driver=raw,file.driver=nbd,file.host='
-                             f'localhost,file.port={one.port},file.tls-creds=tls')
+                             f'127.0.0.1,file.port={one.port},file.tls-creds=tls')
                 self.command('qemu-img', 'compare', '--object', credentials, '--image-opts',
                              f'driver=raw,file.driver=file,file.filename={self.image}', target)
 
     def test_nbdkit(self):
-        """Its nbd plugin is a client, and passes on in the clear."""
+        """nbdkit's nbd plugin is a TLS client, and serves without TLS."""
         server.need('nbdkit')
         one = self.serve_tls()
         for number, options in enumerate((('tls-username=bob', f'tls-psk={self.keys}'),
                                           (f'tls-certificates={self.certificates}', 'tls-verify=true'))):
             with self.subTest(options):
                 back = f'{self.files}/nbdkit-{number}'
-                self.command('nbdkit', '-U', '-', 'nbd', 'hostname=localhost', f'port={one.port}', 'tls=require', *options,
+                self.command('nbdkit', '-U', '-', 'nbd', 'hostname=127.0.0.1', f'port={one.port}', 'tls=require', *options,
                              '--run', f'nbdcopy {self.image} "$uri" && nbdcopy "$uri" {back}')
                 self.assertTrue(server.same_file(self.image, back))
 
     def test_nbd_client(self):
-        """It attaches only where the kernel has nbd; to list takes the same negotiation and handshake."""
+        """Listing exports uses the same handshake as attaching a device, and does not need the kernel's nbd module."""
         server.need('nbd-client')
         one = self.serve_tls(name='vram')
         listed = self.command('nbd-client', '-l', '127.0.0.1', '-p', one.port, '-certfile',
                               f'{self.certificates}/client-cert.pem', '-keyfile', f'{self.certificates}/client-key.pem',
                               '-cacertfile', f'{self.certificates}/ca-cert.pem', '-tlshostname', 'localhost')
-        self.assertIn('vram:', listed.split())  # behind it is its description
-        told = "certificate 'node-1', 'node-1.example'; listed the exports"
-        server.wait_for_text(told, one.log)
+        self.assertIn('vram:', listed.split())  # the description follows
+        server.wait_for_text("certificate 'node-1', 'node-1.example'; listed the exports", one.log)
 
     def test_run(self):
         output = self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', '--tls-psk', self.keys, '--run',
@@ -214,44 +213,45 @@ class Refused(Tls):
         self.command('nbdinfo', f'nbd://127.0.0.1:{one.port}/', status=1)
         server.wait_for_text('only in TLS: STARTTLS comes first', one.log)
 
-    def test_strangers(self):
+    def test_unauthorized_clients(self):
         one = self.serve_tls()
-        strangers = make_folder(f'{self.files}/strangers')
-        server.shutil.copy(f'{self.certificates}/ca-cert.pem', strangers)  # they trust the server, not it them
+        unauthorized = make_folder(f'{self.files}/unauthorized')
+        server.shutil.copy(f'{self.certificates}/ca-cert.pem', unauthorized)  # this client trusts the server
         expired = f'{self.files}/expired'
         os.makedirs(expired)
         server.shutil.copy(f'{self.certificates}/ca-cert.pem', expired)
         make_certificate(self.certificates, 'client', 'node-2', days=-1, into=expired)
         wrong = write_keys(f'{self.files}/wrong.psk', {'alice': 'ab' * 32, 'eve': 'cd' * 32})
-        for uri, told in ((self.by_certificate(one, strangers), "the client's certificate: "),
+        for uri, text in ((self.by_certificate(one, unauthorized), "the client's certificate: "),
                           (self.by_certificate(one, expired), "the client's certificate: certificate has expired"),
                           (self.by_key(one, wrong), "(user 'alice')"),
                           (self.by_key(one, wrong, 'eve'), "(unknown user 'eve')")):
             with self.subTest(uri):
                 before = len(one.log())
                 self.command('nbdinfo', uri, status=1)
-                server.wait_until(lambda: told in one.log()[before:], what=told)  # pylint: disable=cell-var-from-loop
+                server.wait_until(lambda: text in one.log()[before:], what=text)  # pylint: disable=cell-var-from-loop
 
-    def test_server_that_is_another(self):
-        """The client is who has to look; the certificate lets it."""
-        strangers = make_folder(f'{self.files}/others')
+    def test_unauthorized_server(self):
+        """Clients can detect a wrong server by its certificate."""
+        other = make_folder(f'{self.files}/others')
         one = self.serve_tls()
-        server.shutil.copy(f'{self.certificates}/client-cert.pem', strangers)
-        server.shutil.copy(f'{self.certificates}/client-key.pem', strangers)
-        self.command('nbdinfo', self.by_certificate(one, strangers), status=1)  # another authority
+        server.shutil.copy(f'{self.certificates}/client-cert.pem', other)
+        server.shutil.copy(f'{self.certificates}/client-key.pem', other)
+        self.command('nbdinfo', self.by_certificate(one, other), status=1)  # another authority
         two = self.serve_tls(bind='127.0.0.2')
         self.command('nbdinfo', self.by_certificate(two, self.certificates, host='127.0.0.2'), status=1)  # another name
         self.command('nbdinfo', self.by_certificate(one, self.certificates))
 
-    def test_files_that_cannot_be_used(self):
+    def test_invalid_files(self):
         folder = make_folder(f'{self.files}/open')
         os.chmod(f'{folder}/server-key.pem', 0o644)
-        for flags, told in ((('--tls-certificates', folder),
-                             f'{folder}/server-key.pem: holds a secret, and everybody may open it (mode 0644); run: '
-                             f'chmod o= {folder}/server-key.pem'),
-                            (('--tls-psk', '/nowhere'), '/nowhere: cannot be read: No such file or directory')):
+        for flags, message in ((('--tls-certificates', folder),
+                                f'{folder}/server-key.pem: holds a secret, and everybody may open it (mode 0644); run: '
+                                f'chmod o= {folder}/server-key.pem'),
+                               (('--tls-psk', '/nowhere'),
+                                '/nowhere: cannot be read: there is no such file; gpunbd tls-setup DIR --psk USER makes one')):
             self.command(server.PROGRAM, 'serve', '--size', '1M', '--device', 'host', *flags, '--run', 'true', status=1)
-            self.assertIn(told, self.errors)
+            self.assertIn(message, self.errors)
         config = f'{self.files}/open.yaml'
         with open(config, 'w', encoding='ascii') as file:
             file.write(f'tls: {{certificates: {folder}}}\nexports: [{{size: 1M, devices: [host]}}]\n')
@@ -298,7 +298,7 @@ class Selective(Tls):
         return one.log()[before:]
 
     def test_reload(self):
-        """Other certificates under the same names: who is connected stays, who comes meets the new ones."""
+        """New certificates with the same file names: existing connections continue, new ones use the new certificates."""
         nbd = server.need_libnbd()
         folder = make_folder(f'{self.files}/changing')
         old = f'{self.files}/before'
@@ -313,15 +313,15 @@ class Selective(Tls):
         self.assertEqual(handle.pread(4000, 0), bytearray(b'kept' * 1000))
         self.command('nbdinfo', self.by_certificate(one, old, unix=True), status=1)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
-        # What cannot be used changes nothing.
+        # Invalid files change nothing.
         with open(f'{folder}/server-cert.pem', 'w', encoding='ascii') as file:
             file.write('no certificate\n')
-        told = self.reload(one)
-        self.assertIn(f'{folder}/server-cert.pem: is not a certificate in PEM', told)
-        self.assertIn('SIGHUP: the configuration stays as it was', told)
+        log = self.reload(one)
+        self.assertIn(f'{folder}/server-cert.pem: is not a certificate in PEM', log)
+        self.assertIn('SIGHUP: the configuration stays as it was', log)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
-        # Off, it is a server as any other; the export that wants TLS is in the way.
+        # TLS cannot be disabled while an export requires it.
         one.configure(self.config('off', folder))
         self.assertIn("export 'secret': it is to be had in TLS only, and TLS is off", self.reload(one))
         one.configure(self.config('off', folder).replace(', tls: required', ''))
@@ -332,7 +332,7 @@ class Selective(Tls):
         handle.shutdown()
 
     def test_reload_warns(self):
-        """What the start warns of, a reload that brings it does, too, and once."""
+        """A reload logs the same warnings as a start, once."""
         one = self.serve(config=self.config('required'))
         self.assertNotIn('clients have to prove nothing', one.log() + self.reload(one))
         one.configure(self.config('required').replace('tls: {', 'tls: {verify_clients: false, ', 1))

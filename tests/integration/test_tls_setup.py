@@ -1,4 +1,4 @@
-"""gpunbd tls-setup: what it makes is good for OpenSSL, nbdkit, libnbd and QEMU, and what it prints works as it stands."""
+"""gpunbd tls-setup: OpenSSL, nbdkit, libnbd and QEMU accept its files, and the commands that it prints work."""
 import contextlib
 import os
 import re
@@ -34,7 +34,7 @@ class TlsSetup(server.Test):
 
     @contextlib.contextmanager
     def nbdkit(self, *arguments):
-        """Its port. It serves 1 MiB, over TLS alone."""
+        """The port of an nbdkit that serves 1 MiB, with TLS only."""
         server.need('nbdkit')
         port = server.free_port()
         process = subprocess.Popen([*NBDKIT, '-i', '127.0.0.1', '-p', str(port), *arguments, 'memory', '1M'],
@@ -52,9 +52,9 @@ class TlsSetup(server.Test):
             process.wait()
 
     def printed(self, out, user, port):
-        """The commands that were printed for a client, at this port: nbdinfo's, and qemu-img's."""
+        """The printed commands of a client, with this port: nbdinfo's and qemu-img's."""
         text = out.partition(f'{user}:\n\n')[2].partition('\n\n')[0].replace('\\\n', ' ')
-        text = text.replace('localhost/?', f'localhost:{port}/?').replace('port=10809', f'port={port}')
+        text = text.replace('127.0.0.1/?', f'127.0.0.1:{port}/?').replace('port=10809', f'port={port}')
         lines = text.splitlines()
         return (next(line for line in lines if line.startswith('nbdinfo ')),
                 next(line for line in lines if line.startswith('qemu-img ')))
@@ -73,7 +73,7 @@ class TlsSetup(server.Test):
             with open(self.path(name), encoding='ascii') as file:
                 self.assertRegex(file.read(), r'\Abob:[0-9a-f]{64}\n\Z')
 
-    def test_openssl_takes_them(self):
+    def test_openssl_accepts_the_files(self):
         server.need('openssl')
         hosts = ('storage.example.org', '*.example.net', '10.1.2.3', 'fe80::1')
         self.set_up(*(word for host in hosts for word in ('--host', host)), '--client', 'alice', '--days', '30')
@@ -101,51 +101,51 @@ class TlsSetup(server.Test):
 
     def test_certificates_with_nbdkit(self):
         server.need('nbdinfo')
-        out = self.set_up('--host', 'localhost', '--client', 'alice')
-        out += self.set_up('--client', 'bob')  # by the same authority
+        out = self.set_up('--host', '127.0.0.1', '--client', 'alice')
+        out += self.set_up('--client', 'bob')  # with the same authority
         with self.nbdkit(f'--tls-certificates={self.folder}', '--tls-verify-peer') as port:
             for name in ('alice', 'bob'):
-                info, qemu = self.printed(out.replace('HOST', 'localhost'), name, port)
+                info, qemu = self.printed(out.replace('HOST', '127.0.0.1'), name, port)
                 self.assertIn('1048576', self.command('sh', '-c', info))
                 server.need('qemu-img')
                 self.assertIn('virtual size: 1 MiB', self.command('sh', '-c', qemu))
                 self.assertNotIn('warning', self.errors)
-            # Not by a name that is not in it, nor without a certificate, nor with one of another authority.
-            good = f"nbds://localhost:{port}/?tls-certificates={urllib.parse.quote(self.path('clients/alice'))}"
+            # Refused: a name that is not in the certificate, no certificate, and a certificate of another authority.
+            good = f"nbds://127.0.0.1:{port}/?tls-certificates={urllib.parse.quote(self.path('clients/alice'))}"
             self.command('nbdinfo', good)
-            self.command('nbdinfo', good.replace('localhost', '127.0.0.1'), status=1)
+            self.command('nbdinfo', good.replace('127.0.0.1', '127.1'), status=1)
             os.unlink(self.path('clients/alice/client-cert.pem'))
             os.unlink(self.path('clients/alice/client-key.pem'))
             self.command('nbdinfo', good, status=1)
             other = os.path.join(self.parent, 'other')
-            self.set_up('--host', 'localhost', '--client', 'alice', folder=other)
-            self.command('nbdinfo', f'nbds://localhost:{port}/?tls-certificates={other}/clients/alice', status=1)
+            self.set_up('--host', '127.0.0.1', '--client', 'alice', folder=other)
+            self.command('nbdinfo', f'nbds://127.0.0.1:{port}/?tls-certificates={other}/clients/alice', status=1)
 
     def test_shared_keys_with_nbdkit(self):
         server.need('nbdinfo')
         out = self.set_up('--psk', 'alice') + self.set_up('--psk', 'bob', '--psk', 'carol')
         with self.nbdkit(f"--tls-psk={self.path('keys.psk')}") as port:
             for name in ('alice', 'bob', 'carol'):
-                info, qemu = self.printed(out.replace('HOST', 'localhost'), name, port)
+                info, qemu = self.printed(out.replace('HOST', '127.0.0.1'), name, port)
                 self.assertIn('1048576', self.command('sh', '-c', info))
                 server.need('qemu-img')
                 self.assertIn('virtual size: 1 MiB', self.command('sh', '-c', qemu))
-            stolen = f"nbds://alice@localhost:{port}/?tls-psk-file={urllib.parse.quote(self.path('clients/bob/keys.psk'))}"
+            stolen = f"nbds://alice@127.0.0.1:{port}/?tls-psk-file={urllib.parse.quote(self.path('clients/bob/keys.psk'))}"
             self.command('nbdinfo', stolen, status=1)
 
-    def test_nothing_is_replaced(self):
+    def test_existing_files_are_not_replaced(self):
         self.set_up('--host', 'localhost', '--client', 'alice', '--psk', 'alice')
         before = {name: open(self.path(name), 'rb').read() for name in files_of(self.folder)}
-        for arguments, what in ((('--host', 'other'), 'server-cert.pem is there already'),
-                                (('--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
-                                (('--client', 'bob', '--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
-                                (('--psk', 'alice'), 'keys.psk has a key of alice already'),
-                                (('--psk', 'bob', '--psk', 'alice'), 'keys.psk has a key of alice already')):
+        for arguments, message in ((('--host', 'other'), 'server-cert.pem is there already'),
+                                   (('--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
+                                   (('--client', 'bob', '--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
+                                   (('--psk', 'alice'), 'keys.psk has a key of alice already'),
+                                   (('--psk', 'bob', '--psk', 'alice'), 'keys.psk has a key of alice already')):
             self.set_up(*arguments, status=1)
-            self.assertIn(what, self.errors)
+            self.assertIn(message, self.errors)
             self.assertEqual({name: open(self.path(name), 'rb').read() for name in files_of(self.folder)}, before)
 
-    def test_what_is_in_the_way(self):
+    def test_obstacles(self):
         self.set_up('--client', 'alice', status=1)
         self.assertIn('has no ca-cert.pem that could sign for clients; name the server, too', self.errors)
         self.assertFalse(os.path.exists(self.folder))
@@ -162,7 +162,7 @@ class TlsSetup(server.Test):
         self.set_up('--host', 'a', status=1)
         self.assertIn('others may put keys of theirs there', self.errors)
         os.chmod(self.folder, 0o755)
-        # The last that is moved into place finds a file where a folder should be: the others go again.
+        # The last file cannot be moved into place, because a file exists instead of a folder: the others are removed.
         with open(self.path('clients'), 'w', encoding='ascii'):
             pass
         self.set_up('--host', 'a', '--client', 'alice', '--psk', 'bob', status=1)
@@ -184,52 +184,53 @@ class TlsSetup(server.Test):
         os.replace(self.path('kept'), self.path('ca-key.pem'))
         self.set_up('--client', 'alice')
 
-    def test_no_room(self):
-        """Nothing is left of what was made half."""
-        def no_room():
+    def test_no_space(self):
+        """Incomplete files are removed."""
+        def limit_file_size():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
-        for there in (False, True):
-            if there:
+        for exists in (False, True):
+            if exists:
                 os.mkdir(self.folder, 0o700)
             done = subprocess.run([server.PROGRAM, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
-                                  preexec_fn=no_room, check=False)
+                                  preexec_fn=limit_file_size, check=False)
             self.assertEqual(done.returncode, 1)
             self.assertIn('File too large', done.stderr)
-            self.assertEqual(os.listdir(self.parent), [os.path.basename(self.folder)] if there else [])
-            if there:
+            self.assertEqual(os.listdir(self.parent), [os.path.basename(self.folder)] if exists else [])
+            if exists:
                 self.assertEqual(os.listdir(self.folder), [])
 
     def test_not_permitted(self):
         if os.geteuid() != 0:
-            server.skip('only root can be somebody else')
+            server.skip('only root can change the user')
         os.chmod(self.parent, 0o755)
-        for there in (False, True):
-            if there:
+        program = self.program_for_all_users()
+        for exists in (False, True):
+            if exists:
                 os.mkdir(self.folder, 0o700)
-            done = subprocess.run([server.PROGRAM, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
+            done = subprocess.run([program, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
                                   user=65534, cwd='/', check=False)
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn('uid 65534 may not make files in', done.stderr)
 
     def test_wrong_usage(self):
-        for arguments, what in ((('--host', 'a b'), "'a b' is not the name of a host"),
-                                (('--host', 'a:80'), 'without a port'),
-                                (('--host', '1.2.3'), 'is not the name of a host'),
-                                (('--host', 'a,DNS:b'), 'is not the name of a host'),
-                                (('--host', 'a..b'), 'is not the name of a host'),
-                                (('--host', 'a', '--host', 'a'), 'is given twice'),
-                                (('--client', '../x'), 'is not a name for a client'),
-                                (('--client', ''), 'is not a name for a client'),
-                                (('--psk', 'a:b'), 'is not a name for a client'),
-                                (('--host', 'a', '--days', '0'), '--days: '),
-                                (('--host', 'a', '--days', '3651'), '--days: '),
-                                ((), 'nothing to make')):
+        for arguments, message in ((('--host', 'a b'), "'a b' is not the name of a host"),
+                                   (('--host', 'a:80'), 'without a port'),
+                                   (('--host', '1.2.3'), 'is not the name of a host'),
+                                   (('--host', 'a,DNS:b'), 'is not the name of a host'),
+                                   (('--host', 'a..b'), 'is not the name of a host'),
+                                   (('--host', 'a', '--host', 'a'), 'is given twice'),
+                                   (('--client', '../x'), 'is not a name for a client'),
+                                   (('--client', ''), 'is not a name for a client'),
+                                   (('--psk', 'a:b'), 'is not a name for a client'),
+                                   (('--host', 'a', '--days', '0'), '--days: '),
+                                   (('--host', 'a', '--days', '3651'), '--days: '),
+                                   ((), 'nothing to make')):
             self.set_up(*arguments, status=2)
-            self.assertIn(what, self.errors)
+            self.assertIn(message, self.errors)
         self.assertEqual(os.listdir(self.parent), [])
 
-    def test_a_leaf_ends_with_its_authority(self):
+    def test_certificates_expire_with_their_authority(self):
         out = self.set_up('--host', 'a', '--days', '3650')
         until = re.findall(r'until (\d{4}-\d\d-\d\d)', out)
         self.assertLessEqual(until[1], until[0])

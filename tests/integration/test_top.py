@@ -1,5 +1,4 @@
-"""gpunbd top, on a terminal of its own: pages, keys, other sizes, a server that goes away; and the terminal is left as it
-was found, however it ends."""
+"""gpunbd top on a terminal: pages, keys, resizing, a server that disappears; and the terminal is restored however it ends."""
 import fcntl
 import os
 import pty
@@ -19,33 +18,33 @@ SEQUENCE = re.compile(r'\x1b\[([?0-9;]*)([A-Za-z])')
 
 
 class Screen:
-    """What a terminal shows that obeys the few sequences that `top` uses; others fail the test."""
+    """A terminal that supports the few sequences that `top` uses. Other sequences fail the test."""
 
     def __init__(self):
-        self.text = ''  # the last page that is whole
-        self.page = ''  # the one that is being drawn
-        self.rest = ''  # the beginning of a sequence
+        self.text = ''  # the last complete page
+        self.page = ''  # the page that is being drawn
+        self.rest = ''  # an incomplete sequence
         self.other, self.cursor = False, True
-        self.left = 0  # so often has it been left
+        self.left = 0  # how often the alternate screen was left
         self.styles = set()
 
     def take(self, data):
         rest = self.rest + data
         while rest:
-            found = SEQUENCE.match(rest)
-            if found:
-                self.obey(*found.groups())
-                rest = rest[found.end():]
+            match = SEQUENCE.match(rest)
+            if match:
+                self.execute(*match.groups())
+                rest = rest[match.end():]
             elif rest[0] != '\x1b':
                 self.page += rest[0].replace('\r', '')
                 rest = rest[1:]
             elif len(rest) > 16:
-                raise AssertionError(f'a sequence that is not known: {rest[:20]!r}')
+                raise AssertionError(f'an unknown sequence: {rest[:20]!r}')
             else:
                 break
         self.rest = rest
 
-    def obey(self, numbers, letter):
+    def execute(self, numbers, letter):
         if letter in 'hl':
             if numbers == '?1049':
                 self.other = letter == 'h'
@@ -53,14 +52,14 @@ class Screen:
             if numbers == '?25':
                 self.cursor = letter == 'h'
         elif letter == 'H':
-            self.whole()
+            self.complete()
             self.page = ''
         elif letter == 'm':
             self.styles.add(numbers)
         elif letter not in 'JK':
-            raise AssertionError(f'a sequence that is not known: {numbers}{letter}')
+            raise AssertionError(f'an unknown sequence: {numbers}{letter}')
 
-    def whole(self):
+    def complete(self):
         if self.page:
             self.text = self.page
 
@@ -75,7 +74,7 @@ class Top(server.Test):
         return made
 
     def start(self, path, rows=24, columns=80, environment=None, command=None):
-        """On a terminal of that size, as the leader of its session; or, instead, that command."""
+        """Starts `top`, or another command, as a session leader on a terminal of that size."""
         self.master, terminal = pty.openpty()
         self.addCleanup(os.close, self.master)
         self.resize(rows, columns)
@@ -102,12 +101,12 @@ class Top(server.Test):
         if ready:
             self.screen.take(os.read(self.master, 65536).decode())
         else:
-            self.screen.whole()
+            self.screen.complete()
 
     def until(self, condition, what):
         end = time.monotonic() + 30
         while not condition():
-            self.assertLess(time.monotonic(), end, f'waited in vain for {what}; the screen:\n{self.screen.text}')
+            self.assertLess(time.monotonic(), end, f'timeout, waiting for {what}; the screen:\n{self.screen.text}')
             self.read()
 
     def shows(self, text):
@@ -121,12 +120,12 @@ class Top(server.Test):
         for _ in range(5):
             self.read()
         self.assertEqual(self.process.returncode, status)
-        self.assert_given_back()
+        self.assert_restored()
 
-    def assert_given_back(self):
+    def assert_restored(self):
         self.assertEqual(termios.tcgetattr(self.terminal), self.modes)
-        self.assertFalse(self.screen.other, 'the other screen stayed')
-        self.assertTrue(self.screen.cursor, 'the cursor stayed away')
+        self.assertFalse(self.screen.other, 'the alternate screen was not left')
+        self.assertTrue(self.screen.cursor, 'the cursor is hidden')
 
 
 class OnATerminal(Top):
@@ -136,7 +135,9 @@ class OnATerminal(Top):
         one.per_tick = 3 << 20
         self.start(path)
         self.shows('gpunbd 0.1.0  pid 4711  serving 1h00')
-        self.shows('  3.0M      0    768')  # of reads, of writes, requests
+        self.shows('  3.0M       0    768')  # read and write rates, requests
+        self.shows('CLIENTS READ/s WRITE/s REQS/s   P50   P99 QUEUE ERRORS')
+        self.shows('READ/s WRITE/s REQS/s QUEUE ERRORS    AGE  IDENTITY')
         self.until(lambda: len(self.screen.lines()) == 24, 'all rows')
         self.assertEqual({len(line) for line in self.screen.lines()}, {80})
         for text in ('cuda:0', '>fast', 'slow', '10.1.2.3:4567', 'alice', 'sort: rate'):
@@ -147,7 +148,7 @@ class OnATerminal(Top):
         self.assertLess({'0;1', '0;7'}, self.screen.styles)
         self.press('q')
         self.ends()
-        self.assertIn('/api/v1/stream', [asked for asked, _ in one.asked])
+        self.assertIn('/api/v1/stream', [path for path, _ in one.requests])
 
     def test_keys(self):
         path = os.path.join(self.directory(), 'a')
@@ -161,7 +162,7 @@ class OnATerminal(Top):
         self.press('\x1b[A')
         self.shows('>export-12')
         self.press('e')
-        self.until(lambda: 'export-11' not in self.screen.text, 'one export alone')
+        self.until(lambda: 'export-11' not in self.screen.text, 'a single export')
         self.assertIn('>export-12', self.screen.text)
         self.press('e')
         self.shows('export-11')
@@ -172,7 +173,7 @@ class OnATerminal(Top):
         self.press('?q')
         self.ends()
 
-    def test_other_sizes(self):
+    def test_resizing(self):
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path)
         self.start(path)
@@ -184,7 +185,7 @@ class OnATerminal(Top):
         self.press('q')
         self.ends()
 
-    def test_signals_end_it(self):
+    def test_signals(self):
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -195,25 +196,25 @@ class OnATerminal(Top):
                 self.ends()
         self.start(path)
         self.shows('>fast')
-        self.press('\x03')  # the terminal makes SIGINT of it
+        self.press('\x03')  # the terminal sends SIGINT
         self.ends()
 
-    def test_it_is_stopped_and_goes_on(self):
+    def test_suspend_and_resume(self):
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path)
         self.start(path)
         self.shows('>fast')
-        # In a session without a shell nobody could have it go on: the kernel does not stop it.
+        # The session has no shell that could resume it, so the kernel does not stop it.
         self.process.send_signal(signal.SIGTSTP)
-        self.until(lambda: self.screen.left == 1, 'the former screen')
-        self.until(lambda: self.screen.other, 'the other screen')
+        self.until(lambda: self.screen.left == 1, 'the primary screen')
+        self.until(lambda: self.screen.other, 'the alternate screen')
         self.process.send_signal(signal.SIGCONT)
         self.press('s')
         self.shows('sort: requests')
         self.press('q')
         self.ends()
 
-    def test_stopped_below_a_shell(self):
+    def test_suspend_in_a_shell(self):
         server.need('bash')
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path)
@@ -223,12 +224,12 @@ class OnATerminal(Top):
         self.shows('>fast')
         self.press('\x1a')
         self.shows('Stopped')
-        self.assert_given_back()
+        self.assert_restored()
         self.press('fg\n')
-        self.until(lambda: self.screen.other, 'the other screen')
+        self.until(lambda: self.screen.other, 'the alternate screen')
         self.shows('sort: rate')
         self.press('q')
-        self.until(lambda: not self.screen.other, 'the former screen')
+        self.until(lambda: not self.screen.other, 'the primary screen')
         self.press('exit 7\n')
         self.ends(7)
 
@@ -241,17 +242,17 @@ class OnATerminal(Top):
         self.ends()
         self.assertLessEqual(self.screen.styles, {'0'})
 
-    def test_status_that_watches_has_one_page(self):
+    def test_status_watch_shows_one_page(self):
         path = os.path.join(self.directory(), 'a')
         one = self.endpoint(path)
         self.start(None, command=[server.PROGRAM, 'status', '--watch', '--socket', path])
-        self.until(lambda: len(one.asked) > 2, 'the third time that it asks')
+        self.until(lambda: len(one.requests) > 2, 'the third request')
         self.shows('fast')
         self.assertEqual(self.screen.text.count('EXPORT'), 1, self.screen.text)
         self.press('\x03')
         self.ends(-signal.SIGINT)
 
-    def test_a_server_that_is_started_again(self):
+    def test_a_restarted_server(self):
         folder = self.directory()
         one = Endpoint(f'{folder}/admin-12.sock', pid=12)
         self.start(None, environment={'RUNTIME_DIRECTORY': folder})
@@ -267,14 +268,14 @@ class OnATerminal(Top):
         self.press('q')
         self.ends()
 
-    def test_a_server_without_a_stream_for_it(self):
+    def test_a_server_without_a_free_stream(self):
         for code in (404, 503):
             with self.subTest(code=code):
                 path = os.path.join(self.directory(), 'a')
                 one = self.endpoint(path, stream=code)
                 one.per_tick = 2 << 20
                 self.start(path)
-                self.shows('  2.0M      0    512')
+                self.shows('  2.0M       0    512')
                 self.shows('10.1.2.3:4567')
                 one.close()
                 self.shows('NOT ANSWERING for ')
@@ -284,26 +285,26 @@ class OnATerminal(Top):
                 self.press('q')
                 self.ends()
 
-    def test_a_server_that_turns_hostile(self):
+    def test_a_server_that_becomes_hostile(self):
         path = os.path.join(self.directory(), 'a')
         one = self.endpoint(path)
         self.start(path)
         self.shows('>fast')
         one.close()
-        for raw, told in ((b'\x1b[2Jnonsense\r\n\r\n', 'is no HTTP'),
-                          (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: {"status":7}\n\n', 'is not the status'),
-                          (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: [[[\n\n', 'is no JSON'),
-                          (b'HTTP/1.1 500 Oops\r\n\r\n\x1b[2J', 'HTTP status 500')):
+        for raw, message in ((b'\x1b[2Jnonsense\r\n\r\n', 'is no HTTP'),
+                             (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: {"status":7}\n\n', 'is not the status'),
+                             (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: [[[\n\n', 'is no JSON'),
+                             (b'HTTP/1.1 500 Oops\r\n\r\n\x1b[2J', 'HTTP status 500')):
             os.unlink(path)
             other = Endpoint(path, raw=raw)
-            self.shows(told)
+            self.shows(message)
             other.close()
         self.press('q')
         self.ends()
 
 
-class ElsewhereThanOnATerminal(Top):
-    def test_a_page_each_second_as_long_as_it_has_to_be(self):
+class WithoutTerminal(Top):
+    def test_a_complete_page_each_second(self):
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path, names=[f'export-{number:02}' for number in range(40)])
         process = subprocess.Popen([server.PROGRAM, 'top', '--socket', path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -329,13 +330,13 @@ class ElsewhereThanOnATerminal(Top):
     def test_no_server(self):
         path = os.path.join(self.directory(), 'a')
         self.assertEqual(self.command(server.PROGRAM, 'top', '--socket', path, status=1), '')
-        self.assertEqual(self.errors, f'gpunbd top: {path}: No such file or directory\n')
+        self.assertEqual(self.errors, f'gpunbd top: {path}: No such file or directory; start the server, or check the path\n')
         self.start(path)
         self.until(lambda: self.process.poll() is not None, 'its end')
         self.assertEqual(self.process.returncode, 1)
-        self.assert_given_back()
+        self.assert_restored()
 
-    def test_a_pipe_that_nobody_reads(self):
+    def test_a_closed_pipe(self):
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path)
         out, into = os.pipe()
@@ -346,11 +347,11 @@ class ElsewhereThanOnATerminal(Top):
         self.assertNotEqual(process.wait(30), 0)
 
 
-class OfARealServer(Top):
+class RealServer(Top):
     def setUp(self):
         need_admin_endpoint()
 
-    def test_it_is_seen_and_its_successor_too(self):
+    def test_a_server_and_its_successor(self):
         folder = {'RUNTIME_DIRECTORY': self.directory()}
         one = self.serve(name='real', size='8M', environment=folder)
         self.start(None, environment=folder)

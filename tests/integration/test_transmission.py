@@ -1,4 +1,4 @@
-"""Requests with handmade bytes: errors, payloads that are consumed, replies that cover what was asked."""
+"""Requests at the level of bytes: errors, consumed payloads, and complete replies."""
 import struct
 
 import server
@@ -57,8 +57,8 @@ class Transmission(server.Test):
 
     def test_errors_of_reads_are_structured(self):
         client = self.connect()
-        why = b'beyond the end of the export'
-        error = struct.pack('>IH', wire.EINVAL, len(why)) + why
+        text = b'beyond the end of the export'
+        error = struct.pack('>IH', wire.EINVAL, len(text)) + text
         for offset, length in ((SIZE, 1), (SIZE - 1, 2), ((1 << 64) - 1, 1), ((1 << 64) - 4096, 8192)):
             cookie = client.request(wire.CMD_READ, offset, length)
             self.assertEqual(client.chunks(cookie), [(wire.CHUNK_ERROR, error)])
@@ -75,7 +75,7 @@ class Transmission(server.Test):
             self.alive(client)
 
     def test_refused_payload_is_consumed(self):
-        """Whatever is wrong with a write, its payload is not taken for a request."""
+        """The payload of a refused WRITE is not executed as requests."""
         payload = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_DISC, 1, 0, 0) * 10000
         for client in self.both():
             self.fails(wire.ENOSPC, client.write, SIZE - 1, payload)
@@ -94,7 +94,7 @@ class Transmission(server.Test):
             self.assertEqual(client.read(0, 1000), bytes(1000))
 
     def test_oversized_payload(self):
-        """Beyond the maximum, and up to twice that: refused, with the payload consumed."""
+        """A payload of up to twice the maximum is consumed, and the WRITE is refused."""
         for client in self.both():
             for length in (32 * MiB + 1, 64 * MiB):
                 self.fails(wire.EINVAL, client.write, 0, b'x' * length)
@@ -106,7 +106,7 @@ class Transmission(server.Test):
             client.trim(0, PAGE)
 
     def test_absurd_payload(self):
-        """More than that is hung up on at once."""
+        """The server disconnects at longer payloads."""
         one = self.serve(size=SIZE)
         for length in (64 * MiB + 1, 1 << 31, 0xFFFFFFFF):
             client = self.connect(one)
@@ -132,14 +132,14 @@ class Transmission(server.Test):
             self.assertEqual(client.rest(), b'')
         self.alive(self.connect(one))
 
-    def test_cookies_come_back(self):
+    def test_cookies_are_echoed(self):
         for client in self.both():
             for cookie in (0, 1, (1 << 64) - 1, 0x0123456789ABCDEF):
                 client.request(wire.CMD_READ, 0, 16, cookie=cookie)
                 client.read_answer(cookie, 0, 16)
                 client.request(wire.CMD_FLUSH, cookie=cookie)
                 client.done(cookie)
-            # The same cookie twice at once is the client's own business.
+            # Clients may use the same cookie twice.
             for _ in range(2):
                 client.request(wire.CMD_FLUSH, cookie=5)
             for _ in range(2):
@@ -159,7 +159,7 @@ class Transmission(server.Test):
                 self.assertEqual(client.read(offset, length), plain[offset:offset + length])
             client.trim(0, SIZE)
 
-    def test_holes_are_told(self):
+    def test_holes(self):
         client = self.connect()
         client.write(PAGE, b'x' * PAGE)
         chunks = client.chunks(client.request(wire.CMD_READ, 0, 4 * PAGE))
@@ -185,7 +185,7 @@ class Transmission(server.Test):
         self.alive(client)
 
     def test_pipelined(self):
-        """Many requests without reading an answer, then all answers, in whatever order."""
+        """Many requests without reading, then all replies, in any order."""
         client = self.connect()
         sent = {client.request(wire.CMD_WRITE, n * 4096, 4096, 0, bytes([n % 251]) * 4096) for n in range(128)}
         answers = [client.simple_reply() for _ in range(128)]
@@ -194,7 +194,7 @@ class Transmission(server.Test):
         for n in range(128):
             self.assertEqual(client.read(n * 4096, 4096), bytes([n % 251]) * 4096)
 
-    def test_disconnect_finishes_what_is_in_flight(self):
+    def test_requests_in_flight_at_disconnect(self):
         one = self.serve(size=SIZE)
         client = self.connect(one, structured=False)
         client.request(wire.CMD_WRITE, 0, 8 * MiB, 0, b'd' * 8 * MiB)

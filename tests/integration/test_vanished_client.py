@@ -1,4 +1,4 @@
-"""Clients over TCP that vanish without a word: no FIN, no RST, and nothing is acknowledged any more."""
+"""TCP clients that vanish: they send neither FIN nor RST, and acknowledge nothing."""
 import ctypes
 import socket
 import struct
@@ -17,7 +17,7 @@ GONE = 'the client could not be reached for too long'
 
 
 def vanish(client):
-    """Whatever comes for it is dropped before TCP has seen it, as if the machine were off."""
+    """Drops all packets to the client before TCP sees them, as if the machine were off."""
     drop_all = ctypes.create_string_buffer(struct.pack('HBBI', 0x06, 0, 0, 0))  # return 0
     client.socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack('HP', 1, ctypes.addressof(drop_all)))
 
@@ -34,16 +34,16 @@ class VanishedClient(server.Test):
         return client
 
     def is_refused(self):
-        """The export has one place, and somebody has it."""
+        """Whether the only connection that the export permits is in use."""
         try:
             wire.connect(('127.0.0.1', self.port)).close()
         except wire.Refused:
             return True
         return False
 
-    def check_that_it_is_dropped(self, one):
+    def check_disconnected(self, one):
         self.assertTrue(self.is_refused())
-        server.wait_until(lambda: not self.is_refused(), 60, 'the place of who has vanished')
+        server.wait_until(lambda: not self.is_refused(), 60, 'the end of the vanished connection')
         server.wait_for_text(GONE, one.log)
 
     def test_idle(self):
@@ -51,7 +51,7 @@ class VanishedClient(server.Test):
         client, other = self.connect(), self.connect('other')
         client.read(0, 512)
         vanish(client)
-        self.check_that_it_is_dropped(one)
+        self.check_disconnected(one)
         self.assertEqual(other.read(0, 512), bytes(512))
 
     def test_in_the_middle_of_a_write(self):
@@ -59,20 +59,20 @@ class VanishedClient(server.Test):
         client = self.connect()
         client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, 8 * MiB) + bytes(3 * MiB))
         vanish(client)
-        self.check_that_it_is_dropped(one)
+        self.check_disconnected(one)
 
-    def test_with_answers_on_their_way(self):
-        """And who is there, but takes no answers, is left alone for longer than that."""
+    def test_with_replies_in_flight(self):
+        """A reachable client that does not read is not disconnected."""
         one = self.serve_exports()
-        pauses = self.connect('other')
-        pauses.request(wire.CMD_READ, 0, 16 * MiB)
+        slow = self.connect('other')
+        slow.request(wire.CMD_READ, 0, 16 * MiB)
         client = self.connect()
         client.request(wire.CMD_READ, 0, 16 * MiB)
         client.receive(MiB)
         vanish(client)
-        self.check_that_it_is_dropped(one)
-        self.assertEqual(pauses.simple_reply(), (0, 1))
-        self.assertEqual(pauses.receive(16 * MiB), bytes(16 * MiB))
+        self.check_disconnected(one)
+        self.assertEqual(slow.simple_reply(), (0, 1))
+        self.assertEqual(slow.receive(16 * MiB), bytes(16 * MiB))
         self.assertEqual(one.log().count(GONE), 1)
 
 

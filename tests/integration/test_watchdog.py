@@ -1,5 +1,4 @@
-"""The word that systemd's watchdog waits for (WATCHDOG=1): it comes again and again, from whom it is due, also after
-an upgrade."""
+"""Notifications for systemd's watchdog (WATCHDOG=1): the main process sends them periodically, also after an upgrade."""
 import array
 import ctypes
 import os
@@ -16,7 +15,7 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 class Supervisor:
-    """systemd's side: what was said, by whom; a barrier ends once it was read."""
+    """systemd's end: receives messages with their senders. A received barrier is closed."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -24,7 +23,7 @@ class Supervisor:
         self.socket.bind('')  # the kernel chooses a name
         self.socket.settimeout(60)
         self.address = '@' + self.socket.getsockname()[1:].decode()
-        self.kept = []
+        self.stored = []
 
     def next(self):
         text, control, _, _ = self.socket.recvmsg(4096, 4096)
@@ -32,28 +31,28 @@ class Supervisor:
         for _, kind, data in control:
             if kind == socket.SCM_RIGHTS:
                 descriptors = array.array('i', data)
-                self.keep(text, descriptors)
+                self.store(text, descriptors)
             else:
                 sender = struct.unpack('iII', data)[0]
         return text.decode(), sender
 
-    def keep(self, text, descriptors):
+    def store(self, text, descriptors):
         if text.startswith(b'FDSTORE=1'):
-            self.kept += descriptors
+            self.stored += descriptors
         else:
             for each in descriptors:
                 os.close(each)
 
-    def until(self, wanted):
-        """All messages up to the one that is wanted, which begins like that: [(text, sender)]."""
-        heard = [self.next()]
-        while not heard[-1][0].startswith(wanted):
-            heard.append(self.next())
-        return heard
+    def until(self, prefix):
+        """All messages up to the first one with this prefix: [(text, sender)]."""
+        messages = [self.next()]
+        while not messages[-1][0].startswith(prefix):
+            messages.append(self.next())
+        return messages
 
     def close(self):
         self.socket.close()
-        for each in self.kept:
+        for each in self.stored:
             os.close(each)
 
 
@@ -74,11 +73,11 @@ class Watchdog(server.Test):
         self.addCleanup(process.kill)
         return process
 
-    def said(self):
+    def output(self):
         self.log.seek(0)
         return self.log.read().decode()
 
-    def test_it_comes_again_and_again(self):
+    def test_notifications_are_periodic(self):
         process = self.start(WATCHDOG_USEC='400000')
         self.supervisor.until('READY=1')
         for _ in range(5):
@@ -87,13 +86,13 @@ class Watchdog(server.Test):
         self.supervisor.until('STOPPING=1')
         self.assertEqual(process.wait(30), 0)
 
-    def test_also_while_it_drains(self):
-        """A client that does not go keeps a draining server: it is not the watchdog that ends it."""
+    def test_notifications_while_draining(self):
+        """A client that stays connected delays the shutdown; the watchdog must not end it."""
         process = self.start(WATCHDOG_USEC='400000')
         self.supervisor.until('READY=1')
         with wire.connect(self.path, structured=False) as client:
             client.request(wire.CMD_READ, 0, 16 << 20)
-            client.peek(4)  # the beginning of an answer that nobody takes
+            client.peek(4)  # the reply has started, and is not read
             process.send_signal(signal.SIGTERM)
             self.supervisor.until('STOPPING=1')
             for _ in range(3):
@@ -101,7 +100,7 @@ class Watchdog(server.Test):
             process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(30), 0)
 
-    def test_not_where_another_process_is_watched(self):
+    def test_no_notifications_for_another_process(self):
         for environment in ({'WATCHDOG_USEC': '8', 'WATCHDOG_PID': '1'}, {'WATCHDOG_PID': '1'}, {}):
             process = self.start(**environment)
             self.supervisor.until('READY=1')
@@ -111,13 +110,13 @@ class Watchdog(server.Test):
             self.assertEqual([text for text, _ in self.supervisor.until('STOPPING=1')], ['STOPPING=1'])
             self.assertEqual(process.wait(30), 0)
 
-    def test_a_time_that_makes_no_sense(self):
+    def test_invalid_timeout(self):
         for time in ('x', '0', '-5', ''):
             process = self.start(WATCHDOG_USEC=time)
             self.assertEqual(process.wait(30), 1)
-            self.assertIn('is not a time in microseconds; unset it', self.said())
+            self.assertIn('is not a time in microseconds; unset it', self.output())
 
-    def test_after_an_upgrade_the_new_one_is_watched(self):
+    def test_the_successor_notifies_after_an_upgrade(self):
         self.assertEqual(ctypes.CDLL(None).prctl(SUBREAPER, 1), 0)
         process = self.start('--keep', WATCHDOG_USEC='400000', FDSTORE='100')
         self.supervisor.until('READY=1')

@@ -1,4 +1,4 @@
-"""The .deb, made by cpack from this build: what is in it, whose it is, what it needs, and what lintian says of it."""
+"""The .deb that cpack makes of this build: files, owners, dependencies, scripts, and lintian."""
 import glob
 import gzip
 import os
@@ -17,9 +17,10 @@ BUILD = os.environ.get('GPUNBD_BUILD', os.path.dirname(server.PROGRAM))
 for program in ('dpkg-deb', 'dpkg-shlibdeps', 'file'):
     server.need(program)
 
-FILES = {  # and the mode of each
+FILES = {  # path: mode
     './etc/gpunbd/gpunbd.yaml': '-rw-r--r--',
     './usr/bin/gpunbd': '-rwxr-xr-x',
+    './usr/lib/gpunbd/preserve.conf': '-rw-r--r--',
     './usr/lib/systemd/system-sleep/gpunbd': '-rwxr-xr-x',
     './usr/lib/systemd/system/gpunbd-swap@.service': '-rw-r--r--',
     './usr/lib/systemd/system/gpunbd.service': '-rw-r--r--',
@@ -49,8 +50,9 @@ class Package(server.Test):
     def setUpClass(cls):
         cls.folder = os.path.join(BUILD, 'Testing', 'package')
         shutil.rmtree(cls.folder, ignore_errors=True)
+        # Modes must not depend on the umask of the builder.
         made = subprocess.run([CPACK, '-G', 'DEB', '-B', cls.folder, '--config', os.path.join(BUILD, 'CPackConfig.cmake')],
-                              capture_output=True, text=True, check=False)
+                              capture_output=True, text=True, check=False, umask=0o077)
         assert made.returncode == 0, made.stdout + made.stderr
         cls.file = glob.glob(os.path.join(cls.folder, '*.deb'))[0]
 
@@ -72,13 +74,13 @@ class Package(server.Test):
         self.assertEqual({line[1] for line in lines}, {'root/root'})
         self.assertEqual({line[0] for line in lines if line[5].endswith('/')}, {'drwxr-xr-x'})
 
-    def test_what_it_needs(self):
+    def test_dependencies(self):
         self.assertEqual(self.field('Package'), 'gpunbd')
         self.assertRegex(self.field('Version'), r'^\d+\.\d+\.\d+-1$')
         self.assertRegex(self.field('Depends'), r'\blibc6 \(>= .*\blibssl3')
         self.assertIn('systemd-standalone-sysusers | systemd-sysusers', self.field('Depends'))
 
-    def test_what_it_does_when_it_comes_and_goes(self):
+    def test_maintainer_scripts(self):
         folder = os.path.join(self.extracted(), 'DEBIAN')
         with open(os.path.join(folder, 'conffiles'), encoding='utf-8') as file:
             self.assertEqual(file.read(), '/etc/gpunbd/gpunbd.yaml\n')
@@ -86,7 +88,7 @@ class Package(server.Test):
             self.assertEqual(os.stat(os.path.join(folder, script)).st_mode & 0o777, 0o755)
             self.command('sh', '-n', os.path.join(folder, script))
 
-    def test_the_program_is_this_one_and_stripped(self):
+    def test_the_program_is_this_build_and_stripped(self):
         folder = self.extracted()
         program = os.path.join(folder, 'usr/bin/gpunbd')
         self.assertEqual(self.command(program, '--version'), self.command(server.PROGRAM, '--version'))

@@ -1,5 +1,5 @@
-"""The hook and the scripts of config/initramfs, with the programs and functions of an initramfs played: what they do where
-something fails. That they boot a node is shown by vm.diskless."""
+"""Error handling of the hook and the scripts of config/packaging/initramfs, with stand-ins for the programs and functions of
+an initramfs. vm.diskless shows that they boot a node."""
 import os
 import stat
 import sys
@@ -8,21 +8,21 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../
 
 import server  # noqa: E402
 
-FOLDER = os.path.join(server.ROOT, 'config/initramfs')
-PLACES = ('/scripts/functions', '/usr/share/initramfs-tools/hook-functions', '/proc/cmdline', '/run/initramfs',
-          '/conf/param.conf', '/sbin/e2fsck')
+FOLDER = os.path.join(server.ROOT, 'config/packaging/initramfs')
+PATHS = ('/scripts/functions', '/usr/share/initramfs-tools/hook-functions', '/proc/cmdline', '/run/initramfs',
+         '/conf/param.conf', '/sbin/e2fsck')
 FUNCTIONS = '''
-panic() { echo "panic: $*"; [ -e "$HERE/mended" ] || exit 1; TYPE=ext4 E2FSCK=0 FAILS=nothing; export TYPE E2FSCK FAILS; }
+panic() { echo "panic: $*"; [ -e "$HERE/repaired" ] || exit 1; TYPE=ext4 E2FSCK=0 FAILS=nothing; export TYPE E2FSCK FAILS; }
 configure_networking() { echo configure_networking >>"$CALLS"; }
 get_fstype() { echo "$TYPE"; [ "$TYPE" ]; }
 manual_add_modules() { echo "modules $*" >>"$CALLS"; }
 auto_add_modules() { echo "modules of $*" >>"$CALLS"; }
 copy_exec() { echo "copy_exec ${1##*/}" >>"$CALLS"; }
 '''
-# What each does besides being noted.
+# Each stand-in logs its arguments, and then runs this.
 PROGRAMS = {
-    # As it is called for the nth time: the status in AWAY, then it stays.
-    '@gpunbd': '''[ -e "$HERE/$3" ] || : >"$HERE/${3##*/}.told"
+    # The nth call exits with the nth status in $AWAY. A call after these succeeds.
+    '@gpunbd': '''[ -e "$HERE/$3" ] || : >"$HERE/${3##*/}.attached"
         echo x >>"$HERE/${3##*/}.calls"; n=$(wc -l <"$HERE/${3##*/}.calls")
         for each in $AWAY; do n=$((n - 1)); if [ $n = 0 ]; then echo "no server: $each" >&2; exit "$each"; fi; done
         echo "gpunbd attach: $3 is ready" >&2; exec /bin/sleep 2''',
@@ -39,8 +39,8 @@ class Initramfs(server.Test):
             os.makedirs(os.path.join(self.here, folder))
         for path in ('scripts/functions', 'usr/share/initramfs-tools/hook-functions'):
             self.write(path, FUNCTIONS)
-        for name, does in PROGRAMS.items():
-            self.write(f'programs/{name}', f'#!/bin/sh\necho "{name} $*" >>"$CALLS"\n{does}\n')
+        for name, commands in PROGRAMS.items():
+            self.write(f'programs/{name}', f'#!/bin/sh\necho "{name} $*" >>"$CALLS"\n{commands}\n')
         self.write('sbin/e2fsck', '')
 
     def write(self, path, text):
@@ -56,14 +56,14 @@ class Initramfs(server.Test):
         with open(path, encoding='utf-8') as file:
             return file.read()
 
-    def play(self, name, line='', status=0, argument='', **environment):
-        """What a script says, which has its places below `here`."""
+    def run_script(self, name, line='', status=0, argument='', **environment):
+        """The output of a script, whose absolute paths are moved below `here`."""
         path = os.path.join(FOLDER, name)
         self.assertTrue(os.stat(path).st_mode & stat.S_IXUSR)
         with open(path, encoding='utf-8') as file:
             text = file.read()
-        for place in PLACES:
-            text = text.replace(place, self.here + place)
+        for path in PATHS:
+            text = text.replace(path, self.here + path)
         self.write('script', text)
         self.write('proc/cmdline', f'quiet {line}\n')
         self.write('calls', '')
@@ -72,79 +72,79 @@ class Initramfs(server.Test):
                        'DESTDIR': os.path.join(self.here, 'image'),
                        'PATH': f'{self.here}/programs:/usr/bin:/bin', **environment}
         words = [argument] if argument else []
-        said = self.command('/bin/sh', os.path.join(self.here, 'script'), *words, status=status,
-                            environment=environment)
+        output = self.command('/bin/sh', os.path.join(self.here, 'script'), *words, status=status,
+                              environment=environment)
         self.calls = self.read('calls').splitlines()
-        return said
+        return output
 
-    def test_nothing_is_done_unasked(self):
+    def test_disabled_by_default(self):
         for script in ('scripts/local-top/gpunbd', 'scripts/local-bottom/gpunbd', 'hooks/gpunbd'):
-            self.assertEqual((self.play(script, 'root=/dev/sda1 ip=dhcp'), self.calls), ('', []))
-        self.assertEqual(self.play('scripts/local-top/gpunbd', argument='prereqs'), 'udev\n')
-        self.assertEqual(self.play('scripts/local-bottom/gpunbd', argument='prereqs'), '')
+            self.assertEqual((self.run_script(script, 'root=/dev/sda1 ip=dhcp'), self.calls), ('', []))
+        self.assertEqual(self.run_script('scripts/local-top/gpunbd', argument='prereqs'), 'udev\n')
+        self.assertEqual(self.run_script('scripts/local-bottom/gpunbd', argument='prereqs'), '')
 
-    def test_what_the_hook_puts_in(self):
+    def test_hook(self):
         self.write('conf/conf.d/gpunbd', 'MODULES=netboot\n')
-        self.play('hooks/gpunbd')
+        self.run_script('hooks/gpunbd')
         self.assertEqual(self.calls, ['modules nbd overlay ext4', 'modules of net', 'copy_exec gpunbd', 'copy_exec e2fsck'])
         self.assertEqual(os.readlink(os.path.join(self.here, 'image/usr/bin/@gpunbd')), 'gpunbd')
         os.remove(os.path.join(self.here, 'image/usr/bin/@gpunbd'))
         os.remove(os.path.join(self.here, 'sbin/e2fsck'))
-        self.play('hooks/gpunbd')
+        self.run_script('hooks/gpunbd')
         self.assertNotIn('copy_exec e2fsck', self.calls)
 
     def test_root_and_overlay_are_attached(self):
-        said = self.play('scripts/local-top/gpunbd', 'gpunbd.root=nbd://a/b gpunbd.overlay=nbd://a/c=d')
-        self.assertEqual(said, '')
+        output = self.run_script('scripts/local-top/gpunbd', 'gpunbd.root=nbd://a/b gpunbd.overlay=nbd://a/c=d')
+        self.assertEqual(output, '')
         self.assertEqual([call for call in self.calls if not call.startswith('sleep')], [
             'modprobe nbd', 'configure_networking', '@gpunbd attach nbd://a/b /dev/nbd0 --dead-timeout 86400',
             '@gpunbd attach nbd://a/c=d /dev/nbd1 --dead-timeout 86400'])
         self.assertEqual(self.read('conf/param.conf'), 'ROOT=/dev/nbd0\n')
 
-    def test_a_root_that_is_named_stays(self):
-        self.play('scripts/local-top/gpunbd', 'gpunbd.root=nbd://a/b', ROOT='/dev/nbd0p2')
+    def test_root_option_takes_precedence(self):
+        self.run_script('scripts/local-top/gpunbd', 'gpunbd.root=nbd://a/b', ROOT='/dev/nbd0p2')
         self.assertEqual(self.read('conf/param.conf'), '')
 
-    def test_a_server_that_is_away_is_called_again(self):
-        said = self.play('scripts/local-top/gpunbd', 'gpunbd.root=nbd://a/b', AWAY='1 1 3 1')
-        self.assertEqual(said.splitlines(), [f'no server: {each} (tried again each second)' for each in (1, 3, 1)])
+    def test_an_unreachable_server_is_retried(self):
+        output = self.run_script('scripts/local-top/gpunbd', 'gpunbd.root=nbd://a/b', AWAY='1 1 3 1')
+        self.assertEqual(output.splitlines(), [f'no server: {each} (retrying every second)' for each in (1, 3, 1)])
         self.assertEqual(len([call for call in self.calls if call.startswith('@gpunbd')]), 5)
         self.assertEqual(self.read('conf/param.conf'), 'ROOT=/dev/nbd0\n')
 
-    def test_a_wrong_uri_ends_in_a_shell(self):
-        said = self.play('scripts/local-top/gpunbd', 'gpunbd.root=wrong', AWAY='1 2', status=1)
-        self.assertEqual(said.splitlines()[-1], 'panic: no server: 2')
+    def test_an_invalid_uri_starts_a_shell(self):
+        output = self.run_script('scripts/local-top/gpunbd', 'gpunbd.root=wrong', AWAY='1 2', status=1)
+        self.assertEqual(output.splitlines()[-1], 'panic: no server: 2')
         self.assertEqual(self.read('conf/param.conf'), '')
 
-    def over(self, status=0, **environment):
-        return self.play('scripts/local-bottom/gpunbd', 'gpunbd.root=a gpunbd.overlay=nbd://a/c', status=status,
-                         **environment)
+    def mount_overlay(self, status=0, **environment):
+        return self.run_script('scripts/local-bottom/gpunbd', 'gpunbd.root=a gpunbd.overlay=nbd://a/c', status=status,
+                               **environment)
 
-    def test_the_overlay_is_checked_and_put_over_the_root(self):
+    def test_the_overlay_is_checked_and_mounted_over_the_root(self):
         below = f'{self.here}/run/initramfs/gpunbd'
-        self.assertEqual(self.over(E2FSCK='1'), '')  # 1: it has mended something
+        self.assertEqual(self.mount_overlay(E2FSCK='1'), '')  # 1: e2fsck has repaired errors
         self.assertEqual([call for call in self.calls if not call.startswith('mkdir')], [
             'e2fsck -p /dev/nbd1', f'mount -t ext4 /dev/nbd1 {below}/writable', 'modprobe overlay',
             f'mount -n -o move /root {below}/image',
             f'mount -t overlay -o lowerdir={below}/image,upperdir={below}/writable/upper,workdir={below}/writable/work '
             'overlay /root'])
-        self.over(TYPE='xfs')
+        self.mount_overlay(TYPE='xfs')
         self.assertIn(f'mount -t xfs /dev/nbd1 {below}/writable', self.calls)
         self.assertNotIn('e2fsck -p /dev/nbd1', self.calls)
 
-    def test_an_overlay_that_cannot_be_had_ends_in_a_shell(self):
-        for environment, said in (({'TYPE': ''}, 'nbd://a/c holds no file system; make one there: mkfs.ext4'),
-                                  ({'E2FSCK': '4'}, 'the file system of nbd://a/c asks for: e2fsck /dev/nbd1'),
-                                  ({'FAILS': '-t ext4'}, 'nbd://a/c cannot be mounted'),
-                                  ({'FAILS': '-t overlay'}, 'nbd://a/c cannot be put over the root')):
-            with self.subTest(said):
-                self.assertEqual(self.over(status=1, **environment).splitlines()[-1], f'panic: {said}')
+    def test_an_unusable_overlay_starts_a_shell(self):
+        for environment, message in (({'TYPE': ''}, 'nbd://a/c has no file system; to make one, run: mkfs.ext4 /dev/nbd1'),
+                                     ({'E2FSCK': '4'}, 'the file system of nbd://a/c has errors; run: e2fsck /dev/nbd1'),
+                                     ({'FAILS': '-t ext4'}, 'cannot mount nbd://a/c'),
+                                     ({'FAILS': '-t overlay'}, 'cannot mount nbd://a/c over the root')):
+            with self.subTest(message):
+                self.assertEqual(self.mount_overlay(status=1, **environment).splitlines()[-1], f'panic: {message}')
 
-    def test_what_was_mended_in_the_shell_is_tried_again(self):
-        self.write('mended', '')
+    def test_repairs_in_the_shell_are_retried(self):
+        self.write('repaired', '')
         for environment in ({'TYPE': ''}, {'E2FSCK': '4'}, {'FAILS': '-t ext4'}):
             with self.subTest(environment):
-                self.assertEqual(self.over(**environment).count('panic: '), 1)
+                self.assertEqual(self.mount_overlay(**environment).count('panic: '), 1)
                 self.assertTrue(self.calls[-1].startswith('mount -t overlay '))
 
 

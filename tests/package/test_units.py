@@ -1,5 +1,5 @@
-"""The units of config/systemd, by systemd's own checks; the hook for sleep, with a systemctl that plays; and the
-service's configuration, by gpunbd."""
+"""The units of config/packaging/systemd, by systemd's own checks; the sleep hook, with a stand-in for systemctl; and the
+configuration of the service."""
 import os
 import re
 import subprocess
@@ -9,11 +9,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../
 
 import server  # noqa: E402
 
-FOLDER = os.path.join(server.ROOT, 'config/systemd')
-CONFIGURATION = os.path.join(server.ROOT, 'config/debian/gpunbd.yaml')
+FOLDER = os.path.join(server.ROOT, 'config/packaging/systemd')
+CONFIGURATION = os.path.join(server.ROOT, 'config/packaging/debian/gpunbd.yaml')
 UNITS = ['gpunbd.service', 'gpunbd.socket', 'gpunbd-swap@.service']
-# What a systemd knows since; an earlier one says that it does not, and goes on.
-NEWER = {'FileDescriptorStorePreserve': 254}
+# {key: first systemd version that knows it}. Earlier versions warn and ignore the key.
+NEWER = {}
 
 
 def contents(name):
@@ -28,7 +28,7 @@ class Units(server.Test):
         self.version = int(version.split()[1])
 
     def copies(self):
-        """The units in a folder of their own, where /usr/bin/gpunbd is the program under test."""
+        """Copies of the units that use the program under test instead of /usr/bin/gpunbd."""
         folder = self.directory()
         for name in UNITS:
             with open(os.path.join(folder, name), 'w', encoding='utf-8') as file:
@@ -36,7 +36,7 @@ class Units(server.Test):
         return folder
 
     def verify(self, path):
-        """What systemd finds in a unit, with what is newer than this systemd left out."""
+        """The problems that systemd reports, except for keys that this version does not know."""
         done = subprocess.run(['systemd-analyze', 'verify', '--man=no', path], capture_output=True, text=True, check=False)
         newer = '|'.join(name for name, since in NEWER.items() if since > self.version)
         lines = [line for line in done.stderr.splitlines()
@@ -45,36 +45,36 @@ class Units(server.Test):
             lines = [line for line in lines if not re.search(f"Unknown key (name )?'({newer})'", line)]
         return lines, done.returncode
 
-    def test_systemd_takes_each(self):
+    def test_units_are_valid(self):
         folder = self.copies()
         for name in ('gpunbd.service', 'gpunbd.socket', 'gpunbd-swap@nbd0.service'):
             with self.subTest(name=name):
                 self.assertEqual(self.verify(os.path.join(folder, name)), ([], 0))
 
-    def test_what_is_wrong_is_found(self):
+    def test_problems_are_detected(self):
         folder = self.copies()
         path = os.path.join(folder, 'gpunbd.service')
         with open(path, 'a', encoding='utf-8') as file:
             file.write('[Service]\nWatchdogSek=1\n')
         self.assertIn('WatchdogSek', str(self.verify(path)))
 
-    def test_they_may_little(self):
-        """`systemd-analyze security`: under 4 for the service, which the GPU's driver keeps from less."""
+    def test_exposure_is_limited(self):
+        """`systemd-analyze security`: below 4 for the service; the GPU driver prevents a lower value."""
         folder = self.copies()
         for name, threshold in (('gpunbd.service', 40), ('gpunbd-swap@.service', 50)):
             with self.subTest(name=name):
                 self.command('systemd-analyze', 'security', '--offline=true', f'--threshold={threshold}', '--no-pager',
                              os.path.join(folder, name))
 
-    def test_the_unit_for_swap_is_what_attach_prints(self):
+    def test_the_swap_unit_matches_the_output_of_attach(self):
         packaged = re.sub(r'(?m)^EnvironmentFile=.*\n', '', contents('gpunbd-swap@.service'))
         uri = re.search('^Environment="URI=(.*)"$', packaged, re.MULTILINE)[1]
         printed = self.command(server.PROGRAM, 'attach', '--systemd', '--swap', uri, '/dev/nbd7')
         self.assertEqual(printed.replace(server.PROGRAM, '/usr/bin/gpunbd').partition('[Unit]')[2],
                          packaged.replace('%i', 'nbd7').partition('[Unit]')[2])
 
-    def test_none_of_their_programs_is_missing(self):
-        """Each command of the services' is one of gpunbd's."""
+    def test_their_commands_exist(self):
+        """The program has each command of the units."""
         for unit, expected in (('gpunbd.service', ['devices', 'serve']), ('gpunbd-swap@.service', ['attach'])):
             commands = re.findall(r'^Exec\w+=[-+@:!]*/usr/bin/gpunbd ([\w-]+)', contents(unit), re.MULTILINE)
             self.assertEqual(sorted(commands), expected)
@@ -83,21 +83,21 @@ class Units(server.Test):
 
 
 class Configuration(server.Test):
-    def test_it_is_one_and_reached_by_nobody_else(self):
+    def test_it_is_valid_and_private(self):
         out = self.command(server.PROGRAM, 'check', CONFIGURATION, status=None)
-        self.assertIn(self.status, (0, 1), self.errors)  # 1: there may be no /run/gpunbd here
+        self.assertIn(self.status, (0, 1), self.errors)  # 1: this machine may have no /run/gpunbd
         self.assertIn('path: "/run/gpunbd/gpunbd.sock"', out)
         self.assertNotIn('address:', out)
         self.assertNotIn('insecure: true', out)
         self.assertIn(f'--config /etc/gpunbd/{os.path.basename(CONFIGURATION)}\n', contents('gpunbd.service'))
 
-    def test_the_socket_unit_listens_where_it_says(self):
+    def test_the_socket_unit_has_the_same_path(self):
         self.assertIn('ListenStream=/run/gpunbd/gpunbd.sock\n', contents('gpunbd.socket'))
 
 
 class Sleep(server.Test):
-    """systemctl is a script that notes how it was called; which units are active, and which cannot be stopped, are
-    files."""
+    """The stand-ins for systemctl and gpunbd log their arguments. Files list the active units, and the devices that
+    cannot be detached."""
 
     def setUp(self):
         self.folder = self.directory()
@@ -110,11 +110,18 @@ class Sleep(server.Test):
 echo "$*" >>{self.folder}/calls
 case $1 in
 list-units) while read -r unit; do echo "$unit loaded active running Swap"; done <{self.folder}/active ;;
-stop) ! grep -qx "$2" {self.folder}/stuck ;;
 is-active) exit 0 ;;
 esac
 ''')
-        os.chmod(os.path.join(self.folder, 'systemctl'), 0o755)
+        self.write('gpunbd', f'''#!/bin/sh
+echo "$*" >>{self.folder}/calls
+if grep -qx "$2" {self.folder}/stuck; then
+    echo "gpunbd detach: what is swapped to $2 does not fit into memory" >&2
+    exit 1
+fi
+''')
+        for name in ('systemctl', 'gpunbd'):
+            os.chmod(os.path.join(self.folder, name), 0o755)
 
     def write(self, name, text):
         with open(os.path.join(self.folder, name), 'w', encoding='utf-8') as file:
@@ -124,32 +131,34 @@ esac
         self.write('calls', '')
         environment = {'PATH': f'{self.folder}:{os.environ["PATH"]}', 'GPUNBD_NVIDIA_PARAMETERS': self.parameters,
                        'GPUNBD_SLEEP_STATE': os.path.join(self.folder, 'state')}
-        said = self.command(os.path.join(FOLDER, 'system-sleep'), *arguments, environment=environment) + self.errors
+        output = self.command(os.path.join(FOLDER, 'system-sleep'), *arguments, environment=environment) + self.errors
         with open(self.calls, encoding='utf-8') as file:
-            return file.read().splitlines(), said
+            return file.read().splitlines(), output
 
-    def test_swapping_ends_before_and_begins_after(self):
+    def test_swap_is_detached_before_and_attached_after(self):
         self.write('active', 'gpunbd-swap@nbd0.service\ngpunbd-swap@nbd3.service\n')
         calls, _ = self.hook('pre', 'suspend')
-        self.assertEqual([call for call in calls if call.startswith('stop')],
-                         ['stop gpunbd-swap@nbd0.service', 'stop gpunbd-swap@nbd3.service'])
-        calls, said = self.hook('post', 'suspend')
+        self.assertEqual([call for call in calls if call.startswith(('stop', 'detach'))],
+                         ['detach /dev/nbd0', 'stop gpunbd-swap@nbd0.service', 'detach /dev/nbd3', 'stop gpunbd-swap@nbd3.service'])
+        calls, output = self.hook('post', 'suspend')
         self.assertEqual(calls, ['start --no-block gpunbd-swap@nbd0.service', 'start --no-block gpunbd-swap@nbd3.service'])
-        self.assertEqual(said, '')
+        self.assertEqual(output, '')
         self.assertEqual(self.hook('post', 'suspend'), ([], ''))
 
-    def test_what_cannot_be_stopped_is_said_and_left_alone(self):
+    def test_a_device_that_cannot_be_detached_is_reported_and_unchanged(self):
         self.write('active', 'gpunbd-swap@nbd0.service\ngpunbd-swap@nbd1.service\n')
-        self.write('stuck', 'gpunbd-swap@nbd0.service\n')
-        _, said = self.hook('pre', 'hibernate')
-        self.assertIn('gpunbd-swap@nbd0.service cannot be stopped before hibernate', said)
+        self.write('stuck', '/dev/nbd0\n')
+        calls, output = self.hook('pre', 'hibernate')
+        self.assertNotIn('stop gpunbd-swap@nbd0.service', calls)
+        self.assertIn('does not fit into memory', output)
+        self.assertIn('gpunbd-swap@nbd0.service stays active during hibernate', output)
         self.assertEqual(self.hook('post', 'hibernate')[0], ['start --no-block gpunbd-swap@nbd1.service'])
 
-    def test_what_becomes_of_the_memory_of_gpus(self):
-        for text, told in (('PreserveVideoMemoryAllocations: 1\n', 'the driver saves the memory of GPUs over suspend'),
-                           ('PreserveVideoMemoryAllocations: 0\n', 'exports on cuda:N lose their contents')):
+    def test_the_fate_of_gpu_memory_is_reported(self):
+        for text, message in (('PreserveVideoMemoryAllocations: 1\n', 'the driver saves GPU memory during suspend'),
+                              ('PreserveVideoMemoryAllocations: 0\n', 'exports on cuda:N lose their contents')):
             self.write('params', text)
-            self.assertIn(told, self.hook('pre', 'suspend')[1])
+            self.assertIn(message, self.hook('pre', 'suspend')[1])
         os.remove(self.parameters)
         self.assertEqual(self.hook('pre', 'suspend')[1], '')
 

@@ -22,20 +22,33 @@ def need_browser():
     return selenium
 
 
+def driver_service():
+    """Selenium calls chromedriver by the name localhost, which a system without /etc/hosts does not know."""
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common import utils
+
+    class ByAddress(Service):
+        service_url = property(lambda self: f'http://127.0.0.1:{self.port}')
+
+        def is_connectable(self):
+            return utils.is_connectable(self.port, '127.0.0.1')
+    return ByAddress('/usr/bin/chromedriver')
+
+
 class Browser:
     def __init__(self):
         need_browser()
         from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
         options = webdriver.ChromeOptions()
         options.binary_location = '/usr/bin/chromium'
         for argument in ('--headless=new', '--disable-gpu', '--disable-dev-shm-usage', '--force-prefers-reduced-motion',
-                         '--no-first-run', '--disable-background-networking', '--disable-component-update'):
+                         '--no-first-run', '--disable-background-networking', '--disable-component-update',
+                         '--remote-debugging-pipe'):  # else chromedriver looks up localhost
             options.add_argument(argument)
         if os.geteuid() == 0:
             options.add_argument('--no-sandbox')
         options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
-        self.driver = webdriver.Chrome(service=Service('/usr/bin/chromedriver'), options=options)
+        self.driver = webdriver.Chrome(service=driver_service(), options=options)
         self.driver.execute_cdp_cmd('Page.addScriptToEvaluateOnNewDocument', {'source': WATCH})
         self.see()
 
@@ -93,6 +106,11 @@ class Browser:
 
     def click(self, selector):
         self.one(selector).click()
+
+    def select(self, selector, value):
+        self.run('''const list = document.querySelector(arguments[0]);
+            list.value = arguments[1];
+            list.dispatchEvent(new Event('change', {bubbles: true}));''', selector, value)
 
     def tick(self):
         """The next one has been drawn."""

@@ -57,6 +57,7 @@ class Export:
         self.name, self.size, self.page_size, self.device = name, size, page_size, device
         self.loads, self.request, self.clients = {'read': reads, 'write': writes}, request, clients
         self.read_only, self.rates, self.other = False, dict(NO_RATES), other
+        self.failed, self.stalled = {}, {}  # requests and seconds, by the number of the client
         self.dice = random.Random(name)
         self.extents = list(self.scattered(used))
         self.hot = {'read': [], 'write': []}
@@ -86,6 +87,24 @@ class Export:
         self.requests['write'].requests += 1
         self.requests['write'].bytes += length
 
+    def fail(self, client, times, error='EINVAL'):
+        """Reads of a client."""
+        of = self.requests['read']
+        of.requests += times
+        of.errors[error] = of.errors.get(error, 0) + times
+        self.failed[client] = self.failed.get(client, 0) + times
+
+    def history_over(self, seconds):
+        """Each second of up to ten minutes, or steps of ten seconds."""
+        step = 1 if seconds <= 600 else 10
+
+        def steps_of(name, values):
+            if step == 1:
+                return values[-seconds:]
+            whole = [values[at:at + step] for at in range(len(values) % step, len(values), step)][-seconds // step:]
+            return [max(part) if '_p' in name else sum(part) for part in whole]
+        return {'step': step, **{name: steps_of(name, values) for name, values in self.history.items()}}
+
     def unmap(self, offset, length):
         left = []
         for start, end in self.extents:
@@ -110,14 +129,16 @@ class Export:
             self.history[short + '_p50'].append(slow if count else 0)
             self.history[short + '_p99'].append(slow * self.dice.uniform(4, 7) if count else 0)
         for values in self.history.values():
-            del values[:-600]
+            del values[:-3600]
 
     def status(self):
         allocated = -(-self.used // (64 * MiB)) * 64 * MiB
         return {'name': self.name, 'description': self.other.get('description', ''), 'size': self.size,
                 'page_size': self.page_size, 'layout': 'linear', 'provision': 'thin', 'read_only': self.read_only,
                 'keep': self.other.get('keep', False), 'swap': False, 'instance': '0123456789abcdef', 'used': self.used,
-                'allocated': allocated, 'connections': self.clients, 'rates': self.rates, 'held_back': 0,
+                'allocated': allocated, 'connections': self.clients, 'stalled': len(self.stalled), 'rates': self.rates,
+                'rates_per_peer': self.other.get('rates_per_peer', NO_RATES), 'held_back': 0,
+                'last_second': {name: values[-1] if values else 0 for name, values in self.history.items() if '_p' in name},
                 'memory': [{'device': self.device, 'used': self.used, 'allocated': allocated,
                             'slabs': allocated // (64 * MiB)}],
                 'requests': [of.status() for of in self.requests.values() if of.requests]}
@@ -169,9 +190,9 @@ class FakeAdmin:
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
         self.refused, self.failed_handshakes = {'connections': 2}, {}
         self.changed, self.running, self.second = threading.Condition(), False, 0
-        self.origin = time.time() - 600
+        self.origin = time.time() - (3600 if moves else 600)
         if moves:
-            for _ in range(600):
+            for _ in range(3600):
                 self.pass_second()
         self.port = port
         self.start()
@@ -242,6 +263,7 @@ class FakeAdmin:
                            'since': self.started + 60 * client, 'tls': 'TLS 1.3, TLS_AES_256_GCM_SHA384' if client % 2 else None,
                            'identity': f'CN=node{client}' if client % 2 else None,
                            'requests': sum(of.requests for of in export.requests.values()) // count, 'in_flight': client % 7,
+                           'errors': export.failed.get(client, 0), 'stalled': export.stalled.get(client, 0),
                            'read': export.requests['read'].bytes // count, 'written': export.requests['write'].bytes // count}
 
     def status(self):
@@ -260,8 +282,14 @@ class FakeAdmin:
         return {'status': self.status(), 'connections': busiest[:256], 'connections_left_out': max(0, len(busiest) - 256),
                 'events': [event for event in self.events if event['id'] > after]}
 
-    def history(self, export):
-        return {'export': export.name, 'end': math.floor(self.now()), **export.history}
+    def history(self, export, seconds):
+        return {'export': export.name, 'end': math.floor(self.now()), **export.history_over(seconds)}
+
+    def trends(self):
+        def moved(export):
+            return [sum(both) for both in zip(export.history['read_bytes'][-60:], export.history['written_bytes'][-60:])]
+        return {'end': math.floor(self.now()), 'exports': [{'export': export.name, 'bytes': moved(export)} for export in self.exports
+                                                           if any(moved(export))]}
 
     def post(self, path, body):
         """What was done, or None."""
@@ -271,7 +299,7 @@ class FakeAdmin:
             self.ended.add(body['id'])
             return f'connection {body["id"]} has been ended'
         if path == 'rates' and export:
-            export.rates = body['rates']
+            export.rates = {name: parsed(name, value) for name, value in body['rates'].items()}
             return f"the rates of export '{export.name}' are set"
         if path == 'read-only' and export:
             export.read_only = body['read_only']
@@ -279,6 +307,22 @@ class FakeAdmin:
         if path == 'log-level':
             return f'the log tells from level {body["level"]} on'
         return None
+
+
+class Wrong(Exception):
+    """A value that the server refuses."""
+
+
+def parsed(name, value):
+    """A value of the rates, in the notation of the configuration."""
+    if value is None:
+        return None
+    text = str(value)
+    units = {'K': KiB, 'M': MiB, 'G': GiB, 'T': TiB} if name == 'bytes_per_second' else {'s': 1}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    if not number.isdigit():
+        raise Wrong(f"rates.{name}: '{text}' is not a size; write for example 8G, 1.5GiB or 4096")
+    return int(number) * unit
 
 
 class FakeServer(ThreadingHTTPServer):
@@ -351,14 +395,15 @@ class Handler(BaseHTTPRequestHandler):
     def tell(self, what, query):
         admin = self.admin
         plain = {'status': admin.status, 'connections': lambda: list(admin.connections()), 'events': lambda: admin.events,
-                 'exports': lambda: admin.status()['exports'], 'devices': lambda: admin.status()['devices']}
+                 'exports': lambda: admin.status()['exports'], 'devices': lambda: admin.status()['devices'], 'trends': admin.trends,
+                 'access': lambda: {'steering': admin.steering, 'why_not': None if admin.steering else 'this endpoint only tells'}}
         if what in plain:
             return self.answer(200, plain[what]())
         export = admin.export(query.get('export'))
         if what not in ('map', 'history', 'pages') or export is None:
             return self.answer(404, {'error': 'there is no such export'})
         if what == 'history':
-            return self.answer(200, admin.history(export))
+            return self.answer(200, admin.history(export, int(query.get('seconds', 600))))
         offset, length = int(query.get('offset', 0)), int(query.get('length', export.size))
         if what == 'map':
             return self.answer(200, export.map(offset, length, int(query.get('cells', 1024))))
@@ -387,7 +432,10 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if not self.admin.steering:
             return self.answer(403, {'error': 'this endpoint only tells'})
-        done = self.admin.post(urlsplit(self.path).path.removeprefix('/api/v1/'), body)
+        try:
+            done = self.admin.post(urlsplit(self.path).path.removeprefix('/api/v1/'), body)
+        except Wrong as wrong:
+            return self.answer(400, {'error': str(wrong)})
         if done:
             return self.answer(200, {'done': done})
         return self.answer(404, {'error': 'there is no such export or connection'})

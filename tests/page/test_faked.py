@@ -54,7 +54,8 @@ class AsDescribed(Fake):
             described = yaml.safe_load(file)
         admin = self.show(fake_admin.a_machine())
         for path, query in (('status', ''), ('exports', ''), ('devices', ''), ('connections', ''), ('events', ''),
-                            ('map', '?export=scratch&cells=64'), ('history', '?export=scratch'), ('pages', '?export=scratch')):
+                            ('map', '?export=scratch&cells=64'), ('history', '?export=scratch'), ('history', '?export=scratch&seconds=3600'),
+                            ('pages', '?export=scratch'), ('trends', ''), ('access', '')):
             schema = described['paths'][f'/{path}']['get']['responses']['200']['content']['application/json']['schema']
             Draft202012Validator(schema, resolver=RefResolver('', described)).validate(self.api(path + query))
         Draft202012Validator({'$ref': '#/components/schemas/Tick'}, resolver=RefResolver('', described)).validate(json.loads(json.dumps(admin.tick(0))))
@@ -272,16 +273,71 @@ class Failures(Fake):
         self.browser.run('sessionStorage.clear()')
         self.end()
 
-    def test_steering_that_is_refused_is_no_longer_offered(self):
+    def test_steering_is_not_offered_where_it_is_not_permitted(self):
         self.one(steering=False)
         self.opened('disk')
+        self.browser.until(lambda: self.browser.text('#steering') == 'Steer\n\nNot from here: this endpoint only tells.', 'why not')
+        self.assertNotIn('End', self.browser.text('#connections tbody'))
+        self.assertEqual(self.browser.text('#log-level-label'), '')
+        self.assertEqual(self.admin.posted, [])
+        self.end()
+
+    def test_steering_that_is_refused_is_no_longer_offered(self):
+        self.one()
+        self.opened('disk')
         self.browser.shows('#connections', 'End')
+        self.admin.steering = False  # after the page has asked for its access
         self.browser.click('#connections tbody button')
         self.browser.click('#ask-yes')
         self.browser.shows('#ask-error', 'this endpoint only tells')
         self.browser.click('#ask-no')
         self.browser.until(lambda: self.browser.text('#steering') == 'Steer\n\nNot from here: this endpoint only tells.' and 'End' not in self.browser.text('#connections tbody'), 'no more buttons')
         self.assertEqual(self.admin.posted, [])
+        self.end()
+
+    def test_requests_that_fail_stand_out(self):
+        self.one()
+        self.overview()
+        self.assertEqual(self.browser.figure('Failed requests'), 0)
+        self.admin.export('disk').fail(1, 266)
+        self.browser.until(lambda: self.browser.figure('Failed requests') == 266, 'all are counted')
+        self.browser.shows('#exports [data-export="disk"] .errors', '266')
+        self.assertEqual(self.browser.run("return document.querySelector('#exports .row .errors data').className"), 'error')
+        self.opened('disk')
+        self.browser.shows('#export-figures [data-figure="Failed"]', 'EINVAL 266')
+        self.browser.shows('#requests [data-type="read"]', 'EINVAL 266')
+        self.assertEqual(self.browser.values('#connections [data-connection="1"] data')[-1], 0)
+        self.assertEqual(self.browser.values('#connections [data-connection="2"] data')[-1], 266)
+        self.end()
+
+    def test_a_stalled_client_stands_out(self):
+        self.one()
+        self.overview()
+        self.assertEqual(self.browser.text('#totals [data-figure="Connections"]').split('\n'), ['Connections', '2'])
+        self.admin.export('disk').stalled[1] = 12.5
+        self.browser.shows('#totals [data-figure="Connections"]', '1 stalled')
+        self.browser.shows('#exports [data-export="disk"]', '2, 1 stalled')
+        self.opened('disk')
+        self.browser.shows('#connections [data-connection="2"]', '192.0.2.2:40002, stalled for 12 s')
+        self.assertNotIn('stalled', self.browser.text('#connections [data-connection="1"]'))
+        self.admin.export('disk').stalled.clear()
+        self.browser.until(lambda: 'stalled' not in self.browser.text('#connections'), 'it takes its answers again')
+        self.end()
+
+    def test_limits_say_which_clients_share_them(self):
+        self.still(fake_admin.Export('disk', 8 * GiB, rates_per_peer={'bytes_per_second': None, 'iops': 300, 'burst': 1}))
+        self.admin.export('disk').rates = {'bytes_per_second': 4 * MiB, 'iops': None, 'burst': 1}
+        self.opened('disk')
+        self.browser.shows('#export-about', 'at most 4.00 MiB/s for all clients together · at most 300 requests a second for each client')
+        self.end()
+
+    def test_a_version_without_a_commit(self):
+        self.one()
+        told = self.admin.status
+        self.admin.status = lambda: {**told(), 'process': {**told()['process'], 'commit': ''}}
+        self.overview()
+        self.browser.shows('#process', '0.1.0, Release')
+        self.assertNotIn('()', self.browser.text('#process'))
         self.end()
 
     def test_ends_a_connection(self):
@@ -421,8 +477,6 @@ class Looks(Fake):
             self.browser.tick()
             self.assert_fits()
             self.browser.screenshot(f'export-{scheme}')
-            if scheme == 'light' and os.environ.get('GPUNBD_SCREENSHOT'):
-                self.browser.screenshot('readme', 1082, os.environ['GPUNBD_SCREENSHOT'])
         self.browser.prefer('light')
         for name, path, height in (('phone', '', 1700), ('phone-export', '#/export/scratch', 2800)):
             self.browser.see(360, height, mobile=True)
@@ -517,10 +571,49 @@ class Looks(Fake):
         self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is the newest')
         self.browser.press(Keys.HOME)
         told = self.browser.text('#throughput-text')
+        self.assertEqual(self.browser.run('return opened.history.read_bytes.length'), 600)
         shown = self.browser.run('return [opened.history.read_bytes.at(-600), opened.history.written_bytes.at(-600)].map((value) => rate(value ?? 0))')
         self.assertRegex(told, rf'^\d\d:\d\d:\d\d: read {shown[0]}, written {shown[1]}$')
         self.browser.press(Keys.ESCAPE)
-        self.browser.shows('#throughput-text', 'Highest in ten minutes')
+        self.browser.shows('#throughput-text', 'Highest in the last 10 minutes')
+        self.end()
+
+    def choose_minutes(self, minutes):
+        self.browser.select('#minutes', str(minutes))
+        self.browser.until(lambda: self.browser.run('return opened.history !== null && opened.minutes') == minutes, 'that history is there')
+
+    def test_a_page_that_is_opened_late_shows_what_the_server_has(self):
+        """A minute, ten, and an hour, in which a value is of ten seconds."""
+        from selenium.webdriver.common.keys import Keys
+        admin = self.machine()
+        admin.moves = False
+        self.overview()
+        self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is there')
+        self.opened('scratch')
+        for minutes, count, words in ((1, 60, 'minute'), (10, 600, '10 minutes'), (60, 360, 'hour')):
+            self.choose_minutes(minutes)
+            history = self.api(f'history?export=scratch&seconds={60 * minutes}')
+            self.assertEqual(self.browser.run('return opened.history.read_bytes.length'), count)
+            self.browser.shows('#throughput-text', f'Highest in the last {words}: ')
+            self.browser.run("document.getElementById('throughput').focus()")
+            self.browser.press(Keys.HOME)
+            oldest = [history[name][0] / history['step'] for name in ('read_bytes', 'written_bytes')]
+            shown = self.browser.run('return arguments[0].map(rate)', oldest)
+            self.browser.until(lambda: self.browser.text('#throughput-text').endswith(f': read {shown[0]}, written {shown[1]}'),
+                               lambda: f'{shown}: {self.browser.text("#throughput-text")}')
+            self.browser.press(Keys.ESCAPE)
+            self.browser.screenshot(f'export-{minutes}-minutes')
+        self.end()
+
+    def test_latencies_follow_each_second(self):
+        self.machine()
+        self.opened('scratch')
+        self.assertIn('In the server alone', self.browser.text('[aria-labelledby="latency-title"] .help'))
+        self.choose_minutes(1)
+        self.browser.until(lambda: self.browser.run('return opened.history.read_p99.length === 60 && opened.history.read_p99.every((one) => one > 0)'), 'none is missing')
+        for _ in range(7):
+            self.browser.tick()
+            self.assertTrue(self.browser.run('return opened.history.read_p99.at(-1) > 0'))
         self.end()
 
 

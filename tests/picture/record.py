@@ -4,7 +4,7 @@
     /usr/bin/python3 tests/picture/record.py      # writes tests/picture/session.svg
 
 It needs build/release/gpunbd (./dev test builds it), nbdinfo and nbdcopy (libnbd-bin), and python3-rich.
-Everything on the picture has happened: the commands run one after the other on terminals of 80 columns,
+The export lies on cuda:0 where gpunbd lists it, else on the host. Everything on the picture has happened: the commands run one after the other on terminals of 80 columns,
 the server in the background; what it logs meanwhile stands behind a command's own lines. Port 10809 has to be
 free. From run to run, the times of the log and the machine's memory differ.
 """
@@ -20,6 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from page import device
+
 try:
     import rich.console
     import rich.terminal_theme
@@ -30,7 +32,6 @@ except ImportError:
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
 COLUMNS = 80
-
 FILES = {
     "gpunbd.yaml": "exports:\n"
                    "  - {name: scratch, size: 4G, devices: [host]}\n"
@@ -38,7 +39,7 @@ FILES = {
 }
 SESSION = (
     "gpunbd devices",
-    "gpunbd serve --size 1G --device host &",
+    "gpunbd serve --size 1G --device DEVICE &",
     "nbdcopy disk.img nbd://127.0.0.1:10809",
     "nbdinfo --map --totals nbd://127.0.0.1:10809",
     "gpunbd check gpunbd.yaml",
@@ -77,7 +78,7 @@ def play(folder):
     """Both have a terminal of their own, so that the server's lines do not land within those of a command."""
     output, server, servers_terminal, terminal = "", None, Terminal(), Terminal()
     try:
-        for command in SESSION:
+        for command in (each.replace("DEVICE", device()) for each in SESSION):
             output += f"\033[1;32m$\033[0m \033[1m{command}\033[0m\n"
             if command.endswith(" &"):
                 server = servers_terminal.start(command.removesuffix(" &"), folder)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,6 +99,23 @@ struct Outcome {
     NegotiatedOptions negotiated;
 };
 
+// Feeds all of it, however many options it has; `output` gets what is to be sent. `used`: of all.
+inline Next feed_all(Negotiation& negotiation, std::span<const std::byte> bytes, std::size_t& used,
+                     Bytes& output) {
+    used = 0;
+    for (;;) {
+        std::size_t part = SIZE_MAX;
+        const Next next = negotiation.feed(bytes.subspan(used), part);
+        REQUIRE(part <= bytes.size() - used);
+        used += part;
+        if (next == Next::receive) REQUIRE(used == bytes.size());
+        const Bytes sent = negotiation.take_output();
+        CHECK(sent.size() <= Negotiation::max_output);
+        output.insert(output.end(), sent.begin(), sent.end());
+        if (next != Next::more) return next;
+    }
+}
+
 inline Outcome run(const ExportDirectory& directory, const Bytes& input,
                    std::size_t piece = SIZE_MAX, bool stopping = false) {
     Negotiation negotiation(directory);
@@ -108,12 +126,8 @@ inline Outcome run(const ExportDirectory& directory, const Bytes& input,
         const std::span<const std::byte> all(input);
         ExactBuffer bytes(all.subspan(outcome.used, length));
         std::size_t used = SIZE_MAX;
-        outcome.next = negotiation.feed(bytes.span(), used);
-        REQUIRE(used <= length);
-        if (outcome.next == Next::receive) REQUIRE(used == length);
+        outcome.next = feed_all(negotiation, bytes.span(), used, outcome.output);
         outcome.used += used;
-        const Bytes output = negotiation.take_output();
-        outcome.output.insert(outcome.output.end(), output.begin(), output.end());
     }
     outcome.reason = negotiation.reason();
     outcome.asked = negotiation.asked();

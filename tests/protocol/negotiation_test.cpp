@@ -451,7 +451,8 @@ TEST_CASE("meta contexts: contents that were replaced after they were agreed on 
     // The export is made anew between two options.
     class Changing final : public ExportDirectory {
      public:
-        std::vector<ExportInfo> list() const override { return {info}; }
+        Listing list() const override { return {}; }
+        std::optional<ExportInfo> next(Listing&) const override { return std::nullopt; }
         std::optional<ExportInfo> find(std::string_view) const override { return info; }
         ExportInfo info{.name = "disk", .instance = std::string(32, 'a'), .size = 4096};
     };
@@ -477,9 +478,10 @@ TEST_CASE("meta contexts: contents that were replaced after they were agreed on 
             Changing changing;
             Negotiation negotiation(changing);
             std::size_t used = 0;
-            negotiation.feed(
-                after_flags({option(opt::structured), option(opt::set_meta, row.asked)}), used);
-            negotiation.take_output();
+            Bytes output;
+            feed_all(negotiation,
+                     after_flags({option(opt::structured), option(opt::set_meta, row.asked)}), used,
+                     output);
             if (replaced) changing.info.instance = std::string(32, 'b');
             CHECK(negotiation.feed(row.last, used) == (replaced ? row.next : Next::transmit));
         }
@@ -697,21 +699,119 @@ TEST_CASE("the longest names and descriptions fit their replies") {
     CHECK(all[7].data.size() == 2 + max_string);
 }
 
-TEST_CASE("a stream of LISTs cannot pile up replies without end") {
-    std::vector<ExportInfo> many(200);
-    for (ExportInfo& info : many) info.name = std::string(max_string, 'n');
-    const PlainExportDirectory directory(many);
-    const std::size_t one_list = 200 * (24 + max_string) + 20;
-    Bytes input = fixed_flags();
-    for (std::uint32_t i = 0; i < max_options; ++i) input = joined({input, option(opt::list)});
+// "export 17", with the longest description there can be.
+std::vector<ExportInfo> many_exports(std::size_t count) {
+    std::vector<ExportInfo> many(count);
+    for (std::size_t i = 0; i != count; ++i) {
+        many[i].name = "export " + std::to_string(i);
+        many[i].description = std::string(max_string, 'd');
+    }
+    return many;
+}
 
+std::string name_in(const OptionAnswer& server) {
+    const auto number = to_hex(std::span(server.data).first(4));
+    const auto length = static_cast<std::size_t>(std::stoul(number, nullptr, 16));
+    std::string name(length, ' ');
+    for (std::size_t i = 0; i != length; ++i) name[i] = static_cast<char>(server.data[4 + i]);
+    return name;
+}
+
+TEST_CASE("LIST is answered in parts, and holds no more than one of them") {
+    const PlainExportDirectory directory(many_exports(1000));
+    Negotiation negotiation(directory);
+    Bytes output;
+    std::size_t used = 0;
+    const Bytes input = after_flags({option(opt::list), option(opt::list)});
+    Bytes part;
+    std::size_t parts = 0;
+    std::size_t taken = 0;
+    for (Next next = Next::more; next == Next::more; ++parts) {
+        next = negotiation.feed(std::span(input).subspan(taken), used);
+        taken += used;
+        part = negotiation.take_output();
+        CHECK(part.capacity() <= 2 * Negotiation::max_output);
+        CHECK(part.size() <= Negotiation::max_output);
+        output.insert(output.end(), part.begin(), part.end());
+    }
+    CHECK(taken == input.size());
+    CHECK(parts >= 2 * 1000 * std::size_t{max_string} / Negotiation::max_output);
+    const auto all = answers(output);
+    REQUIRE(all.size() == 2 * 1001);
+    for (std::size_t i = 0; i != 1000; ++i) {
+        CHECK(name_in(all[i]) == "export " + std::to_string(i));
+        CHECK(name_in(all[1001 + i]) == "export " + std::to_string(i));
+    }
+    CHECK(all[1000].type == ack);
+    CHECK(all[2001].type == ack);
+}
+
+TEST_CASE("a feed answers one option, so that others have their turns between two") {
+    Negotiation negotiation(exports);
+    const Bytes input = after_flags(
+        {option(opt::info, info_data("disk", {1, 2, 3})), option(opt::structured), option(77)});
+    std::size_t taken = 0;
+    for (int left = 2; left >= 0; --left) {
+        std::size_t used = 0;
+        CHECK(negotiation.feed(std::span(input).subspan(taken), used) ==
+              (left != 0 ? Next::more : Next::receive));
+        taken += used;
+        const auto all = answers(negotiation.take_output());
+        REQUIRE_FALSE(all.empty());
+        for (const OptionAnswer& each : all) CHECK(each.option == all.front().option);
+    }
+    CHECK(taken == input.size());
+}
+
+TEST_CASE("LIST while exports come and go has those that were there all the time, each once") {
+    class Changing final : public ExportDirectory {
+     public:
+        explicit Changing(std::vector<ExportInfo> first) : now(std::move(first)) {}
+        Listing list() const override { return PlainExportDirectory(now).list(); }
+        std::optional<ExportInfo> next(Listing& listing) const override {
+            return PlainExportDirectory(now).next(listing);
+        }
+        std::optional<ExportInfo> find(std::string_view) const override { return std::nullopt; }
+        std::vector<ExportInfo> now;
+    };
+    Changing changing(many_exports(30));
+    Negotiation negotiation(changing);
+    Bytes output;
+    std::size_t used = 0;
+    const Bytes input = after_flags({option(opt::list)});
+    REQUIRE(negotiation.feed(input, used) == Next::more);
+    output = negotiation.take_output();
+    const std::size_t listed = answers(output).size();
+    REQUIRE(listed < 10);
+    // The first and the twentieth go, new ones come in front, and the order is another.
+    changing.now.erase(changing.now.begin() + 20);
+    changing.now.erase(changing.now.begin());
+    changing.now.insert(changing.now.begin(), {ExportInfo{.name = "new"}, {.name = "newer"}});
+    std::reverse(changing.now.begin(), changing.now.end());
+    CHECK(feed_all(negotiation, {}, used, output) == Next::receive);
+    const auto all = answers(output);
+    REQUIRE(all.size() == 30);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i != 30; ++i) {
+        if (i != 20) CHECK(name_in(all[at++]) == "export " + std::to_string(i));
+    }
+    CHECK(all[at].type == ack);
+}
+
+TEST_CASE("a stop within a LIST ends it with an error") {
+    const PlainExportDirectory directory(many_exports(30));
     Negotiation negotiation(directory);
     std::size_t used = 0;
-    CHECK(negotiation.feed(input, used) == Next::receive);
-    CHECK(used == input.size());
-    const Bytes output = negotiation.take_output();
-    CHECK(output.size() < (1 << 20) + 2 * one_list);
-    CHECK(answers(output).back().type == too_big);
+    REQUIRE(negotiation.feed(after_flags({option(opt::list)}), used) == Next::more);
+    negotiation.take_output();
+    negotiation.shut_down();
+    Bytes output;
+    CHECK(feed_all(negotiation, option(opt::abort), used, output) == Next::close);
+    const auto all = answers(output);
+    REQUIRE(all.size() == 2);
+    CHECK(all[0].option == opt::list);
+    CHECK(all[0].type == shutdown);
+    CHECK(all[1].option == opt::abort);
 }
 
 TEST_CASE("an empty directory") {
@@ -831,7 +931,9 @@ TEST_CASE("of many exports some are named") {
 TEST_CASE("a negotiation is a value: a fresh one forgets everything") {
     Negotiation negotiation(exports);
     std::size_t used = 0;
-    negotiation.feed(after_flags({option(opt::structured), option_header(opt::go, 10)}), used);
+    Bytes output;
+    feed_all(negotiation, after_flags({option(opt::structured), option_header(opt::go, 10)}), used,
+             output);
     negotiation = Negotiation(exports);
     CHECK(negotiation.take_output().empty());
     CHECK(negotiation.feed(after_flags({option(opt::go, info_data("disk"))}), used) ==

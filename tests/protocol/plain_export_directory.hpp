@@ -2,7 +2,9 @@
 // sizes of its own.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,7 +28,20 @@ class PlainExportDirectory final : public ExportDirectory {
                                  .maximum_payload = 1 << 20}}) {}
     explicit PlainExportDirectory(std::vector<ExportInfo> exports) : exports_(std::move(exports)) {}
 
-    std::vector<ExportInfo> list() const override { return exports_; }
+    Listing list() const override {
+        auto names = std::make_shared<std::vector<std::string>>();
+        for (const ExportInfo& info : exports_) names->push_back(info.name);
+        return {std::move(names)};
+    }
+    std::optional<ExportInfo> next(Listing& listing) const override {
+        while (listing.next != listing.names->size()) {
+            const std::string& name = (*listing.names)[listing.next++];
+            for (const ExportInfo& info : exports_) {
+                if (info.name == name) return info;
+            }
+        }
+        return std::nullopt;
+    }
 
     std::optional<ExportInfo> find(std::string_view name) const override {
         if (name.empty() && !exports_.empty()) return exports_.front();

@@ -29,8 +29,8 @@ class Talk {
 
     Next say(const Bytes& bytes) {
         std::size_t used = 0;
-        next = negotiation.feed(bytes, used);
-        output = negotiation.take_output();
+        output.clear();
+        next = feed_all(negotiation, bytes, used, output);
         return next;
     }
     // The type of the last reply to the option.

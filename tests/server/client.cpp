@@ -1,4 +1,4 @@
-#include "client.hpp"
+#include "tests/server/client.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "failing_allocation.hpp"
+#include "tests/server/failing_allocation.hpp"
 
 #include <openssl/crypto.h>
 

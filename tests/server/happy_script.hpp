@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "rig.hpp"
+#include "tests/server/rig.hpp"
 
 namespace gpunbd::server::test {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <mutex>
 
-#include "failing_allocation.hpp"
-#include "rig.hpp"
+#include "tests/server/failing_allocation.hpp"
+#include "tests/server/rig.hpp"
 
 namespace gpunbd::server::test {
 

@@ -1,4 +1,4 @@
-#include "rig.hpp"
+#include "tests/server/rig.hpp"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -45,12 +45,11 @@ std::pair<int, int> unix_pair() {
     return {both[0], both[1]};
 }
 
-class KeepsAll final : public storage::SlabKeeper {
-    bool keep_table(int) noexcept override { return true; }
-    bool keep(std::uint32_t, std::uint32_t, int) noexcept override { return true; }
+class KeepsAll final : public storage::SlabRetainer {
+    bool keep_table(const OwnedFd&) noexcept override { return true; }
+    bool keep(std::uint32_t, std::uint32_t, const OwnedFd&) noexcept override { return true; }
     void forget(std::uint32_t, std::uint32_t) noexcept override {}
 };
-KeepsAll keeps_all;
 
 }  // namespace
 
@@ -92,7 +91,10 @@ std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
          .page_size = options.page_size,
          .stripe_size = all.size() == 1 ? 0 : options.page_size,
          .provision = options.provision},
-        all, {}, {.name = {}, .wanted = {}, .keeper = options.kept ? &keeps_all : nullptr});
+        all, {},
+        {.name = {},
+         .wanted = {},
+         .retainer = options.kept ? std::make_shared<KeepsAll>() : nullptr});
     REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
     return std::get<std::unique_ptr<storage::Volume>>(std::move(made));
 }

@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "client.hpp"
-#include "server/worker/worker.hpp"
+#include "server/nbd/worker.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
-#include "storage/pages/slab_keeper.hpp"
+#include "storage/pages/slab_retainer.hpp"
+#include "tests/server/client.hpp"
 #include "tests/storage/memory_device.hpp"
 
 namespace gpunbd::server::test {
@@ -35,7 +35,7 @@ struct RigOptions {
     std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
     bool trace = false;
     bool kept = false;  // as exports whose contents outlive the server are
-    std::chrono::milliseconds stall_limit = Worker::patience;
+    std::chrono::milliseconds stall_limit = Worker::default_stall_limit;
     std::shared_ptr<const TlsContext> tls = nullptr;  // null: off
 };
 
@@ -85,7 +85,7 @@ class Rig {
     // Is a provisioner at work for it?
     bool asks_for_pages() {
         return on_worker_with(
-            [](WorkerContext& its) { return its.channels.page_returns().under_way() != 0; });
+            [](WorkerContext& its) { return its.channels.page_completions().in_progress() != 0; });
     }
     bool busy() {
         return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });

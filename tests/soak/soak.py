@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Soaks a server that was built with a sanitizer: clients of every kind, for so many minutes.
+"""Runs clients of every kind against a server that was built with a sanitizer, for a number of minutes.
 
     ./dev soak MINUTES [asan|tsan]
 
-It ends with 1 at the first of these: a report of the sanitizer, a byte that is not what it should be, an
-answer that does not come, a server that has ended; and at the end, memory that has grown."""
+The exit status is 1 after the first sanitizer report, wrong byte, missing reply or exit of the server, and if memory
+has grown at the end."""
 import os
 import shutil
 import signal
@@ -22,16 +22,16 @@ import server  # noqa: E402
 import wire  # noqa: E402
 from server import MiB  # noqa: E402
 
-# Memory is compared when nobody is connected and every export is empty: what is left is the program, its
-# pools, which are bounded, and what the sanitizer keeps. Five minutes bring some 20,000 connections and two
-# million requests: 1 KiB lost with each connection, or 10 bytes with each request, is more than this. What
-# allocators and sanitizers keep has come by the end of the warm-up: afterwards it was within 1 MiB.
+# Memory is compared while no client is connected and every export is empty. What remains are the program, its bounded
+# pools and the sanitizer's own memory. Five minutes bring some 20,000 connections and two million requests: a leak of
+# 1 KiB for each connection, or 10 bytes for each request, exceeds this limit. Allocators and sanitizers stop growing
+# during the warm-up; afterwards the difference was within 1 MiB.
 GROWTH = 16 * MiB
-# ASan keeps what was freed: by default so much that no soak is long enough to fill it.
-# TSan does not see that who reads what another connection has written waits for its answer: that order is
-# made outside of the process. Payload is received into pages, sent from them and zeroed by calls that TSan
-# intercepts, so these are left out, and the few functions in tsan.supp. Suppressing by function what the
-# calls do takes seconds for each report: the server then answers nobody.
+# ASan's default quarantine is so large that no soak test fills it.
+# TSan cannot see that a client reads another connection's data only after the reply to its WRITE, because that order
+# is established outside of the process. Payload is received into pages, sent from them and zeroed by intercepted
+# calls, so these and the functions in tsan.supp are excluded. Suppressing reports of these calls by function instead
+# takes seconds for each report, and the server stops answering.
 ENVIRONMENT = {
     'ASAN_OPTIONS': 'quarantine_size_mb=16:thread_local_quarantine_size_kb=64:malloc_context_size=8',
     'TSAN_OPTIONS': f'halt_on_error=1:ignore_interceptors_accesses=1:suppressions={HERE}/tsan.supp',
@@ -44,15 +44,15 @@ RATED = ('tls0', 'tls1')
 RATES = ', rates: {bytes_per_second: 8M, iops: 500, burst: 0s}, rates_per_peer: {iops: 300}'
 
 
-class Place:
-    """The server, and what is done to it as a whole."""
+class Deployment:
+    """The server with its configuration and keys."""
 
     def __init__(self):
         self.port = server.free_port()
         self.pki = self.make_keys()
         self.server = server.Server(config=self.configuration(()), environment=ENVIRONMENT)
         self.path = self.server.path
-        self.seen = 0  # of the log, bytes
+        self.seen = 0  # bytes of the log
         self.addresses = (self.path, ('127.0.0.1', self.port))
 
     @staticmethod
@@ -71,8 +71,8 @@ class Place:
                                        f'{RATES if name in RATED else ""}}}\n'
                                        for name, size in exports.items()))
 
-    def reload(self, extras, wrong=False):
-        self.server.configure('exports: [}' if wrong else self.configuration(extras))
+    def reload(self, extras, invalid=False):
+        self.server.configure('exports: [}' if invalid else self.configuration(extras))
         self.server.process.send_signal(signal.SIGHUP)
 
     def check(self):
@@ -82,15 +82,15 @@ class Place:
         with open(self.server.log_path, encoding='utf-8', errors='replace') as log:
             log.seek(self.seen)
             new = log.read()
-            self.seen = max(0, log.tell() - 100)  # a line may come in two parts
+            self.seen = max(0, log.tell() - 100)  # a line may be read in two parts
         for report in server.REPORTS:
             if report in new:
                 raise AssertionError(f'the server printed "{report}"')
 
     def empty_memory(self):
-        """Resident bytes once nobody is connected and nothing is stored."""
+        """Resident bytes while no client is connected and nothing is stored."""
         for name, size in EXPORTS.items():
-            with wire.connect(self.path, name, timeout=clients.PATIENCE) as client:
+            with wire.connect(self.path, name, timeout=clients.TIMEOUT) as client:
                 client.trim(0, int(size[:-1]) * MiB)
                 client.disconnect()
         time.sleep(2)
@@ -98,33 +98,33 @@ class Place:
 
 
 class Crowd:
-    """All clients, each in a thread; they can be held between two rounds."""
+    """All clients, each in its own thread. They can be paused between two rounds."""
 
-    def __init__(self, place):
+    def __init__(self, deployment):
         self.gate = threading.Event()
         self.problems = []
         self.rounds = {}
-        self.clients = [kind(place, number) for kind, count in clients.ALL for number in range(count)]
-        self.threads = [threading.Thread(target=self.go_on, args=(client,), daemon=True) for client in self.clients]
-        self.resting = set()
+        self.clients = [kind(deployment, number) for kind, count in clients.ALL for number in range(count)]
+        self.threads = [threading.Thread(target=self.run_client, args=(client,), daemon=True) for client in self.clients]
+        self.paused = set()
 
-    def go_on(self, client):
+    def run_client(self, client):
         name = type(client).__name__
         try:
             while True:
-                self.rest_at_the_gate()
+                self.wait_at_the_gate()
                 client.round()
                 self.rounds[name] = self.rounds.get(name, 0) + 1
-        except BaseException as error:  # whatever it is, the soak ends with it
+        except BaseException as error:  # any error ends the soak test
             self.problems.append(f'{name} {client.number}: {type(error).__name__}: {error}')
         finally:
-            self.resting.add(threading.get_ident())
+            self.paused.add(threading.get_ident())
 
-    def rest_at_the_gate(self):
+    def wait_at_the_gate(self):
         if not self.gate.is_set():
-            self.resting.add(threading.get_ident())
+            self.paused.add(threading.get_ident())
             self.gate.wait()
-            self.resting.discard(threading.get_ident())
+            self.paused.discard(threading.get_ident())
 
     def run(self, seconds, check):
         end = time.monotonic() + seconds
@@ -133,47 +133,47 @@ class Crowd:
             time.sleep(0.5)
             check()
         self.gate.clear()
-        server.wait_until(lambda: len(self.resting) == len(self.threads), 3 * clients.PATIENCE,
-                          'all clients to come to the end of their rounds')
+        server.wait_until(lambda: len(self.paused) == len(self.threads), 3 * clients.TIMEOUT,
+                          'the end of the rounds of all clients')
         check()
         if self.problems:
             raise AssertionError('; '.join(self.problems))
 
 
-def soak(minutes, place):
-    crowd = Crowd(place)
+def soak(minutes, deployment):
+    crowd = Crowd(deployment)
     for thread in crowd.threads:
         thread.start()
     warm_up = min(60 * minutes / 2, 120)
-    crowd.run(warm_up, place.check)
-    before = place.empty_memory()
+    crowd.run(warm_up, deployment.check)
+    before = deployment.empty_memory()
     for client in crowd.clients:
         client.forget()
-    crowd.run(60 * minutes - warm_up, place.check)
-    place.reload(())
-    after = place.empty_memory()
+    crowd.run(60 * minutes - warm_up, deployment.check)
+    deployment.reload(())
+    after = deployment.empty_memory()
     print('soak: rounds: ' + ', '.join(f'{name} {count}' for name, count in sorted(crowd.rounds.items())))
-    print(f'soak: memory at rest: {before // MiB} MiB after the warm-up, {after // MiB} MiB at the end')
+    print(f'soak: idle memory: {before // MiB} MiB after the warm-up, {after // MiB} MiB at the end')
     missing = [kind.__name__ for kind, _ in clients.ALL if not crowd.rounds.get(kind.__name__)]
     if missing:
-        raise AssertionError(f'no round was finished by: {", ".join(missing)}')
+        raise AssertionError(f'no finished round of: {", ".join(missing)}')
     if after - before > GROWTH:
-        raise AssertionError(f'memory grew by {(after - before) // MiB} MiB, which is more than {GROWTH // MiB} MiB')
-    place.server.stop()
+        raise AssertionError(f'memory grew by {(after - before) // MiB} MiB; the limit is {GROWTH // MiB} MiB')
+    deployment.server.stop()
 
 
 def main():
-    place = Place()
+    deployment = Deployment()
     status = 0
     try:
-        soak(float(sys.argv[1]), place)
-        print('soak: nothing found', flush=True)
+        soak(float(sys.argv[1]), deployment)
+        print('soak: no problems found', flush=True)
     except AssertionError as error:
-        print(f'{place.server.log()[-20000:]}\nsoak: FAILED: {error}', flush=True)
-        place.server.process.kill()
+        print(f'{deployment.server.log()[-20000:]}\nsoak: FAILED: {error}', flush=True)
+        deployment.server.process.kill()
         status = 1
-    shutil.rmtree(place.pki)
-    os._exit(status)  # some clients may be waiting for an answer still
+    shutil.rmtree(deployment.pki)
+    os._exit(status)  # client threads may still wait for replies
 
 
 if __name__ == '__main__':

@@ -1,15 +1,14 @@
 #include "tests/storage/memory_device.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <utility>
 
+#include "storage/base/memory_file.hpp"
 #include "storage/devices/host/host_device.hpp"
-#include "storage/devices/host/memory_file.hpp"
 
 namespace gpunbd::storage::test {
 
@@ -17,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t stored = 256 << 10;  // bytes; longer ranges are zeroed by remapping
 
-// Others may look on: who holds a page while it is taken back.
+// Another thread may be reading a page that is taken back.
 void zero(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     std::byte* const at = slab.cpu + offset;
     if (bytes <= stored) {
@@ -25,7 +24,7 @@ void zero(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
             std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at + i))
                 .store(0, std::memory_order_relaxed);
         }
-    } else if (slab.descriptor >= 0) {
+    } else if (slab.descriptor) {
         REQUIRE(punch_memory_file(slab.descriptor, offset, bytes));
     } else {
         REQUIRE(::madvise(at, bytes, MADV_DONTNEED) == 0);
@@ -43,7 +42,10 @@ MemoryDevice::MemoryDevice(std::uint32_t number, const Options& options)
     info_.identity = info_.id;
 }
 
-MemoryDevice::~MemoryDevice() { CHECK(slabs_.empty()); }
+MemoryDevice::~MemoryDevice() {
+    CHECK(slabs_.empty());
+    CHECK_FALSE(releases().wait_for_one());
+}
 
 std::uint64_t MemoryDevice::available() const {
     const std::lock_guard lock(mutex_);
@@ -54,24 +56,25 @@ Status MemoryDevice::allocate(const SlabRequest& request, Slab& out) {
     const std::lock_guard lock(mutex_);
     CHECK(request.bytes != 0);
     if (used_ + request.bytes > capacity_) return Status::no_space;
-    const int descriptor = request.kept ? make_memory_file(request.bytes) : -1;
-    if (request.kept) REQUIRE(descriptor >= 0);
+    OwnedFd descriptor;
+    if (request.kept && !(descriptor = make_memory_file(request.bytes))) return Status::no_space;
     return add(descriptor, {.bytes = request.bytes, .provision = request.provision}, out);
 }
 
-Status MemoryDevice::adopt(int descriptor, const SlabRecord& record, Slab& out) {
+Status MemoryDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
     const std::lock_guard lock(mutex_);
-    if (record.kind != 0 || !why_no_memory_file(descriptor, record.bytes).empty()) {
+    if (record.kind != 0 || !memory_file_error(descriptor, record.bytes).empty()) {
         return Status::io_error;
     }
     return add(descriptor, record, out);
 }
 
-Status MemoryDevice::add(int descriptor, const SlabRecord& record, Slab& out) {
-    std::map<std::byte*, std::uint64_t> one{{nullptr, record.bytes}};  // what can fail comes first
-    const int flags = descriptor >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+Status MemoryDevice::add(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
+    std::map<std::byte*, std::uint64_t> one{
+        {nullptr, record.bytes}};  // allocate first, since it may throw
+    const int flags = descriptor ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* const mapped =
-        ::mmap(nullptr, record.bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
+        ::mmap(nullptr, record.bytes, PROT_READ | PROT_WRITE, flags, descriptor.get(), 0);
     REQUIRE(mapped != MAP_FAILED);
     auto* const base = static_cast<std::byte*>(mapped);
     used_ += record.bytes;
@@ -82,7 +85,7 @@ Status MemoryDevice::add(int descriptor, const SlabRecord& record, Slab& out) {
            .address = reinterpret_cast<std::uintptr_t>(base),
            .bytes = record.bytes,
            .resident = record.provision == Provision::full,
-           .descriptor = descriptor};
+           .descriptor = std::move(descriptor)};
     return Status::ok;
 }
 
@@ -93,7 +96,6 @@ void MemoryDevice::release(Slab& slab) noexcept {
     CHECK(known);
     if (!known) return;
     ::munmap(slab.cpu, slab.bytes);
-    if (slab.descriptor >= 0) ::close(slab.descriptor);
     used_ -= slab.bytes;
     slabs_.erase(found);
     slab = Slab{};

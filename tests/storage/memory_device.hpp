@@ -1,5 +1,5 @@
-// A device for tests: its capacity is exact, whatever else the machine does, and it notices a slab
-// that is released twice or in part. Memory of a released slab is gone: touching it is a crash.
+// A test device with an exact capacity. It detects slabs that are released twice or in part, and
+// announced releases that do not happen. Released memory is unmapped, so that accessing it crashes.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class MemoryDevice final : public Device {
     struct Options {
         std::uint64_t capacity = std::uint64_t{1} << 40;  // bytes
         bool discards = true;
-        bool slow = false;  // to allocate: page pools have a provisioner
+        bool slow = false;  // slow_to_allocate(), so that page pools use a provisioner
     };
 
     MemoryDevice(std::uint32_t number, const Options& options);
@@ -26,13 +26,13 @@ class MemoryDevice final : public Device {
     const DeviceInfo& info() const override { return info_; }
     std::uint64_t available() const override;
     bool slow_to_allocate() const override { return slow_; }
-    std::string why_not_kept() const override { return {}; }
+    std::string reason_not_kept() const override { return {}; }
     Status allocate(const SlabRequest& request, Slab& out) override;
-    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
+    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
-    // The host device's: in place.
+    // As of the host device: in place.
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
 
     std::uint64_t used() const;
@@ -43,8 +43,8 @@ class MemoryDevice final : public Device {
     std::atomic<std::uint64_t> clears{0};
 
  private:
-    // With the lock held. -1: private memory.
-    Status add(int descriptor, const SlabRecord& record, Slab& out);
+    // With the lock held. An empty descriptor means private memory.
+    Status add(OwnedFd& descriptor, const SlabRecord& record, Slab& out);
 
     DeviceInfo info_;
     const bool discards_;

@@ -1,4 +1,4 @@
-// The same sequence on every machine and with every standard library.
+// The same sequence on every machine and standard library.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Random {
     bool one_in(std::uint32_t n) { return below(n) == 0; }
 
  private:
-    std::mt19937 engine_;  // its sequence is in the standard; distributions are not
+    std::mt19937 engine_;  // its sequence is standardized, unlike distributions
 };
 
 }  // namespace gpunbd::storage::test

@@ -17,11 +17,11 @@ namespace {
 constexpr int max_polls = 100000;
 constexpr std::uint64_t bar_bytes = 4 * mib;
 
-// True: one that a provisioner was asked for has come.
+// True: a requested page is ready.
 bool wait_for_pages(Channels& channels) {
-    const PageReturns& returns = channels.page_returns();
-    while (returns.under_way() != 0 && !returns.any()) std::this_thread::yield();
-    return returns.any();
+    const PageCompletions& completions = channels.page_completions();
+    while (completions.in_progress() != 0 && !completions.any()) std::this_thread::yield();
+    return completions.any();
 }
 
 }  // namespace
@@ -52,9 +52,9 @@ std::unique_ptr<Device> Rig::make_memory(std::uint32_t number, bool staged) {
 }
 
 std::unique_ptr<Device> Rig::make_bar(std::uint32_t number) {
-    MadeCard& card = cards.emplace_back();
+    FakeCard& card = cards.emplace_back();
     card.add(2, bar_bytes);
-    return open_bar_device(number, BarPlace(card.id(2)),
+    return open_bar_device(number, BarId(card.id(2)),
                            {.reserve = {}, .capacity = options.capacity, .sysfs = card.sysfs()});
 }
 
@@ -62,6 +62,11 @@ std::unique_ptr<Channels> Rig::open_channels() {
     auto opened = std::make_unique<Channels>(options.channels);
     for (const auto& device : devices) opened->open(*device);
     return opened;
+}
+
+Rig::~Rig() {
+    volume.reset();
+    for (const auto& device : devices) CHECK_FALSE(device->releases().wait_for_one());
 }
 
 void Rig::set_known(std::uint64_t offset, std::uint64_t length, bool is_known) {
@@ -89,7 +94,7 @@ void Rig::map_all() {
 void Rig::check_pages() {
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
     CHECK(volume->mapped_bytes() == 0);
-    CHECK(volume->retired_bytes() == 0);  // nobody holds a page
+    CHECK(volume->retired_bytes() == 0);  // no page is pinned
     for (MemoryDevice* const memory : memories) CHECK(memory->slabs() <= 1);
     script.allocations_until_failure = FaultScript::never;
     for (std::uint64_t page = 0; page != pages(); ++page) {
@@ -106,19 +111,19 @@ void Rig::check_pages() {
 WriteJob::WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
                    std::uint32_t length, std::uint32_t seed)
     : rig_(rig), offset_(offset), payload_(length) {
-    // No zeroes: those are what a hole has.
+    // Never zero, as holes are.
     std::uint32_t state = seed;
     for (std::byte& each : payload_) {
         state = state * 1664525 + 1013904223;
         each = static_cast<std::byte>(state >> 24 | 1);
     }
-    // Until it has ended, nobody knows.
+    // Unknown until the request has ended.
     rig_.set_known(offset, length, false);
     transfer_.begin({*rig.volume, channels, account}, *this, {offset, length});
 }
 
 bool WriteJob::step(Random& random) {
-    // Once there was nothing to do, only a call of transfer_moved() may change that.
+    // A blocked transfer may continue only after transfer_moved().
     if (ended() || (blocked_ && !told())) return false;
     blocked_ = false;
     if (transfer_.status() != Status::ok && !abandoned_) {
@@ -150,7 +155,7 @@ bool WriteJob::step(Random& random) {
         return false;
     }
     REQUIRE(room <= payload_.size() - sent_);
-    // Most pieces are large, some are tiny, some end where the lent memory ends.
+    // Most pieces are large, some are tiny, and some end with the lent memory.
     std::size_t part = random.one_in(3) ? room : 1 + random.below(static_cast<std::uint32_t>(room));
     if (random.one_in(4)) part = std::min<std::size_t>(part, random.between(1, 100));
     if (random.one_in(3)) {
@@ -230,14 +235,14 @@ bool ReadJob::step(Random& random) {
             lent_.push_back(piece);
             return true;
         }
-        // Once all of it was ready, there is no waiting any more.
+        // Once everything was ready, no wait is needed.
         REQUIRE((!expect_whole_ || transfer_.all_taken()));
         if (lent_.empty()) {
             blocked_ = true;
             return false;
         }
     }
-    // Still what it was.
+    // The lent memory has not changed.
     compare(lent_.front());
     lent_.pop_front();
     transfer_.give_back();

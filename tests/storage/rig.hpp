@@ -1,5 +1,5 @@
-// Devices, a volume, channels, and a plain model of what the volume should hold; and requests that
-// are driven step by step, as a session would drive them.
+// Devices, a volume, channels, and a model of the volume's contents; and requests that are driven
+// step by step, as a session does.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "storage/transfers/read_transfer.hpp"
 #include "storage/transfers/write_transfer.hpp"
 #include "storage/transfers/zero_transfer.hpp"
-#include "tests/storage/devices/pci/made_card.hpp"
+#include "tests/storage/devices/pci/fake_card.hpp"
 #include "tests/storage/memory_device.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
@@ -23,11 +23,11 @@ namespace gpunbd::storage::test {
 
 struct RigOptions {
     std::string_view devices =
-        "h";  // one each: 'h' is addressed in place, 's' through staging memory, 'b' is a BAR
+        "h";  // one letter each: 'h' in place, 's' through staging memory, 'b' a BAR
     std::uint64_t size = 3 * 128 * kib + 5000;
     std::uint64_t page_size = 128 * kib;
     std::uint64_t stripe_size = 0;
-    std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
+    std::uint64_t capacity = std::uint64_t{1} << 40;  // bytes, of each device
     bool discards = true;
     ChannelOptions channels = {.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib};
 };
@@ -35,26 +35,30 @@ struct RigOptions {
 class Rig {
  public:
     explicit Rig(const RigOptions& options);
+    // Checks that every announced slab release has happened.
+    ~Rig();
+    Rig(const Rig&) = delete;
+    Rig& operator=(const Rig&) = delete;
 
     std::unique_ptr<Channels> open_channels();
     bool mapped(std::uint64_t page) const { return volume->mapped(page); }
     std::uint64_t pages() const;
     void set_known(std::uint64_t offset, std::uint64_t length, bool is_known);
-    // No staging memory is lent and nothing is under way on these channels.
+    // No staging memory is lent and nothing is in progress on these channels.
     void check_idle(Channels& of);
-    // No page is a hole.
+    // Maps every page.
     void map_all();
-    // Every page can be had again, and none is lost. Needs devices that live.
+    // Every page can be allocated again, so none is lost. Needs working devices.
     void check_pages();
 
     RigOptions options;
     FaultScript script;  // of all staged devices
     std::vector<MemoryDevice*> memories;
-    std::deque<MadeCard> cards;  // of BARs
+    std::deque<FakeCard> cards;  // for BARs
     std::vector<std::unique_ptr<Device>> devices;
     std::unique_ptr<Volume> volume;
     std::unique_ptr<Channels> channels;
-    // What the volume holds; a byte is known until a write of it fails.
+    // The expected contents. A byte is known until a write of it fails.
     std::vector<std::byte> model;
     std::vector<char> known;
 
@@ -67,16 +71,16 @@ class Rig {
 class Job : public TransferOwner {
  public:
     virtual ~Job() = default;
-    // Does one thing that the transfer's owner may do now; false: there is nothing but to wait.
+    // Makes one step as the transfer's owner. False: it has to wait.
     virtual bool step(Random& random) = 0;
-    // The client is gone.
+    // The client has disconnected.
     virtual void abandon() = 0;
     bool ended() const { return ended_; }
     Status status() const { return status_; }
 
  protected:
     void transfer_moved(Transfer&) override { told_ = true; }
-    // True for the first time, and whenever the transfer has moved.
+    // True for the first time, and after each transfer_moved().
     bool told() { return std::exchange(told_, false); }
     void end(Status status) {
         ended_ = true;
@@ -89,7 +93,7 @@ class Job : public TransferOwner {
     Status status_ = Status::ok;
 };
 
-// Payload arrives in random pieces, received into what is lent, or copied there.
+// Payload comes in random pieces, received into lent memory or copied there.
 class WriteJob final : public Job {
  public:
     WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
@@ -109,7 +113,7 @@ class WriteJob final : public Job {
     bool blocked_ = false;
 };
 
-// Takes pieces and gives them back later, comparing them with the model meanwhile.
+// Takes pieces, and compares them with the model when it gives them back.
 class ReadJob final : public Job {
  public:
     ReadJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
@@ -135,7 +139,7 @@ class ZeroJob final : public Job {
     ZeroJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint64_t offset,
             std::uint32_t length, bool keep_pages);
     bool step(Random& random) override;
-    void abandon() override {}  // it needs nothing of its client
+    void abandon() override {}  // needs nothing from its client
     const std::vector<std::uint64_t>& whole_pages() const { return whole_; }
 
  private:
@@ -146,9 +150,9 @@ class ZeroJob final : public Job {
     std::vector<std::uint64_t> whole_;  // pages
 };
 
-// Runs all to their ends; false: they hang.
+// Runs all jobs to their ends. False: they hang.
 bool run(Channels& channels, const std::vector<Job*>& jobs, Random& random);
-// Polls until nothing is under way.
+// Polls until nothing is in progress.
 void settle(Channels& channels);
 
 }  // namespace gpunbd::storage::test

@@ -1,4 +1,4 @@
-// Bytes, as the tests write them.
+// Sizes in bytes.
 #pragma once
 
 #include <cstdint>

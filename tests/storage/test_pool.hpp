@@ -1,5 +1,4 @@
-// A page pool without a volume: its slab directory is its own, and pages are retired as a volume
-// does it.
+// A page pool without a volume, with its own slab directory.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +17,12 @@ class TestPool : private DirectoryWords, public PagePool {
     TestPool(Device& device, std::uint64_t page_size, std::uint64_t pages, Provision provision)
         : DirectoryWords{std::vector<std::uint64_t>(
               slabs_for(pages, slab_pages_for(pages, page_size, false)))},
-          PagePool(device, {.page_size = page_size,
-                            .pages = pages,
-                            .provision = provision,
-                            .slab_pages = slab_pages_for(pages, page_size, false),
-                            .slabs = {words.data(), static_cast<std::uint32_t>(words.size())}}) {}
+          PagePool(device,
+                   {.page_size = page_size,
+                    .pages = pages,
+                    .provision = provision,
+                    .slab_pages = slab_pages_for(pages, page_size, false),
+                    .directory = {words.data(), static_cast<std::uint32_t>(words.size())}}) {}
 };
 
 inline void retire(PagePool& pool, PageIndex page, std::uint64_t number = 0) {

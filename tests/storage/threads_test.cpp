@@ -1,5 +1,4 @@
-// Many threads on few pages. Under a thread sanitizer this also shows that nothing is shared
-// without an order.
+// Many threads on few pages. Run with the thread sanitizer, this also finds data races.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -25,7 +24,7 @@ void on_threads(Body body) {
     for (std::thread& each : running) each.join();
 }
 
-// A few words of a page, which others write at the same time.
+// Some words of a page that other threads may write.
 class Words {
  public:
     Words(const PageRef& page, std::uint64_t page_size) : base_(page.cpu()), size_(page_size) {}
@@ -34,7 +33,7 @@ class Words {
             word(at).store(value, std::memory_order_relaxed);
         }
     }
-    // Nothing but zeroes or the owner's own.
+    // Only zeroes or the value of its owner.
     bool only(std::uint64_t value) const {
         for (const std::uint64_t at : {std::uint64_t{0}, size_ / 2, size_ - 8}) {
             const std::uint64_t seen = word(at).load(std::memory_order_relaxed);
@@ -85,7 +84,7 @@ TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is anot
         std::atomic<std::uint32_t> found{0};
         on_threads([&](std::uint32_t thread) {
             Random random(thread);
-            // A page held over many rounds.
+            // A page that is pinned over many rounds.
             PageRef held;
             std::uint64_t held_value = 0;
             for (int round = 0; round != row.rounds; ++round) {
@@ -130,7 +129,7 @@ TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is anot
         for (const auto& volume : volumes) {
             for (std::uint32_t page = 0; page != row.pages; ++page) volume->unmap(page);
             CHECK(volume->mapped_bytes() == 0);
-            CHECK(volume->retired_bytes() == 0);  // no count was lost
+            CHECK(volume->retired_bytes() == 0);  // no pin was lost
         }
         CHECK(device.slabs() <= 2);
         for (const auto& volume : volumes) {
@@ -146,7 +145,7 @@ TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is anot
     }
 }
 
-// Some hold pages for long, others trim and write, and the device has not one page more than the
+// Some threads pin pages for long, others trim and write. The device has no more pages than the
 // export.
 TEST_CASE("threads: who holds pages takes none from those who write") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
@@ -195,9 +194,9 @@ TEST_CASE("threads: who holds pages takes none from those who write") {
     }
 }
 
-// One page of memory goes from one page number to the other and back, all the time.
+// One page of memory moves between two page numbers all the time.
 TEST_CASE("threads: a reused page is found under its own number only") {
-    constexpr std::uint64_t page_size = 64;  // so that it changes hands quickly
+    constexpr std::uint64_t page_size = 64;  // so that it changes owners quickly
     MemoryDevice device(0, {});
     auto made = Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device});
     Volume& volume = *std::get<std::unique_ptr<Volume>>(made);
@@ -248,7 +247,7 @@ TEST_CASE("threads: one page is not mapped twice") {
     }
 }
 
-// A device that is full now and then, whose pages come back written.
+// A device that is sometimes full, and whose freed pages have to be cleared.
 TEST_CASE("threads: pages come and go beside a provisioner") {
     constexpr std::uint64_t page_size = 64 * kib;
     constexpr std::uint32_t pages = 3 * 1024;
@@ -267,7 +266,7 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
                     const Status status = pool.take(page);
                     if (status == Status::no_space) continue;
                     if (status != Status::ok) ++wrong;
-                    std::byte* const at = pool.slab(page).cpu + pool.offset_in_slab(page);
+                    std::byte* const at = pool.slabs().cpu_of(page);
                     if (*at != std::byte{0} || at[page_size - 1] != std::byte{0}) ++wrong;
                     *at = at[page_size - 1] = std::byte{1};
                     mine.push_back(page);
@@ -281,7 +280,7 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
             for (const PageIndex page : mine) retire(pool, page);
         });
         CHECK(wrong == 0);
-        // None is lost, and none is had twice.
+        // No page is lost or used twice.
         std::set<PageIndex> all;
         PageIndex page = 0;
         while (pool.take(page) == Status::ok) REQUIRE(all.insert(page).second);
@@ -292,8 +291,7 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
     CHECK(device.used() == 0);
 }
 
-// Workers with channels of their own, on byte ranges of their own within pages that all of them
-// touch.
+// Workers with their own channels, on different ranges of the same pages.
 TEST_CASE("threads: workers write, read and zero side by side within the same pages") {
     for (const std::string_view devices : {"h", "s", "sh"}) {
         CAPTURE(devices);

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The kernel that the guest boots: a package of the distribution, downloaded and unpacked, never installed.
-# What root has unpacked is for everybody; without root it lies in the user's own cache.
+# The kernel that the guests boot: a package of the distribution, which is downloaded and unpacked, but not installed.
+# A kernel that root unpacks is for all users; other users have their own cache.
 # usage: kernel.sh find     prints the folder
-#        kernel.sh fetch    makes it
+#        kernel.sh fetch    downloads the kernel
 set -euo pipefail
 
 common=/var/cache/gpunbd/kernel
-[[ ${HOME:-} ]] || unset HOME # then ~ is what the user database says
+[[ ${HOME:-} ]] || unset HOME # then ~ is the home directory in the user database
 home=~
 own=${XDG_CACHE_HOME:-$home/.cache}/gpunbd/kernel
-places=("$common" "$own")
-[[ ${GPUNBD_VM_CACHE:-} ]] && places=("$GPUNBD_VM_CACHE")
+folders=("$common" "$own")
+[[ ${GPUNBD_VM_CACHE:-} ]] && folders=("$GPUNBD_VM_CACHE")
 
 fail() {
     echo "kernel for tests/vm: $*" >&2
@@ -18,23 +18,23 @@ fail() {
 }
 
 find_kernel() {
-    local place image
-    for place in "${places[@]}"; do
-        for image in "$place"/boot/vmlinuz-*; do
+    local folder image
+    for folder in "${folders[@]}"; do
+        for image in "$folder"/boot/vmlinuz-*; do
             [[ -r $image ]] || continue
-            echo "$place"
+            echo "$folder"
             return
         done
     done
     return 1
 }
 
-version_of() { # $1: the package that depends on the newest kernel
+version_of() { # $1: the metapackage of the newest kernel
     apt-cache depends "$1" 2>/dev/null | sed -n 's/.*Depends: linux-image-\([0-9].*\)/\1/p' | head -n 1
 }
 
 fetch() {
-    local meta=linux-image-cloud-amd64 parts=(linux-image) version target size said package
+    local meta=linux-image-cloud-amd64 parts=(linux-image) version target size output package
     # shellcheck disable=SC1091
     if [[ $(. /etc/os-release && echo "${ID:-}") == ubuntu ]]; then
         meta=linux-image-virtual
@@ -49,27 +49,27 @@ fetch() {
         apt-get update -qq >/dev/null 2>&1 || true
         version=$(version_of "$meta")
     fi
-    [[ $version ]] || fail "apt knows no $meta (after 'apt-get update' as root it may)"
+    [[ $version ]] || fail "apt does not know $meta; try again after 'apt-get update' as root"
 
-    mkdir -p -- "$(dirname -- "$target")" 2>/dev/null || fail "$target cannot be made"
-    partial=$(mktemp -d -- "$(realpath -- "$(dirname -- "$target")")/new.XXXXXX" 2>/dev/null) || fail "$target cannot be written"
+    mkdir -p -- "$(dirname -- "$target")" 2>/dev/null || fail "cannot create the folder of $target"
+    partial=$(mktemp -d -- "$(realpath -- "$(dirname -- "$target")")/new.XXXXXX" 2>/dev/null) || fail "cannot write to the folder of $target"
     trap 'rm -rf -- "$partial"' EXIT
     target=$(realpath -m -- "$target")
     cd -- "$partial"
     parts=("${parts[@]/%/-$version}")
     size=$(apt-get download --print-uris -qq "${parts[@]}" | awk '{ sum += $3 } END { printf "%.0f", sum / 1e6 }')
-    echo "setup: Linux $version for tests/vm ($size MB to fetch) into $target"
-    said=$(apt-get download -qq "${parts[@]}" 2>&1) || fail "$(tail -n 1 <<<"$said")"
+    echo "setup: Linux $version for tests/vm ($size MB to download) into $target"
+    output=$(apt-get download -qq "${parts[@]}" 2>&1) || fail "$(tail -n 1 <<<"$output")"
     for package in *.deb; do
-        dpkg-deb -x "$package" . || fail "$package cannot be unpacked into $target"
+        dpkg-deb -x "$package" . || fail "cannot unpack $package into $target"
     done
     rm -- *.deb
-    chmod -R a+rX . # Ubuntu's kernels are root's alone
-    mv -T -- "$partial" "$target" 2>/dev/null || fail "$target is in the way: no kernel is in it, but other files are"
+    chmod -R a+rX . # only root can read Ubuntu's kernels
+    mv -T -- "$partial" "$target" 2>/dev/null || fail "$target exists and is not empty, but contains no kernel"
 }
 
 case ${1:-} in
-find) find_kernel || fail "there is none in $(printf '%s or ' "${places[@]}" | sed 's/ or $//') (./dev setup fetches it)" ;;
+find) find_kernel || fail "there is none in $(printf '%s or ' "${folders[@]}" | sed 's/ or $//') (./dev setup downloads it)" ;;
 fetch) fetch ;;
 *) fail "usage: kernel.sh find | fetch" ;;
 esac

@@ -1,4 +1,4 @@
-"""A QEMU guest that a test talks with while it runs: by lines of its console, and with QEMU itself by QMP."""
+"""A QEMU guest that a test controls while it runs: by lines on its console, and by QEMU's QMP."""
 import json
 import os
 import re
@@ -12,7 +12,7 @@ import server
 
 
 class RunningGuest:
-    """Its init waits for lines of the console, and prints what the test waits for."""
+    """Its init reads lines from the console, and prints messages that the test waits for."""
 
     def __init__(self, test, initramfs, **options):
         control = os.path.join(test.directory(), 'qmp')
@@ -28,7 +28,7 @@ class RunningGuest:
         self.answers = self.qmp.makefile('r', encoding='utf-8')
         self.events = []
         self.message()  # the greeting
-        self.ask('qmp_capabilities')
+        self.execute('qmp_capabilities')
 
     def connected(self, control):
         return self.qmp.connect_ex(control) == 0
@@ -41,19 +41,19 @@ class RunningGuest:
         return self.process.poll() is not None
 
     def wait_for(self, text, count=1, seconds=500):
-        """Until the guest has printed that for the countth time; as soon as anything fails there, this does."""
+        """Waits until the guest has printed `text` `count` times. Fails as soon as the guest reports a failure."""
         def there():
             return self.console.count(text) >= count or self.ended() or re.search('RESULT .* failed', self.console)
         server.wait_until(there, seconds, lambda: f'{text!r} from the guest:\n{self.console[-4000:]}')
         if self.console.count(text) < count:
-            raise AssertionError(f'the guest never said {text!r}:\n{self.console[-12000:]}')
+            raise AssertionError(f'the guest did not print {text!r}:\n{self.console[-12000:]}')
 
     def say(self, line):
         self.process.stdin.write(f'{line}\n'.encode())
         self.process.stdin.flush()
 
     def wait_for_more(self, text, more=3):
-        """What its load prints again and again, that often from now on."""
+        """Waits until the guest has printed `text` that many times more."""
         self.wait_for(text, self.console.count(text) + more)
 
     def message(self):
@@ -61,11 +61,11 @@ class RunningGuest:
         assert line, f'QEMU has ended: {self.console[-4000:]}'
         return json.loads(line)
 
-    def ask(self, command, **arguments):
-        self.tell({'execute': command, 'arguments': arguments})
+    def execute(self, command, **arguments):
+        self.send({'execute': command, 'arguments': arguments})
 
-    def tell(self, command):
-        """A whole command of QMP, which is obeyed."""
+    def send(self, command):
+        """Sends a complete QMP command. Raises an exception if QEMU returns an error."""
         self.qmp.sendall(json.dumps(command).encode())
         while 'return' not in (message := self.message()):
             if 'error' in message:
@@ -77,7 +77,7 @@ class RunningGuest:
             self.events.append(self.message())
 
     def results(self, seconds=300):
-        """What it has told, once it has powered off."""
+        """The results that the guest printed, after it has powered off."""
         server.wait_until(self.ended, seconds, lambda: f'the guest to power off:\n{self.console[-4000:]}')
         results = re.findall(r'RESULT ([^\r\n]*)', self.console)
         if not all(result.endswith(' ok') for result in results):

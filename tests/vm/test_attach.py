@@ -1,7 +1,7 @@
-"""gpunbd attach and detach with the kernel: a QEMU guest that mounts the device, swaps to it, and takes it away again.
+"""gpunbd attach and detach with the kernel's NBD client: a QEMU guest mounts the device, swaps to it, and detaches it.
 
-What the guest is made of is told in test_kernel_client.py. It swaps to a server on the host, whose memory is not the
-guest's."""
+test_kernel_client.py describes the guest. It swaps to a server on the host, because a server in the guest would use the
+guest's own memory."""
 import os
 import shutil
 
@@ -9,7 +9,7 @@ import test_kernel_client as guest
 import server
 from server import MiB
 
-EXPECTED = ['no-module ok', 'attached ok', 'listed ok', 'mounted ok', 'swapped ok', 'not-swap ok', 'forced ok', 'pressure ok']
+EXPECTED = ['no-module ok', 'attached ok', 'listed ok', 'mounted ok', 'opened ok', 'swapped ok', 'not-swap ok', 'forced ok', 'pressure ok']
 
 
 class AttachedDevice(server.Test):

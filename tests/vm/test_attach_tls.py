@@ -1,7 +1,7 @@
-"""gpunbd attach in TLS, which the guest's kernel does: the manual's recipe of a remote node, line by line, with server
-and node in one QEMU guest; a server that dies; strangers; shared keys; and nbdkit.
+"""gpunbd attach with kernel TLS: the manual's recipe for a remote node, with server and node in one QEMU guest; a server
+that is killed; unauthorized peers; shared keys; and nbdkit.
 
-What the guest is made of is told in test_kernel_client.py."""
+test_kernel_client.py describes the guest."""
 import os
 import re
 import shutil
@@ -11,10 +11,10 @@ import test_kernel_client as guest
 import recipe
 import server
 
-EXPECTED = ['no-module ok', 'recipe ok', 'reconnected ok', 'strangers ok', 'shared-key ok', 'nbdkit ok', '1.3-alone ok']
+EXPECTED = ['no-module ok', 'recipe ok', 'reconnected ok', 'unauthorized ok', 'shared-key ok', 'nbdkit ok', '1.3-only ok']
 MODULES = ('nbd', 'tls', 'gcm', 'ghash_generic', 'ctr', 'chacha20poly1305', 'chacha_generic', 'poly1305_generic',
            'crc32c_generic', 'ext4')
-SMALL = {'64G': '64M', 'cuda:0': 'host'}  # what a guest has instead
+REPLACEMENTS = {'64G': '64M', 'cuda:0': 'host'}
 
 server.need('nbdkit')
 if 'tls' not in guest.MODULES:
@@ -33,12 +33,12 @@ class AttachTls(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         for module in MODULES:
             initramfs.module(module)
-        of_server, of_node = recipe.blocks('server/OPERATION.md', 'Remote node')[:2]
+        of_server, of_node = recipe.blocks('server/manual/attach-and-mount.md', 'Remote node')[:2]
         os.mkdir(f'{initramfs.root}/recipe')
         for name, lines in (('server', of_server), ('node', of_node)):
             text = '\n'.join(lines) + '\n'
-            for ours, small in SMALL.items():
-                text = text.replace(ours, small)
+            for original, replacement in REPLACEMENTS.items():
+                text = text.replace(original, replacement)
             with open(f'{initramfs.root}/recipe/{name}', 'w', encoding='utf-8') as file:
                 file.write(text)
         self.assertEqual(guest.run(self, initramfs, EXPECTED, append='nbd.nbds_max=1', memory=1024, seconds=540), EXPECTED)

@@ -1,7 +1,7 @@
-"""Diskless nodes, as OPERATION.md tells to make them: two at once boot a Debian with systemd from one image that they
-only read, each with a writable export over it. The server is killed again and again while they do, and as they end.
+"""Diskless nodes according to server/manual/diskless-nodes.md: two nodes boot Debian with systemd from one shared read-only
+image, each with its own writable overlay. The server is killed repeatedly while they boot and shut down.
 
-What is in the chapter's code blocks runs here; what differs is in `Recipe`."""
+The test runs the code blocks of the manual's chapter; `Recipe` makes the necessary changes."""
 import os
 import re
 import shlex
@@ -28,17 +28,17 @@ if FOUND.returncode:
 
 
 class Recipe:
-    """The chapter, with what differs here: the system comes from an archive, the program and the kernel from where
-    tests have them, the server runs under `gpunbd keep`, and this machine is called 10.0.2.2 by its guests."""
+    """The chapter with these changes: the system comes from an archive, the program and the kernel are those of the
+    tests, the server runs under `gpunbd keep`, and the guests reach this machine as 10.0.2.2."""
 
     def __init__(self, test, port):
         self.test = test
         self.port = port
         self.folder = test.directory()
-        self.making, self.configuration, self.filling, self.command_line = texts('server/OPERATION.md', 'Diskless nodes')
+        self.making, self.configuration, self.filling, self.command_line = texts('server/manual/diskless-nodes.md', 'Diskless nodes')
 
     def run(self, commands, replaced):
-        """`replaced`: what stands for lines that begin so. Each has to be there, or is not what it replaces any more."""
+        """`replaced`: {start of a line: replacement of the line}. Each line must exist."""
         lines = commands.splitlines()
         for start, instead in replaced.items():
             assert [line for line in lines if line.startswith(start)], f'{start!r} is not in the chapter'
@@ -72,7 +72,7 @@ class Recipe:
 
 
 class Node:
-    """A machine without a disk, and what its serial console says."""
+    """A machine without a disk, and the output of its serial console."""
 
     def __init__(self, command_line, initramfs):
         self.said = ''
@@ -91,7 +91,7 @@ class Node:
             self.said += part.decode('utf-8', 'replace')
 
     def type(self, text):
-        """Answers what was waited for last; what comes from then on is looked at."""
+        """Sends a line. Output before it is discarded."""
         self.said = ''
         os.write(self.process.stdin.fileno(), text.encode() + b'\r')
 
@@ -99,7 +99,7 @@ class Node:
         end = time.monotonic() + seconds
         while not (found := re.search(pattern, self.said)):
             if time.monotonic() > end or self.process.poll() is not None:
-                raise AssertionError(f'{pattern!r} never came:\n{self.said[-6000:]}')
+                raise AssertionError(f'timeout for {pattern!r}:\n{self.said[-6000:]}')
             time.sleep(0.05)
         return found
 
@@ -111,7 +111,7 @@ class Node:
         self.wait(rf'root@{name}:~# ')
 
     def run(self, command):
-        """What it says; it has to end with 0."""
+        """The output of a command, which must succeed."""
         self.type(f'{command}; echo "<"ended $?">"')
         ended = self.wait(r'(?s)\n(.*)<ended (\d+)>')
         if ended[2] != '0':
@@ -120,7 +120,7 @@ class Node:
         return re.sub(r'\r|\x1b\[[?0-9;]*[A-Za-z]', '', ended[1])
 
     def power_off(self, late):
-        """`late` is called when all units have ended, and file systems have yet to be let go of."""
+        """`late` is called when all units have stopped, and before file systems are unmounted."""
         self.type('systemctl poweroff')
         self.wait('Reached target .*poweroff.target')
         late()
@@ -156,7 +156,7 @@ class Diskless(kept.Test):
         one = self.keep(config=recipe.config())
         recipe.fill(one.path)
         nodes = {name: self.boot(recipe, name) for name in ('node1', 'node2')}
-        # In the initramfs, as systemd begins, and where its units run.
+        # In the initramfs, at the start of systemd, and while units run.
         for stage in ('Begin: Mounting root file system', 'Welcome to ', 'Reached target .*sysinit.target'):
             for node in nodes.values():
                 node.wait(stage)
@@ -171,7 +171,7 @@ class Diskless(kept.Test):
         self.assertTrue(server.same_file(self.contents(one, 'debian'), os.path.join(recipe.folder, 'image.ext4')))
         for name in nodes:
             path = self.contents(one, name)
-            # No journal to replay, and nothing to mend.
+            # The journal needs no replay, and the file system no repair.
             self.assertNotIn('needs_recovery', self.command('dumpe2fs', '-h', path))
             self.command('e2fsck', '-fn', path)
         node = self.boot(recipe, 'node2')

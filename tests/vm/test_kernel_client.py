@@ -1,8 +1,8 @@
-"""The kernel's own NBD client: a QEMU guest attaches /dev/nbd0, partitions it, makes file systems on it and uses them.
+"""The kernel's NBD client: a QEMU guest attaches /dev/nbd0, partitions it, makes file systems on it and uses them.
 
-The guest is a kernel that `./dev setup` has unpacked, and an initramfs of busybox, coreutils' dd, nbd-client and what
-makes and checks file systems. Over TCP the server runs on the host; over a Unix socket in the guest, and over a vsock, too,
-where libnbd's programs are its clients.
+The guest consists of a kernel that `./dev setup` has unpacked, and an initramfs with busybox, coreutils' dd, nbd-client
+and file system tools. Over TCP, the server runs on the host; over a Unix socket and over vsock (with libnbd's programs as
+clients) it runs in the guest.
 """
 import hashlib
 import io
@@ -31,7 +31,7 @@ server.need('qemu-system-x86_64', 'busybox', 'cpio', 'modinfo', *PROGRAMS)
 
 
 def kernel():
-    """(image, {module: path}) of the newest kernel that setup has unpacked."""
+    """(image, {module: path}) of the newest unpacked kernel."""
     found = subprocess.run([os.path.join(HERE, 'kernel.sh'), 'find'], capture_output=True, text=True, check=False)
     if found.returncode:
         server.skip(found.stderr.strip())
@@ -57,7 +57,7 @@ if 'dynamically linked' in subprocess.run(['file', '-L', BUSYBOX], capture_outpu
 
 
 class Initramfs:
-    """A folder that becomes the guest's root."""
+    """A folder that becomes the guest's root file system."""
 
     def __init__(self, root, init='kernel_client'):
         self.root = root
@@ -76,7 +76,7 @@ class Initramfs:
             file.write(text)
 
     def program(self, path, name=None):
-        """With the libraries it is linked to, where the loader looks for them."""
+        """Adds a program and the shared libraries that it needs."""
         shutil.copy(path, os.path.join(self.root, 'bin', name or os.path.basename(path)))
         self.libraries(path)
 
@@ -88,7 +88,7 @@ class Initramfs:
             shutil.copy(library, target)
 
     def module(self, name):
-        """Before it, what it needs; what is not a module is in the kernel."""
+        """Adds a module after its dependencies. A name that is not a module is built into the kernel."""
         if name not in MODULES or name in self.order:
             return
         path = MODULES[name]
@@ -112,10 +112,10 @@ class Initramfs:
 
 
 def machine(test, initramfs, append='', network=('-net', 'none'), devices=(), memory=1536):
-    """The command that starts a guest, whose console is the command's own input and output."""
+    """The command that starts a guest. The guest's console is the command's input and output."""
     image = os.path.join(test.directory(), 'initramfs')
     initramfs.pack(image)
-    # Emulation is slow enough: a plain processor, and neither mitigations nor tests of the guest's cryptography.
+    # To speed up emulation: a simple CPU model, no mitigations, no self-tests of the guest's cryptography.
     return ['qemu-system-x86_64', '-accel', 'tcg,thread=multi', '-cpu', 'Nehalem', '-m', str(memory), '-smp', '2',
             '-nodefaults', '-no-reboot', '-display', 'none', '-serial', 'stdio', *network, *devices,
             '-kernel', IMAGE, '-initrd', image,
@@ -123,7 +123,7 @@ def machine(test, initramfs, append='', network=('-net', 'none'), devices=(), me
 
 
 def run(test, initramfs, expected, seconds=240, **guest):
-    """The results that a guest tells. Where they are others than expected, its console is shown."""
+    """The results that a guest prints. If they are not as expected, also prints its console."""
     done = test.command(*machine(test, initramfs, **guest), seconds=seconds)
     results = re.findall(r'RESULT ([^\r\n]*)', done)
     for figure in re.findall(r'FIGURE [^\r\n]*', done):
@@ -140,7 +140,7 @@ def add(archive, name, content):
 
 
 def pack_tree(path, folders):
-    """A tar archive of regular files, as init looks for them: {name: folder}, and their sums."""
+    """Writes a tar archive for init: the regular files of {name: folder}, and their checksums."""
     sums = []
     with tarfile.open(path, 'w', format=tarfile.GNU_FORMAT) as tree:
         for name, folder in folders.items():
@@ -167,7 +167,7 @@ class KernelClient(server.Test):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
         modprobe, *mount, unmount = recipe.blocks('README.md', 'A mount in a minute')[2]
-        self.assertEqual(modprobe, 'modprobe nbd')  # which init has done
+        self.assertEqual(modprobe, 'modprobe nbd')  # done by init
         initramfs.file('manual/mount', recipe.script(mount))
         initramfs.file('manual/unmount', recipe.script([unmount]))
         for module in ('virtio_pci', 'virtio_net', 'virtio_blk', 'loop', 'nbd', 'crc32c_generic', 'ext4', 'xfs', 'vsock_loopback'):
@@ -177,10 +177,10 @@ class KernelClient(server.Test):
                    devices=('-drive', f'file={tree},format=raw,if=virtio,readonly=on'))
 
     def test_tcp_and_unix(self):
-        """One guest for both: to boot is the longest part."""
+        """One guest for both transports, because booting takes longest."""
         one = self.serve(size=SIZE, tcp=True, unix=False)
         self.assertEqual(self.boot(one.port), EXPECTED)
-        # The guest has discarded everything at its end, and the memory is free again.
+        # The guest has discarded all data at its end, so no memory is allocated.
         with wire.connect(one.address) as client:
             self.assertEqual(client.status(0, SIZE)[1], [(SIZE, 3)])
 

@@ -1,7 +1,7 @@
-"""Exports of three servers as one device, by the kernel's md and by LVM in a QEMU guest, as the manual says to do it: one
-server dies under load.
+"""Exports of three servers as one device, with md and LVM in a QEMU guest, by the commands of the manual. One server is
+killed under load.
 
-What the guest is made of is told in test_kernel_client.py."""
+test_kernel_client.py describes the guest."""
 import os
 import shutil
 
@@ -14,7 +14,7 @@ LVM = ('vgcreate', 'vgreduce', 'vgextend', 'vgs', 'lvcreate', 'lvremove', 'lvcon
 FILES = {
     'etc/hosts': ''.join(f'127.0.0.{number} host-{name}\n' for number, name in enumerate('abc', 2)),
     'etc/nsswitch.conf': 'hosts: files\n',
-    # There is no udev, and nobody watches.
+    # The guest has no udev and no dmeventd.
     'etc/lvm/lvm.conf': 'activation { udev_sync = 0 udev_rules = 0 monitoring = 0 }\n'
                         'devices { obtain_device_list_from_udev = 0 use_devicesfile = 0 }\n'
                         'global { use_lvmpolld = 0 event_activation = 0 }\n'
@@ -34,8 +34,8 @@ class ManyHosts(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         for module in ('nbd', 'crc32c_generic', 'ext4', 'raid0', 'raid1', 'raid10', 'dm_mod', 'dm_raid'):
             initramfs.module(module)
-        md, md_again = recipe.blocks('server/OPERATION.md', 'By md')
-        lvm, lvm_repair, lvm_again = recipe.blocks('server/OPERATION.md', 'By LVM')
+        md, md_again = recipe.blocks('server/manual/many-hosts.md', 'By md')
+        lvm, lvm_repair, lvm_again = recipe.blocks('server/manual/many-hosts.md', 'By LVM')
         for name, block in (('md', md), ('md_again', md_again), ('lvm', lvm), ('lvm_repair', lvm_repair), ('lvm_again', lvm_again)):
             initramfs.file(f'manual/{name}', recipe.script(block))
         for name, text in FILES.items():

@@ -1,6 +1,6 @@
-"""The kernel's own client over a network that stalls, and a client's machine that is gone: a QEMU guest under load.
+"""The kernel's NBD client on a network that stalls, and a client machine that disappears: a QEMU guest under load.
 
-What the guest is made of is told in test_kernel_client.py."""
+test_kernel_client.py describes the guest."""
 import os
 import re
 import shutil
@@ -23,14 +23,14 @@ exports:
 - {name: plain, size: 64M, devices: [host]}
 - {name: others, size: 64M, devices: [host]}
 '''
-STALL = 10  # seconds, in which nothing passes
+STALL = 10  # seconds without any packet
 NETWORK = ('-netdev', 'user,id=net', '-device', 'virtio-net-pci,netdev=net,romfile=',
-           # Holds packets of both directions back, in order, while it is on.
+           # While it is enabled, it delays the packets of both directions without reordering them.
            '-object', 'filter-buffer,id=stall,netdev=net,queue=all,interval=4000000000,status=off')
 
 
 def dead(one):
-    """The lines of the connections to the first export that have ended."""
+    """The log lines of closed connections to the first export."""
     return re.findall("export 'late': [0-9]+ request.*", one.log())
 
 
@@ -44,7 +44,7 @@ class Network(server.Test):
             initramfs.module(module)
         return running_guest.RunningGuest(self, initramfs, append=f'nbd.nbds_max=2 port={port}', memory=512, network=NETWORK)
 
-    def both_go_on(self, machine, steps):
+    def wait_for_progress(self, machine, steps):
         for device in ('nbd0', 'nbd1'):
             machine.wait_for_more(f'PROGRESS of {device}', steps)
 
@@ -53,9 +53,9 @@ class Network(server.Test):
         machine.wait_for_more('plugged', 1)
 
     def hold_back(self, machine):
-        machine.ask('qom-set', path='/objects/stall', property='status', value='on')
+        machine.execute('qom-set', path='/objects/stall', property='status', value='on')
         time.sleep(STALL)
-        machine.ask('qom-set', path='/objects/stall', property='status', value='off')
+        machine.execute('qom-set', path='/objects/stall', property='status', value='off')
 
     def test_stalls_and_vanishes(self):
         port = server.free_port()
@@ -64,20 +64,20 @@ class Network(server.Test):
         self.addCleanup(other.close)
         machine = self.start(port)
         machine.wait_for('STEP written anew')
-        server.wait_until(lambda: dead(one), 120, 'the end of the connection that was dead')
+        server.wait_until(lambda: dead(one), 120, 'the end of the dead connection')
         self.assertIn(', 64 KiB written;', dead(one)[0])
         machine.say('')
         for stall in (self.hold_back, self.unplug):
-            self.both_go_on(machine, 3)
+            self.wait_for_progress(machine, 3)
             stall(machine)
-        self.both_go_on(machine, 20)
+        self.wait_for_progress(machine, 20)
         machine.say('')
         machine.wait_for('RESULT network ok')
-        self.both_go_on(machine, 3)
+        self.wait_for_progress(machine, 3)
         served = one.log().count("export 'attached'") + one.log().count("export 'plain'")
         machine.kill()
         server.wait_until(lambda: one.log().count("export 'attached'") + one.log().count("export 'plain'") == served + 6, 60,
-                          'the connections of a machine that is gone')
+                          'the end of the connections of the killed guest')
         self.assertEqual(other.read(0, 512), bytes(512))
 
 

@@ -1,7 +1,6 @@
-"""Memory of a PCI card that no driver has: a QEMU guest with a card whose memory is a file of the host, and a display.
+"""Memory of a PCI card without a driver: a QEMU guest with a card whose memory is a file of the host, and with a display.
 
-What the guest is made of is told in test_kernel_client.py. Its processor has no SSE 4.1: what is loaded from the card is
-loaded without."""
+test_kernel_client.py describes the guest. Its CPU has no SSE 4.1, so the server reads the card without streaming loads."""
 import os
 import shutil
 
@@ -25,7 +24,7 @@ class Pci(server.Test):
                  '-object', f'memory-backend-file,id=bar,share=on,mem-path={memory},size={64 * MiB}',
                  '-device', 'ivshmem-plain,memdev=bar,addr=04.0', '-device', 'VGA,vgamem_mb=16,addr=05.0,romfile=')
         self.assertEqual(guest.run(self, initramfs, EXPECTED, memory=512, devices=cards), EXPECTED)
-        # What clients wrote was there, and nowhere else.
+        # The clients' data are in the memory of the card, once.
         with open(memory, 'rb') as file:
             self.assertEqual(file.read().count(MARK), 1)
 

@@ -1,7 +1,7 @@
-"""QEMU's own client: the disk of a running guest is an export. What the guest discards gives memory back, the server
-dies under load and comes back, and the running disk is mirrored into another export.
+"""QEMU's NBD client: the disk of a running guest is an export. Discards of the guest free memory, the server is killed
+under load and restarted, and the running disk is mirrored into another export.
 
-What the guest is made of is told in test_kernel_client.py."""
+test_kernel_client.py describes the guest."""
 import json
 import os
 import shlex
@@ -32,16 +32,16 @@ server.need('qemu-img')
 
 
 def manual(one):
-    """(what QEMU is started with, the three commands for its monitor), as the manual has them."""
-    (drive,), commands = recipe.blocks('server/OPERATION.md', 'Disks of virtual machines')
+    """(QEMU's arguments, the three QMP commands), from the manual."""
+    (drive,), commands = recipe.blocks('server/manual/attach-and-mount.md', 'Disks of virtual machines')
     uri = f'nbd+unix:///disk?socket={one.path}'
     return (shlex.split(drive.replace('$uri', uri))[2:],
             [json.loads(command.replace('/run/gpunbd.sock', one.path)) for command in commands])
 
 
 class QemuDisk(kept.Test):
-    def given(self, one):
-        """Bytes of the disk that have memory."""
+    def allocated(self, one):
+        """The allocated bytes of the disk."""
         with wire.connect(one.path, 'disk') as client:
             return sum(length for length, flags in client.status(0, SIZE)[1] if not flags & 1)
 
@@ -58,23 +58,23 @@ class QemuDisk(kept.Test):
         drive, (add, mirror, cancel) = manual(one)
         machine = self.start(drive)
         machine.wait_for('STEP written')
-        written = self.given(one)
+        written = self.allocated(one)
         machine.say('')
         machine.wait_for('STEP trimmed')
-        self.assertLess(self.given(one), written - 36 * MiB)  # 48 MiB were removed
+        self.assertLess(self.allocated(one), written - 36 * MiB)  # 48 MiB were removed
         machine.say('')
         machine.wait_for('STEP loading')
         for _ in range(KILLS):
             machine.wait_for_more('PROGRESS')
             one.kill_and_wait()
         machine.wait_for_more('PROGRESS')
-        machine.tell(add)
-        machine.tell(mirror)
+        machine.send(add)
+        machine.send(mirror)
         machine.wait_for_event('BLOCK_JOB_READY')
         machine.wait_for_more('PROGRESS')
         machine.say('')
         machine.wait_for('STEP unmounted')
-        machine.tell(cancel)
+        machine.send(cancel)
         machine.wait_for_event('BLOCK_JOB_COMPLETED')
         uris = [f'nbd+unix:///{name}?socket={one.path}' for name in ('disk', 'copy')]
         self.command('qemu-img', 'compare', '-f', 'raw', '-F', 'raw', *uris)

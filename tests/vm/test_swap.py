@@ -1,6 +1,6 @@
-"""Swap on an export of a server in the same machine: a QEMU guest with a program that takes more memory than there is.
+"""Swap on an export of a server in the same machine: a QEMU guest with a program that uses more memory than there is.
 
-What the guest is made of is told in test_kernel_client.py. Its server has what protects it; without, the guest hangs."""
+test_kernel_client.py describes the guest. Without the server's swap protection the guest would hang."""
 import os
 import re
 import shutil
@@ -10,14 +10,14 @@ import test_kernel_client as guest
 import server
 
 HOG = os.environ.get('GPUNBD_MEMORY_HOG', os.path.join(os.path.dirname(server.PROGRAM), 'memory_hog'))
-# Another value, for whoever wants to see what is needed: GPUNBD_SWAP_FLAGS=--provision,full
+# To test without some of the protection, for example: GPUNBD_SWAP_FLAGS=--provision,full
 FLAGS = os.environ.get('GPUNBD_SWAP_FLAGS', '--swap')
 if server.SANITIZED:
     server.skip('a sanitizer needs more memory than the guest has')
 
 
 CARD = ('-object', 'memory-backend-ram,id=bar,share=on,size=512M', '-device', 'ivshmem-plain,memdev=bar,addr=04.0')
-# How the export of a card is attached, run after run.
+# The ways to attach the export of a card.
 WAYS = ('unix-1', 'tcp-4-discard', 'unix-4-discard', 'tcp-1', 'unix-4', 'tcp-1-discard', 'unix-1-discard', 'tcp-4')
 RUNS = int(os.environ.get('GPUNBD_SWAP_RUNS', '5'))
 
@@ -27,7 +27,7 @@ PYTHON = '/usr/bin/python3'
 
 
 def add_cases(initramfs):
-    """The cases of integration.swap, and what of Python they need; how many there are."""
+    """Adds the cases of integration.swap and the parts of Python that they need. Returns the number of cases."""
     initramfs.program(PYTHON)
     for program in ('setpriv', 'prlimit'):
         initramfs.program(shutil.which(program))
@@ -56,7 +56,7 @@ class Swap(server.Test):
         if device == 'host':
             initramfs.program(shutil.which('nbd-client'))
         initramfs.program(server.PROGRAM, 'gpunbd')
-        # Linked to nothing.
+        # The program is linked statically.
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
         append = f'nbd.nbds_max=2 flags={FLAGS} device={device} size={size}M hog={hog} ways={",".join(ways)}'
@@ -67,21 +67,21 @@ class Swap(server.Test):
         self.swap('host', 256, 640, ('host',), memory=1024, seconds=540)
 
     def test_memory_of_a_card(self):
-        """It is not the guest's: a stand-in for that of a GPU."""
+        """The memory of a PCI card stands for that of a GPU: it is not part of the guest's memory."""
         ways = [WAYS[i % len(WAYS)] for i in range(RUNS)]
         self.swap('pci:00:04.0/2', 448, 180, ways, memory=256, devices=CARD, seconds=540 * max(1, RUNS / 5))
 
     def test_killed(self):
-        """What the server and its programs come from is no memory that is swapped out, as it would be in a tmpfs."""
+        """The root is a ramfs: unlike a tmpfs, it cannot be swapped out with the server and its programs."""
         initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_killed')
         initramfs.program(server.PROGRAM, 'gpunbd')
         shutil.copy(HOG, os.path.join(initramfs.root, 'bin/memory_hog'))
         initramfs.module('nbd')
-        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250 reserve=65536', memory=448,
+        self.assertEqual(guest.run(self, initramfs, ['killed ok'], append='rootfstype=ramfs hog=250', memory=448,
                                    seconds=540), ['killed ok'])
 
     def test_rights(self):
-        """What protects, with each right and without it, where root has all of them."""
+        """The swap protection with and without each capability. In the guest, root has all of them."""
         initramfs = guest.Initramfs(os.path.join(self.directory(), 'root'), 'swap_rights')
         initramfs.program(server.PROGRAM, 'gpunbd')
         expected = [f'{add_cases(initramfs)} cases passed, status 0']

@@ -1,17 +1,18 @@
-"""systemd itself, in a QEMU guest, with what the package has for it, as it is there: contents over systemctl kill, restart
-and stop, as its user, within what it may; sockets; swap, a machine that sleeps and one that ends; a PCI card.
+"""systemd in a QEMU guest with the unmodified files of the package: contents survive systemctl kill, restart and stop;
+user and privileges; socket activation; swap, also during sleep and shutdown; and a PCI card.
 
-The guest is systemd and a few units in an initramfs; what else it is made of is told in test_kernel_client.py."""
+The guest is systemd with a few units in an initramfs; test_kernel_client.py describes the other parts."""
 import os
 import shutil
+import subprocess
 
 import test_kernel_client as guest
 import recipe
 import server
 
 SYSTEMD = '/usr/lib/systemd'
-UNITS = os.path.join(server.ROOT, 'config/systemd')
-EXPECTED = [f'{part} ok' for part in ('killed', 'restarted', 'stopped', 'attached', 'watched', 'socketed', 'swapped', 'slept',
+UNITS = os.path.join(server.ROOT, 'config/packaging/systemd')
+EXPECTED = [f'{part} ok' for part in ('killed', 'restarted', 'stopped', 'refused-start', 'attached', 'watched', 'socketed', 'swapped', 'slept',
                                       'ended', 'striped')]
 
 if not os.path.exists(f'{SYSTEMD}/systemd'):
@@ -27,18 +28,19 @@ USERS = {'etc/passwd': 'root:x:0:0::/:/bin/sh\ngpunbd:x:10809:10809::/run/gpunbd
          'etc/group': 'root:x:0:\ngpunbd:x:10809:\n'}
 
 
-def typed(heading, others):
-    """The first block of code below a heading of OPERATION.md, with another word where the guest has another thing."""
-    text = recipe.texts('server/OPERATION.md', heading)[0]
-    for word, other in others.items():
+def commands(page, heading, replacements):
+    """The first code block below a heading of the manual, with replacements for what the guest lacks."""
+    text = recipe.texts(f'server/manual/{page}', heading)[0]
+    for word, other in replacements.items():
         assert word in text, (heading, word)
         text = text.replace(word, other)
     return text
 
 
 def recipes():
-    return {'recipes/swap': typed('Swap by systemd', {'cuda:0': 'host', '8G': '32M'}),
-            'recipes/stripe': typed('A stripe over GPUs', {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'})}
+    return {'recipes/swap': commands('swap.md', 'Swap by systemd', {'cuda:0': 'host', '8G': '32M'}),
+            'recipes/stripe': commands('sharing-a-gpu.md', 'A stripe over GPUs',
+                                        {'cuda:0': 'pci:0000:00:04.0/2', 'cuda:1': 'host', '64G': '8M'})}
 
 
 class Systemd(server.Test):
@@ -49,16 +51,19 @@ class Systemd(server.Test):
                 file.write(f'[{section}]\n' + ''.join(f'{line}\n' for line in lines))
 
     def packaged(self, root):
-        """What the .deb installs."""
+        """Installs the files of the .deb."""
         for folder in ('usr/lib/systemd/system', 'lib/systemd/system-sleep', 'usr/share/doc/gpunbd/examples'):
             os.makedirs(os.path.join(root, folder))
         for name, folder in (('gpunbd.service', 'usr/lib/systemd/system'), ('gpunbd.socket', 'usr/lib/systemd/system'),
                              ('gpunbd-swap@.service', 'usr/lib/systemd/system'), ('system-sleep', 'lib/systemd/system-sleep/gpunbd'),
                              ('swap.conf', 'usr/share/doc/gpunbd/examples'), ('pci.conf', 'usr/share/doc/gpunbd/examples')):
             shutil.copy(os.path.join(UNITS, name), os.path.join(root, folder))
+        if int(subprocess.check_output(['systemctl', '--version'], text=True).split()[1]) >= 254:
+            os.makedirs(os.path.join(root, 'usr/lib/systemd/system/gpunbd.service.d'))
+            shutil.copy(os.path.join(UNITS, 'preserve.conf'), os.path.join(root, 'usr/lib/systemd/system/gpunbd.service.d'))
 
     def units(self, root):
-        """What a Debian has besides, as far as ours want it."""
+        """The units of a Debian system that the units of the package need."""
         early = 'DefaultDependencies=no'
         for target in ('sysinit', 'basic', 'shutdown', 'swap', 'umount', 'network-online'):
             self.unit(root, f'{target}.target', Unit=[early])
@@ -75,7 +80,7 @@ class Systemd(server.Test):
         initramfs.program(server.PROGRAM, 'gpunbd')
         for program in ('nbdcopy', 'nbdinfo', 'systemctl', 'install'):
             initramfs.program(shutil.which(program))
-        for program in ('systemd', 'systemd-executor'):  # the latter came with 254
+        for program in ('systemd', 'systemd-executor'):  # systemd-executor exists since version 254
             if os.path.exists(f'{SYSTEMD}/{program}'):
                 initramfs.program(f'{SYSTEMD}/{program}')
                 for place in ('/lib/systemd', SYSTEMD):
@@ -85,7 +90,7 @@ class Systemd(server.Test):
                        'recipes'):
             os.makedirs(os.path.join(initramfs.root, folder), exist_ok=True)
         os.symlink('/bin/gpunbd', os.path.join(initramfs.root, 'usr/bin/gpunbd'))
-        for program in ('swapon', 'swapoff'):  # where systemd calls them
+        for program in ('swapon', 'swapoff'):  # the paths that systemd calls
             os.symlink('/bin/busybox', os.path.join(initramfs.root, 'sbin', program))
         for name, text in (('etc/machine-id', '1' * 32 + '\n'), ('etc/os-release', 'ID=guest\n'),
                            ('etc/gpunbd/gpunbd.yaml', CONFIGURATION), *USERS.items(), *recipes().items()):

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "config/quote.hpp"
+#include "config/schema.hpp"
 #include "server/admin/api/body.hpp"
 #include "server/admin/api/encoding.hpp"
 #include "server/admin/api/page.hpp"
@@ -26,24 +27,14 @@ constexpr std::uint32_t default_cells = 1024;
 
 Query query_of(const Request& request) { return Query(split_target(request.target).query); }
 
-Answer as_json(const json::value& value) { return {.body = json::serialize(value)}; }
+Response as_json(const json::value& value) { return {.body = json::serialize(value)}; }
 
-Answer unknown_export(std::string_view name) {
-    return refusal(404, fmt::format("there is no export {}; GET /api/v1/exports lists them",
-                                    config::in_quotes(name)));
+Response unknown_export(std::string_view name) {
+    return error_response(404, fmt::format("there is no export {}; GET /api/v1/exports lists them",
+                                           config::in_quotes(name)));
 }
 
-Answer after(const Outcome& outcome) {
-    if (const auto* not_done = std::get_if<NotDone>(&outcome)) {
-        return refusal(not_done->unknown ? 404 : 409, not_done->why);
-    }
-    const std::string& text = std::get<Done>(outcome).text;
-    Answer answer = as_json(json::object{{"done", config::repaired_utf8(text)}});
-    answer.done = text;
-    return answer;
-}
-
-// Of an export that the query names; offset + length is never more than there are numbers.
+// A range of the export that the query names. offset + length does not overflow.
 struct Range {
     explicit Range(Query& query)
         : name(query.required_text("export")),
@@ -55,6 +46,17 @@ struct Range {
     std::uint64_t length;
 };
 
+// Parses a member by the rules of the configuration key of that name. Returns false if it is null
+// or invalid.
+bool take_key(Body& body, const std::string& name, const std::string& section,
+              config::Options& options) {
+    const auto text = body.scalar(name);
+    if (!text) return false;
+    const auto error = config::set_key(section + name, *text, options);
+    if (error) body.set_error(name, *error);
+    return !error;
+}
+
 bool is_json(std::string_view type) {
     const std::string_view name = type.substr(0, type.find(';'));
     constexpr std::string_view wanted = "application/json";
@@ -64,10 +66,10 @@ bool is_json(std::string_view type) {
                       wanted.end(), same);
 }
 
-Answer wrong_method(std::string_view allowed) {
-    Answer answer = refusal(405, fmt::format("this path takes {}", allowed));
-    answer.fields.push_back({"Allow", std::string(allowed)});
-    return answer;
+Response method_not_allowed(std::string_view allowed) {
+    Response response = error_response(405, fmt::format("this path takes {}", allowed));
+    response.headers.push_back({"Allow", std::string(allowed)});
+    return response;
 }
 
 }  // namespace
@@ -76,7 +78,7 @@ struct Api::Route {
     std::string_view path;
     bool changes;  // POST; else GET and HEAD
     bool has_query;
-    Answer (Api::*answer)(const Request& request) const;
+    Response (Api::*handler)(const Request& request) const;
 };
 
 const Api::Route* Api::find_route(std::string_view path) {
@@ -91,139 +93,204 @@ const Api::Route* Api::find_route(std::string_view path) {
         {"/api/v1/map", false, true, &Api::map},
         {"/api/v1/pages", false, true, &Api::pages},
         {"/api/v1/history", false, true, &Api::history},
+        {"/api/v1/trends", false, false, &Api::trends},
+        {"/api/v1/access", false, false, &Api::access},
         {"/api/v1/stream", false, false, &Api::stream},
         {"/api/v1/log-level", true, false, &Api::set_log_level},
         {"/api/v1/rates", true, false, &Api::set_rates},
         {"/api/v1/read-only", true, false, &Api::set_read_only},
+        {"/api/v1/kept", false, false, &Api::list_kept},
+        {"/api/v1/kept/drop", true, false, &Api::drop_kept},
     };
     const auto* const found = std::find_if(std::begin(routes), std::end(routes),
                                            [&](const Route& each) { return each.path == path; });
     return found == std::end(routes) ? nullptr : found;
 }
 
-Answer Api::answer(const Request& request) const {
+Response Api::respond(const Request& request) const {
     const bool reads = request.method == Method::get || request.method == Method::head;
     const std::string_view path = split_target(request.target).path;
-    if (auto page = page_at(path)) return reads ? std::move(*page) : wrong_method("GET, HEAD");
+    if (auto page = page_at(path))
+        return reads ? std::move(*page) : method_not_allowed("GET, HEAD");
     const Route* const route = find_route(path);
     if (route == nullptr) {
-        return refusal(404, fmt::format("there is no {}; the page is at /, the rest is described "
-                                        "in gpunbd(8)",
-                                        config::in_quotes(path)));
+        return error_response(404,
+                              fmt::format("there is no {}; the page is at /, the rest is described "
+                                          "in gpunbd(8)",
+                                          config::in_quotes(path)));
     }
     if (route->changes) {
-        if (request.method != Method::post) return wrong_method("POST");
+        if (request.method != Method::post) return method_not_allowed("POST");
         if (!is_json(request.content_type)) {
-            return refusal(415, "the body is to be JSON; send Content-Type: application/json");
+            return error_response(415,
+                                  "the body is to be JSON; send Content-Type: application/json");
         }
     } else if (!reads) {
-        return wrong_method("GET, HEAD");
+        return method_not_allowed("GET, HEAD");
     }
     if (!route->has_query) {
-        if (const auto wrong = query_of(request).wrong()) return refusal(400, *wrong);
+        if (const auto error = query_of(request).error()) return error_response(400, *error);
     }
-    return (this->*route->answer)(request);
+    return (this->*route->handler)(request);
 }
 
-Answer Api::status(const Request&) const { return as_json(encode(server_.status())); }
+Response Api::response_to(const Outcome& outcome) {
+    if (const auto* not_done = std::get_if<NotDone>(&outcome)) {
+        return error_response(not_done->unknown ? 404 : 409, not_done->why);
+    }
+    if (const auto* kept = std::get_if<Kept>(&outcome)) {
+        return as_json(json::object{{"kept", encode_all(kept->contents)}});
+    }
+    const std::string& text = std::get<Done>(outcome).text;
+    Response response = as_json(json::object{{"done", config::repaired_utf8(text)}});
+    response.change = text;
+    return response;
+}
 
-Answer Api::exports(const Request&) const { return as_json(encode_all(server_.status().exports)); }
+Status Api::status_with_last_second() const {
+    Status status = server_.status();
+    history_.add_last_second(status);
+    return status;
+}
 
-Answer Api::devices(const Request&) const { return as_json(encode_all(server_.status().devices)); }
+Response Api::status(const Request&) const { return as_json(encode(status_with_last_second())); }
 
-Answer Api::connections(const Request&) const {
+Response Api::exports(const Request&) const {
+    return as_json(encode_all(status_with_last_second().exports));
+}
+
+Response Api::devices(const Request&) const {
+    return as_json(encode_all(server_.status().devices));
+}
+
+Response Api::connections(const Request&) const {
     return as_json(encode_all(server_.status().connections));
 }
 
-Answer Api::metrics(const Request& request) const {
+Response Api::metrics(const Request& request) const {
     const bool openmetrics =
         request.accept.find("application/openmetrics-text") != std::string::npos;
-    return {.type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return {.content_type = openmetrics
+                                ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                 : "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics_text(server_.status(), openmetrics)};
 }
 
-Answer Api::stream(const Request&) const {
-    return {.type = "text/event-stream", .body = {}, .fields = {}, .stream = true};
+Response Api::stream(const Request&) const {
+    return {.content_type = "text/event-stream", .body = {}, .headers = {}, .stream = true};
 }
 
-Answer Api::events(const Request& request) const {
+Response Api::events(const Request& request) const {
     Query query = query_of(request);
     const std::uint64_t after_id = query.count("after", 0, no_bound, 0);
-    if (const auto wrong = query.wrong()) return refusal(400, *wrong);
+    if (const auto error = query.error()) return error_response(400, *error);
     return as_json(encode_all(events_.after(after_id)));
 }
 
-Answer Api::map(const Request& request) const {
+Response Api::map(const Request& request) const {
     Query query = query_of(request);
     const Range range(query);
     const auto cells = query.count("cells", 1, max_cells, default_cells);
-    if (const auto wrong = query.wrong()) return refusal(400, *wrong);
+    if (const auto error = query.error()) return error_response(400, *error);
     const auto found =
         server_.map(range.name, range.offset, range.length, static_cast<std::uint32_t>(cells));
     return found ? as_json(encode(range.name, *found)) : unknown_export(range.name);
 }
 
-Answer Api::pages(const Request& request) const {
+Response Api::pages(const Request& request) const {
     Query query = query_of(request);
     const Range range(query);
-    if (const auto wrong = query.wrong()) return refusal(400, *wrong);
+    if (const auto error = query.error()) return error_response(400, *error);
     const auto found = server_.pages(range.name, range.offset, range.length, max_runs);
     return found ? as_json(encode(range.name, *found)) : unknown_export(range.name);
 }
 
-Answer Api::history(const Request& request) const {
+Response Api::history(const Request& request) const {
     Query query = query_of(request);
     const std::string name = query.required_text("export");
-    if (const auto wrong = query.wrong()) return refusal(400, *wrong);
-    if (const History::OfExport* const found = history_.of(name)) {
-        return as_json(encode(name, *found));
-    }
+    const auto seconds =
+        query.count("seconds", 1, History::coarse * History::max_coarse, History::max_fine);
+    if (const auto error = query.error()) return error_response(400, *error);
+    if (const auto found = history_.of(name, seconds)) return as_json(encode(name, *found));
     const Status status = server_.status();
     const bool new_one = std::any_of(status.exports.begin(), status.exports.end(),
                                      [&](const auto& each) { return each.name == name; });
     if (!new_one) return unknown_export(name);
-    return as_json(encode(name, History::OfExport{.end = status.time, .seconds = {}}));
+    return as_json(encode(name, History::Series{.end = status.time}));
 }
 
-Answer Api::end_connection(const Request& request) const {
+Response Api::trends(const Request&) const {
+    constexpr std::size_t last_minute = 60;  // seconds
+    return as_json(encode(history_.trends(last_minute), history_.end()));
+}
+
+Response Api::access(const Request& request) const {
+    return as_json(
+        json::object{{"steering", !request.read_only_reason},
+                     {"why_not", request.read_only_reason ? json::value(*request.read_only_reason)
+                                                          : json::value(nullptr)}});
+}
+
+Response Api::end_connection(const Request& request) const {
     Body body(request.body);
     const std::uint64_t id = body.count("id");
-    if (const auto wrong = body.wrong()) return refusal(400, *wrong);
-    return after(server_.end_connection(id));
+    if (const auto error = body.error()) return error_response(400, *error);
+    return {.operation = [&server = server_, id](Completion completion) {
+        server.end_connection(id, std::move(completion));
+    }};
 }
 
-Answer Api::set_log_level(const Request& request) const {
-    constexpr std::string_view levels[] = {"trace", "debug", "info", "warn", "error"};
+Response Api::set_log_level(const Request& request) const {
     Body body(request.body);
-    const std::string level = body.text("level");
-    if (const auto wrong = body.wrong()) return refusal(400, *wrong);
-    if (std::find(std::begin(levels), std::end(levels), level) == std::end(levels)) {
-        return refusal(400, fmt::format("level: {} is none of trace, debug, info, warn, error",
-                                        config::in_quotes(level)));
-    }
-    return after(server_.set_log_level(level));
+    config::Options options;
+    if (!take_key(body, "level", "log.", options)) body.set_error("level", "is null; give a word");
+    if (const auto error = body.error()) return error_response(400, *error);
+    return response_to(server_.set_log_level(options.log.level));
 }
 
-Answer Api::set_rates(const Request& request) const {
+Response Api::set_rates(const Request& request) const {
     Body body(request.body);
     const std::string name = body.text("export");
     Body inner = body.object("rates");
-    RateStatus rates;
-    rates.bytes_per_second = inner.rate("bytes_per_second");
-    rates.iops = inner.rate("iops");
-    rates.burst = inner.duration("burst");
+    config::Options options;
+    options.exports.emplace_back();
+    for (const char* const key : {"bytes_per_second", "iops"}) {
+        take_key(inner, key, "exports[].rates.", options);
+    }
+    if (!take_key(inner, "burst", "exports[].rates.", options)) {
+        inner.set_error("burst", "is no time; give seconds, for example 1");
+    }
     body.join(inner);
-    if (const auto wrong = body.wrong()) return refusal(400, *wrong);
-    return after(server_.set_rates(name, rates));
+    if (const auto error = body.error()) return error_response(400, *error);
+    return {.operation = [&server = server_, name,
+                          rates = options.exports[0].rates](Completion completion) {
+        server.set_rates(name, rates, std::move(completion));
+    }};
 }
 
-Answer Api::set_read_only(const Request& request) const {
+Response Api::set_read_only(const Request& request) const {
     Body body(request.body);
     const std::string name = body.text("export");
     const bool read_only = body.flag("read_only");
-    if (const auto wrong = body.wrong()) return refusal(400, *wrong);
-    return after(server_.set_read_only(name, read_only));
+    if (const auto error = body.error()) return error_response(400, *error);
+    return {.operation = [&server = server_, name, read_only](Completion completion) {
+        server.set_read_only(name, read_only, std::move(completion));
+    }};
+}
+
+Response Api::list_kept(const Request&) const {
+    return {.operation = [&server = server_](Completion completion) {
+        server.list_kept(std::move(completion));
+    }};
+}
+
+Response Api::drop_kept(const Request& request) const {
+    Body body(request.body);
+    const std::string name = body.text("name");
+    if (const auto error = body.error()) return error_response(400, *error);
+    return {.operation = [&server = server_, name](Completion completion) {
+        server.drop_kept(name, std::move(completion));
+    }};
 }
 
 }  // namespace gpunbd::server::admin

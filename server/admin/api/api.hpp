@@ -1,47 +1,54 @@
-// What can be asked: each path with its method, as openapi.yaml describes them.
+// Handles the requests of the API, which openapi.yaml describes.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 
-#include "server/admin/events/event_log.hpp"
-#include "server/admin/history/history.hpp"
 #include "server/admin/http/message.hpp"
-#include "server/admin/observed_server.hpp"
+#include "server/admin/model/admin_backend.hpp"
+#include "server/admin/model/event_log.hpp"
+#include "server/admin/model/history.hpp"
 
 namespace gpunbd::server::admin {
 
 class Api {
  public:
-    static constexpr std::size_t max_runs = 10'000;  // of one answer about pages
+    static constexpr std::size_t max_runs = 10'000;  // in one response about pages
 
-    // They outlive it.
-    Api(ObservedServer& server, const History& history, const EventLog& events)
+    // The arguments outlive it.
+    Api(AdminBackend& server, const History& history, const EventLog& events)
         : server_(server), history_(history), events_(events) {}
 
-    // Who asks has been let in.
-    Answer answer(const Request& request) const;
+    // The caller has checked that the client is allowed to send this request.
+    Response respond(const Request& request) const;
+    // The response for the outcome of Response::operation.
+    static Response response_to(const Outcome& outcome);
 
  private:
     struct Route;
     static const Route* find_route(std::string_view path);
+    Status status_with_last_second() const;
 
-    Answer status(const Request& request) const;
-    Answer exports(const Request& request) const;
-    Answer devices(const Request& request) const;
-    Answer connections(const Request& request) const;
-    Answer events(const Request& request) const;
-    Answer map(const Request& request) const;
-    Answer pages(const Request& request) const;
-    Answer history(const Request& request) const;
-    Answer stream(const Request& request) const;
-    Answer metrics(const Request& request) const;
-    Answer end_connection(const Request& request) const;
-    Answer set_log_level(const Request& request) const;
-    Answer set_rates(const Request& request) const;
-    Answer set_read_only(const Request& request) const;
+    Response status(const Request& request) const;
+    Response exports(const Request& request) const;
+    Response devices(const Request& request) const;
+    Response connections(const Request& request) const;
+    Response events(const Request& request) const;
+    Response map(const Request& request) const;
+    Response pages(const Request& request) const;
+    Response history(const Request& request) const;
+    Response trends(const Request& request) const;
+    Response access(const Request& request) const;
+    Response stream(const Request& request) const;
+    Response metrics(const Request& request) const;
+    Response end_connection(const Request& request) const;
+    Response set_log_level(const Request& request) const;
+    Response set_rates(const Request& request) const;
+    Response set_read_only(const Request& request) const;
+    Response list_kept(const Request& request) const;
+    Response drop_kept(const Request& request) const;
 
-    ObservedServer& server_;
+    AdminBackend& server_;
     const History& history_;
     const EventLog& events_;
 };

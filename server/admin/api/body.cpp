@@ -24,11 +24,11 @@ std::optional<std::uint64_t> natural(const json::value& value) {
 }  // namespace
 
 Body::Body(std::string_view text) {
-    json::error_code error;
-    json::value value = json::parse({text.data(), text.size()}, error);
-    if (error || !value.is_object()) {
-        wrong_ = error ? fmt::format("the body is no JSON: {}", error.message())
-                       : "the body is no JSON object";
+    json::error_code failure;
+    json::value value = json::parse({text.data(), text.size()}, failure);
+    if (failure || !value.is_object()) {
+        error_ = failure ? fmt::format("the body is no JSON: {}", failure.message())
+                         : "the body is no JSON object";
         return;
     }
     object_ = std::move(value.get_object());
@@ -38,14 +38,14 @@ std::string Body::text(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return {};
     if (value->is_string()) return std::string(std::string_view(value->get_string()));
-    remember(name, "is no string");
+    set_error(name, "is no string");
     return {};
 }
 
 bool Body::flag(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return false;
-    if (!value->is_bool()) remember(name, "is neither true nor false");
+    if (!value->is_bool()) set_error(name, "is neither true nor false");
     return value->is_bool() && value->get_bool();
 }
 
@@ -53,47 +53,44 @@ std::uint64_t Body::count(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return 0;
     const auto number = natural(*value);
-    if (!number) remember(name, "is no integer from 0 on");
+    if (!number) set_error(name, "is no integer from 0 on");
     return number.value_or(0);
 }
 
-std::optional<std::uint64_t> Body::rate(const std::string& name) {
+std::optional<std::string> Body::scalar(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr || value->is_null()) return std::nullopt;
-    const auto number = natural(*value);
-    if (!number || *number == 0) remember(name, "is no integer from 1 on, and not null");
-    return number;
-}
-
-double Body::duration(const std::string& name) {
-    const json::value* const value = find(name);
-    if (value == nullptr) return 0;
-    if (value->is_number()) {
-        const double seconds = value->to_number<double>();
-        if (std::isfinite(seconds) && seconds >= 0) return seconds;
+    if (value->is_string()) return std::string(std::string_view(value->get_string()));
+    if (value->is_uint64()) return std::to_string(value->get_uint64());
+    if (value->is_int64()) return std::to_string(value->get_int64());
+    // Responses of the API write some integers as doubles.
+    constexpr double exact = 9e15;
+    if (value->is_double() && std::abs(value->get_double()) < exact &&
+        std::trunc(value->get_double()) == value->get_double()) {
+        return std::to_string(static_cast<std::int64_t>(value->get_double()));
     }
-    remember(name, "is no number of seconds from 0 on");
-    return 0;
+    set_error(name, "is neither a whole number nor text");
+    return std::nullopt;
 }
 
 Body Body::object(const std::string& name) {
     const json::value* const value = find(name);
     const bool is_one = value != nullptr && value->is_object();
-    if (value != nullptr && !is_one) remember(name, "is no JSON object");
+    if (value != nullptr && !is_one) set_error(name, "is no JSON object");
     return {is_one ? value->get_object() : json::object(), prefix_ + name + "."};
 }
 
 void Body::join(const Body& inner) {
-    if (!wrong_) wrong_ = inner.wrong();
+    if (!error_) error_ = inner.error();
 }
 
-std::optional<std::string> Body::wrong() const {
-    if (wrong_) return wrong_;
+std::optional<std::string> Body::error() const {
+    if (error_) return error_;
     for (const auto& member : object_) {
         const std::string name(std::string_view(member.key()));
-        if (asked_.contains(name)) continue;
+        if (known_.contains(name)) continue;
         std::string known;
-        for (const std::string& each : asked_) known += (known.empty() ? "" : ", ") + each;
+        for (const std::string& each : known_) known += (known.empty() ? "" : ", ") + each;
         return fmt::format("{}: there is no such member; there is {}",
                            config::in_quotes(prefix_ + name), known);
     }
@@ -101,14 +98,14 @@ std::optional<std::string> Body::wrong() const {
 }
 
 const json::value* Body::find(const std::string& name) {
-    asked_.insert(name);
+    known_.insert(name);
     const json::value* const value = object_.if_contains(name);
-    if (value == nullptr) remember(name, "is missing");
+    if (value == nullptr) set_error(name, "is missing");
     return value;
 }
 
-void Body::remember(const std::string& name, const std::string& what) {
-    if (!wrong_) wrong_ = fmt::format("{}{}: {}", prefix_, name, what);
+void Body::set_error(const std::string& name, const std::string& what) {
+    if (!error_) error_ = fmt::format("{}{}: {}", prefix_, name, what);
 }
 
 }  // namespace gpunbd::server::admin

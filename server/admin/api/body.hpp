@@ -1,5 +1,4 @@
-// The JSON object in the body of a request: the members that are asked for, all of them, and no
-// others.
+// The JSON object in the body of a request. A member that is missing or unknown is an error.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -13,31 +12,31 @@ namespace gpunbd::server::admin {
 
 class Body {
  public:
-    // Reads all of it.
     explicit Body(std::string_view text);
 
-    // Those that are wrong or missing leave their mark.
+    // Each records an error if the member is invalid or missing.
     std::string text(const std::string& name);
     bool flag(const std::string& name);
     std::uint64_t count(const std::string& name);
-    std::optional<std::uint64_t> rate(const std::string& name);  // unset: null
-    double duration(const std::string& name);
+    // A number or a string, as text that the configuration parses; unset: null, or an error.
+    std::optional<std::string> scalar(const std::string& name);
     Body object(const std::string& name);
-    // Takes what is wrong with an inner one, too.
+    // Records an error of a member.
+    void set_error(const std::string& name, const std::string& what);
+    // Adopts the error of an inner object.
     void join(const Body& inner);
-    // After all have been asked for: the first thing that is wrong, with what would be right.
-    std::optional<std::string> wrong() const;
+    // The first error, with the remedy. Call it last, because it also reports unknown members.
+    std::optional<std::string> error() const;
 
  private:
     Body(boost::json::object object, std::string prefix)
         : object_(std::move(object)), prefix_(std::move(prefix)) {}
     const boost::json::value* find(const std::string& name);
-    void remember(const std::string& name, const std::string& what);
 
     boost::json::object object_;
     std::string prefix_;  // of names: "rates."
-    std::set<std::string> asked_;
-    std::optional<std::string> wrong_;
+    std::set<std::string> known_;
+    std::optional<std::string> error_;
 };
 
 }  // namespace gpunbd::server::admin

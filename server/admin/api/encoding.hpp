@@ -1,25 +1,30 @@
-// What a server tells, as JSON: the schemas of openapi.yaml.
+// The state of a server as JSON, by the schemas of openapi.yaml.
 #pragma once
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "server/admin/history/history.hpp"
-#include "server/admin/observed_server.hpp"
-#include "server/admin/status.hpp"
+#include "server/admin/model/admin_backend.hpp"
+#include "server/admin/model/history.hpp"
+#include "server/admin/model/status.hpp"
 
 namespace gpunbd::server::admin {
 
-boost::json::object encode(const Status& status);
-boost::json::object encode(const DeviceStatus& device);
-boost::json::object encode(const ExportStatus& exported);
-boost::json::object encode(const ConnectionStatus& connection);
+// Of a status structure that has fields().
+template <Described Object>
+boost::json::object encode(const Object& object);
 boost::json::object encode(const EventStatus& event);
 boost::json::object encode(std::string_view name, const ExportMap& map);
 boost::json::object encode(std::string_view name, const PageRuns& pages);
-boost::json::object encode(std::string_view name, const History::OfExport& history);
+boost::json::object encode(std::string_view name, const History::Series& history);
+// By the names of exports.
+boost::json::object encode(const std::map<std::string, std::vector<std::uint64_t>>& trends,
+                           double end);
 
 template <class Item>
 boost::json::array encode_all(const std::vector<Item>& items) {
@@ -28,5 +33,11 @@ boost::json::array encode_all(const std::vector<Item>& items) {
     for (const Item& each : items) out.push_back(encode(each));
     return out;
 }
+
+extern template boost::json::object encode(const Status&);
+extern template boost::json::object encode(const DeviceStatus&);
+extern template boost::json::object encode(const ExportStatus&);
+extern template boost::json::object encode(const ConnectionStatus&);
+extern template boost::json::object encode(const RetainedStatus&);
 
 }  // namespace gpunbd::server::admin

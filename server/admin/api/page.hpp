@@ -1,5 +1,4 @@
-// The page, which any browser may have that reaches the endpoint: nothing of what it shows is in
-// it.
+// The files of the web page. They contain no data of the server, so every client may have them.
 #pragma once
 
 #include <optional>
@@ -9,7 +8,8 @@
 
 namespace gpunbd::server::admin {
 
-// Nothing: there is no such file.
-std::optional<Answer> page_at(std::string_view path);
+// Returns nothing if there is no such file.
+std::optional<Response> page_at(std::string_view path);
+bool is_page(std::string_view path);
 
 }  // namespace gpunbd::server::admin

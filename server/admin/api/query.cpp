@@ -18,7 +18,7 @@ int hex_digit(char c) {
     return -1;
 }
 
-// Of a form: '+' is a space.
+// As in forms, '+' is a space.
 std::optional<std::string> decoded(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i != text.size(); ++i) {
@@ -50,22 +50,22 @@ Query::Query(std::string_view text) {
         text.remove_prefix(std::min(each.size() + 1, text.size()));
         const std::size_t equals = each.find('=');
         if (equals == std::string_view::npos) {
-            remember(fmt::format("{}: has no value; write NAME=VALUE", config::in_quotes(each)));
+            set_error(fmt::format("{}: has no value; write NAME=VALUE", config::in_quotes(each)));
             continue;
         }
         const auto name = decoded(each.substr(0, equals));
         const auto value = decoded(each.substr(equals + 1));
         if (!name || !value) {
-            remember(fmt::format("{}: % is followed by two hexadecimal digits",
-                                 config::in_quotes(each)));
+            set_error(fmt::format("{}: % is followed by two hexadecimal digits",
+                                  config::in_quotes(each)));
         } else if (!values_.emplace(*name, *value).second) {
-            remember(fmt::format("{}: is given twice", config::in_quotes(*name)));
+            set_error(fmt::format("{}: is given twice", config::in_quotes(*name)));
         }
     }
 }
 
 std::optional<std::string> Query::text(const std::string& name) {
-    asked_[name] = true;
+    known_[name] = true;
     const auto found = values_.find(name);
     if (found == values_.end()) return std::nullopt;
     return found->second;
@@ -73,7 +73,7 @@ std::optional<std::string> Query::text(const std::string& name) {
 
 std::string Query::required_text(const std::string& name) {
     auto value = text(name);
-    if (!value) remember(fmt::format("{0}: is missing; add {0}=VALUE to the query", name));
+    if (!value) set_error(fmt::format("{0}: is missing; add {0}=VALUE to the query", name));
     return value.value_or("");
 }
 
@@ -83,19 +83,20 @@ std::uint64_t Query::count(const std::string& name, std::uint64_t least, std::ui
     if (!value) return otherwise;
     std::uint64_t number = 0;
     const char* const end = value->data() + value->size();
-    const auto [stopped, error] = std::from_chars(value->data(), end, number);
-    if (error == std::errc() && stopped == end && number >= least && number <= most) return number;
-    remember(fmt::format("{}: {} is not an integer from {} to {}", name, config::in_quotes(*value),
-                         least, most));
+    const auto [stopped, failure] = std::from_chars(value->data(), end, number);
+    if (failure == std::errc() && stopped == end && number >= least && number <= most)
+        return number;
+    set_error(fmt::format("{}: {} is not an integer from {} to {}", name, config::in_quotes(*value),
+                          least, most));
     return otherwise;
 }
 
-std::optional<std::string> Query::wrong() const {
-    if (wrong_) return wrong_;
+std::optional<std::string> Query::error() const {
+    if (error_) return error_;
     for (const auto& [name, value] : values_) {
-        if (asked_.contains(name)) continue;
+        if (known_.contains(name)) continue;
         std::string known;
-        for (const auto& each : asked_) known += (known.empty() ? "" : ", ") + each.first;
+        for (const auto& each : known_) known += (known.empty() ? "" : ", ") + each.first;
         return fmt::format(
             "{}: nothing here is called so; {}", config::in_quotes(name),
             known.empty() ? "there is nothing to be asked for" : "there is " + known);
@@ -103,8 +104,8 @@ std::optional<std::string> Query::wrong() const {
     return std::nullopt;
 }
 
-void Query::remember(const std::string& what) {
-    if (!wrong_) wrong_ = what;
+void Query::set_error(const std::string& what) {
+    if (!error_) error_ = what;
 }
 
 }  // namespace gpunbd::server::admin

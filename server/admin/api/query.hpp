@@ -1,5 +1,5 @@
-// The part of a request's target behind '?': names and values, each at most once, and nothing that
-// nobody asks for.
+// The query of a request's target: names and values. A name that is repeated or unknown is an
+// error.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@ namespace gpunbd::server::admin {
 
 class Query {
  public:
-    // As it was sent.
+    // As received, still percent-encoded.
     explicit Query(std::string_view text);
 
-    // Each may be asked for; those that are wrong or missing leave their mark.
+    // Each records an error if the value is invalid or missing.
     std::optional<std::string> text(const std::string& name);
     std::string required_text(const std::string& name);
     std::uint64_t count(const std::string& name, std::uint64_t least, std::uint64_t most,
                         std::uint64_t otherwise);
-    // After all have been asked for: the first thing that is wrong, with what would be right.
-    std::optional<std::string> wrong() const;
+    // The first error, with the remedy. Call it last, because it also reports unknown names.
+    std::optional<std::string> error() const;
 
  private:
-    void remember(const std::string& what);
+    void set_error(const std::string& what);
 
     std::map<std::string, std::string> values_;
-    std::map<std::string, bool> asked_;
-    std::optional<std::string> wrong_;
+    std::map<std::string, bool> known_;
+    std::optional<std::string> error_;
 };
 
 struct Target {

@@ -1,70 +1,106 @@
-// A client of the admin endpoint: its requests, one after the other, or a stream of ticks. The one
-// part that knows the library for HTTP.
+// One client of the admin endpoint: reads its requests one after the other, and sends the responses
+// or a stream of ticks. All members are used on the thread of the io_context.
 #pragma once
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "server/admin/http/limits.hpp"
 #include "server/admin/http/message.hpp"
-#include "server/connection/peer.hpp"
-#include "server/listening/owned_fd.hpp"
+#include "server/base/peer.hpp"
+#include "storage/base/owned_fd.hpp"
 
-struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+namespace gpunbd::server {
+class TlsContext;
+}
 
 namespace gpunbd::server::admin {
 
+class Stream;
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-    // Whom it serves for. It outlives the connection. All on the thread of the io_context.
-    class House {
+    // Outlives its connections.
+    class RequestHandler {
      public:
-        virtual Answer answer(const Request& request, const Connection& from) = 0;
-        // True: ticks may be sent to one more, until end_stream().
+        virtual Response respond(Request request, const Connection& from) = 0;
+        // Passes the outcome to complete(), during the call or later.
+        virtual void start_operation(const std::function<void(Completion)>& operation,
+                                     Connection& from) = 0;
+        virtual Response respond_to_outcome(const Outcome& outcome, const Connection& from) = 0;
+        // Returns false if no more streams are allowed. Otherwise end_stream() ends this one.
         virtual bool begin_stream(Connection& to) = 0;
+        // The next server-sent event; `seen`: the last log event that the client has.
         virtual std::optional<std::string> tick(std::uint64_t& seen) = 0;
         virtual std::uint64_t last_event() const = 0;
         virtual void end_stream(Connection& to) noexcept = 0;
-        virtual void ended(Connection& connection) noexcept = 0;
+        virtual void remove(Connection& connection) noexcept = 0;
 
      protected:
-        ~House() = default;
+        ~RequestHandler() = default;
     };
 
-    // `tls`: null, or what to do TLS with; it outlives this. `door`: which of the house's it came
-    // through.
-    Connection(boost::asio::io_context& io, OwnedFd socket, Peer peer, std::size_t door,
-               ssl_ctx_st* tls, House& house, const Limits& limits);
+    // `listener`: the number of the listener that accepted it.
+    Connection(boost::asio::io_context& io, OwnedFd socket, Peer peer, std::size_t listener,
+               std::shared_ptr<const TlsContext> tls, RequestHandler& handler,
+               const Limits& limits);
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
     void start();
     using Clock = std::chrono::steady_clock;
-    // Since when a request of it is waited for; unset: it has asked something.
-    std::optional<Clock::time_point> waits_since() const { return waits_since_; }
-    // There is another tick. Who is still being sent the last one misses it.
+    // Since when the endpoint has been waiting for the client: for a request, for the client to
+    // read a response, or for its end. Unset: it is a stream, or it waits for an operation.
+    std::optional<Clock::time_point> idle_since() const { return idle_since_; }
+    // A stream sends the current tick, unless it is still sending an earlier one.
     void wake();
-    void cut() noexcept;
+    // The outcome of the operation in progress. Ignored if there is none any more.
+    void complete(Outcome outcome);
+    // Like complete(), and the connection ends after the response.
+    void complete_and_end(Outcome outcome);
+    bool awaits_outcome() const { return awaits_outcome_; }
+    void close() noexcept;
 
     const Peer& peer() const { return peer_; }
-    std::size_t door() const { return door_; }
-    // The address and port that the client has connected to; empty: not by TCP.
-    const std::string& reached() const { return reached_; }
+    // What distinguishes one client from another; see peer_key().
+    const std::string& client() const { return client_; }
+    std::size_t listener() const { return listener_; }
+    // The address and port that the client connected to; empty: not TCP.
+    const std::string& local_address() const { return local_address_; }
 
  private:
-    struct Socket;
+    using Self = std::shared_ptr<Connection>;
+    static boost::asio::awaitable<void> run(Self self);
 
-    const std::unique_ptr<Socket> socket_;
+    boost::asio::awaitable<void> serve();
+    boost::asio::awaitable<std::optional<Request>> read_request(bool& keep_alive);
+    boost::asio::awaitable<Response> await_outcome(std::function<void(Completion)> operation);
+    boost::asio::awaitable<bool> send(Response response, bool keep_alive, bool head_only);
+    boost::asio::awaitable<void> send_error_and_linger(Response response);
+    boost::asio::awaitable<void> send_ticks(Response response);
+
     const Peer peer_;
-    const std::size_t door_;
-    const std::string reached_;
-    House& house_;
+    const std::string client_;
+    const std::size_t listener_;
+    const std::string local_address_;
+    RequestHandler& handler_;
     const Limits& limits_;
-    std::optional<Clock::time_point> waits_since_ = Clock::now();
+    const std::shared_ptr<Stream> stream_;
+    boost::asio::steady_timer wake_up_;  // cancelled by a tick and by an outcome
+    std::string received_;               // bytes of the next requests
+    std::chrono::milliseconds patience_;
+    std::optional<Clock::time_point> idle_since_ = Clock::now();
+    bool awaits_outcome_ = false;
+    bool ending_ = false;  // no further request is read
+    std::optional<Outcome> outcome_;
 };
 
 }  // namespace gpunbd::server::admin

@@ -11,7 +11,7 @@ namespace gpunbd::server::admin {
 
 namespace {
 
-std::string small(std::string_view text) {
+std::string lower_case(std::string_view text) {
     std::string out(text);
     for (char& c : out) {
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -28,76 +28,92 @@ std::string_view port_of(std::string_view authority) {
     return has_port(authority) ? authority.substr(authority.rfind(':')) : std::string_view();
 }
 
-// In small letters, with the port that its absence means.
-std::string whole(std::string_view authority, std::string_view scheme) {
-    return small(authority) + (has_port(authority) ? "" : scheme == "https" ? ":443" : ":80");
+// In lower case, with the default port if there is none.
+std::string normalized(std::string_view authority, std::string_view scheme) {
+    return lower_case(authority) + (has_port(authority) ? "" : scheme == "https" ? ":443" : ":80");
 }
 
-bool is_called(const Door& door, const std::string& reached, const std::string& host) {
-    if (host == small(door.authority) || host == small(reached)) return true;
-    const std::string port(port_of(door.authority));
+bool is_name_of(const EndpointPolicy& policy, const std::string& local_address,
+                const std::string& host) {
+    if (host == lower_case(policy.authority) || host == lower_case(local_address)) return true;
+    const std::string port(port_of(policy.authority));
     for (const char* always : {"localhost", "127.0.0.1", "[::1]"}) {
         if (host == always + port) return true;
     }
-    return std::any_of(door.names.begin(), door.names.end(),
-                       [&](const std::string& name) { return host == small(name) + port; });
+    return std::any_of(policy.names.begin(), policy.names.end(),
+                       [&](const std::string& name) { return host == lower_case(name) + port; });
 }
 
-bool same_origin(const Door& door, std::string_view origin, std::string_view host) {
+bool same_origin(const EndpointPolicy& policy, std::string_view origin, std::string_view host) {
     const std::size_t end = origin.find("://");
     if (end == std::string_view::npos) return false;
-    const std::string scheme = small(origin.substr(0, end));
-    // Before a Unix socket there may be a proxy that does TLS.
-    const bool known = scheme == "http" ? !door.tls : scheme == "https" && (door.tls || !door.tcp);
-    return known && whole(origin.substr(end + 3), scheme) == whole(host, scheme);
+    const std::string scheme = lower_case(origin.substr(0, end));
+    // A proxy that terminates TLS may use the Unix socket.
+    const bool known =
+        scheme == "http" ? !policy.tls : scheme == "https" && (policy.tls || !policy.tcp);
+    return known && normalized(origin.substr(end + 3), scheme) == normalized(host, scheme);
 }
 
-constexpr std::string_view scheme_of_token = "bearer ";
+constexpr std::string_view bearer_prefix = "bearer ";
+constexpr std::string_view kept_path = "/api/v1/kept";
 
 }  // namespace
 
-std::optional<Answer> refuse_site(const Request& request, const Door& door,
-                                  const std::string& reached) {
-    if (!request.host) return refusal(400, "a request has one Host");
-    const std::string host = whole(*request.host, door.tls ? "https" : "http");
-    if (door.tcp && !is_called(door, reached, host)) {
-        return refusal(421,
-                       fmt::format("this is not {}; ask for {}, or add the name to admin.hosts",
-                                   config::in_quotes(*request.host), door.authority));
+std::optional<std::string> EndpointPolicy::read_only_reason() const {
+    if (!tcp || tls || token) return std::nullopt;
+    return "this address is not protected, so it allows no changes; use the Unix socket "
+           "(admin.socket), or set admin.tcp.token or admin.tcp.tls";
+}
+
+std::optional<Response> check_site(const Request& request, const EndpointPolicy& policy,
+                                   const std::string& local_address, bool is_page) {
+    if (!request.host) return error_response(400, "a request has exactly one Host header");
+    const std::string host = normalized(*request.host, policy.tls ? "https" : "http");
+    if (policy.tcp && !is_name_of(policy, local_address, host)) {
+        return error_response(
+            421, fmt::format("this is not {}; ask for {}, or add the name to admin.hosts",
+                             config::in_quotes(*request.host), policy.authority));
     }
-    if (request.origin && !same_origin(door, *request.origin, *request.host)) {
-        return refusal(403,
-                       fmt::format("pages of {} may not ask here; open the page of this server",
-                                   config::in_quotes(*request.origin)));
+    if (request.origin && !same_origin(policy, *request.origin, *request.host)) {
+        return error_response(
+            403, fmt::format("pages of {} may not ask here; open the page of this server",
+                             config::in_quotes(*request.origin)));
     }
-    const std::string site = small(request.fetch_site.value_or("none"));
-    if (request.method != Method::get && request.method != Method::head && site != "none" &&
-        site != "same-origin") {
-        return refusal(403,
-                       "pages of other sites change nothing here; open the page of this server");
+    // A browser sends no Origin with a GET that a link, an image or a script of another site
+    // causes.
+    const std::string site = lower_case(request.fetch_site.value_or("none"));
+    const bool reads = request.method == Method::get || request.method == Method::head;
+    if (site != "none" && site != "same-origin" && !(is_page && reads)) {
+        return error_response(
+            403, "pages of other sites may not ask here; open the page of this server");
     }
     return std::nullopt;
 }
 
-std::optional<Answer> refuse_stranger(const Request& request, const Door& door) {
-    if (door.token) {
-        std::string_view shown;
-        if (request.authorization) shown = *request.authorization;
-        const bool bearer = small(shown.substr(0, scheme_of_token.size())) == scheme_of_token;
-        if (!bearer || !door.token->is(shown.substr(scheme_of_token.size()))) {
-            Answer answer = refusal(
+std::optional<Response> check_access(const Request& request, const EndpointPolicy& policy) {
+    if (policy.kept_only && !request.target.starts_with(kept_path)) {
+        return error_response(
+            404, fmt::format("{} alone is answered here; ask for the rest by the admin "
+                             "socket (admin.socket)",
+                             kept_path));
+    }
+    if (policy.token) {
+        std::string_view authorization;
+        if (request.authorization) authorization = *request.authorization;
+        const bool bearer =
+            lower_case(authorization.substr(0, bearer_prefix.size())) == bearer_prefix;
+        if (!bearer || !policy.token->matches(authorization.substr(bearer_prefix.size()))) {
+            Response response = error_response(
                 401,
                 "the token is missing or wrong; send Authorization: Bearer and what the file "
                 "of admin.tcp.token holds");
-            answer.fields.push_back({"WWW-Authenticate", "Bearer realm=\"gpunbd\""});
-            return answer;
+            response.headers.push_back({"WWW-Authenticate", "Bearer realm=\"gpunbd\""});
+            return response;
         }
     }
-    if (request.method == Method::post && !door.guarded()) {
-        return refusal(403,
-                       "nothing guards this address, so it only tells; ask by the Unix socket "
-                       "(admin.socket), or set admin.tcp.token or admin.tcp.tls");
-    }
+    const auto read_only_reason = policy.read_only_reason();
+    if (request.method == Method::post && read_only_reason)
+        return error_response(403, *read_only_reason);
     return std::nullopt;
 }
 

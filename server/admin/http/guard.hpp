@@ -1,5 +1,5 @@
-// Who may ask: not the page of another site in a browser that reaches this one, whether by its
-// address or by a name that has come to mean it (DNS rebinding), and nobody without the token.
+// Access checks of the admin endpoint. They refuse requests of other sites' pages in a browser that
+// reaches the endpoint, also by DNS rebinding, and requests without the token.
 #pragma once
 
 #include <optional>
@@ -11,22 +11,25 @@
 
 namespace gpunbd::server::admin {
 
-// By which way requests come, and what is asked of them there.
-struct Door {
+// How requests arrive at a listener, and what it requires of them.
+struct EndpointPolicy {
     bool tcp = false;
-    bool tls = false;                     // with certificates of clients
-    std::string authority = {};           // of TCP: the address as a URL has it, with the port
-    std::vector<std::string> names = {};  // what else it is called, without the port
+    bool tls = false;                     // with client certificates
+    std::string authority = {};           // of TCP: the address and port as in a URL
+    std::vector<std::string> names = {};  // other names of this host, without the port
     std::optional<Token> token = {};
+    bool kept_only = false;  // serves only kept contents
 
-    // Is there anything that keeps strangers of this machine out?
-    bool guarded() const { return !tcp || tls || token; }
+    // Set: requests may not change anything, for this reason.
+    std::optional<std::string> read_only_reason() const;
 };
 
-// Nothing: it may be answered. `reached`: the address and port that the client has connected to.
-std::optional<Answer> refuse_site(const Request& request, const Door& door,
-                                  const std::string& reached);
-// Of what a page may ask once the site is right: without a token there is none of it.
-std::optional<Answer> refuse_stranger(const Request& request, const Door& door);
+// Each returns the refusal, or nothing if the request may be handled.
+// `local_address`: the address and port that the client connected to. `is_page`: the request is for
+// a file of the page, which has no secrets and to which other sites may link.
+std::optional<Response> check_site(const Request& request, const EndpointPolicy& policy,
+                                   const std::string& local_address, bool is_page);
+// For requests other than for the page, after check_site().
+std::optional<Response> check_access(const Request& request, const EndpointPolicy& policy);
 
 }  // namespace gpunbd::server::admin

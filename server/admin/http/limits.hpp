@@ -1,4 +1,4 @@
-// What clients of the admin endpoint may take of it at most.
+// The most that clients of the admin endpoint may use.
 #pragma once
 
 #include <chrono>
@@ -7,12 +7,16 @@
 namespace gpunbd::server::admin {
 
 struct Limits {
-    std::size_t connections = 32;  // at once; whoever waits longest for a request makes room
-    std::size_t streams = 8;       // of those, that ticks are sent to
-    std::size_t header = 8 << 10;  // bytes of a request
-    std::size_t body = 16 << 10;   // bytes of a request
-    std::chrono::milliseconds request{10'000};  // until all of it has come, and for its answer
-    std::chrono::milliseconds idle{60'000};     // between two requests, and for a tick to be read
+    // Of each listener, at once.
+    std::size_t connections = 32;
+    std::size_t connections_of_client = 24;
+    std::size_t streams = 8;  // a subset of the connections
+    std::size_t streams_of_client = 6;
+    std::size_t header = 8 << 10;               // bytes of a request
+    std::size_t body = 16 << 10;                // bytes of a request
+    std::chrono::milliseconds request{10'000};  // to receive a request, and to send its response
+    std::chrono::milliseconds idle{60'000};     // between two requests, and to send a tick
+    std::chrono::milliseconds outcome{30'000};  // for an operation of the server
 };
 
 }  // namespace gpunbd::server::admin

@@ -7,9 +7,9 @@
 
 namespace gpunbd::server::admin {
 
-Answer refusal(unsigned status, std::string_view why) {
+Response error_response(unsigned status, std::string_view message) {
     boost::json::object object;
-    object["error"] = config::repaired_utf8(why);
+    object["error"] = config::repaired_utf8(message);
     return {.status = status, .body = boost::json::serialize(object)};
 }
 

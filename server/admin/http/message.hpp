@@ -1,11 +1,14 @@
-// A request and its answer as plain values: what decides about them knows no sockets and no
-// library.
+// HTTP requests and responses as plain values: code that decides on them needs neither sockets nor
+// an HTTP library.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "server/admin/model/admin_backend.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -13,31 +16,35 @@ enum class Method { get, head, post, other };
 
 struct Request {
     Method method = Method::get;
-    std::string target = {};               // as it was sent: "/api/v1/map?export=a"
-    std::optional<std::string> host = {};  // unset: there is none, or more than one
+    std::string target = {};               // as received: "/api/v1/map?export=a"
+    std::optional<std::string> host = {};  // unset: missing or repeated
     std::optional<std::string> origin = {};
     std::optional<std::string> fetch_site = {};  // Sec-Fetch-Site
     std::optional<std::string> authorization = {};
     std::string content_type = {};
     std::string accept = {};
     std::string body = {};
+    // Set: changes are not allowed over this connection, for this reason.
+    std::optional<std::string> read_only_reason = {};
 };
 
-struct Field {
+struct Header {
     std::string name;
     std::string value;
 };
 
-struct Answer {
+struct Response {
     unsigned status = 200;
-    std::string type = "application/json";
+    std::string content_type = "application/json";
     std::string body = {};
-    std::vector<Field> fields = {};  // beside those that every answer has
-    bool stream = false;             // ticks follow instead of a body
-    std::string done = {};           // what it has changed; empty: nothing
+    std::vector<Header> headers = {};  // in addition to those that every response has
+    bool stream = false;               // server-sent events follow instead of a body
+    std::string change = {};           // what was changed, for the log; empty: nothing
+    // Set: the response is the outcome of this operation, which has yet to be started.
+    std::function<void(Completion)> operation = {};
 };
 
-// A JSON object with `error`.
-Answer refusal(unsigned status, std::string_view why);
+// A JSON object with the member `error`.
+Response error_response(unsigned status, std::string_view message);
 
 }  // namespace gpunbd::server::admin

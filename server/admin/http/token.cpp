@@ -8,7 +8,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "server/credentials/private_file.hpp"
+#include "server/net/credentials/private_file.hpp"
 
 namespace gpunbd::server::admin {
 
@@ -16,7 +16,7 @@ namespace {
 
 using Sha256 = std::array<unsigned char, 32>;
 
-// Of texts of all lengths something that takes as long to compare.
+// Comparing digests takes the same time for texts of any length.
 Sha256 digest_of(std::string_view text) {
     Sha256 digest{};
     if (::EVP_Digest(text.data(), text.size(), digest.data(), nullptr, ::EVP_sha256(), nullptr) !=
@@ -26,25 +26,26 @@ Sha256 digest_of(std::string_view text) {
     return digest;
 }
 
-bool can_be_sent(char c) { return c > ' ' && c < 0x7f; }
+bool is_allowed(char c) { return c > ' ' && c < 0x7f; }
 
 }  // namespace
 
 Token Token::load(const std::string& path) {
-    const SecretBytes bytes = read_private_file(path);
+    const SecretBytes bytes = read_private_file(
+        path, fmt::format("create one: (umask 077; openssl rand -hex 32 > {})", path));
     std::string_view text(bytes.data(), bytes.size());
     while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
-    if (text.size() < min_length || !std::all_of(text.begin(), text.end(), can_be_sent)) {
-        throw std::runtime_error(
-            fmt::format("{}: holds no token: one line of at least {} characters without spaces; "
-                        "make one: openssl rand -hex 32",
-                        path, min_length));
+    if (text.size() < min_length || !std::all_of(text.begin(), text.end(), is_allowed)) {
+        throw std::runtime_error(fmt::format(
+            "{}: is not a token, which is one line of at least {} characters without spaces; "
+            "create one: openssl rand -hex 32",
+            path, min_length));
     }
     return Token(digest_of(text));
 }
 
-bool Token::is(std::string_view shown) const {
-    const Sha256 other = digest_of(shown);
+bool Token::matches(std::string_view sent) const {
+    const Sha256 other = digest_of(sent);
     return ::CRYPTO_memcmp(other.data(), digest_.data(), digest_.size()) == 0;
 }
 

@@ -1,4 +1,4 @@
-// A secret that clients show. How long a wrong one takes to be refused tells nothing of it.
+// A secret that clients send. Comparing it takes the same time whether or not it is right.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ class Token {
  public:
     static constexpr std::size_t min_length = 16;
 
-    // The file holds it, and nothing else but the end of its line. Throws std::runtime_error: it
-    // cannot be read, others may read it, or it is no token.
+    // The file has the token as its only line. Throws std::runtime_error if the file cannot be
+    // read, if other users may read it, or if it is not a token.
     static Token load(const std::string& path);
 
-    bool is(std::string_view shown) const;
+    bool matches(std::string_view sent) const;
 
  private:
     using Digest = std::array<unsigned char, 32>;

@@ -9,7 +9,7 @@ namespace gpunbd::server {
 namespace {
 
 struct Edge {
-    std::string_view seconds;  // as clients of OpenMetrics write it
+    std::string_view seconds;  // in the notation of OpenMetrics clients
     std::uint64_t ns;
 };
 
@@ -38,7 +38,7 @@ std::string_view name_of(MetricType type, bool openmetrics) {
     return "unknown";
 }
 
-// Empty: none, or one that is no base unit.
+// Empty: none, or not a base unit.
 std::string_view unit_of(std::string_view name) {
     for (const std::string_view unit : {"bytes", "seconds"}) {
         if (name.ends_with(unit)) return unit;
@@ -61,24 +61,24 @@ void append_label(std::string& out, char before, std::string_view name, std::str
     out += before;
     out += name;
     out += "=\"";
-    append_escaped(out, config::repaired_utf8(value));  // else all of the text is refused
+    append_escaped(out, config::repaired_utf8(value));  // invalid bytes invalidate the whole text
     out += '"';
 }
 
 }  // namespace
 
-void Exposition::family(const MetricFamily& family) {
-    family_ = family;
+void Exposition::begin(const Metric& metric) {
+    metric_ = metric;
     head_missing_ = true;
 }
 
-void Exposition::add(Labels labels, double value) {
+void Exposition::add(const Labels& labels, double value) {
     add_sample(suffix(), labels, fmt::format("{}", value));
 }
 
-void Exposition::add(Labels labels) { add_sample(suffix(), labels, "1"); }
+void Exposition::add(const Labels& labels) { add_sample(suffix(), labels, "1"); }
 
-void Exposition::add(Labels labels, const storage::Histogram& durations) {
+void Exposition::add(const Labels& labels, const storage::Histogram& durations) {
     for (const Edge& edge : latency_edges) {
         add_sample("_bucket", labels, fmt::format_int(durations.count_up_to(edge.ns)).c_str(),
                    edge.seconds);
@@ -95,7 +95,7 @@ std::string Exposition::text() && {
 }
 
 std::string_view Exposition::suffix() const {
-    switch (family_.type) {
+    switch (metric_.type) {
         case MetricType::counter:
             return "_total";
         case MetricType::info:
@@ -108,20 +108,20 @@ std::string_view Exposition::suffix() const {
 void Exposition::add_head() {
     const std::string_view suffix = openmetrics_ ? std::string_view() : this->suffix();
     const auto add_line = [&](std::string_view what, std::string_view text) {
-        fmt::format_to(std::back_inserter(text_), "# {} {}{} {}\n", what, family_.name, suffix,
+        fmt::format_to(std::back_inserter(text_), "# {} {}{} {}\n", what, metric_.name, suffix,
                        text);
     };
-    add_line("HELP", family_.help);
-    add_line("TYPE", name_of(family_.type, openmetrics_));
-    const std::string_view unit = unit_of(family_.name);
+    add_line("HELP", metric_.help);
+    add_line("TYPE", name_of(metric_.type, openmetrics_));
+    const std::string_view unit = unit_of(metric_.name);
     if (openmetrics_ && !unit.empty()) add_line("UNIT", unit);
     head_missing_ = false;
 }
 
-void Exposition::add_sample(std::string_view suffix, Labels labels, std::string_view value,
+void Exposition::add_sample(std::string_view suffix, const Labels& labels, std::string_view value,
                             std::string_view edge) {
     if (head_missing_) add_head();
-    text_ += family_.name;
+    text_ += metric_.name;
     text_ += suffix;
     char before = '{';
     for (const Label& label : labels) {

@@ -26,7 +26,7 @@ async function ask(path, query) {
 
 async function steer(path, body) {
   const options = {method: 'POST', headers: headers({'Content-Type': 'application/json'}), body: JSON.stringify(body),
-                   signal: AbortSignal.timeout(10000)};
+                   signal: AbortSignal.timeout(40000)}; // the server answers within 30 s
   try {
     return (await (await accepted(await fetch(`/api/v1/${path}`, options))).json()).done;
   } catch (error) {

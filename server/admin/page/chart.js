@@ -1,4 +1,4 @@
-// Lines over the last ten minutes, with axes; told in words to who points at them, or moves there by keys.
+// Line charts over time, with axes. Text below a chart shows the values at the pointer or the keyboard's cursor.
 'use strict';
 
 function roundSteps(highest, base) {
@@ -20,46 +20,58 @@ function logarithmic(values) {
   return {marks, place: (value) => value > 0 ? (Math.log10(value) - low) / (high - low) : null};
 }
 
-// A canvas of lines over the last ten minutes. `lines`: {name, colour, dashed, filled, values}, one value a second.
+// The marks of the time axis for each span of minutes, in seconds before now, for a narrow and a wide chart.
+const spanMarks = {
+  1: {words: 'minute', narrow: [60, 30, 0], wide: [60, 50, 40, 30, 20, 10, 0]},
+  10: {words: '10 minutes', narrow: [600, 300, 0], wide: [600, 480, 360, 240, 120, 0]},
+  60: {words: 'hour', narrow: [3600, 1800, 0], wide: [3600, 3000, 2400, 1800, 1200, 600, 0]},
+};
+
+// A canvas of lines over the last minutes. `lines`: {name, colour, dashed, filled, values}, a value for each `step` seconds.
 class Chart {
   constructor(id, scale, format) {
     this.canvas = byId(id);
     this.text = byId(`${id}-text`);
     this.scale = scale;
     this.format = format;
-    this.back = null; // seconds back from the end that are pointed at
+    this.back = null; // the selected value, counted back from the newest one
+    this.span = {end: 0, step: 1, minutes: 10};
     this.canvas.addEventListener('pointermove', (event) => this.point(event.offsetX));
     this.canvas.addEventListener('pointerdown', (event) => this.point(event.offsetX));
-    this.canvas.addEventListener('pointerleave', () => { this.back = null; this.draw(this.lines, this.end); });
-    this.canvas.addEventListener('blur', () => { this.back = null; this.draw(this.lines, this.end); });
+    this.canvas.addEventListener('pointerleave', () => { this.back = null; this.draw(this.lines, this.span); });
+    this.canvas.addEventListener('blur', () => { this.back = null; this.draw(this.lines, this.span); });
     this.canvas.addEventListener('keydown', (event) => this.press(event));
   }
 
+  // The oldest value, counted back from the newest one.
+  get most() { return 60 * this.span.minutes / this.span.step - 1; }
+
   press(event) {
     const back = this.back ?? 0;
-    const to = {ArrowLeft: back + (event.shiftKey ? 30 : 1), ArrowRight: back - (event.shiftKey ? 30 : 1), Home: 599, End: 0, Escape: null}[event.key];
+    const to = {ArrowLeft: back + (event.shiftKey ? 30 : 1), ArrowRight: back - (event.shiftKey ? 30 : 1), Home: this.most, End: 0, Escape: null}[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    this.back = to === null ? null : Math.max(0, Math.min(599, to));
-    this.draw(this.lines, this.end, true);
+    this.back = to === null ? null : Math.max(0, Math.min(this.most, to));
+    this.draw(this.lines, this.span, true);
   }
 
   point(x) {
     if (!this.area) return;
-    this.back = Math.max(0, Math.min(599, Math.round((1 - (x - this.area.left) / this.area.wide) * 599)));
-    this.draw(this.lines, this.end);
+    this.back = Math.max(0, Math.min(this.most, Math.round((1 - (x - this.area.left) / this.area.wide) * this.most)));
+    this.draw(this.lines, this.span);
   }
 
-  draw(lines, end, asked = false) {
-    Object.assign(this, {lines, end});
+  draw(lines, span, asked = false) {
+    Object.assign(this, {lines, span});
     if (!lines) return;
+    if (this.back !== null) this.back = Math.min(this.back, this.most);
     this.tell(asked);
     const place = drawing(this.canvas, 210);
     if (!place) return;
     const {context, width} = place, scale = this.scale(lines.flatMap((line) => line.values));
     const left = 70, high = 176, top = 8, wide = width - left - 8;
     this.area = {left, wide};
-    const x = (back) => left + wide * (1 - back / 599), y = (value) => { const share = scale.place(value); return share === null ? null : top + high * (1 - share); };
+    const x = (back) => left + wide * (1 - back / this.most), y = (value) => { const share = scale.place(value); return share === null ? null : top + high * (1 - share); };
     this.drawAxes(context, scale.marks, x, y, {left, wide, top, high});
     for (const line of lines) this.drawLine(context, line, x, y, top + high);
     if (this.back !== null) {
@@ -79,9 +91,11 @@ class Chart {
       context.fillText(this.format(mark).replace(/\.0+(?= )/, ''), left - 8, y(mark) ?? top + high);
     }
     context.textBaseline = 'top';
-    for (const minutes of wide > 420 ? [10, 8, 6, 4, 2, 0] : [10, 5, 0]) {
-      context.textAlign = minutes === 10 ? 'left' : minutes === 0 ? 'right' : 'center';
-      context.fillText(minutes ? `${minus}${minutes} min` : 'now', x(Math.min(599, minutes * 60)), top + high + 8);
+    const {narrow, wide: many} = spanMarks[this.span.minutes];
+    for (const back of wide > 420 ? many : narrow) {
+      context.textAlign = back === narrow[0] ? 'left' : back === 0 ? 'right' : 'center';
+      const words = this.span.minutes === 1 ? `${back} s` : `${back / 60} min`;
+      context.fillText(back ? `${minus}${words}` : 'now', x(Math.min(this.most, back / this.span.step)), top + high + 8);
     }
   }
 
@@ -115,8 +129,8 @@ class Chart {
     const at = (line, back) => line.values.at(-1 - back) ?? undefined;
     const highest = (line) => Math.max(0, ...line.values);
     const list = (value) => this.lines.map((line) => `${line.name} ${this.format(value(line) ?? 0)}`).join(', ');
-    const summary = `Highest in ten minutes: ${list(highest)}.`;
-    this.canvas.setAttribute('aria-label', `${byId(`${this.canvas.id}-title`).textContent}, a chart of the last ten minutes. ${summary} Left and right tell the values of a second.`);
-    say(this.text, this.back === null ? summary : `${clock(this.end - this.back)}: ${list((line) => at(line, this.back))}`, asked);
+    const {words} = spanMarks[this.span.minutes], summary = `Highest in the last ${words}: ${list(highest)}.`;
+    this.canvas.setAttribute('aria-label', `${byId(`${this.canvas.id}-title`).textContent}, a chart of the last ${words}. ${summary} Left and right tell the values of ${this.span.step === 1 ? 'a second' : 'ten seconds'}.`);
+    say(this.text, this.back === null ? summary : `${clock(this.span.end - this.back * this.span.step)}: ${list((line) => at(line, this.back))}`, asked);
   }
 }

@@ -1,8 +1,8 @@
-// One export: its map, its last ten minutes, its requests and connections, and what can be done to it.
+// One export: its map, charts, requests and connections, and the changes that are offered.
 'use strict';
 
 const opened = {
-  name: null, history: null, ticks: 0, map: null, throughput: null, latency: null,
+  name: null, history: null, ticks: 0, map: null, throughput: null, latency: null, minutes: 10,
 
   get exported() { return state.status?.exports.find((exported) => exported.name === this.name); },
 
@@ -13,7 +13,12 @@ const opened = {
     put(byId('latency-text'), '');
   },
 
-  // Percentiles of a second cannot be had from counters: what the ticks tell is put right by the server every few seconds.
+  look(minutes) {
+    Object.assign(this, {minutes, history: null});
+    if (this.name !== null) this.fetchHistory();
+  },
+
+  // Ticks continue the history. It is fetched again now and then, since a tick may be missed.
   takeTick() {
     if (this.name === null || !this.exported) return;
     if (this.map.name !== this.name || !this.mapped) {
@@ -28,21 +33,22 @@ const opened = {
   async fetchHistory() {
     const {name} = this;
     try {
-      const history = await ask('history', {export: name});
-      if (this.name === name) this.history = history;
+      const {minutes} = this, history = await ask('history', {export: name, seconds: 60 * minutes});
+      if (this.name === name && this.minutes === minutes) this.history = history;
       draw();
     } catch { /* the next tick asks again */ }
   },
 
   goOn() {
     const {history} = this, rates = state.rates.get(this.name), now = Math.floor(state.status.time);
-    if (!rates || now <= history.end) return;
+    if (history.step !== 1 || !rates || now <= history.end) return;
     for (; history.end < now; history.end++) {
       history.read_bytes.push(rates.read);
       history.written_bytes.push(rates.written);
-      for (const of of ['read_p50', 'read_p99', 'write_p50', 'write_p99']) history[of].push(null);
+      for (const [of, latency] of Object.entries(this.exported.last_second)) history[of].push(latency);
     }
-    for (const values of Object.values(history)) if (Array.isArray(values) && values.length > 600) values.splice(0, values.length - 600);
+    const most = 60 * this.minutes;
+    for (const values of Object.values(history)) if (Array.isArray(values) && values.length > most) values.splice(0, values.length - most);
   },
 
   draw() {
@@ -61,11 +67,12 @@ const opened = {
 
   drawAbout(exported) {
     const devices = exported.memory.map((memory) => memory.device).join(', ');
-    const {bytes_per_second: bytes, iops} = exported.rates;
+    const limits = (rates, of) => [rates.bytes_per_second && `at most ${rate(rates.bytes_per_second)} ${of}`, rates.iops && `at most ${count(rates.iops)} requests a second ${of}`];
     put(byId('export-about'), [exported.description, `${exported.layout} on ${devices}`, `pages of ${size(exported.page_size)}`, exported.provision,
       exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'for swap',
-      bytes && `at most ${rate(bytes)} for each connection`, iops && `at most ${count(iops)} requests a second for each connection`].filter(Boolean).join(' · '));
-    const rates = state.rates.get(exported.name), {inFlight} = totalsOf(exported);
+      ...limits(exported.rates, 'for all clients together'), ...limits(exported.rates_per_peer, 'for each client')].filter(Boolean).join(' · '));
+    const rates = state.rates.get(exported.name), {inFlight, errors} = totalsOf(exported), kinds = {};
+    for (const of of exported.requests) for (const [kind, times] of Object.entries(of.errors)) kinds[kind] = (kinds[kind] ?? 0) + times;
     figures(byId('export-figures'), [
       {label: 'Used', value: exported.used, text: size(exported.used), small: `of ${size(exported.size)}`},
       {label: 'Allocated', value: exported.allocated, text: size(exported.allocated)},
@@ -74,15 +81,17 @@ const opened = {
       {label: 'Requests/s', value: rates?.requests, text: count(rates?.requests)},
       {label: 'In flight', value: inFlight, text: count(inFlight)},
       {label: 'Held back', value: exported.held_back, text: count(exported.held_back)},
+      {label: 'Failed', value: errors, text: count(errors), small: inWords(kinds)},
     ]);
   },
 
   drawCharts() {
-    const {history} = this;
-    this.throughput.draw([{name: 'read', colour: 'accent', filled: true, values: history.read_bytes},
-                          {name: 'written', colour: 'second', filled: true, values: history.written_bytes}], history.end);
+    const {history} = this, span = {end: history.end, step: history.step, minutes: this.minutes};
+    const perSecond = (values) => history.step === 1 ? values : values.map((value) => value / history.step);
+    this.throughput.draw([{name: 'read', colour: 'accent', filled: true, values: perSecond(history.read_bytes)},
+                          {name: 'written', colour: 'second', filled: true, values: perSecond(history.written_bytes)}], span);
     this.latency.draw([{name: 'read median', colour: 'accent', values: history.read_p50}, {name: 'read 99th', colour: 'accent', dashed: true, values: history.read_p99},
-                       {name: 'write median', colour: 'second', values: history.write_p50}, {name: 'write 99th', colour: 'second', dashed: true, values: history.write_p99}], history.end);
+                       {name: 'write median', colour: 'second', values: history.write_p50}, {name: 'write 99th', colour: 'second', dashed: true, values: history.write_p99}], span);
   },
 
   drawRequests(exported) {
@@ -108,13 +117,16 @@ const opened = {
     show(byId('connections-none'), mine.length === 0 || unlisted > 0);
     put(byId('connections-none'), mine.length || unlisted ? `${plural(unlisted, 'quieter one is', 'quieter ones are')} not listed.` : 'Nobody is connected.');
     keyed(byId('connections').tBodies[0], mine, (connection) => connection.id, (connection) => this.makeConnection(connection), (row, connection) => {
-      const [peer, identity, read, written, flight, since, end] = row.children, rates = state.connectionRates.get(connection.id);
-      put(peer, connection.read_only ? `${connection.peer}, reads only` : connection.peer);
+      const [peer, identity, read, written, flight, errors, since, end] = row.children, rates = state.connectionRates.get(connection.id);
+      put(peer, [connection.peer, connection.read_only && 'reads only', connection.stalled && `stalled for ${age(connection.stalled)}`].filter(Boolean).join(', '));
+      peer.className = connection.stalled ? 'error' : '';
+      peer.title = connection.stalled ? 'The client does not read the answers that wait for it.' : '';
       put(identity, connection.identity ?? (connection.tls ? connection.tls.split(',')[0] : dash));
       identity.title = connection.tls ?? 'no TLS';
       putNumber(read.firstChild, rates?.read, rate(rates?.read));
       putNumber(written.firstChild, rates?.written, rate(rates?.written));
       putNumber(flight.firstChild, connection.in_flight, count(connection.in_flight));
+      putNumber(errors.firstChild, connection.errors, count(connection.errors));
       put(since, age(state.status.time - connection.since));
       show(end.firstChild, state.steering);
     });
@@ -122,7 +134,7 @@ const opened = {
 
   makeConnection(connection) {
     const number = () => make('td', {className: 'number'}, make('data'));
-    const end = make('button', {textContent: 'End…'}), row = make('tr', {}, make('td'), make('td'), number(), number(), number(), make('td', {className: 'number'}), make('td', {className: 'number'}, end));
+    const end = make('button', {textContent: 'End…'}), row = make('tr', {}, make('td'), make('td'), number(), number(), number(), number(), make('td', {className: 'number'}), make('td', {className: 'number'}, end));
     row.dataset.connection = connection.id;
     end.setAttribute('aria-label', `End the connection of ${connection.peer}`);
     end.addEventListener('click', () => told({
@@ -134,16 +146,12 @@ const opened = {
 
   askRates() {
     const {name, exported} = this, {bytes_per_second: bytes, iops, burst} = exported.rates;
-    const whole = (label, text) => {
-      if (text === '') return null;
-      if (!/^[1-9]\d*$/.test(text)) throw new Error(`${label} is a whole number from 1 on, or nothing`);
-      return Number(text);
-    };
+    const given = (text) => text === '' ? null : text; // in the notation of the configuration; the server checks it
     told({
-      title: 'Rates', text: `Of export ${shown(name)}, until its configuration is read again. Nothing: no limit.`, yes: 'Set rates',
-      fields: [{label: 'Bytes a second', name: 'bytes', inputMode: 'numeric', value: bytes ?? ''}, {label: 'Requests a second', name: 'iops', inputMode: 'numeric', value: iops ?? ''},
-               {label: 'Burst, in seconds', name: 'burst', inputMode: 'decimal', value: burst}],
-      act: (values) => steer('rates', {export: name, rates: {bytes_per_second: whole('Bytes a second', values.bytes), iops: whole('Requests a second', values.iops), burst: Number(values.burst)}}),
+      title: 'Rates', text: `Of export ${shown(name)}, for all of its clients together, until its configuration is read again. Nothing: no limit.`, yes: 'Set rates',
+      fields: [{label: 'Bytes a second, for example 10M', name: 'bytes', value: bytes === null ? '' : sizeText(bytes)}, {label: 'Requests a second', name: 'iops', inputMode: 'numeric', value: iops ?? ''},
+               {label: 'Burst, in seconds', name: 'burst', inputMode: 'numeric', value: burst}],
+      act: (values) => steer('rates', {export: name, rates: {bytes_per_second: given(values.bytes), iops: given(values.iops), burst: given(values.burst)}}),
     });
   },
 

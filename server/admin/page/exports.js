@@ -9,6 +9,7 @@ const sortValue = {
   used: (exported) => exported.used,
   read: (exported) => state.rates.get(exported.name)?.read ?? 0,
   written: (exported) => state.rates.get(exported.name)?.written ?? 0,
+  errors: (exported) => totalsOf(exported).errors,
   connections: (exported) => exported.connections,
 };
 
@@ -26,7 +27,7 @@ function makeRow(exported) {
   const cell = (name, ...children) => make('td', {className: name}, ...children);
   const link = make('a', {href: linkTo(exported.name)}), row = make('tr', {className: 'row'});
   row.append(cell('name', link, make('span', {className: 'tag', hidden: true})), cell('wide', make('div', {className: 'gauge'}, make('span', {}, make('i')), make('data'))),
-             cell('number', make('data')), cell('number', make('data')), cell('number', make('data')), cell('trend', make('canvas')), cell('number', make('data')));
+             cell('number', make('data')), cell('number', make('data')), cell('number', make('data')), cell('trend', make('canvas')), cell('number errors', make('data')), cell('number', make('data')));
   row.querySelector('canvas').setAttribute('aria-hidden', 'true');
   row.addEventListener('click', (event) => { if (event.target !== link) link.click(); });
   return row;
@@ -36,7 +37,7 @@ function makeRow(exported) {
 function fillRow(row, {exported, index}) {
   if (row.told === exported && row.index === index) return;
   Object.assign(row, {told: exported, index});
-  const [name, used, whole, read, written, trend, clients] = row.children, rates = state.rates.get(exported.name);
+  const [name, used, whole, read, written, trend, errors, clients] = row.children, rates = state.rates.get(exported.name);
   row.dataset.export = exported.name;
   row.setAttribute('aria-rowindex', index + 2);
   put(name.firstChild, shown(exported.name));
@@ -51,7 +52,11 @@ function fillRow(row, {exported, index}) {
     putNumber(cell.firstChild, value, rate(value));
     cell.firstChild.className = value ? '' : 'zero';
   }
-  putNumber(clients.firstChild, exported.connections, count(exported.connections));
+  const failed = totalsOf(exported).errors;
+  putNumber(errors.firstChild, failed, count(failed));
+  errors.firstChild.className = errorClass(exported);
+  putNumber(clients.firstChild, exported.connections, exported.stalled ? `${count(exported.connections)}, ${count(exported.stalled)} stalled` : count(exported.connections));
+  clients.firstChild.className = exported.stalled ? 'error' : '';
   drawTrend(trend.firstChild, state.trends.get(exported.name) ?? []);
 }
 
@@ -92,7 +97,7 @@ function drawExports(status) {
 }
 
 function makeSpace() {
-  const row = make('tr', {className: 'space'}, make('td', {colSpan: 7}));
+  const row = make('tr', {className: 'space'}, make('td', {colSpan: 8}));
   row.setAttribute('aria-hidden', 'true');
   return row;
 }

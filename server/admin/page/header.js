@@ -11,19 +11,27 @@ function drawState(status) {
 
 function drawHeader(status) {
   const {process} = status;
-  put(byId('process'), `${process.version} (${process.commit}), ${process.build} · pid ${process.pid} · up ${age(status.time - process.started)}`);
+  const version = process.commit ? `${process.version} (${process.commit})` : process.version;
+  put(byId('process'), `${version}, ${process.build} · pid ${process.pid} · up ${age(status.time - process.started)}`);
+}
+
+function stalledText(exports) {
+  const stalled = exports.reduce((total, exported) => total + exported.stalled, 0);
+  return stalled ? `${grouped(stalled)} stalled` : '';
 }
 
 function drawTotals(status) {
   const sum = (of) => state.rates.size ? [...state.rates.values()].reduce((total, rates) => total + rates[of], 0) : undefined;
   const used = status.exports.reduce((total, exported) => total + exported.used, 0);
   const offered = status.exports.reduce((total, exported) => total + exported.size, 0);
+  const errors = status.exports.reduce((total, exported) => total + totalsOf(exported).errors, 0);
   const {process} = status;
   figures(byId('totals'), [
     {label: 'Reading', value: sum('read'), text: rate(sum('read'))},
     {label: 'Writing', value: sum('written'), text: rate(sum('written'))},
     {label: 'Requests/s', value: sum('requests'), text: count(sum('requests'))},
-    {label: 'Connections', value: status.connections, text: count(status.connections)},
+    {label: 'Connections', value: status.connections, text: count(status.connections), small: stalledText(status.exports)},
+    {label: 'Failed requests', value: errors, text: count(errors)},
     {label: 'Memory used', value: used, text: size(used), small: `of ${size(offered)} offered`},
     {label: 'Processor', value: state.cpu, text: state.cpu === undefined ? dash : `${digits(state.cpu * 100)} %`, small: `${process.workers} workers`},
     {label: 'Resident', value: process.resident, text: size(process.resident)},

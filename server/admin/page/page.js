@@ -51,6 +51,8 @@ opened.throughput = new Chart('throughput', linear, rate);
 opened.latency = new Chart('latency', logarithmic, duration);
 listenToList();
 listenToEvents();
+byId('minutes').value = String(opened.minutes);
+byId('minutes').addEventListener('change', () => opened.look(Number(byId('minutes').value)));
 byId('set-rates').addEventListener('click', () => opened.askRates());
 byId('set-read-only').addEventListener('click', () => opened.askReadOnly());
 addEventListener('hashchange', route);

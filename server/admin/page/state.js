@@ -12,15 +12,17 @@ const state = {
   events: [],
   eventKeys: new Set(),
   goneSince: null,
+  failing: new Map(),      // by export: the time of the last failed request
   steering: true,
   whyNot: '',
 };
 
 function totalsOf(exported) {
-  const total = {read: 0, written: 0, reads: 0, requests: 0, inFlight: 0};
+  const total = {read: 0, written: 0, requests: 0, inFlight: 0, errors: 0};
   for (const of of exported.requests) {
     total.requests += of.requests;
     total.inFlight += of.in_flight;
+    total.errors += countOf(of.errors);
     if (of.type === 'read') total.read += of.bytes;
     if (of.type === 'write') total.written += of.bytes;
   }
@@ -40,6 +42,7 @@ function isRestart(status) {
 function forget() {
   state.rates.clear();
   state.trends.clear();
+  state.failing.clear();
   state.connectionRates.clear();
   state.connections = [];
   state.cpu = undefined;
@@ -71,7 +74,8 @@ function takeRates(tick, before, seconds) {
   state.rates.clear();
   for (const exported of tick.status.exports) {
     if (!known.has(exported.name)) continue;
-    const rates = perSecond(totalsOf(exported), totalsOf(known.get(exported.name)), seconds);
+    const now = totalsOf(exported), then = totalsOf(known.get(exported.name)), rates = perSecond(now, then, seconds);
+    if (now.errors > then.errors) state.failing.set(exported.name, tick.status.time);
     state.rates.set(exported.name, rates);
     const trend = state.trends.get(exported.name) ?? [];
     trend.push(rates.read + rates.written);
@@ -81,4 +85,27 @@ function takeRates(tick, before, seconds) {
   const were = new Map(state.connections.map((connection) => [connection.id, connection]));
   state.connectionRates = new Map(tick.connections.filter(({id}) => were.has(id))
     .map((connection) => [connection.id, perSecond(connection, were.get(connection.id), seconds)]));
+}
+
+// The last minute of each export, from before the page was opened.
+async function fetchTrends() {
+  const {exports} = await ask('trends');
+  for (const {export: name, bytes} of exports) {
+    const known = state.trends.get(name) ?? [];
+    if (bytes.length > known.length) state.trends.set(name, bytes);
+  }
+  draw();
+}
+
+// Whether this address permits changes, and why not.
+async function fetchAccess() {
+  const {steering, why_not: whyNot} = await ask('access');
+  Object.assign(state, {steering, whyNot: whyNot ?? ''});
+  draw();
+}
+
+// The CSS class of an error count: red for a minute after the last error.
+function errorClass(exported) {
+  const errors = totalsOf(exported).errors, lately = state.status.time - (state.failing.get(exported.name) ?? -Infinity) < 60;
+  return errors === 0 ? 'zero' : lately ? 'error' : '';
 }

@@ -33,7 +33,8 @@ async function follow() {
       let first = true;
       for await (const tick of ticks()) {
         answers(tick);
-        if (first) fetchEvents().catch(() => {}); // those of before; the stream has those since
+        // State from before the stream. An older server does not have all of these paths.
+        if (first) for (const fetchOne of [fetchEvents, fetchTrends, fetchAccess]) fetchOne().catch(() => {});
         first = false;
         tries = 1;
       }

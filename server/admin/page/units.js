@@ -19,6 +19,12 @@ function size(bytes) {
   return `${Number.isInteger(number) ? number : digits(number)} ${unit}`;
 }
 
+// In the notation of the configuration, exactly: "10M", "1500".
+function sizeText(bytes) {
+  const unit = ['T', 'G', 'M', 'K'].find((_, index) => bytes && bytes % 1024 ** (4 - index) === 0);
+  return unit ? `${bytes / 1024 ** ' KMGT'.indexOf(unit)}${unit}` : String(bytes);
+}
+
 function rate(bytes) {
   if (bytes === undefined) return dash;
   if (bytes < 0.5) return '0';

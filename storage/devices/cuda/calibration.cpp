@@ -20,12 +20,12 @@ constexpr std::array sizes{512U,     1 * kib,  2 * kib,  4 * kib,   8 * kib,
                            16 * kib, 32 * kib, 64 * kib, 128 * kib, 256 * kib};
 constexpr std::array chunk_sizes{256 * kib, 512 * kib, 1 * mib, 2 * mib, 4 * mib};
 constexpr std::uint32_t crowd = 8;             // copies that wait at once
-constexpr std::uint32_t in_flight = 16 * mib;  // bytes, whatever the chunk size
+constexpr std::uint32_t in_flight = 16 * mib;  // bytes, for every chunk size
 constexpr std::uint64_t slab_bytes = 64 << 20;
 constexpr std::chrono::microseconds per_latency(2'000);
 constexpr std::chrono::microseconds per_chunk_size(12'000);
 
-// A slab and a channel for the time of the calibration.
+// A slab and a channel for the duration of the calibration.
 class Bench {
  public:
     explicit Bench(CudaDevice& device) : device_(device) {
@@ -54,7 +54,7 @@ class Bench {
         disturbed_ |= !device_.kernels_allowed();
         return us;
     }
-    // Another program computed meanwhile: what kernels cost is not known.
+    // Another program computed on the GPU meanwhile, so the cost of kernels is unknown.
     bool disturbed() const { return disturbed_; }
 
  private:
@@ -127,7 +127,7 @@ std::string CudaDevice::calibrate() {
     text += "policy\n" + to_text(found.policy);
     text += fmt::format("chunk size: {} KiB\n", found.chunk_size / kib);
     calibration_ = found;
-    // What somebody else's computing has spoiled is measured again next time.
+    // A disturbed measurement is not saved, so that the next process measures again.
     const bool lasts = !bench.disturbed() || options_.gpu_use == GpuUse::copy_engines;
     calibration_state_ = lasts ? saved(calibration_, circumstances()) : std::string();
     return text;

@@ -2,35 +2,38 @@
 
 #include <atomic>
 
+#include "storage/base/log_line.hpp"
+#include "storage/base/signals_blocked.hpp"
 #include "storage/devices/cuda/copy_kernel.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/log_line.hpp"
-#include "storage/signals_blocked.hpp"
 
 namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr std::size_t line = 64;  // bytes: the word, and behind it where the probe copies to
+constexpr std::size_t probe_line = 64;  // bytes: the word, followed by the destination of the probe
 constexpr std::size_t counter_bytes = 256;
-constexpr auto look_every = std::chrono::microseconds(20);
-constexpr auto long_enough = std::chrono::milliseconds(50);  // to know that it is slow
+constexpr auto probe_interval = std::chrono::microseconds(20);
+constexpr auto long_enough = std::chrono::milliseconds(50);  // enough to know that a kernel is slow
 
-void report(const DeviceState& state, bool kernels) {
-    LogLine(spdlog::level::info)
-        .with("device", state.id)
-        .with("kernels", kernels)
-        .say("{}: {}", state.id,
-             kernels ? "nobody else computes on it any more: small copies go by kernels again"
-                     : "another program computes on it: copies go by the copy engines and the "
-                       "mapping alone");
+// No exception may leave the thread.
+void report(const DeviceState& state, bool kernels) noexcept {
+    log_if_possible([&] {
+        LogLine(spdlog::level::info)
+            .with("device", state.id)
+            .with("kernels", kernels)
+            .say("{}: {}", state.id,
+                 kernels ? "no other program computes on it: small copies use kernels again"
+                         : "another program computes on it: copies use the copy engines and the "
+                           "mapping alone");
+    });
 }
 
 }  // namespace
 
 CompetitionWatch::CompetitionWatch(DeviceState& state)
     : state_(state),
-      word_(state.ordinal, 2 * line, state.numa_node),
+      word_(state.ordinal, 2 * probe_line, state.numa_node),
       scratch_(state.ordinal, 2 * counter_bytes),
       stream_(state.ordinal, Stream::Priority::high) {
     const SignalsBlocked blocked;
@@ -63,7 +66,7 @@ void CompetitionWatch::probe_until_over(const std::stop_token& stop,
         lock.unlock();
         const Clock::duration took = probe(stop);
         const bool over = state_.competition.probe_took(took, Clock::now());
-        // A suspicion of which nothing came is not worth a line.
+        // Report only suspicions that a probe confirms.
         if (took >= Competition::slow && !reported) {
             report(state_, false);
             reported = true;
@@ -78,15 +81,17 @@ CompetitionWatch::Clock::duration CompetitionWatch::probe(const std::stop_token&
     auto* const blocks_done = reinterpret_cast<std::uint32_t*>(scratch_.get());
     const Clock::time_point begin = Clock::now();
     CopyUnit units[max_copy_units] = {};
-    units[0] = {.from = scratch_.get() + counter_bytes, .to = word_.get() + line, .length = 16};
+    units[0] = {
+        .from = scratch_.get() + counter_bytes, .to = word_.get() + probe_line, .length = 16};
     const cudaError_t error =
         launch_copy_kernel(units, 1, blocks_done, word, ++number_, stream_.get());
-    if (error != cudaSuccess) return long_enough;  // what it was, the channels and the watch find
+    if (error != cudaSuccess) return long_enough;  // the channels and the watch report the error
     for (;;) {
         const bool ended = std::atomic_ref(*word).load(std::memory_order_acquire) == number_;
         const Clock::duration took = Clock::now() - begin;
         if (ended || stop.stop_requested() || state_.failed()) return took;
-        std::this_thread::sleep_for(took < Competition::slow ? look_every : 10 * look_every);
+        std::this_thread::sleep_for(took < Competition::slow ? probe_interval
+                                                             : 10 * probe_interval);
     }
 }
 

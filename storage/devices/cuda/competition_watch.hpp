@@ -1,5 +1,6 @@
-// While kernels are stopped because another program computes on the GPU: launches a tiny one now
-// and then, and allows them again when it is over. Asleep the rest of the time.
+// While kernels are stopped because another program computes on the GPU, this launches a tiny
+// kernel from time to time, and allows kernels again when the other program has stopped. Otherwise
+// the thread sleeps.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +14,7 @@ namespace gpunbd::storage::cuda {
 
 class CompetitionWatch {
  public:
-    // `state` outlives it. Throws std::runtime_error.
+    // `state` outlives this object. Throws std::runtime_error.
     explicit CompetitionWatch(DeviceState& state);
 
     // Kernels have been stopped. Any thread.
@@ -23,9 +24,9 @@ class CompetitionWatch {
     using Clock = Competition::Clock;
 
     void watch(const std::stop_token& stop);
-    // Probes until it is over, or the device has failed.
+    // Probes until kernels are allowed again or the device has failed.
     void probe_until_over(const std::stop_token& stop, std::unique_lock<std::mutex>& lock);
-    // How long a lone kernel takes.
+    // The duration of a lone kernel.
     Clock::duration probe(const std::stop_token& stop);
 
     DeviceState& state_;
@@ -36,7 +37,7 @@ class CompetitionWatch {
     std::mutex mutex_;
     std::condition_variable_any changed_;
     bool wanted_ = false;
-    std::jthread thread_;  // goes first
+    std::jthread thread_;  // destroyed first
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/log_line.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -29,12 +29,12 @@ void refuse(Copy& copy, cudaError_t error, DeviceState& state, cudaStream_t stre
         state.fail(cuda::to_text(error), to_text(copy));
         return;
     }
-    const std::string why = cuda::to_text(error);
+    const std::string reason = cuda::to_text(error);
     LogLine(spdlog::level::err)
         .with("device", state.id)
         .with("length", copy.length)
-        .with("error", why)
-        .say("{}: {} was refused: {}", state.id, to_text(copy), why);
+        .with("error", reason)
+        .say("{}: {} was refused: {}", state.id, to_text(copy), reason);
 }
 
 void ask(DeviceState& state, cudaStream_t stream, const Copy* oldest) {

@@ -1,5 +1,4 @@
-// What becomes of an error that the driver tells of a copy: it is that copy's alone, or the whole
-// device has failed.
+// Handles driver errors of copies: they affect either one copy or the whole device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,14 +10,14 @@
 
 namespace gpunbd::storage::cuda {
 
-// The copy could not be started on the stream: its status says so, and so does the log.
+// The copy could not be started on the stream. Sets its status and logs the error.
 void refuse(Copy& copy, cudaError_t error, DeviceState& state, cudaStream_t stream);
 
-// After a fault on the device the words that tell of ends never come. The stream tells. `oldest`:
-// in flight on it, or null: there is nothing to ask.
+// After a device fault, completion words are not written any more. Asks the stream instead.
+// `oldest` is a copy in flight; null: nothing to check.
 void ask(DeviceState& state, cudaStream_t stream, const Copy* oldest);
 
-// "a read of 4096 bytes at device address 0x7f0000000000"
+// For example, "a read of 4096 bytes at device address 0x7f0000000000".
 std::string to_text(const Copy& copy);
 
 }  // namespace gpunbd::storage::cuda

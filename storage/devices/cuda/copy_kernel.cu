@@ -6,8 +6,8 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-// Launch parameters are pushed to the device with the launch; descriptors in pinned memory would
-// cost each block a round trip over the bus before its first load.
+// Launch parameters are sent with the launch. Descriptors in pinned memory would cost each block a
+// bus round trip before its first load.
 template <unsigned count>
 struct Units {
     CopyUnit unit[count];
@@ -18,15 +18,15 @@ __global__ void __launch_bounds__(copy_threads)
     copy_units(const __grid_constant__ Units<count> units, unsigned* blocks_done,
                volatile unsigned* counter, unsigned number) {
     copy_unit(units.unit[blockIdx.x]);
-    // The barrier orders the block's stores before its first thread, whose fence orders them before
-    // its sign to the last block; that block's own fence orders all of them before the number. To
-    // the CPU, and to any later reader of the device memory, the number means that all bytes are
-    // there.
+    // The barrier orders the block's stores before its first thread. The fence of that thread
+    // orders them before its signal to the last block, whose fence orders all of them before the
+    // number. So the number means to the CPU, and to later readers of device memory, that all bytes
+    // have been copied.
     __syncthreads();
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) {
         __threadfence_system();
-        // Wraps to zero by itself for the stream's next launch.
+        // Wraps to zero for the next launch on the stream.
         if (atomicInc(blocks_done, gridDim.x - 1) != gridDim.x - 1) return;
     }
     __threadfence_system();

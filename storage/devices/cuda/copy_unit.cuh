@@ -1,4 +1,5 @@
-// How one block of threads copies one unit: any alignment, 16 bytes a thread where both ends agree.
+// How one block of threads copies one unit of any alignment: 16 bytes per thread if both ends are
+// equally aligned.
 #pragma once
 
 #include "storage/devices/gpu/copy_unit.hpp"
@@ -11,7 +12,7 @@ using Address = unsigned long long;
 
 __device__ inline Address address_of(const std::byte* at) { return reinterpret_cast<Address>(at); }
 
-// The loads go past the caches of the multiprocessor (ld.cv): others write the memory they read.
+// Loads bypass the caches of the multiprocessor (ld.cv), since other processors write this memory.
 __device__ inline void copy_bytes(std::byte* to, const std::byte* from, unsigned length) {
     for (unsigned i = threadIdx.x; i < length; i += copy_threads) {
         const unsigned char value =
@@ -20,12 +21,13 @@ __device__ inline void copy_bytes(std::byte* to, const std::byte* from, unsigned
     }
 }
 
-// `to` is aligned to 16 bytes, and so is `from` unless null. Returns how many bytes were copied.
+// `to` is aligned to 16 bytes, and so is `from` unless it is null. Returns the number of bytes
+// copied.
 __device__ inline unsigned copy_vectors(std::byte* to, const std::byte* from, unsigned length) {
     const auto* source = reinterpret_cast<const uint4*>(from);
     auto* target = reinterpret_cast<uint4*>(to);
     const unsigned count = length / sizeof(uint4);
-    // Two loads in flight per thread: one turn of this loop is a whole unit.
+    // Two loads in flight per thread: one iteration copies a whole unit.
     for (unsigned i = threadIdx.x; i < count; i += 2 * copy_threads) {
         const unsigned j = i + copy_threads;
         uint4 first = make_uint4(0, 0, 0, 0);
@@ -38,9 +40,8 @@ __device__ inline unsigned copy_vectors(std::byte* to, const std::byte* from, un
     return count * static_cast<unsigned>(sizeof(uint4));
 }
 
-// `to` is aligned to 4 bytes, `from` to nothing: each word is put together from the two aligned
-// words that hold its bytes. No other word is touched, so nothing outside the piece's own words is
-// read.
+// `to` is aligned to 4 bytes, `from` may have any alignment: each word is built from the two
+// aligned words that contain its bytes. No other word is read.
 __device__ inline unsigned copy_words(std::byte* to, const std::byte* from, unsigned length) {
     const unsigned shift = static_cast<unsigned>(address_of(from) & 3) * 8;
     const auto* source = reinterpret_cast<const unsigned*>(address_of(from) & ~Address{3});

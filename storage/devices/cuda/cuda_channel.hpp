@@ -1,5 +1,5 @@
-// One worker's way to one CUDA device: the paths there, and the memory that they need. Ends are
-// seen by polling words in pinned memory; nothing depends on a host callback.
+// One worker's channel to one CUDA device: its paths and their memory. Completion is seen by
+// polling words in pinned memory, without host callbacks.
 #pragma once
 
 #include "storage/devices/cuda/competition_watch.hpp"
@@ -28,7 +28,7 @@ class CudaChannel final : public GpuChannel {
     void kernels_stopped() override { watch_.begin(); }
 
     void warm_up();
-    // Waits for it. false: it could not be started.
+    // Blocks until the copy has ended. False: it could not be started.
     bool try_engine(CopyPath& path, Copy& copy);
 
     DeviceState& state_;
@@ -36,7 +36,7 @@ class CudaChannel final : public GpuChannel {
     PinnedMemory staging_;
     PinnedMemory words_;
     DeviceMemory scratch_;
-    // Their streams go before the memory that copies in flight touch, and wait for them.
+    // Streams are destroyed before the memory that copies in flight use, and wait for these copies.
     CpuPath cpu_;
     PersistentKernelPath persistent_kernel_;
     KernelPath kernel_;

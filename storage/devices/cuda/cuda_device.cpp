@@ -8,13 +8,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_channel.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 #include "storage/devices/gpu/pci.hpp"
-#include "storage/log_line.hpp"
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -24,10 +24,11 @@ constexpr std::uint64_t min_reserve = 256 << 20;  // bytes
 constexpr std::uint64_t reserve_divisor = 32;     // about 3%
 constexpr std::uint64_t probe_bytes = 2 << 20;
 constexpr std::uint64_t mailbox_bytes = 64 << 10;
-constexpr std::uint32_t persistent_channels_wanted = 16;  // before their kernels get more blocks
+constexpr std::uint32_t persistent_channels_wanted =
+    16;  // with more channels, each kernel has fewer blocks
 constexpr std::uint32_t min_persistent_blocks = 4;
 
-// As nvidia-smi writes it.
+// In the format of nvidia-smi.
 std::string uuid_text(const vulkan::VulkanMemory::Uuid& uuid) {
     std::string text = "GPU-";
     for (std::size_t i = 0; i != uuid.size(); ++i) {
@@ -77,9 +78,9 @@ CudaDevice::CudaDevice(std::uint32_t number, int ordinal, const DeviceOptions& o
     : Device(number), options_(options), state_(ordinal, options.gpu_use), shareable_(ordinal) {
     describe();
     service_ = Stream(ordinal, Stream::Priority::normal);
-    const std::string why_not_mapped = open_mapping();
+    const std::string reason_not_mapped = open_mapping();
     state_.mapped = vulkan_ != nullptr;
-    info_.access = describe_access(why_not_mapped);
+    info_.access = describe_access(reason_not_mapped);
     LogLine(spdlog::level::info)
         .with("device", info_.id)
         .say("{}: {}, {}", info_.id, info_.name, info_.access);
@@ -96,7 +97,7 @@ void CudaDevice::describe() {
     check(cudaGetDeviceProperties(&properties, state_.ordinal), "the device cannot be described");
     std::size_t free = 0;
     std::size_t total = 0;
-    check(cudaMemGetInfo(&free, &total), "the device's memory cannot be told");
+    check(cudaMemGetInfo(&free, &total), "the memory of the device cannot be determined");
     std::memcpy(uuid_.data(), &properties.uuid, uuid_.size());
     info_.id = state_.id;
     info_.name = properties.name;
@@ -111,7 +112,7 @@ void CudaDevice::describe() {
         options_.reserve.value_or(std::max<std::uint64_t>(min_reserve, total / reserve_divisor));
 }
 
-std::string CudaDevice::describe_access(const std::string& why_not_mapped) {
+std::string CudaDevice::describe_access(const std::string& reason_not_mapped) {
     const GpuUse use = state_.competition.use();
     const bool kernels = use != GpuUse::copy_engines;
     std::string text =
@@ -119,41 +120,42 @@ std::string CudaDevice::describe_access(const std::string& why_not_mapped) {
                             "mapped: writes are received into GPU memory, reads by {}copy engines "
                             "and streaming loads",
                             kernels ? "kernels, " : "")
-                      : fmt::format("not mapped ({}): by {}copy engines", why_not_mapped,
+                      : fmt::format("not mapped ({}): by {}copy engines", reason_not_mapped,
                                     kernels ? "kernels and " : "");
     if (kernels) {
-        const std::string why_not = allow_persistent_kernel();
-        if (!why_not.empty()) text += "; no persistent kernel (" + why_not + ")";
+        const std::string reason = allow_persistent_kernel();
+        if (!reason.empty()) text += "; no persistent kernel (" + reason + ")";
     }
     if (use == GpuUse::automatic) text += "; copy engines alone while others compute on it";
     return text + fmt::format(" (gpu_use: {})", to_text(use));
 }
 
-std::vector<int> CudaDevice::mapping_files() const {
-    return mapping_files_ ? mapping_files_->copies() : std::vector<int>{};
+std::span<const OwnedFd> CudaDevice::mapping_files() const {
+    if (!mapping_files_) return {};
+    return mapping_files_->copies();
 }
 
 // --- mapping -------------------------------------------------------------------------------------
 
 std::string CudaDevice::open_mapping() {
     if (options_.mapped == 0U) return "switched off";
-    std::string why_not;
+    std::string reason;
     mapping_files_.emplace(nvidia_file(info_.address));
-    vulkan_ = vulkan::VulkanMemory::open(uuid_, why_not);
+    vulkan_ = vulkan::VulkanMemory::open(uuid_, reason);
     mapping_files_->end();
-    if (vulkan_ != nullptr) why_not = try_mapping();
-    if (!why_not.empty()) {
+    if (vulkan_ != nullptr) reason = try_mapping();
+    if (!reason.empty()) {
         vulkan_.reset();
         mapping_files_.reset();
     }
-    return why_not;
+    return reason;
 }
 
 std::string CudaDevice::try_mapping() {
     MappedMemory memory;
-    std::string why_not;
-    no_room_to_map_ = !allocate_mapped(*vulkan_, probe_bytes, nullptr, memory, why_not);
-    if (no_room_to_map_) return why_not;
+    std::string reason;
+    no_room_to_map_ = !allocate_mapped(*vulkan_, probe_bytes, nullptr, memory, reason);
+    if (no_room_to_map_) return reason;
     std::byte* const cpu = memory.mapping.cpu;
     std::byte* const on_device = memory.opaque.device;
     constexpr std::size_t length = 4096;
@@ -163,7 +165,7 @@ std::string CudaDevice::try_mapping() {
     cudaError_t error = cudaMemsetAsync(on_device, 0x5a, probe_bytes, service_.get());
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
     load_streaming(seen.data(), cpu + probe_bytes - length, length);
-    if (error == cudaSuccess && seen != expected) why_not = "the CPU does not see what CUDA writes";
+    if (error == cudaSuccess && seen != expected) reason = "the CPU does not see what CUDA writes";
 
     for (std::size_t i = 0; i < length; ++i) expected[i] = static_cast<std::byte>(i * 7);
     store_streaming(cpu, expected.data(), length);
@@ -173,10 +175,10 @@ std::string CudaDevice::try_mapping() {
             cudaMemcpyAsync(seen.data(), on_device, length, cudaMemcpyDeviceToHost, service_.get());
     }
     if (error == cudaSuccess) error = cudaStreamSynchronize(service_.get());
-    if (error == cudaSuccess && seen != expected) why_not = "CUDA does not see what the CPU writes";
-    if (error != cudaSuccess) why_not = to_text(error);
+    if (error == cudaSuccess && seen != expected) reason = "CUDA does not see what the CPU writes";
+    if (error != cudaSuccess) reason = to_text(error);
     release_mapped(vulkan_.get(), memory);
-    return why_not;
+    return reason;
 }
 
 // --- persistent kernels --------------------------------------------------------------------------
@@ -188,13 +190,14 @@ std::string CudaDevice::allow_persistent_kernel() {
               "a device attribute is unknown");
         return value;
     };
-    // A running kernel sees what the CPU stores into the mapping, and sees it in order, only where
-    // the GPU promises that for all writes that reach it from the bus.
+    // A running kernel sees stores of the CPU into the mapping in order only if the GPU guarantees
+    // this for all writes from the bus.
     if (state_.mapped &&
         attribute(cudaDevAttrGPUDirectRDMAWritesOrdering) < cudaGPUDirectRDMAWritesOrderingOwner) {
         return "the GPU does not order writes from the bus for running kernels";
     }
-    // At most half of what can run at once lingers: other kernels must find room.
+    // Persistent kernels use at most half of the blocks that can run at once, so that other kernels
+    // can run.
     const int per_processor =
         attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / persistent_block_threads;
     const auto room =
@@ -203,7 +206,7 @@ std::string CudaDevice::allow_persistent_kernel() {
     while (blocks > min_persistent_blocks && room / blocks < persistent_channels_wanted)
         blocks /= 2;
     state_.persistent_kernel_blocks = blocks;
-    state_.persistent_kernel_places = static_cast<std::int32_t>(room / blocks);
+    state_.persistent_kernel_slots = static_cast<std::int32_t>(room / blocks);
     return {};
 }
 
@@ -216,24 +219,24 @@ std::unique_ptr<Channel> CudaDevice::open_channel(const ChannelOptions& options)
 std::unique_ptr<CudaChannel> CudaDevice::open_cuda_channel(const ChannelOptions& options) {
     ChannelOptions tuned = options;
     if (tuned.chunk_size == 0) {
-        // One client may hold half of the staging memory, and should keep its slots busy with that.
+        // One client may hold half of the staging memory, which should keep all its slots busy.
         const std::uint64_t max = tuned.pinned / 2 / tuned.slots;
         tuned.chunk_size =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(calibration_.chunk_size, max));
     }
     const Policy& policy = options.policy == nullptr ? calibration_.policy : *options.policy;
-    tuned.policy = nullptr;  // it need not live any longer
+    tuned.policy = nullptr;  // the policy need not outlive this call
     return std::make_unique<CudaChannel>(tuned, state_, competition_watch_, policy, make_mailbox());
 }
 
-// In GPU memory, where the kernel finds it at once; without a mapping the kernel has to look over
-// the bus.
+// In GPU memory, which the kernel polls fastest. Without a mapping the kernel has to poll over the
+// bus.
 MailboxMemory CudaDevice::make_mailbox() {
     use_device(state_.ordinal);
     const std::lock_guard lock(mutex_);
     MappedMemory memory;
-    std::string why_not;
-    if (vulkan_ != nullptr && allocate_mapped(*vulkan_, mailbox_bytes, nullptr, memory, why_not)) {
+    std::string reason;
+    if (vulkan_ != nullptr && allocate_mapped(*vulkan_, mailbox_bytes, nullptr, memory, reason)) {
         auto owner = std::shared_ptr<void>(memory.mapping.cpu, [this, memory](void*) mutable {
             use_device(state_.ordinal);
             const std::lock_guard relock(mutex_);

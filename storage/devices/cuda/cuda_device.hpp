@@ -1,5 +1,5 @@
-// The `cuda:N` devices: memory of NVIDIA GPUs, mapped into the CPU's address space where that can
-// be had. No CUDA type is seen from here on.
+// The `cuda:N` devices: memory of NVIDIA GPUs, mapped into the CPU's address space if possible.
+// This header hides all CUDA types.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace gpunbd::storage::cuda {
 
-// How many GPUs there are. 0: `why_none` says why, in one line. Never throws.
+// The number of GPUs. If it is 0, `why_none` has the reason in one line. Never throws.
 int cuda_device_count(std::string& why_none) noexcept;
 
-// Throws std::runtime_error, with one line that says what is missing.
+// Throws std::runtime_error with one line that says what is missing.
 std::unique_ptr<Device> open_cuda_device(std::uint32_t number, int ordinal,
                                          const DeviceOptions& options);
 

@@ -1,4 +1,4 @@
-// The device behind cuda_device.hpp, for its own folder.
+// The device class behind cuda_device.hpp, for this folder only.
 #pragma once
 
 #include <chrono>
@@ -38,11 +38,11 @@ class CudaDevice final : public Device {
     bool kernels_allowed() const { return state_.competition.kernels_allowed(); }
     bool has_engine_batch() const { return state_.memcpy_batch != nullptr; }
 
-    std::vector<int> mapping_files() const override;
+    std::span<const OwnedFd> mapping_files() const override;
     bool lacks_mapping() const override { return no_room_to_map_; }
-    std::string why_not_kept() const override;
+    std::string reason_not_kept() const override;
     Status allocate(const SlabRequest& request, Slab& out) override;
-    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override;
+    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override;
     std::byte* address(const Slab& slab) override;
     void release(Slab& slab) noexcept override;
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override;
@@ -57,23 +57,24 @@ class CudaDevice final : public Device {
  private:
     void describe();
     std::string open_mapping();
-    // Empty: channels may have persistent kernels.
+    // Returns an empty text if channels may have persistent kernels, or the reason reason not.
     std::string allow_persistent_kernel();
-    // Empty: the mapping works, seen by writing and reading through it both ways.
+    // Checks the mapping by writing and reading through it in both directions. Returns the reason
+    // if it does not work.
     std::string try_mapping();
-    std::string describe_access(const std::string& why_not_mapped);
+    std::string describe_access(const std::string& reason_not_mapped);
     std::uint64_t free_memory() const;
     MailboxMemory make_mailbox();
     bool add_mapped(const SlabRequest& request, Slab& out);
     Status add_shared(std::uint64_t bytes, Slab& out);
     Status allocate_plain(std::uint64_t bytes, Slab& out);
-    void take_in(const MappedMemory& memory, std::uint64_t bytes, Slab& out);
-    void take_in(const ShareableMemory::Piece& piece, Slab& out);
-    std::string adopt_as_recorded(int descriptor, const SlabRecord& record, Slab& out);
-    void tell_unmapped(const std::string& why);
+    void add_slab(const MappedMemory& memory, std::uint64_t bytes, Slab& out);
+    void add_slab(const ShareableMemory::Piece& piece, Slab& out);
+    std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& out);
+    void log_unmapped(const std::string& reason);
     Status failure(cudaError_t error, const std::string& what);
     Status failure(const std::string& error, const std::string& what);
-    // What a calibration holds for.
+    // What a calibration result is valid for.
     std::string circumstances() const;
 
     const DeviceOptions options_;
@@ -83,15 +84,15 @@ class CudaDevice final : public Device {
     std::string calibration_state_;
     vulkan::VulkanMemory::Uuid uuid_{};
     const ShareableMemory shareable_;
-    std::optional<OpenedFiles> mapping_files_;  // of vulkan_
+    std::optional<OpenedFiles> mapping_files_;  // the files that vulkan_ has opened
     bool no_room_to_map_ = false;
 
-    std::mutex service_mutex_;  // guards the stream
+    std::mutex service_mutex_;  // guards the service stream
     Stream service_;
 
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the following members
     std::unique_ptr<vulkan::VulkanMemory> vulkan_;
-    // By Slab::handle, which is 0 for what cudaMalloc gave.
+    // By Slab::handle, which is 0 for memory of cudaMalloc.
     std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;
     std::unordered_map<std::uint64_t, ShareableMemory::Piece> shared_slabs_;
     std::uint64_t next_handle_ = 1;
@@ -99,12 +100,12 @@ class CudaDevice final : public Device {
     std::uint64_t allocated_bytes_ = 0;
     bool mapping_exhausted_ = false;  // until a mapped slab is released
     bool exhaustion_logged_ = false;
-    bool unmapping_logged_ = false;
+    bool unmapped_logged_ = false;
     mutable std::uint64_t free_seen_ = 0;
     mutable std::chrono::steady_clock::time_point free_seen_at_{};
 
     DeviceWatch watch_{state_};
-    CompetitionWatch competition_watch_{state_};  // goes first
+    CompetitionWatch competition_watch_{state_};  // destroyed first
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -1,5 +1,4 @@
-// The `cuda:N` devices as one of the kinds that there are. Whether they are built in, the linker
-// decides; seen from here there is no difference.
+// The driver of the `cuda:N` devices. A build without CUDA links no_cuda_driver.cpp instead.
 #pragma once
 
 #include "storage/devices/device_driver.hpp"

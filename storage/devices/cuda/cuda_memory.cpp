@@ -11,8 +11,8 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-// While it lives, the kernel takes this thread's new memory from one NUMA node if it can. The
-// driver's allocations for pinned memory follow it.
+// While it exists, the kernel prefers one NUMA node for new memory of this thread, including pinned
+// memory that the driver allocates.
 class PreferNode {
  public:
     explicit PreferNode(int node) : set_(node >= 0 && node < 64) {

@@ -1,5 +1,5 @@
-// Owners of what CUDA lends: a stream, pinned host memory, device memory. Each is move-only, knows
-// its device and never throws when it goes.
+// RAII owners of CUDA resources: a stream, pinned host memory, device memory. They are move-only,
+// know their device and do not throw in destructors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 
 namespace gpunbd::storage::cuda {
 
-// A stream that does not synchronise with the default stream. Its destructor waits for what it was
-// given; unless the context is lost, when there is nothing to wait for.
+// A stream that does not synchronise with the default stream. The destructor waits for its work,
+// unless the context is lost.
 class Stream {
  public:
     enum class Priority { normal, high };
@@ -35,9 +35,8 @@ class Stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// Host memory that every device of the process addresses at the same place, from the given NUMA
-// node
-// (-1: any). Freeing it does not wait for copies that use it.
+// Host memory at the same address for all devices of the process, on the given NUMA node (-1: any).
+// Freeing it does not wait for copies that use it.
 class PinnedMemory {
  public:
     PinnedMemory() = default;

@@ -1,8 +1,7 @@
-// How a CudaDevice makes slabs, takes them over, clears them and lets them go.
+// How CudaDevice allocates, adopts, clears and releases slabs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,9 +9,9 @@
 #include <limits>
 #include <utility>
 
+#include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_device_class.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/log_line.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -20,7 +19,7 @@ namespace {
 
 constexpr auto free_memory_is_fresh = std::chrono::milliseconds(100);
 
-// Slab::kind: plain, or mapped and of which memory type.
+// Slab::kind: plain, or mapped with a memory type.
 constexpr std::uint8_t plain_kind = 0;
 constexpr std::uint8_t mapped_kind = 0x80;
 constexpr std::uint32_t memory_types = 32;
@@ -29,12 +28,12 @@ std::byte* device_pointer(const Slab& slab, std::uint64_t offset) {
     return reinterpret_cast<std::byte*>(slab.address + offset);
 }
 
-// Descriptors that the driver is not to be asked about: it takes what it is given for its own.
-// Empty: it may be one of its own.
-std::string why_no_gpu_memory(int descriptor) {
+// Rejects descriptors that the driver must not be given, since it would accept and own them. Empty:
+// it may be GPU memory.
+std::string reason_not_gpu_memory(const OwnedFd& descriptor) {
     struct stat facts {};
-    if (::fstat(descriptor, &facts) != 0) return std::strerror(errno);
-    const bool memory_file = ::fcntl(descriptor, F_GET_SEALS) >= 0;
+    if (::fstat(descriptor.get(), &facts) != 0) return std::strerror(errno);
+    const bool memory_file = ::fcntl(descriptor.get(), F_GET_SEALS) >= 0;
     const bool known = S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode) ||
                        S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode);
     return memory_file || known ? "it is no memory of a GPU" : "";
@@ -71,13 +70,13 @@ DeviceUse CudaDevice::use(std::uint64_t) const {
     const Competition& competition = state_.competition;
     const std::lock_guard lock(mutex_);
     DeviceUse use{.mapped = mapped_bytes_};
-    if (competition.use() != GpuUse::automatic) return use;  // nobody looks
+    if (competition.use() != GpuUse::automatic) return use;  // nobody probes
     use.others_compute = competition.noticed();
     use.competition_noticed = competition.times_noticed();
     return use;
 }
 
-std::string CudaDevice::why_not_kept() const { return shareable_.why_not(); }
+std::string CudaDevice::reason_not_kept() const { return shareable_.reason(); }
 
 Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
     if (failed()) return Status::io_error;
@@ -104,38 +103,38 @@ Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
         release(slab);
         return status;
     }
-    out = slab;
+    out = std::move(slab);
     return Status::ok;
 }
 
-// With the lock held. False: a slab that is not mapped serves.
+// With the lock held. False: allocate an unmapped slab instead.
 bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
     if (vulkan_ == nullptr || mapping_exhausted_) return false;
     MappedMemory memory;
-    std::string why_not;
+    std::string reason;
     bool had = false;
     if (mapped_bytes_ + request.bytes > options_.mapped.value_or(~std::uint64_t{0})) {
-        why_not = "that is the limit set";
+        reason = "that is the limit set";
     } else {
         had = allocate_mapped(*vulkan_, request.bytes, request.kept ? &out.descriptor : nullptr,
-                              memory, why_not);
+                              memory, reason);
         mapping_exhausted_ = !had;
     }
     if (had) {
-        take_in(memory, request.bytes, out);
+        add_slab(memory, request.bytes, out);
         out.kind = static_cast<std::uint8_t>(mapped_kind | vulkan_->memory_type());
     } else if (!std::exchange(exhaustion_logged_, true)) {
         LogLine(spdlog::level::warn)
             .with("device", state_.id)
             .with("bytes", mapped_bytes_)
             .say("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
-                 state_.id, mapped_bytes_ >> 20, why_not);
+                 state_.id, mapped_bytes_ >> 20, reason);
     }
     return had;
 }
 
 // With the lock held.
-void CudaDevice::take_in(const MappedMemory& memory, std::uint64_t bytes, Slab& out) {
+void CudaDevice::add_slab(const MappedMemory& memory, std::uint64_t bytes, Slab& out) {
     const std::uint64_t handle = next_handle_++;
     mapped_slabs_.emplace(handle, memory);
     if (memory.mapping.cpu != nullptr) mapped_bytes_ += bytes;
@@ -145,7 +144,7 @@ void CudaDevice::take_in(const MappedMemory& memory, std::uint64_t bytes, Slab& 
 }
 
 // With the lock held.
-void CudaDevice::take_in(const ShareableMemory::Piece& piece, Slab& out) {
+void CudaDevice::add_slab(const ShareableMemory::Piece& piece, Slab& out) {
     const std::uint64_t handle = next_handle_++;
     shared_slabs_.emplace(handle, piece);
     out.address = piece.address;
@@ -167,11 +166,11 @@ Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
 
 // With the lock held.
 Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
-    if (!shareable_.why_not().empty()) return Status::io_error;
+    if (!shareable_.reason().empty()) return Status::io_error;
     ShareableMemory::Piece piece;
     const CUresult error = shareable_.allocate(bytes, piece, out.descriptor);
     if (error == CUDA_SUCCESS) {
-        take_in(piece, out);
+        add_slab(piece, out);
         return Status::ok;
     }
     if (error == CUDA_ERROR_OUT_OF_MEMORY) return Status::no_space;
@@ -179,60 +178,61 @@ Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
                    fmt::format("allocating {} KiB that outlive the process", bytes >> 10));
 }
 
-Status CudaDevice::adopt(int descriptor, const SlabRecord& record, Slab& out) {
+Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) {
     if (failed()) return Status::io_error;
     const std::lock_guard lock(mutex_);
     use_device(state_.ordinal);
     Slab slab;
-    const std::string why_not = adopt_as_recorded(descriptor, record, slab);
-    if (!why_not.empty()) {
+    const std::string reason = adopt_as_recorded(descriptor, record, slab);
+    if (!reason.empty()) {
         LogLine(spdlog::level::err)
             .with("device", state_.id)
-            .say("{}: a kept slab is not taken over: {}", state_.id, why_not);
+            .say("{}: a kept slab is not taken over: {}", state_.id, reason);
         return Status::io_error;
     }
     slab.bytes = record.bytes;
     slab.resident = record.provision == Provision::full;
     slab.kind = record.kind;
-    slab.descriptor = descriptor;
+    slab.descriptor = std::move(descriptor);
     allocated_bytes_ += record.bytes;
     free_seen_at_ = {};
-    out = slab;
+    out = std::move(slab);
     return Status::ok;
 }
 
-// With the lock held. Empty, or why not.
-std::string CudaDevice::adopt_as_recorded(int descriptor, const SlabRecord& record, Slab& out) {
-    std::string why_not = why_no_gpu_memory(descriptor);
-    if (!why_not.empty()) return why_not;
+// With the lock held. Returns an empty text, or the reason for a failure.
+std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record,
+                                          Slab& out) {
+    std::string reason = reason_not_gpu_memory(descriptor);
+    if (!reason.empty()) return reason;
     if (record.bytes == 0) return "it is recorded as nothing";
     if (record.kind == plain_kind) {
-        if (!shareable_.why_not().empty()) return shareable_.why_not();
+        if (!shareable_.reason().empty()) return shareable_.reason();
         ShareableMemory::Piece piece;
         const CUresult error = shareable_.adopt(descriptor, record.bytes, piece);
         if (error == CUDA_ERROR_INVALID_DEVICE) return "it is memory of another GPU";
         if (error != CUDA_SUCCESS) return shareable_.to_text(error);
-        take_in(piece, out);
+        add_slab(piece, out);
         return {};
     }
     const std::uint32_t type = record.kind & ~std::uint32_t{mapped_kind};
     if ((record.kind & mapped_kind) == 0 || type >= memory_types) {
         return fmt::format("its kind, {}, is unknown", record.kind);
     }
-    // Its contents are the same without a mapping, which takes long: address() is for that.
+    // The contents do not depend on the mapping, which takes long and is left to address().
     MappedMemory memory;
-    if (!adopt_unmapped(descriptor, record.bytes, memory, why_not)) return why_not;
-    if (vulkan_ == nullptr) tell_unmapped("nothing is mapped now");
-    take_in(memory, record.bytes, out);
+    if (!adopt_unmapped(descriptor, record.bytes, memory, reason)) return reason;
+    if (vulkan_ == nullptr) log_unmapped("nothing is mapped now");
+    add_slab(memory, record.bytes, out);
     return {};
 }
 
 // With the lock held.
-void CudaDevice::tell_unmapped(const std::string& why) {
-    if (std::exchange(unmapping_logged_, true)) return;
+void CudaDevice::log_unmapped(const std::string& reason) {
+    if (std::exchange(unmapped_logged_, true)) return;
     LogLine(spdlog::level::warn)
         .with("device", state_.id)
-        .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id, why);
+        .say("{}: kept slabs that were mapped are used without a mapping: {}", state_.id, reason);
 }
 
 std::byte* CudaDevice::address(const Slab& slab) {
@@ -241,15 +241,15 @@ std::byte* CudaDevice::address(const Slab& slab) {
     const auto found = mapped_slabs_.find(slab.handle);
     if (vulkan_ == nullptr || found == mapped_slabs_.end()) return nullptr;
     MappedMemory& memory = found->second;
-    std::string why_not;
+    std::string reason;
     if (memory.mapping.cpu == nullptr) {
         const std::uint32_t type = slab.kind & ~std::uint32_t{mapped_kind};
-        if (!vulkan_->import(slab.descriptor, slab.bytes, type, memory.mapping, why_not)) {
-            tell_unmapped(why_not);
+        if (!vulkan_->import(slab.descriptor, slab.bytes, type, memory.mapping, reason)) {
+            log_unmapped(reason);
             return nullptr;
         }
         mapped_bytes_ += slab.bytes;
-        mapping_exhausted_ = false;  // what an earlier process had mapped may have gone
+        mapping_exhausted_ = false;  // memory that an earlier process had mapped may be free again
     }
     return memory.mapping.cpu;
 }
@@ -269,7 +269,6 @@ void CudaDevice::release(Slab& slab) noexcept {
         mapped_slabs_.erase(mapped);
         mapping_exhausted_ = false;
     }
-    if (slab.descriptor >= 0) ::close(slab.descriptor);
     allocated_bytes_ -= slab.bytes;
     free_seen_at_ = {};
     slab = Slab{};

@@ -13,7 +13,7 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-// Of the driver API, whose signatures the types have.
+// The driver API version whose signatures these types have.
 constexpr unsigned write_value_version = 12000;
 constexpr unsigned memcpy_batch_version = 12080;
 

@@ -1,4 +1,4 @@
-// What a CUDA device and its channels share.
+// State that a CUDA device shares with its channels.
 #pragma once
 
 #include <cuda.h>
@@ -13,10 +13,10 @@
 namespace gpunbd::storage::cuda {
 
 struct DeviceState : GpuState {
-    // The driver's cuStreamWriteValue32, found at run time.
+    // cuStreamWriteValue32 of the driver, looked up at run time.
     using WriteValue32 = CUresult (*)(CUstream, CUdeviceptr, std::uint32_t, unsigned);
 
-    // Its cuMemcpyBatchAsync, as since CUDA 12.8.
+    // cuMemcpyBatchAsync of the driver, in its form since CUDA 12.8.
     using MemcpyBatch = CUresult (*)(CUdeviceptr* to, CUdeviceptr* from, std::size_t* lengths,
                                      std::size_t count, void* attributes,
                                      std::size_t* attribute_from, std::size_t attribute_count,
@@ -29,15 +29,15 @@ struct DeviceState : GpuState {
     int numa_node = -1;
     bool mapped = false;  // some slabs may be addressable by the CPU
     WriteValue32 write_value = nullptr;
-    MemcpyBatch memcpy_batch = nullptr;  // null: the driver is too old for it
-    // Pinned, zeroes_bytes of them: what is copied where a memset may not run.
+    MemcpyBatch memcpy_batch = nullptr;  // null: the driver is too old
+    // Pinned zeroes, zeroes_bytes long: copied when a memset is not allowed.
     PinnedMemory zeroes;
-    // How many more channels may have a persistent kernel, each of so many blocks.
-    std::atomic<std::int32_t> persistent_kernel_places{0};
+    // How many more channels may have a persistent kernel, and the number of its blocks.
+    std::atomic<std::int32_t> persistent_kernel_slots{0};
     std::uint32_t persistent_kernel_blocks = 1;
 
-    // Device memory, in the order of the stream. A memset runs as a kernel: while those are not
-    // allowed, zeroes are copied.
+    // Zeroes device memory in the order of the stream. A memset runs as a kernel, so zeroes are
+    // copied while kernels are stopped.
     cudaError_t zero(std::byte* device, std::uint64_t bytes, cudaStream_t stream) const noexcept;
 };
 

@@ -1,13 +1,15 @@
 #include "storage/devices/cuda/device_watch.hpp"
 
+#include <new>
+
+#include "storage/base/signals_blocked.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/signals_blocked.hpp"
 
 namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr auto look_every = std::chrono::milliseconds(250);
+constexpr auto check_interval = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -20,10 +22,14 @@ DeviceWatch::DeviceWatch(DeviceState& state)
 void DeviceWatch::watch(const std::stop_token& stop) {
     use_device(state_.ordinal);
     std::unique_lock lock(mutex_);
-    while (!stopped_.wait_for(lock, stop, look_every, [&] { return stop.stop_requested(); })) {
+    while (!stopped_.wait_for(lock, stop, check_interval, [&] { return stop.stop_requested(); })) {
         const cudaError_t error = cudaStreamQuery(stream_.get());
         if (error == cudaSuccess || error == cudaErrorNotReady) continue;
-        state_.fail(to_text(error), "nothing: it was noticed by the watch");
+        try {
+            state_.fail(to_text(error), "nothing: it was noticed by the watch");
+        } catch (const std::bad_alloc&) {  // no exception may leave the thread
+            state_.fail("a CUDA error", "nothing: it was noticed by the watch");
+        }
         return;
     }
 }

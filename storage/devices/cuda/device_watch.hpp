@@ -1,5 +1,5 @@
-// Notices that a device has failed while nothing asks it for anything: stores into a mapping raise
-// no error, and would be acknowledged for ever.
+// Detects device failures when no copy would: stores into a mapping raise no error, and writes
+// would be acknowledged for ever.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@ namespace gpunbd::storage::cuda {
 
 class DeviceWatch {
  public:
-    // `state` outlives it. Throws std::runtime_error.
+    // `state` outlives this object. Throws std::runtime_error.
     explicit DeviceWatch(DeviceState& state);
 
  private:
@@ -23,7 +23,7 @@ class DeviceWatch {
     Stream stream_;
     std::mutex mutex_;
     std::condition_variable_any stopped_;
-    std::jthread thread_;  // goes first
+    std::jthread thread_;  // destroyed first
 };
 
 }  // namespace gpunbd::storage::cuda

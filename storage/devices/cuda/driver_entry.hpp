@@ -1,10 +1,11 @@
-// Functions of the CUDA driver, found at run time: nothing here is linked to it, and drivers differ
-// in what they have.
+// Looks up functions of the CUDA driver at run time. The program does not link the driver, and
+// drivers differ in what they have.
 #pragma once
 
 namespace gpunbd::storage::cuda {
 
-// As since that version of CUDA: 12080 is 12.8. Null: the driver has none.
+// The function in its form since that version of CUDA (12080 is 12.8). Null: the driver does not
+// have it.
 void* driver_entry(const char* name, unsigned version);
 
 }  // namespace gpunbd::storage::cuda

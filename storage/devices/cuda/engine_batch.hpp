@@ -1,4 +1,4 @@
-// One call of a copy engine in the making, for many copies (cuMemcpyBatchAsync).
+// Builds one copy engine call for many copies (cuMemcpyBatchAsync).
 #pragma once
 
 #include <cuda.h>
@@ -17,14 +17,15 @@ class EngineBatch {
     bool empty() const { return count_ == 0; }
     bool full() const { return count_ == max; }
 
-    // `zeroes`: where those of a Copy::Kind::zero come from.
+    // `zeroes` is the source for a Copy::Kind::zero.
     void add(const Copy& copy, const std::byte* zeroes);
-    // All that has been added, and none is left of it. If this fails, which of them were started is
-    // not told.
+    // Starts everything that was added and clears the batch. After a failure it is unknown which
+    // copies were started.
     CUresult start(DeviceState::MemcpyBatch call, cudaStream_t stream);
 
  private:
-    static constexpr std::size_t max = 32;  // long ones keep the answers of their first waiting
+    static constexpr std::size_t max =
+        32;  // in longer batches, the first copies would wait too long
 
     std::size_t count_ = 0;
     std::array<CUdeviceptr, max> to_{};

@@ -6,9 +6,9 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr std::uint32_t batch_bytes = 256 << 10;  // a group is closed when it has so many
+constexpr std::uint32_t batch_bytes = 256 << 10;  // a group of this size is closed
 
-// A batch is not cut into chunks, and its zeroes come from the pinned ones.
+// Batches are not cut into chunks, and their zeroes come from pinned memory.
 std::uint32_t longest_in_batch(std::uint32_t chunk_size) {
     return std::min<std::uint32_t>(chunk_size, DeviceState::zeroes_bytes);
 }

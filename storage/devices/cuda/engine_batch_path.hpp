@@ -1,5 +1,5 @@
-// The path by a copy engine for copies that wait together: one call for up to 32 of them. They end
-// with the group of their engine's stream, which EnginePath closes and collects.
+// The path for copies that wait together: one copy engine call for up to 32 of them. They end with
+// the group of the engine's stream, which EnginePath closes and collects.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace gpunbd::storage::cuda {
 
 class EngineBatchPath final : public CopyPath {
  public:
-    // Takes no copies where the driver has no such call.
+    // Takes no copies if the driver does not have the call.
     EngineBatchPath(const DeviceState& state, EngineStreams& streams, std::uint32_t chunk_size);
 
-    // It has been tried, and does not work here: takes no copies from now on.
-    void give_up() { longest_ = 0; }
+    // The call has failed on this machine: takes no copies from now on.
+    void disable() { longest_ = 0; }
 
-    bool has_place(const Copy& copy) override { return !streams_.of(copy.kind).full(); }
+    bool has_room(const Copy& copy) override { return !streams_.of(copy.kind).full(); }
     bool add(Copy& copy) override;
 
  private:

@@ -9,7 +9,7 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr std::uint32_t group_bytes = 64 << 10;  // a group is closed when it has so many
+constexpr std::uint32_t group_bytes = 64 << 10;  // a group of this size is closed
 
 }  // namespace
 
@@ -60,7 +60,7 @@ bool EnginePath::idle() const {
                        [](const EngineStream& engine) { return engine.idle(); });
 }
 
-void EnginePath::look_for_errors() {
+void EnginePath::check_errors() {
     for (const EngineStream& engine : streams_) ask(state_, engine.stream(), engine.oldest());
 }
 

@@ -1,5 +1,5 @@
-// The path by a copy engine, which takes every copy: each is a call of its own, or several if it is
-// longer than a chunk.
+// The copy engine path, which takes every copy: one call for each, or several if it is longer than
+// a chunk.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace gpunbd::storage::cuda {
 
 class EnginePath final : public CopyPath {
  public:
-    // What others add to the streams ends here, too. All outlive the path.
+    // Also collects what other paths add to the streams. All arguments outlive the path.
     EnginePath(DeviceState& state, EngineStreams& streams, std::uint32_t chunk_size)
         : CopyPath(any_length), state_(state), streams_(streams), chunk_size_(chunk_size) {}
 
-    bool has_place(const Copy& copy) override { return !streams_.of(copy.kind).full(); }
+    bool has_room(const Copy& copy) override { return !streams_.of(copy.kind).full(); }
     bool add(Copy& copy) override;
     void submit() override;
     bool take_ended(CopyQueue& ended) override;
     bool idle() const override;
-    void look_for_errors() override;
+    void check_errors() override;
     void take_all(CopyQueue& all) override;
 
  private:

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "storage/base/log_line.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
-#include "storage/log_line.hpp"
 
 namespace gpunbd::storage::cuda {
 
@@ -35,7 +35,7 @@ void EngineStream::close() {
     counter_.close();
     state_.engine_copies.fetch_add(1, std::memory_order_relaxed);
     if (result != CUDA_SUCCESS) {
-        // Without the word nobody could tell when these copies leave their memory alone.
+        // Without the completion word, the end of these copies cannot be seen.
         state_.fail(fmt::format("driver error {}", static_cast<int>(result)),
                     "the submission of copies");
     }
@@ -45,7 +45,7 @@ void EngineStream::start_batch() {
     use_device(state_.ordinal);
     const CUresult result = batch_.start(state_.memcpy_batch, stream());
     if (result == CUDA_SUCCESS) return;
-    // Which of them were started is not told: all have failed, and end when the word comes.
+    // It is unknown which copies were started, so all of them have failed. They end with the word.
     for (Copy* copy = counter_.open().front(); copy != nullptr; copy = copy->next) {
         copy->status = Status::io_error;
     }

@@ -1,5 +1,5 @@
-// The streams of the copy engines, one for reads, one for writes and one for zeroes. Both ways of
-// asking an engine use them, and what they start between two words that tell of ends is one group.
+// The copy engine streams, one each for reads, writes and zeroes. Both engine paths use them. What
+// they start between two completion words is one group.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace gpunbd::storage::cuda {
 
 class EngineStream {
  public:
-    // `word`: as StreamCounter wants it. Throws std::runtime_error.
+    // `word`: see StreamCounter. Throws std::runtime_error.
     EngineStream(DeviceState& state, std::uint32_t* word);
     EngineStream(const EngineStream&) = delete;
     EngineStream& operator=(const EngineStream&) = delete;
@@ -24,15 +24,13 @@ class EngineStream {
     bool idle() const { return counter_.idle(); }
     const Copy* oldest() const { return counter_.oldest(); }
 
-    // To the open group: a copy that its caller starts on stream() before it calls added(), or one
-    // that start() takes along with others. Not while full().
+    // Adds a copy to the open group, if not full(). The caller starts it on stream() and then calls
+    // added(), or start() starts it with others.
     void add(Copy& copy) { counter_.open().push(copy); }
     void add_to_batch(Copy& copy);
-    // Such a group has so many bytes more; closes it when that makes `enough`, or its batch is
-    // full.
+    // The group has `bytes` more. Closes it if that makes `enough`, or if its batch is full.
     void added(std::uint32_t bytes, std::uint32_t enough);
-    // Starts what is batched, and asks for the word that tells the end of the open group, if it has
-    // any copies.
+    // Starts the batch, and requests the completion word of the open group if it has any copies.
     void close();
 
     bool take_ended(CopyQueue& ended);

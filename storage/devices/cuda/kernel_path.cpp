@@ -33,13 +33,13 @@ void KernelPath::warm_up(const std::byte* from, std::byte* to) {
     }
 }
 
-bool KernelPath::has_place(const Copy& copy) {
+bool KernelPath::has_room(const Copy& copy) {
     if (batch_.stream != nullptr && batch_.count + units_of(copy) > max_copy_units) launch();
     if (batch_.stream == nullptr) batch_.stream = free_stream();
     return batch_.stream != nullptr;
 }
 
-// The one with the least to do, or null: batches then grow until one has ended.
+// The stream with the least work, or null: batches then grow until one has ended.
 StreamCounter* KernelPath::free_stream() {
     const auto least = std::min_element(streams_.begin(), streams_.end(),
                                         [](const StreamCounter& a, const StreamCounter& b) {
@@ -92,7 +92,7 @@ bool KernelPath::idle() const {
                        [](const StreamCounter& stream) { return stream.idle(); });
 }
 
-void KernelPath::look_for_errors() {
+void KernelPath::check_errors() {
     for (const StreamCounter& stream : streams_) ask(state_, stream.stream(), stream.oldest());
 }
 

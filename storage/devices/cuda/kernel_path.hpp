@@ -1,5 +1,5 @@
-// The path by a kernel: all copies that are added in a round are units of one launch, or of as few
-// as they fit into.
+// The kernel path: all copies that are added in a round become units of one launch, or of as few as
+// possible.
 #pragma once
 
 #include <array>
@@ -17,27 +17,27 @@ class KernelPath final : public CopyPath {
     static constexpr std::size_t streams = 4;
     static constexpr std::size_t counters_bytes = streams * 256;
 
-    // `words`: one for each stream, as StreamCounter wants them. `counters`: device memory, zero,
-    // counters_bytes of it; all are of this object alone and outlive it. Throws std::runtime_error.
+    // `words`: one for each stream, see StreamCounter. `counters`: counters_bytes of zeroed device
+    // memory. Both are used by this object only and outlive it. Throws std::runtime_error.
     KernelPath(DeviceState& state, const std::array<std::uint32_t*, streams>& words,
                std::byte* counters);
 
-    // Launches kernels of all sizes and waits for them: copies between these places, 16 bytes.
+    // Launches kernels of all sizes and waits for them. Copies 16 bytes between these addresses.
     // Throws std::runtime_error.
     void warm_up(const std::byte* from, std::byte* to);
 
-    bool has_place(const Copy& copy) override;
+    bool has_room(const Copy& copy) override;
     bool add(Copy& copy) override;
     void submit() override;
     bool take_ended(CopyQueue& ended) override;
     bool idle() const override;
-    void look_for_errors() override;
+    void check_errors() override;
     void take_all(CopyQueue& all) override;
 
  private:
-    // One launch in the making: copies lie in the stream's open group.
+    // A launch in preparation. Its copies are in the stream's open group.
     struct Batch {
-        StreamCounter* stream = nullptr;  // null: none is being made
+        StreamCounter* stream = nullptr;  // null: none in preparation
         std::uint32_t count = 0;
         std::array<CopyUnit, max_copy_units> units{};
     };
@@ -51,7 +51,7 @@ class KernelPath final : public CopyPath {
     std::byte* counters_;
     std::array<StreamCounter, streams> streams_;
     Batch batch_;
-    CopyQueue refused_;  // have not been started, and have ended
+    CopyQueue refused_;  // copies that could not be started
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -1,5 +1,5 @@
-// Where the CPU posts to a persistent kernel: best in GPU memory that it addresses, else in pinned
-// memory. The device makes it, a channel's path uses it.
+// The memory through which the CPU posts to a persistent kernel: GPU memory that the CPU can
+// address, or pinned memory. The device allocates it for the path of a channel.
 #pragma once
 
 #include <memory>

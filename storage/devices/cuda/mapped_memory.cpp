@@ -1,46 +1,39 @@
 #include "storage/devices/cuda/mapped_memory.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace gpunbd::storage::cuda {
 
 namespace {
 
-// Another descriptor of the same memory; an import takes one.
-int another(int descriptor, std::string& why_not) {
-    const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) why_not = std::strerror(errno);
+// Duplicates the descriptor, since an import takes ownership. On failure returns none and sets
+// `reason`.
+OwnedFd another(const OwnedFd& descriptor, std::string& reason) {
+    OwnedFd copy = OwnedFd::copy_of(descriptor);
+    if (!copy) reason = std::strerror(errno);
     return copy;
 }
 
-bool import_export(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, int* kept,
-                   MappedMemory& memory, std::string& why_not) {
-    const int descriptor = vulkan.export_descriptor(memory.mapping, why_not);
-    if (descriptor < 0) return false;
-    const int copy = kept == nullptr ? -1 : another(descriptor, why_not);
-    if (kept != nullptr && copy < 0) {
-        ::close(descriptor);
-        return false;
-    }
-    if (!import_opaque(descriptor, bytes, memory.opaque, why_not)) {
-        if (copy >= 0) ::close(copy);
-        return false;
-    }
-    if (kept != nullptr) *kept = copy;
+bool import_export(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, OwnedFd* kept,
+                   MappedMemory& memory, std::string& reason) {
+    OwnedFd descriptor = vulkan.export_descriptor(memory.mapping, reason);
+    if (!descriptor) return false;
+    OwnedFd copy;
+    if (kept != nullptr && !(copy = another(descriptor, reason))) return false;
+    if (!import_opaque(std::move(descriptor), bytes, memory.opaque, reason)) return false;
+    if (kept != nullptr) *kept = std::move(copy);
     return true;
 }
 
 }  // namespace
 
-bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, int* kept,
-                     MappedMemory& out, std::string& why_not) {
+bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, OwnedFd* kept,
+                     MappedMemory& out, std::string& reason) {
     MappedMemory memory;
-    if (!vulkan.allocate(bytes, memory.mapping, why_not)) return false;
-    if (!import_export(vulkan, bytes, kept, memory, why_not)) {
+    if (!vulkan.allocate(bytes, memory.mapping, reason)) return false;
+    if (!import_export(vulkan, bytes, kept, memory, reason)) {
         vulkan.release(memory.mapping);
         return false;
     }
@@ -48,10 +41,11 @@ bool allocate_mapped(vulkan::VulkanMemory& vulkan, std::uint64_t bytes, int* kep
     return true;
 }
 
-bool adopt_unmapped(int descriptor, std::uint64_t bytes, MappedMemory& out, std::string& why_not) {
+bool adopt_unmapped(const OwnedFd& descriptor, std::uint64_t bytes, MappedMemory& out,
+                    std::string& reason) {
     MappedMemory memory;
-    const int copy = another(descriptor, why_not);
-    if (copy < 0 || !import_opaque(copy, bytes, memory.opaque, why_not)) return false;
+    OwnedFd copy = another(descriptor, reason);
+    if (!copy || !import_opaque(std::move(copy), bytes, memory.opaque, reason)) return false;
     out = memory;
     return true;
 }

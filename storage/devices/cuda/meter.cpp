@@ -9,8 +9,9 @@ namespace {
 
 constexpr std::uint32_t warm_up_rounds = 2;
 constexpr std::size_t max_rounds = 100'000;
-constexpr std::uint64_t stride = 1 << 20;  // bytes between copies that follow each other
-constexpr std::uint64_t spread = 4096;     // and a page more: not all at the same place of a stride
+constexpr std::uint64_t stride = 1 << 20;  // bytes between consecutive copies
+constexpr std::uint64_t spread =
+    4096;  // one more page per stride, so that offsets within a stride differ
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Times copies through a channel: for calibration, and for benchmarks of paths.
+// Measures copies through a channel, for calibration and benchmarks.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace gpunbd::storage::cuda {
 
-// What is enqueued at once and awaited together.
+// Copies that are enqueued together and awaited together.
 struct Round {
     Copy::Kind kind = Copy::Kind::read;
     std::uint32_t bytes = 0;  // of each copy
@@ -18,11 +18,12 @@ struct Round {
 
 class Meter final : private CopyOwner {
  public:
-    // The slab and the channel outlive it. Takes the channel's staging memory as it needs it.
+    // The slab and the channel outlive this object, which takes staging memory of the channel as
+    // needed.
     Meter(const Slab& slab, Channel& channel);
 
-    // The median duration of a round, in microseconds; repeated for `budget`. Copies lie at
-    // different places of the slab each time. Throws std::runtime_error if a copy fails.
+    // The median duration of a round in microseconds, measured for `budget`. Each round uses other
+    // locations of the slab. Throws std::runtime_error if a copy fails.
     double median_us(const Round& round, std::chrono::microseconds budget);
 
  private:
@@ -33,7 +34,7 @@ class Meter final : private CopyOwner {
     Channel& channel_;
     std::vector<Copy> copies_;
     std::vector<double> durations_;
-    std::uint64_t place_ = 0;  // in the slab, bytes
+    std::uint64_t place_ = 0;  // the offset in the slab, in bytes
     std::uint32_t pending_ = 0;
     bool failed_ = false;
 };

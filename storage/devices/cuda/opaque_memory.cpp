@@ -1,25 +1,25 @@
 #include "storage/devices/cuda/opaque_memory.hpp"
 
 #include <cuda_runtime_api.h>
-#include <unistd.h>
 
 #include "storage/devices/cuda/cuda_error.hpp"
 
 namespace gpunbd::storage::cuda {
 
-bool import_opaque(int descriptor, std::uint64_t bytes, OpaqueMemory& out, std::string& why_not) {
+bool import_opaque(OwnedFd descriptor, std::uint64_t bytes, OpaqueMemory& out,
+                   std::string& reason) {
     cudaExternalMemoryHandleDesc handle{};
     handle.type = cudaExternalMemoryHandleTypeOpaqueFd;
     handle.size = bytes;
-    handle.handle.fd = descriptor;
+    handle.handle.fd = descriptor.get();
     cudaExternalMemory_t imported = nullptr;
     if (const cudaError_t error = cudaImportExternalMemory(&imported, &handle);
         error != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
-        ::close(descriptor);  // otherwise it is CUDA's
-        why_not = "CUDA does not import the memory: " + to_text(error);
+        reason = "CUDA does not import the memory: " + to_text(error);
         return false;
     }
+    static_cast<void>(descriptor.release());  // CUDA owns it now
     OpaqueMemory memory{.import = imported};
     cudaExternalMemoryBufferDesc whole{};
     whole.size = bytes;
@@ -27,7 +27,7 @@ bool import_opaque(int descriptor, std::uint64_t bytes, OpaqueMemory& out, std::
     if (const cudaError_t error = cudaExternalMemoryGetMappedBuffer(&device, imported, &whole);
         error != cudaSuccess) {
         release_opaque(memory);
-        why_not = "CUDA does not address the memory: " + to_text(error);
+        reason = "CUDA does not address the memory: " + to_text(error);
         return false;
     }
     memory.device = static_cast<std::byte*>(device);

@@ -18,9 +18,8 @@ __device__ std::uint32_t peek(const std::uint32_t* word) {
     return *static_cast<const volatile std::uint32_t*>(word);
 }
 
-// When the kernel is to end. The first block alone decides, for all: were each to decide for
-// itself, one that had no work for a while would be gone while the others go on, and its next unit
-// would wait for them to end.
+// Decides when the kernel ends, for all blocks. If each block decided for itself, an idle block
+// would end while others continue, and its next unit would wait for them.
 class Leader {
  public:
     __device__ Leader(std::uint64_t linger_ns, std::uint64_t lifetime_ns)
@@ -41,7 +40,7 @@ class Leader {
     std::uint32_t seen_ = 0;
 };
 
-// Waits until unit `number` is posted; false: the kernel is to end.
+// Waits until unit `number` is posted. False: the kernel is to end.
 __device__ bool await(std::uint32_t number, const Mailbox* mailbox, PersistentKernelState* state,
                       std::uint32_t launch, Leader& leader) {
     for (;;) {
@@ -56,15 +55,15 @@ __device__ bool await(std::uint32_t number, const Mailbox* mailbox, PersistentKe
     }
 }
 
-// The unit was made visible before the count that was seen.
+// The unit became visible before the count.
 __device__ CopyUnit unit_at(const Mailbox* mailbox, std::uint32_t number) {
     __threadfence_system();
-    const volatile Mailbox::Place* place = &mailbox->places[number % mailbox_places];
-    while (place->number != number + 1) {
+    const volatile Mailbox::Slot* slot = &mailbox->slots[number % mailbox_slots];
+    while (slot->number != number + 1) {
     }
-    return {.from = reinterpret_cast<const std::byte*>(place->from),
-            .to = reinterpret_cast<std::byte*>(place->to),
-            .length = place->length};
+    return {.from = reinterpret_cast<const std::byte*>(slot->from),
+            .to = reinterpret_cast<std::byte*>(slot->to),
+            .length = slot->length};
 }
 
 __global__ void __launch_bounds__(copy_threads)
@@ -72,7 +71,7 @@ __global__ void __launch_bounds__(copy_threads)
           std::uint32_t launch, std::uint64_t linger_ns, std::uint64_t lifetime_ns) {
     __shared__ bool posted;
     __shared__ CopyUnit unit;
-    std::uint32_t next = state->next[blockIdx.x];  // counts the rounds of this block
+    std::uint32_t next = state->next[blockIdx.x];  // counts the iterations of this block
     Leader leader(linger_ns, lifetime_ns);
     for (;; ++next) {
         const std::uint32_t number = next * gridDim.x + blockIdx.x;
@@ -83,12 +82,12 @@ __global__ void __launch_bounds__(copy_threads)
         __syncthreads();
         if (!posted) break;
         copy_unit(unit);
-        // The barrier orders the block's stores before its first thread, whose fence orders them
-        // before the sign to the CPU.
+        // The barrier orders the block's stores before its first thread. The fence of that thread
+        // orders them before the signal to the CPU.
         __syncthreads();
         if (threadIdx.x == 0) {
             __threadfence_system();
-            *static_cast<volatile std::uint32_t*>(&outcome->served[number % mailbox_places]) =
+            *static_cast<volatile std::uint32_t*>(&outcome->served[number % mailbox_slots]) =
                 number + 1;
         }
     }

@@ -7,93 +7,93 @@
 #include "storage/devices/cuda/copy_errors.hpp"
 #include "storage/devices/cuda/cuda_error.hpp"
 #include "storage/devices/gpu/units_of_copy.hpp"
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage::cuda {
 
 namespace {
 
-// Ends it in a steady stream of work, too: what a call that waits for the whole device may wait.
+// Also limits how long a call that waits for the whole device is delayed by continuous work.
 constexpr std::chrono::milliseconds lifetime(5);
 constexpr std::size_t state_bytes = 256;
 static_assert(sizeof(PersistentKernelState) <= state_bytes);
-constexpr std::uint32_t max_units = mailbox_places / 2;  // of one copy: two are in flight at least
+constexpr std::uint32_t max_units = mailbox_slots / 2;  // of one copy, so that at least two fit
 
 std::uint64_t in_ns(std::chrono::nanoseconds duration) {
     return static_cast<std::uint64_t>(duration.count());
 }
 
 std::uint32_t load(const std::uint32_t& word) {
-    // The GPU writes it; atomic_ref wants what it could write to.
+    // Written by the GPU; atomic_ref requires a non-const reference.
     return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_acquire);
 }
 
-bool take_one_of(std::atomic<std::int32_t>& places) {
-    if (places.fetch_sub(1) > 0) return true;
-    places.fetch_add(1);
+bool take_one_of(std::atomic<std::int32_t>& slots) {
+    if (slots.fetch_sub(1) > 0) return true;
+    slots.fetch_add(1);
     return false;
 }
 
 }  // namespace
 
-PersistentKernelPath::Place::Place(std::atomic<std::int32_t>& places)
-    : places_(places), taken_(take_one_of(places)) {}
+PersistentKernelPath::Slot::Slot(std::atomic<std::int32_t>& slots)
+    : slots_(slots), taken_(take_one_of(slots)) {}
 
-PersistentKernelPath::Place::~Place() {
-    if (taken_) places_.fetch_add(1);
+PersistentKernelPath::Slot::~Slot() {
+    if (taken_) slots_.fetch_add(1);
 }
 
 PersistentKernelPath::PersistentKernelPath(DeviceState& state, MailboxMemory mailbox)
     : LingeringPath(0),
       state_(state),
-      place_(state.persistent_kernel_places),
+      slot_(state.persistent_kernel_slots),
       mailbox_(std::move(mailbox)),
       outcome_memory_(state.ordinal, sizeof(Outcome), state.numa_node),
       kernel_state_memory_(state.ordinal, state_bytes),
       stream_(state.ordinal, Stream::Priority::high),
       outcome_(new(outcome_memory_.get()) Outcome{}),
       kernel_state_(reinterpret_cast<PersistentKernelState*>(kernel_state_memory_.get())) {
-    if (place_.taken()) longest_ = max_units * copy_unit_bytes;
+    if (slot_.taken()) longest_ = max_units * copy_unit_bytes;
 }
 
 void PersistentKernelPath::warm_up() {
-    if (!place_.taken()) return;
+    if (!slot_.taken()) return;
     constexpr const char* trouble = "the persistent kernel does not work";
     check(start(), trouble);
     check(cudaStreamSynchronize(stream_.get()), trouble);
 }
 
-bool PersistentKernelPath::has_place(const Copy& copy) {
-    return units_of(copy) <= mailbox_places - (next_ - first_);
+bool PersistentKernelPath::has_room(const Copy& copy) {
+    return units_of(copy) <= mailbox_slots - (next_ - first_);
 }
 
 bool PersistentKernelPath::add(Copy& copy) {
     cut_into_units(copy, [&](const CopyUnit& unit) {
-        const Mailbox::Place place{.from = reinterpret_cast<std::uintptr_t>(unit.from),
-                                   .to = reinterpret_cast<std::uintptr_t>(unit.to),
-                                   .length = unit.length,
-                                   .unused = {},
-                                   .number = next_ + 1};
-        std::memcpy(&mailbox_.cpu->places[next_ % mailbox_places], &place, sizeof place);
-        copies_[next_ % mailbox_places] = nullptr;
+        const Mailbox::Slot slot{.from = reinterpret_cast<std::uintptr_t>(unit.from),
+                                 .to = reinterpret_cast<std::uintptr_t>(unit.to),
+                                 .length = unit.length,
+                                 .unused = {},
+                                 .number = next_ + 1};
+        std::memcpy(&mailbox_.cpu->slots[next_ % mailbox_slots], &slot, sizeof slot);
+        copies_[next_ % mailbox_slots] = nullptr;
         ++next_;
     });
-    copies_[(next_ - 1) % mailbox_places] = &copy;
+    copies_[(next_ - 1) % mailbox_slots] = &copy;
     return false;
 }
 
 void PersistentKernelPath::submit() {
     if (posted_ == next_) return;
     posted_ = next_;
-    store_fence();  // the units, and whatever the CPU stored into the mapping, before their count
+    store_fence();  // the units, and stores into the mapping, become visible before their count
     *static_cast<volatile std::uint32_t*>(&mailbox_.cpu->posted) = posted_;
     store_fence();
     keep_alive();
 }
 
 bool PersistentKernelPath::take_ended(CopyQueue& ended) {
-    while (first_ != posted_ && load(outcome_->served[first_ % mailbox_places]) == first_ + 1) {
-        Copy* const copy = copies_[first_++ % mailbox_places];
+    while (first_ != posted_ && load(outcome_->served[first_ % mailbox_slots]) == first_ + 1) {
+        Copy* const copy = copies_[first_++ % mailbox_slots];
         if (copy == nullptr) continue;
         ended.push(*copy);
         return true;
@@ -104,15 +104,15 @@ bool PersistentKernelPath::take_ended(CopyQueue& ended) {
 
 void PersistentKernelPath::take_all(CopyQueue& all) {
     for (; first_ != next_; ++first_) {
-        if (Copy* const copy = copies_[first_ % mailbox_places]; copy != nullptr) all.push(*copy);
+        if (Copy* const copy = copies_[first_ % mailbox_slots]; copy != nullptr) all.push(*copy);
     }
 }
 
-void PersistentKernelPath::look_for_errors() { ask(state_, stream_.get(), oldest()); }
+void PersistentKernelPath::check_errors() { ask(state_, stream_.get(), oldest()); }
 
 const Copy* PersistentKernelPath::oldest() const {
     for (std::uint32_t unit = first_; unit != next_; ++unit) {
-        if (const Copy* copy = copies_[unit % mailbox_places]; copy != nullptr) return copy;
+        if (const Copy* copy = copies_[unit % mailbox_slots]; copy != nullptr) return copy;
     }
     return nullptr;
 }

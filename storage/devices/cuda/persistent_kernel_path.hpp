@@ -1,5 +1,5 @@
-// The path by the persistent kernel: posts copies to its mailbox, sees them served, and launches it
-// when it has ended and there is work. While it runs, a copy costs no call into the driver at all.
+// The persistent kernel path: posts copies to the mailbox, polls for their completion, and launches
+// the kernel again if it has ended and there is work. While it runs, a copy needs no driver call.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@ namespace gpunbd::storage::cuda {
 
 class PersistentKernelPath final : public LingeringPath {
  public:
-    // `mailbox` is zero and of this object alone. Takes no copies if the device has as many such
-    // kernels as it may have. Throws std::runtime_error.
+    // `mailbox` is zeroed and used by this object only. If the device has as many persistent
+    // kernels as it may, this path takes no copies. Throws std::runtime_error.
     PersistentKernelPath(DeviceState& state, MailboxMemory mailbox);
 
-    // Loads the kernel's code, and waits for it. Throws std::runtime_error.
+    // Loads the code of the kernel and waits for it. Throws std::runtime_error.
     void warm_up();
 
-    bool has_place(const Copy& copy) override;
+    bool has_room(const Copy& copy) override;
     bool add(Copy& copy) override;
     void submit() override;
     bool take_ended(CopyQueue& ended) override;
     bool idle() const override { return first_ == next_; }
-    void look_for_errors() override;
+    void check_errors() override;
     void take_all(CopyQueue& all) override;
 
     bool awake() const override { return running(); }
@@ -36,50 +36,50 @@ class PersistentKernelPath final : public LingeringPath {
     void wake() override;
 
  private:
-    // One of the device's places for such kernels, if there was one left.
-    class Place {
+    // One of the device's slots for persistent kernels, if one was free.
+    class Slot {
      public:
-        explicit Place(std::atomic<std::int32_t>& places);
-        Place(const Place&) = delete;
-        Place& operator=(const Place&) = delete;
-        ~Place();
+        explicit Slot(std::atomic<std::int32_t>& slots);
+        Slot(const Slot&) = delete;
+        Slot& operator=(const Slot&) = delete;
+        ~Slot();
         bool taken() const { return taken_; }
 
      private:
-        std::atomic<std::int32_t>& places_;
+        std::atomic<std::int32_t>& slots_;
         const bool taken_;
     };
 
-    // The kernel ends when nothing has been posted for so long: it outlasts the pauses of a busy
-    // client, and leaves an idle GPU idle.
+    // The kernel ends when nothing has been posted for this time: longer than the pauses of a busy
+    // client, but short enough to leave an idle GPU idle.
     static constexpr std::chrono::microseconds linger{200};
 
     bool running() const;
     cudaError_t start();
-    // It is not running. Failing that, nothing would serve what has been posted, nor what will be:
-    // the device has failed.
+    // Called when the kernel is not running. On failure nothing would serve the mailbox, so the
+    // device fails.
     void launch();
-    // Launches it where it has ended with copies unserved.
+    // Launches the kernel again if it has ended with units unserved.
     void keep_alive();
-    // The oldest copy that is not served yet, or null.
+    // The oldest unserved copy, or null.
     const Copy* oldest() const;
 
     DeviceState& state_;
-    const Place place_;
+    const Slot slot_;
     MailboxMemory mailbox_;
     PinnedMemory outcome_memory_;
     DeviceMemory kernel_state_memory_;
-    Stream stream_;  // goes first, and waits for the kernel
+    Stream stream_;  // destroyed first; waits for the kernel
     Outcome* outcome_;
     PersistentKernelState* kernel_state_;
-    std::array<Copy*, mailbox_places> copies_{};  // by the last unit of each; null for the others
-    std::uint32_t first_ = 0;  // units [first_, next_) are not known to be served; they wrap around
+    std::array<Copy*, mailbox_slots> copies_{};  // at the last unit of each copy; null elsewhere
+    std::uint32_t first_ = 0;  // units [first_, next_) may be unserved; both wrap around
     std::uint32_t next_ = 0;
     std::uint32_t posted_ = 0;
     std::uint32_t launched_ = 0;
 
-    bool wakes_ = false;                                 // when the copy that passed by ends
-    std::chrono::steady_clock::time_point passed_by_{};  // the end of the last such copy
+    bool wakes_ = false;                                 // when the copy that passed by has ended
+    std::chrono::steady_clock::time_point passed_by_{};  // when the last such copy ended
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "storage/devices/cuda/driver_entry.hpp"
 
@@ -10,7 +9,7 @@ namespace gpunbd::storage::cuda {
 
 namespace {
 
-constexpr unsigned since = 10020;  // of CUDA, for all of the memory calls
+constexpr unsigned since = 10020;  // the CUDA version of all these calls
 constexpr unsigned since_the_beginning = 6000;
 constexpr auto handle_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -29,13 +28,13 @@ ShareableMemory::ShareableMemory(int ordinal) : ordinal_(ordinal) {
     wanted_.location.id = ordinal;
     std::size_t granularity = 0;
     if (!find_functions()) {
-        why_not_ = "the driver is too old to share GPU memory by descriptors";
+        reason_ = "the driver is too old to share GPU memory by descriptors";
     } else if (!supported()) {
-        why_not_ = "the GPU's memory cannot be shared by descriptors";
+        reason_ = "the GPU's memory cannot be shared by descriptors";
     } else if (const CUresult error =
                    call_.granularity(&granularity, &wanted_, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
                error != CUDA_SUCCESS || granularity == 0) {
-        why_not_ = "the driver does not share this GPU's memory: " + to_text(error);
+        reason_ = "the driver does not share this GPU's memory: " + to_text(error);
     }
     granularity_ = granularity;
 }
@@ -54,7 +53,7 @@ bool ShareableMemory::find_functions() {
 }
 
 bool ShareableMemory::supported() const {
-    // The runtime's ordinals are the driver's devices.
+    // Runtime ordinals are also driver device numbers.
     const auto has = [&](CUdevice_attribute name) {
         int value = 0;
         return call_.attribute(&value, name, ordinal_) == CUDA_SUCCESS && value != 0;
@@ -68,7 +67,7 @@ std::uint64_t ShareableMemory::whole(std::uint64_t bytes) const {
 }
 
 CUresult ShareableMemory::allocate(std::uint64_t bytes, Piece& out,
-                                   int& descriptor) const noexcept {
+                                   OwnedFd& descriptor) const noexcept {
     Piece piece{.bytes = whole(bytes)};
     CUresult error = call_.create(&piece.handle, piece.bytes, &wanted_, 0);
     if (error != CUDA_SUCCESS) return error;
@@ -81,15 +80,16 @@ CUresult ShareableMemory::allocate(std::uint64_t bytes, Piece& out,
         return error;
     }
     ::fcntl(exported, F_SETFD, FD_CLOEXEC);
-    descriptor = exported;
+    descriptor = OwnedFd(exported);
     out = piece;
     return CUDA_SUCCESS;
 }
 
-CUresult ShareableMemory::adopt(int descriptor, std::uint64_t bytes, Piece& out) const noexcept {
+CUresult ShareableMemory::adopt(const OwnedFd& descriptor, std::uint64_t bytes,
+                                Piece& out) const noexcept {
     Piece piece{.bytes = whole(bytes)};
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver wants it so
-    void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+    void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));
     CUresult error = call_.import_handle(&piece.handle, handle, handle_type);
     if (error != CUDA_SUCCESS) return error;
     CUmemAllocationProp found{};
@@ -100,12 +100,12 @@ CUresult ShareableMemory::adopt(int descriptor, std::uint64_t bytes, Piece& out)
         call_.release(piece.handle);
         return error;
     }
-    error = map(piece);  // refuses more than there is
+    error = map(piece);  // fails if the record claims more than there is
     if (error == CUDA_SUCCESS) out = piece;
     return error;
 }
 
-// Where it fails, the piece is gone.
+// On failure, releases the piece.
 CUresult ShareableMemory::map(Piece& piece) const noexcept {
     CUresult error = call_.reserve(&piece.address, piece.bytes, 0, 0, 0);
     if (error != CUDA_SUCCESS) {

@@ -1,5 +1,4 @@
-// Plain GPU memory that has a descriptor, and so outlives the process: what cudaMalloc gives has
-// none.
+// GPU memory with a descriptor, so that it can outlive the process. Memory of cudaMalloc has none.
 #pragma once
 
 #include <cuda.h>
@@ -7,28 +6,30 @@
 #include <cstdint>
 #include <string>
 
+#include "storage/base/owned_fd.hpp"
+
 namespace gpunbd::storage::cuda {
 
-// Safe for use by several threads; the CUDA device is current.
+// Thread-safe. The CUDA device is current in all calls.
 class ShareableMemory {
  public:
     struct Piece {
         CUdeviceptr address = 0;
-        std::uint64_t bytes = 0;  // all of what the driver gives
+        std::uint64_t bytes = 0;  // rounded up to the granularity of the driver
         CUmemGenericAllocationHandle handle = 0;
     };
 
     explicit ShareableMemory(int ordinal);
 
-    // Why there is none of it, in a few words; empty: there is, and the rest may be called.
-    const std::string& why_not() const { return why_not_; }
+    // Why it is not available; empty: it is available, and the other functions may be called.
+    const std::string& reason() const { return reason_; }
 
-    // CUDA_SUCCESS, or nothing has been had. The descriptor is the caller's.
-    CUresult allocate(std::uint64_t bytes, Piece& out, int& descriptor) const noexcept;
-    // By a descriptor that allocate() has given in another process for as many bytes; it stays the
-    // caller's. CUDA_ERROR_INVALID_DEVICE: it is memory of another GPU.
-    CUresult adopt(int descriptor, std::uint64_t bytes, Piece& out) const noexcept;
-    // Nothing uses the memory any more.
+    // Allocates nothing if it fails.
+    CUresult allocate(std::uint64_t bytes, Piece& out, OwnedFd& descriptor) const noexcept;
+    // Imports what allocate() has allocated in another process with the same size. The caller keeps
+    // the descriptor. CUDA_ERROR_INVALID_DEVICE: memory of another GPU.
+    CUresult adopt(const OwnedFd& descriptor, std::uint64_t bytes, Piece& out) const noexcept;
+    // The memory must not be in use.
     void release(Piece& piece) const noexcept;
 
     std::string to_text(CUresult error) const;
@@ -59,7 +60,7 @@ class ShareableMemory {
     Functions call_;
     CUmemAllocationProp wanted_{};
     std::uint64_t granularity_ = 0;
-    std::string why_not_;
+    std::string reason_;
 };
 
 }  // namespace gpunbd::storage::cuda

@@ -1,5 +1,5 @@
-// A stream whose progress the CPU sees without a call: groups of copies end in the order in which
-// they were submitted, and a number in pinned memory tells how many have.
+// A stream whose progress the CPU polls: groups of copies end in the order of submission, and a
+// number in pinned memory counts the ended groups.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace gpunbd::storage::cuda {
 
 class StreamCounter {
  public:
-    // `word` is pinned, zero, and of this object alone. Throws std::runtime_error.
+    // `word` is pinned, zeroed and used by this object only. Throws std::runtime_error.
     StreamCounter(int ordinal, Stream::Priority priority, std::uint32_t* word);
 
     cudaStream_t stream() const { return stream_.get(); }
@@ -22,16 +22,16 @@ class StreamCounter {
     std::uint32_t in_flight() const { return next_ - first_; }
     bool full() const { return in_flight() == depth; }
 
-    // The copies of the open group; there is room for one unless full(). What is submitted to
-    // stream() for them must end by setting *word() to number().
+    // The copies of the open group, which has room for one more unless full(). The work that is
+    // submitted to stream() for them has to end by setting *word() to number().
     CopyQueue& open() { return open_; }
     std::uint32_t number() const { return next_ + 1; }
-    // The open group is on its way.
+    // The open group has been submitted.
     void close();
 
-    // The oldest group has ended: moves its copies to `ended`.
+    // If the oldest group has ended, moves its copies to `ended`.
     bool take_ended(CopyQueue& ended);
-    // Moves all copies to `ended`, wherever they are.
+    // Moves all copies to `ended`, in flight or not.
     void take_all(CopyQueue& ended);
     // The oldest copy in flight, or null.
     const Copy* oldest() const;
@@ -43,7 +43,7 @@ class StreamCounter {
     std::uint32_t* word_;
     CopyQueue open_;
     std::array<CopyQueue, depth> groups_;
-    std::uint32_t first_ = 0;  // groups [first_, next_) are in flight; they wrap around
+    std::uint32_t first_ = 0;  // groups [first_, next_) are in flight; both wrap around
     std::uint32_t next_ = 0;
 };
 

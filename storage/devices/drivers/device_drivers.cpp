@@ -3,8 +3,8 @@
 #include <array>
 
 #include "storage/devices/cuda/cuda_driver.hpp"
-#include "storage/devices/drivers/host_driver.hpp"
-#include "storage/devices/drivers/pci_driver.hpp"
+#include "storage/devices/host/host_driver.hpp"
+#include "storage/devices/pci/pci_driver.hpp"
 
 namespace gpunbd::storage {
 

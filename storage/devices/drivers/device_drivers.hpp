@@ -1,4 +1,4 @@
-// The kinds of devices that this program knows. Nobody else asks which of them it was built with.
+// The table of device drivers: the only place that knows which drivers the program is built with.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace gpunbd::storage {
 
-// In the order in which people are told of them; the host is the first.
+// In the order in which they are listed for users. The host driver is the first.
 std::span<const DeviceDriver* const> device_drivers();
 
 }  // namespace gpunbd::storage

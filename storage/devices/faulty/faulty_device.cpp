@@ -1,13 +1,14 @@
 #include "storage/devices/faulty/faulty_device.hpp"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace gpunbd::storage {
 
 namespace {
 
-// True once for the step at which the countdown reaches its end.
+// True once, when the countdown expires.
 bool expires(std::atomic<std::int64_t>& countdown) {
     std::int64_t seen = countdown.load();
     while (seen >= 0 && !countdown.compare_exchange_weak(seen, seen - 1)) {
@@ -27,7 +28,7 @@ class FaultyDevice final : public Device {
     void fail() { failed_ = true; }
     FaultScript& script() { return script_; }
 
-    std::string why_not_kept() const override { return inner_->why_not_kept(); }
+    std::string reason_not_kept() const override { return inner_->reason_not_kept(); }
 
     Status allocate(const SlabRequest& request, Slab& out) override {
         if (expires(script_.allocations_until_failure)) {
@@ -38,7 +39,7 @@ class FaultyDevice final : public Device {
         if (status == Status::ok) hide(out);
         return status;
     }
-    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override {
+    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
         if (expires(script_.adoptions_until_failure)) return Status::io_error;
         const Status status = inner_->adopt(descriptor, record, out);
         if (status != Status::ok) return status;
@@ -54,25 +55,40 @@ class FaultyDevice final : public Device {
         inner_->release(slab);
     }
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return inner_->clear(visible(slab), offset, bytes);
+        return inner_->clear(InnerSlab(slab).slab(), offset, bytes);
     }
     void populate(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        inner_->populate(visible(slab), offset, bytes);
+        inner_->populate(InnerSlab(slab).slab(), offset, bytes);
     }
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return inner_->discard(visible(slab), offset, bytes);
+        return inner_->discard(InnerSlab(slab).slab(), offset, bytes);
     }
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override;
 
  private:
     void hide(Slab& slab) const {
-        slab.address = reinterpret_cast<std::uintptr_t>(slab.cpu.get());
+        slab.address = reinterpret_cast<std::uintptr_t>(static_cast<std::byte*>(slab.cpu));
         if (script_.in_place_up_to == 0) slab.cpu = nullptr;
     }
-    static Slab visible(Slab slab) {
-        slab.cpu = reinterpret_cast<std::byte*>(slab.address);
-        return slab;
-    }
+    // The slab as the inner device made it. Borrows the descriptor.
+    class InnerSlab {
+     public:
+        explicit InnerSlab(const Slab& slab)
+            : slab_{.cpu = reinterpret_cast<std::byte*>(slab.address),
+                    .address = slab.address,
+                    .bytes = slab.bytes,
+                    .handle = slab.handle,
+                    .resident = slab.resident,
+                    .kind = slab.kind,
+                    .descriptor = OwnedFd(slab.descriptor.get())} {}
+        ~InnerSlab() { static_cast<void>(slab_.descriptor.release()); }
+        InnerSlab(const InnerSlab&) = delete;
+        InnerSlab& operator=(const InnerSlab&) = delete;
+        const Slab& slab() const { return slab_; }
+
+     private:
+        Slab slab_;
+    };
 
     std::unique_ptr<Device> inner_;
     FaultScript& script_;

@@ -1,6 +1,5 @@
-// A device for tests: wraps another whose memory the CPU can address, hides that, so that every
-// byte passes the staged pipeline, but for writes as short as a script says, and fails or delays
-// what the script says. The pipeline of a GPU is tested with it on machines that have none.
+// A test device that wraps another device. It hides the CPU addresses of the memory, so that copies
+// use the staging pipeline as on a GPU, and fails or delays operations as a script says.
 #pragma once
 
 #include <atomic>
@@ -11,21 +10,22 @@
 
 namespace gpunbd::storage {
 
-// Counts down over all channels; set from any thread.
+// Countdowns over all channels. May be set from any thread.
 struct FaultScript {
     static constexpr std::int64_t never = -1;
     std::atomic<std::int64_t> allocations_until_failure{
-        never};  // 0: the next one fails, and all after
-    std::atomic<std::int64_t> adoptions_until_failure{never};  // 0: the next one fails; then never
-    std::atomic<std::int64_t> copies_until_failure{never};     // 0: the next one fails; then never
-    std::atomic<std::int64_t> copies_until_dead{never};        // the device fails for good there
-    std::atomic<std::uint32_t> polls_per_copy{1};              // a copy ends after so many polls
-    std::atomic<bool> hold{false};                             // no copy ends while this is set
-    std::atomic<std::int64_t> copies_until_held{never};        // it is set when so many have ended
-    // Slabs that are taken over have an address for the CPU only from Device::address() on.
+        never};  // 0: the next one fails, and all later ones
+    std::atomic<std::int64_t> adoptions_until_failure{never};  // 0: only the next one fails
+    std::atomic<std::int64_t> copies_until_failure{never};     // 0: only the next one fails
+    std::atomic<std::int64_t> copies_until_dead{
+        never};  // 0: the device fails permanently at the next one
+    std::atomic<std::uint32_t> polls_per_copy{1};        // a copy ends after so many polls
+    std::atomic<bool> hold{false};                       // while it is set, no copy ends
+    std::atomic<std::int64_t> copies_until_held{never};  // sets `hold` after so many copies
+    // Adopted slabs have no CPU address before Device::address().
     std::atomic<bool> addressed_later{false};
-    std::atomic<bool> unaddressable{false};  // and not even then
-    // Bytes. Writes no longer than this are received in place; set before slabs are allocated.
+    std::atomic<bool> unaddressable{false};  // and none after it
+    // Bytes. Writes up to this length are received in place; set before slabs are allocated.
     std::atomic<std::uint32_t> in_place_up_to{0};
     std::atomic<std::uint64_t> copies_seen{0};
 };

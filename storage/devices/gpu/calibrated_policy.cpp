@@ -8,9 +8,9 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr double fast_enough = 0.85;  // of the best chunk size's rate
+constexpr double fast_enough = 0.85;  // of the best rate of all chunk sizes
 
-// The size up to which `wins` holds without a gap; 0: not even for the smallest.
+// The largest size for which, and for all smaller ones, `wins` holds; 0: none.
 template <class Wins>
 std::uint32_t up_to(const std::vector<CopyCosts>& table, Wins wins) {
     std::uint32_t limit = 0;
@@ -41,7 +41,8 @@ void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>&
         });
     };
     if (direction == Direction::write) {
-        // Received there by the socket call itself: no other path can save that copy.
+        // The socket call receives these writes directly in the mapping, so no other path can save
+        // a copy.
         add(Policy::any_load, max_for_mapping, PathKind::mapping);
     } else {
         const PathKind path =
@@ -67,8 +68,8 @@ void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>&
         PathKind::kernel);
     add(crowded, up_to(table, [](const CopyCosts& c) { return c.kernel_crowd <= c.engine_crowd; }),
         PathKind::kernel);
-    // Kernels of many channels run side by side, batches of the engines do not: these come after
-    // them, for longer copies, and where kernels have been stopped.
+    // Kernels of several channels run side by side, but engine batches do not. Batches are for
+    // longer copies, and for times when kernels are stopped.
     add(Policy::on(Load::several),
         up_to(table,
               [](const CopyCosts& c) {
@@ -91,7 +92,7 @@ std::string to_text(const char* title, const std::vector<CopyCosts>& table) {
     const auto optional = [](const std::optional<double>& us) {
         return us ? fmt::format("{:.1f}", *us) : std::string("-");
     };
-    // us; x8: eight copies at once.
+    // In us; x8: eight copies at once.
     std::string text = fmt::format("{:<6}{:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>9} {:>8}\n",
                                    title, "bytes", "CPU,us", "engine", "kernel", "persist",
                                    "engin.x8", "batch x8", "kernel x8", "pers. x8");

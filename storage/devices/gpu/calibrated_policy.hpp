@@ -1,6 +1,4 @@
-// The arithmetic of calibration: from what copies were measured to cost to the paths that they
-// take, and to the length that long ones are cut to. To measure is the affair of each kind of
-// device.
+// Derives a policy and a chunk size from measured copy costs. The drivers do the measuring.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +10,32 @@
 
 namespace gpunbd::storage {
 
-// What copies of one size cost on each path, in microseconds: one alone, and a crowd of them.
+// The cost in microseconds of copies of one size on each path: one alone, and several at once.
 struct CopyCosts {
     std::uint32_t bytes = 0;       // of each copy
-    std::optional<double> by_cpu;  // one alone, through the mapping; nothing: there is none
+    std::optional<double> by_cpu;  // one alone, through the mapping; empty: there is no mapping
     double engine = 0;
     double kernel = 0;
     double persistent = 0;
     double engine_crowd = 0;
-    std::optional<double> batch_crowd;  // nothing: the driver has no such call
+    std::optional<double> batch_crowd;  // empty: the driver has no batch call
     double kernel_crowd = 0;
     double persistent_crowd = 0;
 };
 
-// The rates of long copies that are cut into chunks of one size, in GB/s.
+// Rates in GB/s of long copies that are cut into chunks of one size.
 struct ChunkRates {
     std::uint32_t bytes = 0;  // of each chunk
     double read = 0;
     double write = 0;
 };
 
-// Adds the rows of one direction. `table` goes from short copies to long ones; a path is taken up
-// to the size before the first at which it loses.
+// Adds the rows of one direction. `table` is sorted by size. A path is used up to the last size
+// before the first at which it loses.
 void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>& table);
 
-// The shortest chunks that come close to the best rate in both directions: short ones keep the
-// pipeline full and others waiting less. `table` goes from short chunks to long ones; not empty.
+// The smallest chunk size that comes close to the best rate in both directions: short chunks keep
+// the pipeline full and let others wait less. `table` is sorted by size and not empty.
 std::uint32_t choose_chunk_size(const std::vector<ChunkRates>& table);
 
 // For people; each line ends with a newline.

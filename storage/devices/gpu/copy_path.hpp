@@ -1,5 +1,5 @@
-// One way that copies take to a GPU and back. A channel asks each of its paths for a place, gives
-// it copies and polls it; no path waits, none allocates once it is warm, none calls back.
+// A path that copies take to and from a GPU. A channel asks it for room, adds copies and polls it.
+// A path does not block, does not allocate once it is warm, and does not call back.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,34 @@
 
 namespace gpunbd::storage {
 
-// A path has to say how it starts copies. One whose copies end as they start, or in flight with
-// those of another path, leaves the rest as it is here.
+// A path implements add(). The defaults are for paths whose copies end in add(), or are collected
+// by another path.
 class CopyPath {
  public:
     virtual ~CopyPath() = default;
     CopyPath(const CopyPath&) = delete;
     CopyPath& operator=(const CopyPath&) = delete;
 
-    // Longer copies never take this path, however little there is in flight.
+    // Longer copies never take this path, even if it is idle.
     bool can_take(const Copy& copy) const { return copy.length <= longest_; }
 
-    // May this copy be added now? Not a question alone: to make room, what has been added before
-    // may be submitted.
-    virtual bool has_place(const Copy&) { return true; }
-    // There is a place. true: the copy has ended, with its status; otherwise the path gives it back
-    // by take_ended() or take_all().
+    // Whether this copy may be added now. To make room, this may submit copies that were added
+    // before.
+    virtual bool has_room(const Copy&) { return true; }
+    // Called if there is room. True: the copy has ended with its status. Otherwise take_ended() or
+    // take_all() returns it.
     virtual bool add(Copy& copy) = 0;
-    // No more is added this round: whatever gathers, starts.
+    // Ends a round: starts whatever has been gathered.
     virtual void submit() {}
-    // Moves copies that have ended together, with their statuses, to `ended`. Each poll calls it
-    // until it is false: there are no more now.
+    // Moves a group of ended copies, with their statuses, to `ended`. Called until it returns
+    // false.
     virtual bool take_ended(CopyQueue&) { return false; }
-    // Nothing has been added that has not been given back.
+    // Whether all copies have been returned.
     virtual bool idle() const { return true; }
-    // Now and then while copies may be in flight: fails the device if their ends will never come.
-    virtual void look_for_errors() {}
-    // The device has failed: gives back everything, ended or not.
+    // Called from time to time while copies may be in flight. Fails the device if they will never
+    // end.
+    virtual void check_errors() {}
+    // After the device has failed: returns all copies, ended or not.
     virtual void take_all(CopyQueue&) {}
 
  protected:
@@ -46,15 +47,15 @@ class CopyPath {
     std::uint32_t longest_;  // bytes; 0: no copy can take this path
 };
 
-// A path that is ready for as long as copies keep coming, and has to be woken after a pause.
+// A path that stays ready while copies keep coming, and has to be woken after a pause.
 class LingeringPath : public CopyPath {
  public:
-    // A copy that is added now is served without waking anything.
+    // A copy that is added now is served without waking the path.
     virtual bool awake() const = 0;
-    // A lone copy found it asleep, and takes another path.
+    // A lone copy found the path asleep and takes another one.
     virtual void pass_by() = 0;
-    // That copy has ended, or what was on its way with it: wakes up for the next one, if that can
-    // be expected soon.
+    // That copy and those in flight with it have ended. Wakes the path for the next one if it is
+    // expected soon.
     virtual void wake() = 0;
 
  protected:

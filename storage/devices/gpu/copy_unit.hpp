@@ -1,4 +1,4 @@
-// What one block of a GPU's threads copies at a time. Kernels' compilers read this too.
+// What one block of GPU threads copies at a time. Also included by kernels.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,13 @@
 
 namespace gpunbd::storage {
 
-// Any alignment.
+// May have any alignment.
 struct CopyUnit {
     const std::byte* from;  // null: zeroes
     std::byte* to;
     std::uint32_t length;  // bytes
 };
 
-constexpr std::uint32_t copy_unit_bytes = 8 << 10;  // copies are cut into units of at most this
+constexpr std::uint32_t copy_unit_bytes = 8 << 10;  // longer copies are cut into units of this size
 
 }  // namespace gpunbd::storage

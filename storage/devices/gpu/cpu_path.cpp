@@ -1,13 +1,13 @@
 #include "storage/devices/gpu/cpu_path.hpp"
 
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
 bool CpuPath::add(Copy& copy) {
     switch (copy.kind) {
         case Copy::Kind::read:
-            forget_loaded_lines();
+            drop_loaded_lines();
             load_streaming(copy.staging, copy.cpu, copy.length);
             break;
         case Copy::Kind::write:

@@ -1,5 +1,5 @@
-// Copies that the CPU makes itself, through the mapping of the device's memory: a GPU's, or a BAR.
-// They end as they are added.
+// The path of copies that the CPU makes through the mapping of device memory, of a GPU or a BAR.
+// They end in add().
 #pragma once
 
 #include "storage/devices/gpu/copy_path.hpp"
@@ -10,7 +10,7 @@ class CpuPath final : public CopyPath {
  public:
     CpuPath() : CopyPath(any_length) {}
 
-    // copy.cpu is not null.
+    // copy.cpu must not be null.
     bool add(Copy& copy) override;
 };
 

@@ -4,16 +4,16 @@
 #include <optional>
 #include <utility>
 
+#include "storage/base/log_line.hpp"
 #include "storage/devices/gpu/recent_writers.hpp"
-#include "storage/log_line.hpp"
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint32_t polls_per_clock = 32;  // polls between looks at the clock
-constexpr auto look_for_errors_every = std::chrono::milliseconds(1);
+constexpr std::uint32_t polls_per_clock = 32;  // polls between two reads of the clock
+constexpr auto error_check_interval = std::chrono::milliseconds(1);
 constexpr std::uint32_t many_writers = 8;  // threads
 
 Direction direction_of(Copy::Kind kind) {
@@ -28,11 +28,11 @@ Direction direction_of(Copy::Kind kind) {
     return Direction::read;
 }
 
-// What a GPU fetches while it lies changed in a CPU's own cache has to be searched for there. When
-// many workers write at once, to several GPUs above all, the machine's copying slows down over that
-// searching to less than half; with few, handing the memory over costs more than it saves. Measured
-// on two H200s, server/PERFORMANCE.md.
-bool many_write() { return note_writer(std::chrono::steady_clock::now()) >= many_writers; }
+// If a GPU fetches memory that is modified in a CPU's own cache, the cache has to be snooped. If
+// many workers write at once, in particular to several GPUs, snooping slows copies to less than
+// half. With few workers, demoting the memory costs more than it saves. Measured on two H200s, see
+// server/PERFORMANCE.md.
+bool many_are_writing() { return count_writer(std::chrono::steady_clock::now()) >= many_writers; }
 
 }  // namespace
 
@@ -73,7 +73,7 @@ void GpuChannel::progress(CopyQueue& queued) {
         submit(small_reads_);
         submit(small_writes_);
         submit(long_);
-        look_around();
+        check_state();
     }
     if (state_.failed()) fail_everything(queued);
 }
@@ -91,16 +91,16 @@ void GpuChannel::sort(CopyQueue& queued) {
 void GpuChannel::submit(Waiting& waiting) {
     if (waiting.count == 0) return;
     const Load load = load_of(waiting);
-    std::optional<bool> hands_over;  // asked once, if at all
+    std::optional<bool> demotes;  // determined at most once
     while (Copy* copy = waiting.copies.front()) {
         const PathKind kind = choose(*copy, load, waiting.bytes);
         CopyPath& taken = path(kind);
-        if (!taken.has_place(*copy)) break;
+        if (!taken.has_room(*copy)) break;
         waiting.pop();
         count(kind, *copy);
         if (copy->kind == Copy::Kind::write && kind != PathKind::mapping) {
-            if (!hands_over) hands_over = many_write();
-            if (*hands_over) demote(copy->staging, copy->length);
+            if (!demotes) demotes = many_are_writing();
+            if (*demotes) demote(copy->staging, copy->length);
         }
         if (taken.add(*copy)) finish(*copy, copy->status);
     }
@@ -121,11 +121,11 @@ Load GpuChannel::load_of(const Waiting& waiting) const {
 
 PathKind GpuChannel::choose(const Copy& copy, Load load, std::uint64_t waiting_bytes) {
     const Direction direction = direction_of(copy.kind);
-    Policy::Means means{.mapping = copy.cpu != nullptr,
-                        .kernels = state_.competition.kernels_allowed(),
-                        .persistent_kernel = paths_.persistent_kernel->can_take(copy),
-                        .engine_batch = paths_.engine_batch->can_take(copy)};
-    // What the CPU copies itself costs time by the sum of the bytes.
+    Policy::Features means{.mapping = copy.cpu != nullptr,
+                           .kernels = state_.competition.kernels_allowed(),
+                           .persistent_kernel = paths_.persistent_kernel->can_take(copy),
+                           .engine_batch = paths_.engine_batch->can_take(copy)};
+    // The time of CPU copies depends on the sum of their bytes.
     const auto sum =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(waiting_bytes, Policy::any_size - 1));
     PathKind kind = policy_.choose(direction, load, sum, means);
@@ -134,8 +134,8 @@ PathKind GpuChannel::choose(const Copy& copy, Load load, std::uint64_t waiting_b
     kind = policy_.choose(direction, load, copy.length, means);
     if (kind == PathKind::persistent_kernel && load == Load::alone &&
         !paths_.persistent_kernel->awake()) {
-        // To launch it takes longer than this copy takes otherwise. It is launched for the next, at
-        // the end of this one, if the client is quick enough to come while it lingers.
+        // Launching the kernel takes longer than this copy takes otherwise. It is launched when
+        // this copy has ended, for the next one, if the client sends it while the kernel lingers.
         paths_.persistent_kernel->pass_by();
         passed_by_ = true;
         means.persistent_kernel = false;
@@ -180,20 +180,20 @@ void GpuChannel::finish_all(CopyQueue& ended) {
     while (Copy* copy = ended.pop()) finish(*copy, copy->status);
 }
 
-void GpuChannel::look_around() {
+void GpuChannel::check_state() {
     if (++polls_ % polls_per_clock != 0) return;
     const auto now = std::chrono::steady_clock::now();
-    if (now - looked_ >= look_for_errors_every) {
+    if (now - looked_ >= error_check_interval) {
         looked_ = now;
-        for (CopyPath* each : in_turn_) each->look_for_errors();
+        for (CopyPath* each : in_turn_) each->check_errors();
     }
     if (slow_kernels_.seen(kernels_idle(), now) && state_.competition.kernel_was_slow(now)) {
         kernels_stopped();
     }
 }
 
-// The device is gone and with it every copy on it. Should the hardware still finish one, it writes
-// into staging memory of this channel, in which nothing of this device is ever read again.
+// The device and all copies on it are lost. If the hardware still completes one, it writes into
+// staging memory of this channel, which is not used for this device any more.
 void GpuChannel::fail_everything(CopyQueue& queued) {
     CopyQueue ended;
     for (CopyPath* each : in_turn_) each->take_all(ended);

@@ -1,6 +1,6 @@
-// One worker's way to one GPU, whatever drives it. Between two polls copies gather; at the second
-// each is given to the path that the policy names, and paths tell which have ended. Where another
-// program computes on the GPU, none goes by a kernel. Nothing here waits or allocates.
+// One worker's channel to one GPU, for any driver. Copies gather between two polls. The next poll
+// gives each copy to the path that the policy selects. While another program computes on the GPU,
+// no kernels are used. Nothing here blocks or allocates.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace gpunbd::storage {
 
-// Those of one channel.
+// The paths of one channel.
 struct CopyPaths {
     CopyPath* cpu = nullptr;
     CopyPath* copy_engine = nullptr;  // takes every copy
@@ -35,14 +35,14 @@ class GpuChannel : public Channel {
     // `state` outlives the channel.
     GpuChannel(const ChannelOptions& options, GpuState& state, const Policy& policy);
 
-    // Before the first copy; they live as long as copies may be in flight.
+    // Called before the first copy. The paths outlive all copies in flight.
     void use(const CopyPaths& paths);
     const Policy& policy() const { return policy_; }
 
     void progress(CopyQueue& queued) override;
 
  private:
-    // Copies that wait to be given to a path.
+    // Copies that have not been given to a path yet.
     struct Waiting {
         CopyQueue copies;
         std::uint32_t count = 0;
@@ -52,34 +52,34 @@ class GpuChannel : public Channel {
         Copy* pop();
     };
 
-    // They are slow, and no more are launched until somebody finds out that they may be.
+    // Kernels are too slow, and are not launched again until this has found out that they may be.
     virtual void kernels_stopped() = 0;
 
     void sort(CopyQueue& queued);
     void submit(Waiting& waiting);
     bool kernels_idle() const;
     Load load_of(const Waiting& waiting) const;
-    // `waiting_bytes`: of all copies that wait with this one.
+    // `waiting_bytes` is the sum of all copies that wait with this one.
     PathKind choose(const Copy& copy, Load load, std::uint64_t waiting_bytes);
     CopyPath& path(PathKind kind);
 
     void collect();
     void finish_all(CopyQueue& ended);
-    // Now and then: has the device failed, do others compute on it?
-    void look_around();
+    // Called from time to time: checks for device failure and for other programs on the GPU.
+    void check_state();
     void fail_everything(CopyQueue& queued);
 
     GpuState& state_;
     Policy policy_;
     std::uint32_t max_for_kernel_ = 0;
     CopyPaths paths_;
-    std::array<CopyPath*, 5> in_turn_{};  // all of them, small copies first
+    std::array<CopyPath*, 5> in_turn_{};  // all paths, those for small copies first
 
     Waiting small_reads_;
-    Waiting small_writes_;  // and zeroes
+    Waiting small_writes_;  // also zeroes
     Waiting long_;
 
-    bool passed_by_ = false;  // a copy is on its way that found the persistent kernel gone
+    bool passed_by_ = false;  // a copy is in flight that found the persistent kernel asleep
     bool failure_logged_ = false;
     std::uint32_t polls_ = 0;
     std::chrono::steady_clock::time_point looked_{};

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "storage/log_line.hpp"
+#include "storage/base/log_line.hpp"
 
 namespace gpunbd::storage {
 
@@ -16,7 +16,7 @@ void GpuState::fail(std::string_view error, std::string_view what) noexcept {
             .with("device", id)
             .with("error", error)
             .say("{}: the device has failed for good, during {}: {}", id, what, error);
-    } catch (...) {  // the flag is what counts
+    } catch (...) {  // the flag matters, not the log line
     }
 }
 

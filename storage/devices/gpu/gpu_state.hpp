@@ -1,5 +1,4 @@
-// What the channels of one GPU share, whatever drives it: who may use what of it, and whether it
-// still lives.
+// State that the channels of one GPU share, for any driver.
 #pragma once
 
 #include <atomic>
@@ -7,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "storage/devices/gpu/competition.hpp"
+#include "storage/devices/competition.hpp"
 
 namespace gpunbd::storage {
 
@@ -16,11 +15,11 @@ struct GpuState {
 
     const std::string id;  // "cuda:0"
     Competition competition;
-    // Groups of copies that occupy the copy engines, over all channels.
+    // Groups of copies on the copy engines, over all channels.
     std::atomic<std::int32_t> engine_copies{0};
 
     bool failed() const { return failed_.load(std::memory_order_acquire); }
-    // The device is lost: from now on everything on it ends with io_error. The first call logs
+    // The device is lost: from now on all operations on it end with io_error. The first call logs
     // `what` was being done.
     void fail(std::string_view error, std::string_view what) noexcept;
 

@@ -1,8 +1,5 @@
 #include "storage/devices/gpu/opened_files.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -33,15 +30,10 @@ std::vector<int> descriptors_of(const std::string& path) {
 OpenedFiles::OpenedFiles(std::string path)
     : path_(std::move(path)), before_(descriptors_of(path_)) {}
 
-OpenedFiles::~OpenedFiles() {
-    for (const int each : copies_) ::close(each);
-}
-
 void OpenedFiles::end() {
     for (const int each : descriptors_of(path_)) {
         if (std::binary_search(before_.begin(), before_.end(), each)) continue;
-        const int copy = ::fcntl(each, F_DUPFD_CLOEXEC, 0);
-        if (copy >= 0) copies_.push_back(copy);
+        if (OwnedFd copy = OwnedFd::copy_of(each)) copies_.push_back(std::move(copy));
     }
 }
 

@@ -1,28 +1,27 @@
-// Which descriptors of one file a library opens: it does not tell.
+// Finds the descriptors of a file that a library opens without telling its caller.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "storage/base/owned_fd.hpp"
+
 namespace gpunbd::storage {
 
 class OpenedFiles {
  public:
-    // From now on. `path`: as the kernel tells it in /proc/self/fd; empty: of no file.
+    // Starts watching. `path` is as in /proc/self/fd; empty: no file.
     explicit OpenedFiles(std::string path);
-    ~OpenedFiles();
-    OpenedFiles(const OpenedFiles&) = delete;
-    OpenedFiles& operator=(const OpenedFiles&) = delete;
 
-    // Until now: takes a copy of each that is still open. Only one thread may open this file
-    // meanwhile.
+    // Stops watching, and copies all new descriptors that are still open. No other thread may open
+    // this file meanwhile.
     void end();
-    const std::vector<int>& copies() const { return copies_; }
+    const std::vector<OwnedFd>& copies() const { return copies_; }
 
  private:
     const std::string path_;
     const std::vector<int> before_;
-    std::vector<int> copies_;  // owned
+    std::vector<OwnedFd> copies_;
 };
 
 }  // namespace gpunbd::storage

@@ -15,7 +15,7 @@ Value read_attribute(const std::string& folder, const char* name, Value otherwis
     return file >> value ? value : otherwise;
 }
 
-// By the rate of one lane in GT/s; 0: none that is known.
+// From the rate of a lane in GT/s; 0: unknown.
 int generation(double rate) {
     int number = 0;
     for (const double known : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
@@ -41,7 +41,7 @@ PciFacts read_pci_facts(const std::string& address, const std::string& devices) 
                                       read_attribute(folder, "max_link_width", 0));
     PciFacts facts;
     facts.link = now;
-    // Idle GPUs slow their links down.
+    // Idle GPUs reduce the speed of their links.
     if (!now.empty() && !max.empty() && now != max) facts.link += ", up to " + max;
     facts.numa_node = read_attribute(folder, "numa_node", -1);
     return facts;

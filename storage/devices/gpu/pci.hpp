@@ -1,4 +1,4 @@
-// What sysfs tells of a PCI device.
+// Facts about a PCI device from sysfs.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@ namespace gpunbd::storage {
 
 struct PciFacts {
     std::string link;    // "PCIe gen 5 x16", or empty where it cannot be read
-    int numa_node = -1;  // -1: unknown, or there is but one
+    int numa_node = -1;  // -1: unknown, or the machine has one node
 };
 
-// `address`: "0000:01:00.0", as the folder of a device is called in `devices`.
+// `address` is as in the folder `devices`: "0000:01:00.0".
 PciFacts read_pci_facts(const std::string& address,
                         const std::string& devices = "/sys/bus/pci/devices");
 

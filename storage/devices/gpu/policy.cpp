@@ -8,7 +8,7 @@ namespace gpunbd::storage {
 
 namespace {
 
-bool possible(PathKind path, Policy::Means means) {
+bool possible(PathKind path, Policy::Features means) {
     switch (path) {
         case PathKind::mapping:
         case PathKind::streaming_load:
@@ -59,7 +59,7 @@ std::string size_text(std::uint32_t bytes) {
 
 }  // namespace
 
-PathKind Policy::choose(Direction direction, Load load, std::uint32_t bytes, Means means) const {
+PathKind Policy::choose(Direction direction, Load load, std::uint32_t bytes, Features means) const {
     for (const Row& row : rows) {
         if (row.direction == direction && (row.loads & on(load)) != 0 && bytes <= row.up_to &&
             possible(row.path, means)) {
@@ -112,7 +112,8 @@ Policy only(PathKind path) {
         const bool reads = direction == Direction::read;
         if (path == (reads ? PathKind::mapping : PathKind::streaming_load)) continue;
         policy.rows.push_back({direction, Policy::any_load, Policy::any_size, path});
-        if (path == PathKind::persistent_kernel) {  // where there is none, the nearest to it
+        if (path == PathKind::persistent_kernel) {  // without a persistent kernel, a plain kernel
+                                                    // is the closest path
             policy.rows.push_back(
                 {direction, Policy::any_load, Policy::any_size, PathKind::kernel});
         }

@@ -1,5 +1,5 @@
-// Which way a copy takes: one table per device, read from top to bottom. The first row that fits
-// decides. Calibration fills it; people can read it.
+// Selects the path of a copy: one table per device, in which the first row that matches decides.
+// Calibration fills it, and people can read it.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace gpunbd::storage {
 
-enum class Direction : std::uint8_t { read, write, zero };  // as seen by the client
+enum class Direction : std::uint8_t { read, write, zero };  // from the client's view
 
-// What else goes on when a copy is submitted.
+// What else is in progress when a copy is submitted.
 enum class Load : std::uint8_t {
     alone,    // nothing else waits in the channel, and the copy engines are idle
-    busy,     // nothing else waits, but some channel's copies occupy the copy engines
+    busy,     // nothing else waits, but copies of some channel use the copy engines
     several,  // more copies wait in the channel
 };
 
@@ -25,7 +25,7 @@ struct Policy {
 
     struct Row {
         Direction direction;
-        std::uint8_t loads;   // a set: bit 1 << Load
+        std::uint8_t loads;   // a bit set: 1 << Load
         std::uint32_t up_to;  // bytes
         PathKind path;
     };
@@ -34,31 +34,29 @@ struct Policy {
     }
     static constexpr std::uint8_t any_load = 7;
 
-    // What not every copy, channel or driver has, or may use now.
-    struct Means {
+    // Optional features of a copy, channel or driver.
+    struct Features {
         bool mapping = false;
         bool kernels = true;
-        bool persistent_kernel = false;  // where `kernels` is
+        bool persistent_kernel = false;  // implies `kernels`
         bool engine_batch = false;
     };
 
-    // Rows whose path needs what is not there are passed over. A copy for which no row is left goes
-    // to the copy engines, which take everything.
-    PathKind choose(Direction direction, Load load, std::uint32_t bytes, Means means) const;
-    // The longest copy that any row gives to a kernel, lingering or not.
+    // Skips rows whose path needs a missing feature. Without a matching row, the copy engines copy.
+    PathKind choose(Direction direction, Load load, std::uint32_t bytes, Features means) const;
+    // The longest copy that any row assigns to a kernel.
     std::uint32_t max_for_kernel() const;
 
     std::vector<Row> rows;
 };
 
-// The longest write that is received straight into the mapping. Longer ones pass the pinned
-// pipeline, whose staging memory stays in the CPU's cache: measured on one H200,
-// server/PERFORMANCE.md.
+// The longest write that is received directly in the mapping. Longer writes use staging memory,
+// which stays in the CPU's cache. Measured on one H200, see server/PERFORMANCE.md.
 inline constexpr std::uint32_t max_for_mapping = 256 << 10;  // bytes
 
-// What one H200 was measured to like; devices start with it.
+// The policy that suits one H200; devices start with it.
 Policy default_policy();
-// Everything takes one path as far as it can: for measurements and tests.
+// Uses one path as far as possible, for measurements and tests.
 Policy only(PathKind path);
 
 // One line per row, each ending with a newline.

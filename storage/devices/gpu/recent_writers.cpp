@@ -9,7 +9,7 @@ namespace {
 constexpr std::chrono::milliseconds period(2);
 
 struct Tally {
-    std::uint32_t period = 0;  // its number
+    std::uint32_t period = 0;  // the number of the period
     std::uint16_t present = 0;
     std::uint16_t before = 0;
 };
@@ -20,7 +20,7 @@ thread_local std::uint32_t counted_in = 0;
 
 }  // namespace
 
-std::uint32_t note_writer(std::chrono::steady_clock::time_point now) {
+std::uint32_t count_writer(std::chrono::steady_clock::time_point now) {
     const auto number = static_cast<std::uint32_t>(now.time_since_epoch() / period);
     Tally seen = tally.load(std::memory_order_relaxed);
     while (counted_in != number) {

@@ -1,5 +1,5 @@
-// How many threads have lately had GPUs fetch what they had just written, all GPUs together: they
-// search the caches of one machine.
+// Counts the threads whose recent writes GPUs have fetched, over all GPUs, since all of them snoop
+// the same caches.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 
 namespace gpunbd::storage {
 
-// Counts the calling thread in the period of two milliseconds that `now` lies in; returns how many
-// threads were counted in the period before. Any thread; waits for none.
-std::uint32_t note_writer(std::chrono::steady_clock::time_point now);
+// Counts the calling thread in the current period of two milliseconds, and returns how many threads
+// were counted in the period before. Any thread; does not block.
+std::uint32_t count_writer(std::chrono::steady_clock::time_point now);
 
 }  // namespace gpunbd::storage

@@ -13,12 +13,12 @@ constexpr std::uint32_t min_chunk = 64 << 10;   // bytes
 constexpr std::uint32_t max_chunk = 64U << 20;  // bytes
 constexpr std::size_t max_rows = 256;
 
-// A text, line by line.
+// Splits a text into lines.
 class Lines {
  public:
     explicit Lines(std::string_view text) : rest_(text) {}
 
-    // Without its end; not whole: empty, and so is all that follows.
+    // The next line without its newline. Returns empty texts from the first incomplete line on.
     std::string_view line() {
         const std::size_t end = rest_.find('\n');
         const std::string_view found = rest_.substr(0, end);
@@ -31,7 +31,7 @@ class Lines {
     std::string_view rest_;
 };
 
-// Takes one number, and the blank behind it, off the beginning of a line.
+// Removes one number and the space after it from the start of a line.
 std::optional<std::uint32_t> take_number(std::string_view& line) {
     std::uint32_t value = 0;
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
@@ -86,7 +86,7 @@ std::optional<Calibration> read_calibration(std::string_view text, std::string_v
         if (!row || found.policy.rows.size() == max_rows) return std::nullopt;
         found.policy.rows.push_back(*row);
     }
-    // One spelling only: what else reads like this was not written by saved().
+    // Accept only what saved() writes.
     if (found.policy.rows.empty() || saved(found, circumstances) != text) return std::nullopt;
     return found;
 }

@@ -1,4 +1,4 @@
-// What calibration found, as text that a later process can go on with instead of measuring again.
+// Saves the result of a calibration as text, so that a later process need not measure again.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace gpunbd::storage {
 
-// Which ways copies take, and what long ones are cut to. At first what suits one H200.
+// The policy and the chunk size. The defaults suit one H200.
 struct Calibration {
     Policy policy = default_policy();
-    std::uint32_t chunk_size = 1 << 20;  // bytes: the shortest copy that reaches the link's speed
+    std::uint32_t chunk_size = 1 << 20;  // bytes: the smallest that reaches the speed of the link
 };
 
-// `circumstances`: one line that says what it was found on.
+// `circumstances`: one line that describes what the result is valid for.
 std::string saved(const Calibration& calibration, std::string_view circumstances);
-// Nothing: it was found in other circumstances, or this is not, to the letter, what saved() gives.
+// Empty: the result is for other circumstances, or the text is not exactly as saved() writes it.
 std::optional<Calibration> read_calibration(std::string_view text, std::string_view circumstances);
 
 }  // namespace gpunbd::storage

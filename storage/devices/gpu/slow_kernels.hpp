@@ -1,18 +1,19 @@
-// Do the kernels of one channel wait for somebody? Told by how long none of them has ended.
+// Detects kernels of one channel that have to wait for another program, by the time since one has
+// last ended.
 #pragma once
 
 #include <cstdint>
 
-#include "storage/devices/gpu/competition.hpp"
+#include "storage/devices/competition.hpp"
 
 namespace gpunbd::storage {
 
 class SlowKernels {
  public:
-    // One of them has.
+    // A kernel has ended.
     void ended() { ++ends_; }
-    // Looked at now and then; `idle`: nothing is in flight. true: none has ended for
-    // Competition::slow, which is told once for each such time.
+    // Called from time to time; `idle`: no copy is in flight. Returns true once for each time that
+    // no kernel has ended for Competition::slow.
     bool seen(bool idle, Competition::Clock::time_point now) {
         if (idle || ends_ != ends_seen_) {
             ends_seen_ = ends_;

@@ -1,4 +1,4 @@
-// How a copy is cut into units: the one place that knows, for all kernels.
+// Cuts a copy into units, for all kernels.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ inline std::uint32_t units_of(const Copy& copy) {
     return (copy.length + copy_unit_bytes - 1) / copy_unit_bytes;
 }
 
-// Calls take(CopyUnit) for each, in the order of their addresses.
+// Calls take(CopyUnit) for each unit, in the order of addresses.
 template <typename Take>
 void cut_into_units(const Copy& copy, Take&& take) {
     for (std::uint32_t at = 0; at < copy.length; at += copy_unit_bytes) {

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "storage/devices/host/memory_file.hpp"
+#include "storage/base/exclude_from_forks.hpp"
+#include "storage/base/log_line.hpp"
+#include "storage/base/memory_file.hpp"
 #include "storage/devices/host/promised_memory.hpp"
 #include "storage/devices/host/system_memory.hpp"
-#include "storage/log_line.hpp"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -26,10 +28,10 @@ namespace {
 
 constexpr std::uint64_t default_reserve = 512 << 20;  // bytes
 constexpr std::uint64_t huge_page = 2 << 20;          // bytes
-constexpr std::uint64_t zeroed_per_poll = 4 << 20;    // bytes: other clients get their turn
-// Promises looked at before an allocation is refused: there may be thousands of them, and clients
-// who are refused come again.
-constexpr std::size_t looks_per_refusal = 64;
+constexpr std::uint64_t zeroed_per_poll = 4 << 20;    // bytes: limits how long other clients wait
+// The number of promises that are checked before an allocation fails. There may be thousands of
+// them, and refused clients try again.
+constexpr std::size_t checks_per_refusal = 64;
 
 class HostChannel final : public Channel {
  public:
@@ -38,7 +40,7 @@ class HostChannel final : public Channel {
     bool sends_from(const Slab&, std::uint32_t) const override { return true; }
 
  protected:
-    // Only zeroes come here; a long run of them is spread over polls.
+    // Only zeroing uses the channel. Long runs are spread over several polls.
     void progress(CopyQueue& queued) override {
         for (std::uint64_t budget = zeroed_per_poll; !queued.empty();) {
             Copy& copy = *queued.pop();
@@ -61,71 +63,73 @@ class HostDevice final : public Device {
         info_.access = "received into and sent from in place";
         info_.total = system_.total();
         info_.reserve = options.reserve.value_or(default_reserve);
-        // Within a control group the rest of the machine is not for us, however much of it is free.
+        // In a control group, memory of the rest of the machine is not available to us, even if it
+        // is free.
         capacity_ = std::min(options.capacity.value_or(info_.total), info_.total);
     }
 
     const DeviceInfo& info() const override { return info_; }
 
     std::uint64_t available() const override {
-        for (std::size_t left = promised_.promises(); left != 0; --left) promised_.look();
+        for (std::size_t left = promised_.promises(); left != 0; --left) promised_.check_next();
         const std::uint64_t allocated = allocated_.load(std::memory_order_relaxed);
         const std::uint64_t own = capacity_ > allocated ? capacity_ - allocated : 0;
         const std::uint64_t free = beyond_reserve();
         return std::min(own, free - std::min(free, promised_.owed()));
     }
 
-    std::string why_not_kept() const override { return {}; }
+    std::string reason_not_kept() const override { return {}; }
 
     Status allocate(const SlabRequest& request, Slab& out) override {
         auto promise = std::make_unique<PromisedMemory::Promise>();
-        int descriptor = -1;
-        if (request.kept && (descriptor = make_memory_file(request.bytes)) < 0) {
+        OwnedFd file;
+        if (request.kept && !(file = make_memory_file(request.bytes))) {
             report_unkept(errno);
             return Status::no_space;
         }
         if (!charge(*promise, request.bytes)) {
-            if (request.kept) close_refused(descriptor);
+            if (request.kept) report_lack_of_descriptors(file);
             return Status::no_space;
         }
-        std::byte* const base = map(request.bytes, descriptor);
+        std::byte* const base = map(request.bytes, file);
         const bool full = request.provision == Provision::full;
-        if (base == nullptr || (full && !populate_all(base, request.bytes, descriptor, *promise))) {
-            unmap(base, request.bytes, descriptor);
+        if (base == nullptr || (full && !populate_all(base, request.bytes, file, *promise))) {
+            unmap(base, request.bytes);
             discharge(*promise);
             return Status::no_space;
         }
-        promised_.mapped(*promise, base, descriptor);
-        out = describe(base, {.bytes = request.bytes, .provision = request.provision}, descriptor);
+        promised_.mapped(*promise, base, file);
+        out = describe(base, {.bytes = request.bytes, .provision = request.provision},
+                       std::move(file));
         out.handle = reinterpret_cast<std::uintptr_t>(promise.release());
         return Status::ok;
     }
 
-    Status adopt(int descriptor, const SlabRecord& record, Slab& out) override {
-        std::string why_not = why_no_memory_file(descriptor, record.bytes);
-        if (record.kind != 0) why_not = fmt::format("its kind, {}, is unknown", record.kind);
-        if (!why_not.empty()) return refuse(why_not);
+    Status adopt(OwnedFd& file, const SlabRecord& record, Slab& out) override {
+        std::string reason = memory_file_error(file, record.bytes);
+        if (record.kind != 0) reason = fmt::format("its kind, {}, is unknown", record.kind);
+        if (!reason.empty()) return refuse(reason);
         auto promise = std::make_unique<PromisedMemory::Promise>();
-        std::byte* const base = map(record.bytes, descriptor);
+        std::byte* const base = map(record.bytes, file);
         if (base == nullptr) return refuse("it cannot be mapped");
         allocated_.fetch_add(record.bytes);
-        promised_.take_over(*promise, record.bytes, base, descriptor);
+        promised_.take_over(*promise, record.bytes, base, file);
         const bool full = record.provision == Provision::full;
-        if (full && bytes_in_memory_file(descriptor) < record.bytes &&
-            !populate_all(base, record.bytes, descriptor, *promise)) {
-            ::munmap(base, record.bytes);
+        if (full && bytes_in_memory_file(file.get()) < record.bytes &&
+            !populate_all(base, record.bytes, file, *promise)) {
+            unmap(base, record.bytes);
             discharge(*promise);
             return refuse("not all of it is there, and the system has no memory for the rest");
         }
-        out = describe(base, record, descriptor);
+        out = describe(base, record, std::move(file));
         out.handle = reinterpret_cast<std::uintptr_t>(promise.release());
         return Status::ok;
     }
 
     void release(Slab& slab) noexcept override {
         const std::unique_ptr<PromisedMemory::Promise> promise(&promise_of(slab));
-        discharge(*promise);  // which looks at the descriptor no more
-        unmap(slab.cpu, slab.bytes, slab.descriptor);
+        discharge(*promise);  // before the slab closes the descriptor that the promise uses
+        unmap(slab.cpu, slab.bytes);
         slab = Slab{};
     }
 
@@ -135,15 +139,14 @@ class HostDevice final : public Device {
     }
 
     void populate(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        if (slab.descriptor >= 0) take_huge_pages(slab.cpu + offset, bytes);
+        if (slab.descriptor) take_huge_pages(slab.cpu + offset, bytes);
     }
 
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
         if (slab.resident) return false;
-        // Shared memory would keep what it has behind MADV_DONTNEED.
-        const bool gone = slab.descriptor >= 0
-                              ? punch_memory_file(slab.descriptor, offset, bytes)
-                              : ::madvise(slab.cpu + offset, bytes, MADV_DONTNEED) == 0;
+        // MADV_DONTNEED would not free shared memory.
+        const bool gone = slab.descriptor ? punch_memory_file(slab.descriptor, offset, bytes)
+                                          : ::madvise(slab.cpu + offset, bytes, MADV_DONTNEED) == 0;
         if (!gone) return false;
         promised_.discarded(promise_of(slab), bytes);
         return true;
@@ -158,18 +161,18 @@ class HostDevice final : public Device {
         return *reinterpret_cast<PromisedMemory::Promise*>(slab.handle);
     }
 
-    static Slab describe(std::byte* base, const SlabRecord& record, int descriptor) {
+    static Slab describe(std::byte* base, const SlabRecord& record, OwnedFd file) {
         return {.cpu = base,
                 .address = reinterpret_cast<std::uintptr_t>(base),
                 .bytes = record.bytes,
                 .resident = record.provision == Provision::full,
-                .descriptor = descriptor};
+                .descriptor = std::move(file)};
     }
 
-    // Aligned to huge pages: maps more, and gives the edges back. Null: the system refuses. The
-    // memory file with that descriptor; -1: private memory.
-    static std::byte* map(std::uint64_t bytes, int descriptor) {
-        const bool is_file = descriptor >= 0;
+    // Aligned to huge pages: maps more and unmaps the edges. Without a file, maps private memory.
+    // Returns null on failure.
+    static std::byte* map(std::uint64_t bytes, const OwnedFd& file) {
+        const bool is_file = static_cast<bool>(file);
         const std::size_t extra = bytes >= huge_page ? huge_page : 0;
         void* const mapped =
             ::mmap(nullptr, bytes + extra, is_file ? PROT_NONE : PROT_READ | PROT_WRITE,
@@ -183,60 +186,58 @@ class HostDevice final : public Device {
             base += head;
         }
         if (is_file && ::mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                              descriptor, 0) == MAP_FAILED) {
+                              file.get(), 0) == MAP_FAILED) {
             ::munmap(base, bytes);
             return nullptr;
         }
         if (extra != 0) ::madvise(base, bytes, MADV_HUGEPAGE);
+        exclude_from_forks(base, bytes);
         return base;
     }
-    static void unmap(std::byte* base, std::uint64_t bytes, int descriptor) noexcept {
+    static void unmap(std::byte* base, std::uint64_t bytes) noexcept {
         if (base != nullptr) ::munmap(base, bytes);
-        if (descriptor >= 0) ::close(descriptor);
     }
 
-    // Systems give huge pages to private memory that asks for them, but hardly any does to memory
-    // files, unless it is told to put together what is there. Without, what a client reads and
-    // writes at random costs half as much again, and to discard it sixty times as much.
+    // Most systems do not use huge pages for memory files unless MADV_COLLAPSE asks for it. Without
+    // huge pages, random reads and writes take half as long again, and discarding takes sixty times
+    // as long.
     void take_huge_pages(std::byte* at, std::uint64_t bytes) {
         std::byte* const end = at + bytes;
         at += -reinterpret_cast<std::uintptr_t>(at) & (huge_page - 1);
         for (; at < end && huge_page <= static_cast<std::uint64_t>(end - at); at += huge_page) {
             if (!huge_files_.load(std::memory_order_relaxed)) return;
-            static_cast<void>(*static_cast<volatile std::byte*>(at));  // of nothing none is made
-            // EINVAL: a kernel before 6.1, or one that is not to have any.
+            static_cast<void>(*static_cast<volatile std::byte*>(
+                at));  // MADV_COLLAPSE ignores ranges without any page
+            // EINVAL: the kernel is older than 6.1, or built without huge pages.
             if (::madvise(at, huge_page, MADV_COLLAPSE) != 0 && errno == EINVAL) {
                 huge_files_.store(false, std::memory_order_relaxed);
             }
         }
     }
 
-    // False: the system has not so much.
-    bool populate_all(std::byte* base, std::uint64_t bytes, int descriptor,
+    // Returns false if the system has not enough memory.
+    bool populate_all(std::byte* base, std::uint64_t bytes, const OwnedFd& file,
                       PromisedMemory::Promise& promise) {
-        if (descriptor >= 0) take_huge_pages(base, bytes);
+        if (file) take_huge_pages(base, bytes);
         if (::madvise(base, bytes, MADV_POPULATE_WRITE) == 0) {
             promised_.given(promise);
             return true;
         }
-        return errno == EINVAL;  // a kernel before 5.14
+        return errno == EINVAL;  // EINVAL: kernels before 5.14
     }
 
-    Status refuse(const std::string& why) const {
+    Status refuse(const std::string& reason) const {
         LogLine(spdlog::level::err)
             .with("device", info_.id)
-            .say("{}: a kept slab is not taken over: {}", info_.id, why);
+            .say("{}: a kept slab is not taken over: {}", info_.id, reason);
         return Status::io_error;
     }
-    // Without a descriptor left the system cannot be asked what memory it has, and seems to have
-    // none.
-    void close_refused(int descriptor) {
-        const int another = ::dup(descriptor);
-        if (another < 0) report_unkept(errno);
-        if (another >= 0) ::close(another);
-        ::close(descriptor);
+    // Free memory is read from files in /proc. A process without free descriptors seems to have no
+    // memory, so check and report the real reason.
+    void report_lack_of_descriptors(const OwnedFd& file) {
+        if (!OwnedFd::copy_of(file)) report_unkept(errno);
     }
-    // Whoever wants one asks again and again.
+    // Reported once, since callers try again and again.
     void report_unkept(int error) {
         if (unkept_reported_.exchange(true)) return;
         LogLine(spdlog::level::err)
@@ -250,7 +251,8 @@ class HostDevice final : public Device {
         return free - std::min(free, info_.reserve);
     }
 
-    // The system itself would promise more than it has (overcommit) and kill us later.
+    // With overcommit, the system would promise more memory than it has, and kill the process
+    // later.
     bool charge(PromisedMemory::Promise& promise, std::uint64_t bytes) {
         if (allocated_.fetch_add(bytes) + bytes <= capacity_ && promise_memory(promise, bytes)) {
             return true;
@@ -266,9 +268,9 @@ class HostDevice final : public Device {
     bool promise_memory(PromisedMemory::Promise& promise, std::uint64_t bytes) {
         const std::uint64_t free = beyond_reserve();
         if (promised_.make(promise, bytes, free)) return true;
-        std::size_t left = std::min(promised_.promises(), looks_per_refusal);
-        for (; left != 0 && promised_.owed() + bytes > free; --left) promised_.look();
-        // What has been given since is owed no more, nor is it free.
+        std::size_t left = std::min(promised_.promises(), checks_per_refusal);
+        for (; left != 0 && promised_.owed() + bytes > free; --left) promised_.check_next();
+        // Memory that was allocated meanwhile is no longer owed, but not free either.
         return promised_.make(promise, bytes, beyond_reserve());
     }
 
@@ -276,9 +278,9 @@ class HostDevice final : public Device {
     std::uint64_t capacity_ = 0;
     std::atomic<std::uint64_t> allocated_{0};
     std::atomic<bool> unkept_reported_{false};
-    std::atomic<bool> huge_files_{true};  // does the system make huge pages of memory files?
+    std::atomic<bool> huge_files_{true};  // whether the system makes huge pages of memory files
     const SystemMemory system_;
-    mutable PromisedMemory promised_;  // looking is no change
+    mutable PromisedMemory promised_;  // mutable since available() updates it
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The `host` device: private memory, and memory files for slabs that are kept, in huge pages where
-// the kernel gives them. Payload is received straight into its pages and sent straight from them.
+// The `host` device: private memory, or memory files for kept slabs, in huge pages if the kernel
+// has them. Payload is received directly into pages and sent directly from them.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@ namespace gpunbd::storage {
 struct HostDeviceOptions {
     std::optional<std::uint64_t>
         reserve;  // bytes left to others, of the machine and of each control group
-    std::optional<std::uint64_t> capacity;  // bytes taken at most
-    std::filesystem::path root = "/";       // where /proc and /sys tell what there is
+    std::optional<std::uint64_t> capacity;  // the most bytes to allocate
+    std::filesystem::path root = "/";       // where /proc and /sys are found
 };
 
 std::unique_ptr<Device> open_host_device(std::uint32_t number, const HostDeviceOptions& options);

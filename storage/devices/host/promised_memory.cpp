@@ -6,24 +6,24 @@
 #include <algorithm>
 #include <array>
 
-#include "storage/devices/host/memory_file.hpp"
+#include "storage/base/memory_file.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
 
-// Of an entry in /proc/self/pagemap: the page is in swap, or mapped by nobody else. The system's
-// page of zeroes, which is mapped where memory has only been read, is everybody's.
+// Bits of an entry in /proc/self/pagemap: the page is in swap, or exclusively mapped. The system's
+// zero page, which is mapped when memory has only been read, is not exclusive.
 constexpr std::uint64_t given_bits = std::uint64_t{1} << 62 | std::uint64_t{1} << 56;
 
-std::uint64_t bytes_given(int pagemap, const std::byte* at, std::uint64_t bytes) {
+std::uint64_t bytes_given(const OwnedFd& pagemap, const std::byte* at, std::uint64_t bytes) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     std::array<std::uint64_t, 4096> entries;
     std::uint64_t next = reinterpret_cast<std::uintptr_t>(at) / page;
     std::uint64_t given = 0;
     for (std::uint64_t left = bytes / page; left != 0;) {
         const std::uint64_t asked = std::min<std::uint64_t>(left, entries.size());
-        const ssize_t got = ::pread(pagemap, entries.data(), asked * sizeof entries[0],
+        const ssize_t got = ::pread(pagemap.get(), entries.data(), asked * sizeof entries[0],
                                     static_cast<off_t>(next * sizeof entries[0]));
         if (got <= 0) break;
         const std::uint64_t seen = static_cast<std::uint64_t>(got) / sizeof entries[0];
@@ -40,10 +40,6 @@ std::uint64_t bytes_given(int pagemap, const std::byte* at, std::uint64_t bytes)
 
 PromisedMemory::PromisedMemory() : pagemap_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
 
-PromisedMemory::~PromisedMemory() {
-    if (pagemap_ >= 0) ::close(pagemap_);
-}
-
 bool PromisedMemory::make(Promise& promise, std::uint64_t bytes, std::uint64_t available) {
     const std::lock_guard lock(mutex_);
     if (available < owed_ || available - owed_ < bytes) return false;
@@ -52,12 +48,12 @@ bool PromisedMemory::make(Promise& promise, std::uint64_t bytes, std::uint64_t a
 }
 
 void PromisedMemory::take_over(Promise& promise, std::uint64_t bytes, std::byte* at,
-                               int descriptor) {
+                               const OwnedFd& file) {
     const std::lock_guard lock(mutex_);
     add(promise, bytes);
     promise.at = at;
-    promise.descriptor = descriptor;
-    look_at(promise);
+    if (file) promise.file = file.get();
+    check(promise);
 }
 
 void PromisedMemory::add(Promise& promise, std::uint64_t bytes) {
@@ -66,10 +62,10 @@ void PromisedMemory::add(Promise& promise, std::uint64_t bytes) {
     set_owed(promise, bytes);
 }
 
-void PromisedMemory::mapped(Promise& promise, std::byte* at, int descriptor) {
+void PromisedMemory::mapped(Promise& promise, std::byte* at, const OwnedFd& file) {
     const std::lock_guard lock(mutex_);
     promise.at = at;
-    promise.descriptor = descriptor;
+    if (file) promise.file = file.get();
 }
 
 void PromisedMemory::given(Promise& promise) {
@@ -88,7 +84,7 @@ void PromisedMemory::discarded(Promise& promise, std::uint64_t bytes) {
     set_owed(promise, std::min(promise.bytes, promise.owed + bytes));
 }
 
-// Moves it to the list that it belongs to.
+// Also moves the promise to the list that it belongs to.
 void PromisedMemory::set_owed(Promise& promise, std::uint64_t bytes) {
     if (promise.owed == 0 && bytes != 0) {
         promises_.splice(promises_.end(), given_, given_.iterator_to(promise));
@@ -109,19 +105,18 @@ std::size_t PromisedMemory::promises() const {
     return promises_.size();
 }
 
-void PromisedMemory::look() {
+void PromisedMemory::check_next() {
     const std::lock_guard lock(mutex_);
     if (promises_.empty()) return;
     Promise& next = promises_.front();
     promises_.splice(promises_.end(), promises_, promises_.begin());
-    look_at(next);
+    check(next);
 }
 
-void PromisedMemory::look_at(Promise& promise) {
-    const bool is_file = promise.descriptor >= 0;
-    if (promise.at == nullptr || (!is_file && pagemap_ < 0)) return;
-    const std::uint64_t given = is_file ? bytes_in_memory_file(promise.descriptor)
-                                        : bytes_given(pagemap_, promise.at, promise.bytes);
+void PromisedMemory::check(Promise& promise) {
+    if (promise.at == nullptr || (!promise.file && !pagemap_)) return;
+    const std::uint64_t given = promise.file ? bytes_in_memory_file(*promise.file)
+                                             : bytes_given(pagemap_, promise.at, promise.bytes);
     set_owed(promise, promise.bytes - std::min(promise.bytes, given));
 }
 

@@ -1,12 +1,15 @@
-// Memory that slabs have been promised and that the system still owes: it gives a page only when
-// that is touched, and ends the process where it has none left then. So nothing may be promised
-// twice.
+// Memory that slabs were promised and the system has not allocated yet. The system allocates a page
+// when it is first touched, and kills the process if there is none left. So no memory may be
+// promised twice.
 #pragma once
 
 #include <boost/intrusive/list.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::storage {
 
@@ -15,42 +18,42 @@ class PromisedMemory {
     struct Promise : boost::intrusive::list_base_hook<> {
         std::uint64_t bytes = 0;
         std::byte* at = nullptr;  // null: not mapped yet
-        int descriptor = -1;      // of the memory file that is mapped there; -1: private memory
-        std::uint64_t owed = 0;   // bytes at most, as of the last look
+        std::optional<int> file;  // the memory file, which the slab owns; none: private memory
+        std::uint64_t owed = 0;   // bytes at most, when last checked
     };
 
     PromisedMemory();
-    ~PromisedMemory();
     PromisedMemory(const PromisedMemory&) = delete;
     PromisedMemory& operator=(const PromisedMemory&) = delete;
 
-    // Any thread may call these. false: of the bytes available others have been promised too many.
+    // All functions may be called from any thread. make() returns false if too many of the
+    // available bytes are already promised.
     bool make(Promise& promise, std::uint64_t bytes, std::uint64_t available);
-    void mapped(Promise& promise, std::byte* at, int descriptor);
-    // Made and mapped by another process, which has been given some of it; more than that is owed
-    // however little is available.
-    void take_over(Promise& promise, std::uint64_t bytes, std::byte* at, int descriptor);
-    // All of it has been given, and stays.
+    void mapped(Promise& promise, std::byte* at, const OwnedFd& file);
+    // For memory that another process has mapped and partly used. Succeeds even if the remainder is
+    // not available.
+    void take_over(Promise& promise, std::uint64_t bytes, std::byte* at, const OwnedFd& file);
+    // The system has allocated all of it, permanently.
     void given(Promise& promise);
     void drop(Promise& promise);
-    // A part of it has gone back to the system, and is owed again.
+    // A part has been given back to the system and is owed again.
     void discarded(Promise& promise, std::uint64_t bytes);
 
-    // Bytes owed, at most.
+    // The most bytes that are owed.
     std::uint64_t owed() const;
-    // Looks at one promise, in turn, how much of it has been given meanwhile.
-    void look();
+    // Checks how much of one promise has been allocated. The next call checks the next promise.
+    void check_next();
     std::size_t promises() const;
 
  private:
     void add(Promise& promise, std::uint64_t bytes);
-    void look_at(Promise& promise);
+    void check(Promise& promise);
     void set_owed(Promise& promise, std::uint64_t bytes);
 
-    const int
-        pagemap_;  // -1: what private memory has been given cannot be seen, and counts as owed
+    // Empty: allocated private memory cannot be determined, so all of it counts as owed.
+    const OwnedFd pagemap_;
     mutable std::mutex mutex_;
-    boost::intrusive::list<Promise> promises_;  // that are owed anything; the next to look at first
+    boost::intrusive::list<Promise> promises_;  // with bytes owed; the front is checked next
     boost::intrusive::list<Promise> given_;
     std::uint64_t owed_ = 0;
 };

@@ -1,5 +1,5 @@
-// What the system can still give to this process: what the machine has, and no more than each
-// control group that the process is in leaves it.
+// The memory that the system can give to this process, limited by the machine and by all control
+// groups of the process.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class SystemMemory {
     // `root`: where /proc and /sys are found.
     explicit SystemMemory(std::filesystem::path root) : root_(std::move(root)) {}
 
-    // Bytes. Both are read anew each time: limits change, and processes are moved.
+    // In bytes. Both read the files again each time, since limits change and processes move.
     std::uint64_t total() const;
     std::uint64_t available() const;
 

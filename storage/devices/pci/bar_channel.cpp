@@ -4,9 +4,10 @@ namespace gpunbd::storage {
 
 namespace {
 
-// The CPU has to make these copies, some 0.1 ms of them in one poll, so that others get their turn.
+// The CPU makes these copies. One poll does about 0.1 ms of them, so that other clients make
+// progress.
 constexpr std::uint64_t bar_work_per_poll = 512 << 10;  // bytes stored
-constexpr std::uint64_t stores_per_load = 8;            // in the time that one takes
+constexpr std::uint64_t stores_per_load = 8;            // one load takes as long as so many stores
 constexpr std::uint32_t bar_chunk = 64 << 10;           // bytes
 
 ChannelOptions with_chunks(ChannelOptions options) {

@@ -1,4 +1,4 @@
-// A worker's way to a BAR: the CPU copies, by wide stores and loads that pass its caches by.
+// A channel to a BAR: the CPU copies with wide non-temporal stores and loads.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace gpunbd::storage {
 
 class BarChannel final : public Channel {
  public:
-    // Where stores are combined, writes are received in place. Reads are never sent from there: the
+    // With write-combining, writes are received in place. Reads are never sent in place, since the
     // kernel's plain loads take ten times as long.
     BarChannel(const ChannelOptions& options, bool write_combined);
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "storage/base/log_line.hpp"
 #include "storage/devices/device_driver.hpp"
 #include "storage/devices/gpu/pci.hpp"
 #include "storage/devices/pci/bar_channel.hpp"
@@ -14,19 +15,18 @@
 #include "storage/devices/pci/bar_rules.hpp"
 #include "storage/devices/pci/mapped_bar.hpp"
 #include "storage/devices/pci/memory_check.hpp"
-#include "storage/log_line.hpp"
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t mapped_in = 4096;  // bytes: the unit of mapping and of checking
+constexpr std::uint64_t mapped_in = 4096;  // bytes: the granularity of mapping and checking
 
 DeviceInfo describe_bar(const PciCard& card, std::uint32_t number, const std::string& sysfs) {
     const PciFacts facts = read_pci_facts(card.address, sysfs + "/bus/pci/devices");
     DeviceInfo info;
-    info.id = BarPlace(card.address, number).id();
+    info.id = BarId(card.address, number).id();
     info.name = fmt::format("BAR {} of the PCI card {}", number, card.name);
     info.identity = info.id;
     info.address = card.address;
@@ -37,10 +37,10 @@ DeviceInfo describe_bar(const PciCard& card, std::uint32_t number, const std::st
 }
 
 std::string describe_use(const PciCard& card, std::uint32_t number) {
-    const std::string why_not = why_not_served(card, number, true);
-    if (!why_not.empty()) return "refused: " + why_not;
+    const std::string reason = reason_not_served(card, number, true);
+    if (!reason.empty()) return "refused: " + reason;
     const std::string user = user_of(card);
-    return user.empty() ? "nobody uses it" : "refused unless forced: " + user;
+    return user.empty() ? "not in use" : "refused unless forced: " + user;
 }
 
 class BarDevice final : public Device {
@@ -55,8 +55,8 @@ class BarDevice final : public Device {
         info_.access = memory_.write_combined()
                            ? "write-combined: written in place, read by streaming loads"
                            : "not write-combined, which is slow: by single stores and loads";
-        const std::string why_not = why_no_memory(memory_.data(), bytes);
-        if (!why_not.empty()) throw std::runtime_error(why_not);
+        const std::string reason = reason_not_memory(memory_.data(), bytes);
+        if (!reason.empty()) throw std::runtime_error(reason);
         tell(card);
     }
 
@@ -67,7 +67,7 @@ class BarDevice final : public Device {
     }
     bool slow_to_allocate() const override { return true; }
     bool exclusive() const override { return true; }
-    std::string why_not_kept() const override {
+    std::string reason_not_kept() const override {
         return "a server writes over a BAR to check it before it serves";
     }
 
@@ -118,23 +118,23 @@ class BarDevice final : public Device {
 
     DeviceInfo info_;
     MappedBar memory_;
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the following members
     BarRanges ranges_;
 };
 
-// Of the beginning of the BAR, where what is behind it lies if that is less.
+// Uses the start of the BAR: if less memory is behind it, it lies there.
 std::uint64_t bytes_to_use(std::uint64_t all, const BarDeviceOptions& options) {
     const std::uint64_t kept = std::min(all, options.reserve.value_or(0));
     const std::uint64_t bytes = std::min(all - kept, options.capacity.value_or(all));
     return bytes / mapped_in * mapped_in;
 }
 
-std::unique_ptr<Device> open_bar(std::uint32_t number, const BarPlace& place,
+std::unique_ptr<Device> open_bar(std::uint32_t number, const BarId& place,
                                  const BarDeviceOptions& options) {
     const auto card = read_pci_card(place.card, options.sysfs);
     if (!card) throw std::runtime_error("there is no such card; lspci -D lists those that are");
-    const std::string why_not = why_not_served(*card, place.number, options.force);
-    if (!why_not.empty()) throw std::runtime_error(why_not);
+    const std::string reason = reason_not_served(*card, place.number, options.force);
+    if (!reason.empty()) throw std::runtime_error(reason);
     const std::uint64_t all = card->bars.at(place.number).bytes;
     const std::uint64_t bytes = bytes_to_use(all, options);
     if (bytes == 0) {
@@ -146,7 +146,7 @@ std::unique_ptr<Device> open_bar(std::uint32_t number, const BarPlace& place,
 
 }  // namespace
 
-std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarPlace& place,
+std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarId& place,
                                         const BarDeviceOptions& options) {
     const auto named = [&](const std::exception& error) {
         return fmt::format("{}: {}", place.id(), error.what());

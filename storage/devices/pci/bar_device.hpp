@@ -1,5 +1,5 @@
 // The `pci:ADDRESS/BAR` devices: memory of any PCI card, mapped from user space through sysfs,
-// without a driver of its vendor.
+// without a vendor driver.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 namespace gpunbd::storage {
 
 struct BarDeviceOptions {
-    std::optional<std::uint64_t> reserve;   // bytes left alone at its end
-    std::optional<std::uint64_t> capacity;  // bytes taken at most
-    bool force = false;                     // whoever uses the card
+    std::optional<std::uint64_t> reserve;   // bytes left unused at the end
+    std::optional<std::uint64_t> capacity;  // the most bytes to use
+    bool force = false;                     // even if the card is in use
     std::string sysfs = "/sys";
 };
 
-// Writes over all that it will use of the BAR to see whether that is memory. Throws DeviceTaken
-// where another process has it, std::runtime_error with one line where it cannot be served.
-std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarPlace& place,
+// Checks that the BAR is memory by overwriting everything that will be used. Throws DeviceTaken if
+// another process has it, and std::runtime_error with one line if it cannot be served.
+std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarId& place,
                                         const BarDeviceOptions& options);
-// Those of all cards that are large enough to be worth it, by what sysfs tells: none is touched.
+// The BARs of all cards that are large enough, as listed in sysfs. Touches no card.
 std::vector<DeviceInfo> list_bars(const std::string& sysfs = "/sys");
 
 }  // namespace gpunbd::storage

@@ -1,4 +1,4 @@
-// Which parts of a BAR are taken: slabs are ranges in it.
+// Allocates slabs as ranges of a BAR.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace gpunbd::storage {
 
-// One thread at a time.
+// Not thread-safe.
 class BarRanges {
  public:
     explicit BarRanges(std::uint64_t bytes);
 
     std::uint64_t free_bytes() const { return free_bytes_; }
-    // The offset of the smallest part that is free and long enough, of which it takes the
-    // beginning. Nothing: there is none. std::bad_alloc: nothing has changed.
+    // Allocates the start of the smallest free range that is long enough, and returns its offset.
+    // Empty: there is none. std::bad_alloc has no effect.
     std::optional<std::uint64_t> take(std::uint64_t bytes);
-    // What take() gave at that offset.
+    // Frees the range that take() has returned.
     void give_back(std::uint64_t offset) noexcept;
 
  private:
@@ -24,7 +24,7 @@ class BarRanges {
         std::uint64_t bytes = 0;
         bool free = true;
     };
-    using Parts = std::map<std::uint64_t, Part>;  // by offset; no two that are free meet
+    using Parts = std::map<std::uint64_t, Part>;  // by offset; adjacent free ranges are merged
     void join_next(Parts::iterator part) noexcept;
 
     Parts parts_;

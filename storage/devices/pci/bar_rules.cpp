@@ -43,7 +43,7 @@ std::string user_of(const PciCard& card) {
     return card.display ? "the card is a display, which may show what lies there" : "";
 }
 
-std::string why_not_served(const PciCard& card, std::uint32_t number, bool force) {
+std::string reason_not_served(const PciCard& card, std::uint32_t number, bool force) {
     const Bar& bar = card.bars.at(number);
     if (bar.bytes == 0) {
         return fmt::format("the card {} has no BAR {}; {}", card.name, number, memory_of(card));

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
-#include <utility>
 
+#include "storage/base/exclude_from_forks.hpp"
 #include "storage/devices/device_driver.hpp"
 
 namespace gpunbd::storage {
@@ -27,77 +27,66 @@ std::string cannot(const char* what, const std::string& file, int error) {
     return fmt::format("{} cannot be {}: {}{}", file, what, std::strerror(error), remedy);
 }
 
-struct OpenBar {
-    explicit OpenBar(const std::string& path)
-        : descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)) {}
-    ~OpenBar() {
-        if (descriptor >= 0) ::close(descriptor);
-    }
-    OpenBar(const OpenBar&) = delete;
-    OpenBar& operator=(const OpenBar&) = delete;
-    int release() { return std::exchange(descriptor, -1); }
+// On failure, returns no descriptor and sets errno.
+OwnedFd open_file(const std::string& path) {
+    return OwnedFd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+}
 
-    int descriptor;
-};
-
-int open_locked(const std::string& path) {
-    OpenBar file(path);
-    if (file.descriptor < 0) throw std::runtime_error(cannot("opened", path, errno));
-    if (::flock(file.descriptor, LOCK_EX | LOCK_NB) != 0) {
+OwnedFd open_locked(const std::string& path) {
+    OwnedFd file = open_file(path);
+    if (!file) throw std::runtime_error(cannot("opened", path, errno));
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) throw DeviceTaken("another gpunbd serves it");
         throw std::runtime_error(cannot("locked", path, errno));
     }
-    return file.release();
+    return file;
 }
 
-// Until then nothing answers at its addresses. It stays on: other BARs of it may be in use by then.
+std::string path_of(const PciCard& card, std::uint32_t number) {
+    return fmt::format("{}/resource{}", card.folder, number);
+}
+
+// Before this, the card does not respond to memory accesses. It stays enabled, since other BARs may
+// be in use.
 void switch_on(const std::string& path) {
-    OpenBar file(path);
-    if (file.descriptor < 0) throw std::runtime_error(cannot("opened", path, errno));
-    if (::write(file.descriptor, "1", 1) != 1) {
+    const OwnedFd file = open_file(path);
+    if (!file) throw std::runtime_error(cannot("opened", path, errno));
+    if (::write(file.get(), "1", 1) != 1) {
         throw std::runtime_error(cannot("written", path, errno));
     }
 }
 
-std::byte* map_bar(int descriptor, const std::string& path, std::uint64_t bytes) {
+std::byte* map_bar(const OwnedFd& file, const std::string& path, std::uint64_t bytes) {
     struct stat facts {};
-    // To touch what is not there would end the server.
-    if (::fstat(descriptor, &facts) != 0 || static_cast<std::uint64_t>(facts.st_size) < bytes) {
+    // Accesses beyond the end of the file would kill the server.
+    if (::fstat(file.get(), &facts) != 0 || static_cast<std::uint64_t>(facts.st_size) < bytes) {
         throw std::runtime_error(
             fmt::format("{} has {} bytes, not {}", path, facts.st_size, bytes));
     }
-    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (at == MAP_FAILED) throw std::runtime_error(cannot("mapped", path, errno));
+    exclude_from_forks(at, bytes);
     return static_cast<std::byte*>(at);
 }
 
 }  // namespace
 
 MappedBar::MappedBar(const PciCard& card, std::uint32_t number, std::uint64_t bytes)
-    : lock_(-1), bytes_(bytes) {
-    const std::string path = fmt::format("{}/resource{}", card.folder, number);
+    : lock_(open_locked(path_of(card, number))), bytes_(bytes) {
+    const std::string path = path_of(card, number);
     const std::string combined = path + "_wc";
-    lock_ = open_locked(path);
-    try {
-        if (!card.enabled) switch_on(card.folder + "/enable");
-        const OpenBar file(combined);
-        write_combined_ = file.descriptor >= 0;
-        if (write_combined_) {
-            data_ = map_bar(file.descriptor, combined, bytes);
-        } else if (errno == ENOENT) {
-            data_ = map_bar(lock_, path, bytes);
-        } else {
-            throw std::runtime_error(cannot("opened", combined, errno));
-        }
-    } catch (...) {
-        ::close(lock_);
-        throw;
+    if (!card.enabled) switch_on(card.folder + "/enable");
+    const OwnedFd file = open_file(combined);
+    write_combined_ = static_cast<bool>(file);
+    if (write_combined_) {
+        data_ = map_bar(file, combined, bytes);
+    } else if (errno == ENOENT) {
+        data_ = map_bar(lock_, path, bytes);
+    } else {
+        throw std::runtime_error(cannot("opened", combined, errno));
     }
 }
 
-MappedBar::~MappedBar() {
-    ::munmap(data_, bytes_);
-    ::close(lock_);
-}
+MappedBar::~MappedBar() { ::munmap(data_, bytes_); }
 
 }  // namespace gpunbd::storage

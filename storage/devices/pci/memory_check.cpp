@@ -14,16 +14,16 @@ namespace gpunbd::storage {
 
 namespace {
 
-constexpr std::uint64_t place_bytes = 64;   // one line of the CPU's cache
-constexpr std::uint64_t page_bytes = 4096;  // the shortest step
-// To read one takes a way over the bus and back: a tenth of a second for all.
-constexpr std::uint64_t most_steps = 65536;
+constexpr std::uint64_t place_bytes = 64;   // a cache line
+constexpr std::uint64_t page_bytes = 4096;  // the smallest step
+// Each read is a bus round trip: a tenth of a second in total.
+constexpr std::uint64_t max_steps = 65536;
 
 using Words = std::array<std::uint64_t, place_bytes / sizeof(std::uint64_t)>;
 
 std::vector<std::uint64_t> places_in(std::uint64_t bytes) {
     const std::uint64_t step =
-        std::max(page_bytes, std::bit_ceil((bytes + most_steps - 1) / most_steps));
+        std::max(page_bytes, std::bit_ceil((bytes + max_steps - 1) / max_steps));
     std::vector<std::uint64_t> places;
     for (std::uint64_t at = 0; at < bytes; at += step) places.push_back(at);
     for (std::uint64_t at = place_bytes; at < std::min(step, bytes); at *= 2) places.push_back(at);
@@ -32,7 +32,7 @@ std::vector<std::uint64_t> places_in(std::uint64_t bytes) {
     return places;
 }
 
-// `mask` turns the numbers into their inverses.
+// `mask` selects the numbers or their complements.
 Words numbers_of(std::uint64_t place, std::uint64_t mask) {
     Words words;
     for (std::size_t i = 0; i != words.size(); ++i) words[i] = (place + 8 * i) ^ mask;
@@ -41,7 +41,7 @@ Words numbers_of(std::uint64_t place, std::uint64_t mask) {
 
 struct Mismatch {
     std::uint64_t place;
-    std::uint64_t found;  // there, as a number
+    std::uint64_t found;  // the number that was read
 };
 
 Words words_at(const std::byte* place) {
@@ -57,7 +57,7 @@ std::optional<Mismatch> write_and_read(std::byte* at, const std::vector<std::uin
         store_streaming(at + place, reinterpret_cast<const std::byte*>(words.data()), place_bytes);
     }
     settle();
-    forget_loaded_lines();
+    drop_loaded_lines();
     for (const std::uint64_t place : places) {
         const Words seen = words_at(at + place);
         if (seen != numbers_of(place, mask)) return Mismatch{place, seen[0] ^ mask};
@@ -84,7 +84,8 @@ std::string describe_mismatch(const std::byte* at, const std::vector<std::uint64
 
 }  // namespace
 
-std::string why_no_memory(std::byte* at, std::uint64_t bytes, const std::function<void()>& settle) {
+std::string reason_not_memory(std::byte* at, std::uint64_t bytes,
+                              const std::function<void()>& settle) {
     const std::vector<std::uint64_t> places = places_in(bytes);
     for (const std::uint64_t mask : {std::uint64_t{0}, ~std::uint64_t{0}}) {
         const auto wrong = write_and_read(at, places, mask, settle);

@@ -1,5 +1,5 @@
-// Is what lies behind a BAR memory, and each byte of it a byte of its own? A window may be larger
-// than what is behind it, which then answers at several addresses, or not at all.
+// Checks that a BAR is backed by memory, with different memory for each byte. A window may be
+// larger than its memory, which then appears at several addresses, or only at the start.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 #include <functional>
 #include <string>
 
-#include "storage/store.hpp"
+#include "storage/devices/store.hpp"
 
 namespace gpunbd::storage {
 
-// Writes each place's own number, and then its inverse, at the start of each step, at distances of
-// every power of two below that, and at the end; reads all of them between. What was there is gone.
-// `settle`: has what was stored reach the memory. Empty: it is memory; else what it is instead, in
-// one line. `bytes` is a multiple of 4096.
-std::string why_no_memory(std::byte* at, std::uint64_t bytes,
-                          const std::function<void()>& settle = store_fence);
+// Writes each location's number, and then its complement, at the start of each step, at all smaller
+// power-of-two distances, and at the end, and reads them back. Destroys the contents. `settle`
+// makes stores reach the memory. `bytes` is a multiple of 4096. Returns the reason reason it is not
+// memory, in one line; empty: it is.
+std::string reason_not_memory(std::byte* at, std::uint64_t bytes,
+                              const std::function<void()>& settle = store_fence);
 
 }  // namespace gpunbd::storage

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view bar_scheme = "pci:";
 
-// As <linux/ioport.h> has them.
+// From <linux/ioport.h>.
 constexpr std::uint64_t is_memory = 0x200;
 constexpr std::uint64_t is_prefetchable = 0x2000;
 constexpr std::uint64_t is_unset = 0x20000000;
@@ -26,13 +26,13 @@ std::string pci_attribute(const std::string& folder, const char* name) {
     return word;
 }
 
-// "0x1af4" as "1af4".
+// For example, "1af4" for "0x1af4".
 std::string digits_of(const std::string& folder, const char* name) {
     const std::string number = pci_attribute(folder, name);
     return number.starts_with("0x") ? number.substr(2) : number;
 }
 
-// One line for each: first address, last address, flags. None: zeroes.
+// The file has a line for each BAR: first address, last address, flags. Zeroes: no BAR.
 std::array<Bar, 6> read_bars(const std::string& folder) {
     std::array<Bar, 6> bars;
     std::ifstream file(folder + "/resource");
@@ -41,7 +41,7 @@ std::array<Bar, 6> read_bars(const std::string& folder) {
         std::uint64_t first = 0;
         std::uint64_t last = 0;
         std::uint64_t flags = 0;
-        // "0x" in front of hexadecimal digits is read as a part of the number.
+        // std::hex accepts the prefix "0x".
         if (!(file >> first >> last >> flags)) break;
         if (flags == 0 || last < first) continue;
         bar = {.bytes = last - first + 1,
@@ -54,14 +54,14 @@ std::array<Bar, 6> read_bars(const std::string& folder) {
 
 }  // namespace
 
-BarPlace::BarPlace(std::string_view id) {
+BarId::BarId(std::string_view id) {
     id.remove_prefix(bar_scheme.size());
     const std::size_t slash = id.find('/');
     card = id.substr(0, slash);
     number = static_cast<std::uint32_t>(id.at(slash + 1) - '0');
 }
 
-std::string BarPlace::id() const { return fmt::format("{}{}/{}", bar_scheme, card, number); }
+std::string BarId::id() const { return fmt::format("{}{}/{}", bar_scheme, card, number); }
 
 std::optional<PciCard> read_pci_card(const std::string& address, const std::string& sysfs) {
     PciCard card;
@@ -72,7 +72,7 @@ std::optional<PciCard> read_pci_card(const std::string& address, const std::stri
     card.name =
         fmt::format("{}:{}", digits_of(card.folder, "vendor"), digits_of(card.folder, "device"));
     card.driver = fs::read_symlink(card.folder + "/driver", error).filename();
-    // The firmware's own display may have another class.
+    // The boot display may have another class.
     card.display = pci_attribute(card.folder, "class").starts_with("0x03") ||
                    pci_attribute(card.folder, "boot_vga") == "1";
     card.enabled = pci_attribute(card.folder, "enable") != "0";

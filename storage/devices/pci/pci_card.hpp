@@ -1,5 +1,5 @@
-// What sysfs tells of a PCI card: its BARs, the windows through which the CPU reaches its memory
-// and its registers, and who uses them.
+// A PCI card as described by sysfs: its BARs, which are windows to its memory and registers, and
+// its users.
 #pragma once
 
 #include <array>
@@ -12,35 +12,35 @@
 namespace gpunbd::storage {
 
 struct Bar {
-    std::uint64_t bytes = 0;  // 0: there is none
-    bool memory = false;      // else I/O ports
+    std::uint64_t bytes = 0;  // 0: no such BAR
+    bool memory = false;      // otherwise I/O ports
     bool prefetchable = false;
     bool has_address = false;
 };
 
 struct PciCard {
     std::string address;  // "0000:01:00.0"
-    std::string folder;   // of its files
+    std::string folder;   // of the card's files in sysfs
     std::string name;     // "1af4:1110", as lspci -n has it
-    std::string driver;   // which has it; empty: none
+    std::string driver;   // the driver that is bound to it; empty: none
     bool display = false;
     bool enabled = false;
     std::array<Bar, 6> bars;
 };
 
-// One BAR of a card: "pci:0000:01:00.0/2". The id is one that the configuration has let through.
-struct BarPlace {
+// One BAR of a card. `id` is "pci:0000:01:00.0/2", as validated by the configuration.
+struct BarId {
     std::string card;
     std::uint32_t number = 0;
 
-    explicit BarPlace(std::string_view id);
-    BarPlace(std::string address, std::uint32_t bar) : card(std::move(address)), number(bar) {}
+    explicit BarId(std::string_view id);
+    BarId(std::string address, std::uint32_t bar) : card(std::move(address)), number(bar) {}
     std::string id() const;
 };
 
-// `sysfs` is /sys but in tests. Nothing: there is no such card.
+// `sysfs` is /sys except in tests. Empty: there is no such card.
 std::optional<PciCard> read_pci_card(const std::string& address, const std::string& sysfs);
-// In the order of their addresses.
+// Sorted by address.
 std::vector<PciCard> pci_cards(const std::string& sysfs);
 
 }  // namespace gpunbd::storage

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes kubernetes.json: the published schema of the kinds in docker/kubernetes/, as far as these reach, in JSON Schema.
+"""Writes kubernetes.json: the published schema of the kinds that docker/kubernetes/ uses, as JSON Schema.
 
-usage: reduce.py FOLDER >kubernetes.json, where FOLDER is the unpacked @kubernetes/client-node. That is Kubernetes' own
-package, generated from the OpenAPI description that each release publishes; npm has it, where the description itself is
-not at hand. It tells names, types and what is required, as the description does; keys that it does not have are errors."""
+usage: reduce.py FOLDER >kubernetes.json
+
+FOLDER is the unpacked npm package @kubernetes/client-node, which the Kubernetes project generates from the OpenAPI
+description of each release. It contains names, types and required keys. Unknown keys are errors in the result."""
 import glob
 import json
 import os
@@ -21,7 +22,7 @@ def text_of(*path):
 
 
 def schema_of(name, form, needed):
-    """Of a type as TypeScript writes it; `needed` gets the definitions that it names."""
+    """The schema of a TypeScript type. Appends the definitions that it refers to to `needed`."""
     if name in PLAIN:
         return PLAIN[name]
     if name == 'number':
@@ -45,7 +46,7 @@ def definition(models, name, needed):
 
 
 def kinds_of(apis):
-    """{'apps/v1 DaemonSet': 'V1DaemonSet'}, from the paths under which objects are made."""
+    """{'apps/v1 DaemonSet': 'V1DaemonSet'}, from the API paths that create objects."""
     out = {}
     for path in glob.glob(os.path.join(apis, '*V1Api.js')):
         for kind, version in re.findall(r"createNamespaced(\w+)\(.*?localVarPath = '/apis?/(.*?)/namespaces", text_of(path), re.DOTALL):
@@ -64,12 +65,12 @@ def main(folder):
             definitions[name] = definition(os.path.join(generated, 'models'), name, needed)
     package = json.loads(text_of(folder, 'package.json'))
     release = re.search(r'OpenAPI spec version: release-(\S+)', text_of(generated, 'models/V1Service.js'))[1]
-    about = (f'Kubernetes {release}, from {package["name"]} {package["version"]}, Copyright The Kubernetes Authors, '
-             f'{package["license"]}; reduced to what docker/kubernetes/ reaches by reduce.py')
-    # A line for each definition, so that a change can be read.
+    comment = (f'Kubernetes {release}, from {package["name"]} {package["version"]}, Copyright The Kubernetes Authors, '
+               f'{package["license"]}; reduced by reduce.py to the definitions that docker/kubernetes/ uses')
+    # One definition on each line, for readable diffs.
     lines = [f'{json.dumps(name)}: {json.dumps(definitions[name], sort_keys=True)}' for name in sorted(definitions)]
     print('{"$schema": "http://json-schema.org/draft-07/schema#",\n"$comment": %s,\n"kinds": %s,\n"definitions": {\n%s\n}}' %
-          (json.dumps(about), json.dumps(kinds, sort_keys=True), ',\n'.join(lines)))
+          (json.dumps(comment), json.dumps(kinds, sort_keys=True), ',\n'.join(lines)))
 
 
 main(*sys.argv[1:])

@@ -9,7 +9,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-class Work final : public Deferred {
+class Work final : public DeferredWork {
  public:
     explicit Work(std::function<void()> what) : what_(std::move(what)) {}
     void resume() override { what_(); }
@@ -20,7 +20,7 @@ class Work final : public Deferred {
 
 TEST_CASE("channels: each poll resumes one of what is deferred, once") {
     Channels channels{ChannelOptions{}};
-    DeferredOfClient client;
+    DeferredQueue client;
     std::vector<int> done;
     Work first([&] { done.push_back(1); });
     Work second([&] { done.push_back(2); });
@@ -40,8 +40,8 @@ TEST_CASE("channels: each poll resumes one of what is deferred, once") {
 
 TEST_CASE("channels: clients take turns, however much one of them has deferred") {
     Channels channels{ChannelOptions{}};
-    DeferredOfClient many;
-    DeferredOfClient few;
+    DeferredQueue many;
+    DeferredQueue few;
     std::vector<int> done;
     std::vector<std::unique_ptr<Work>> all;
     for (int i = 0; i != 3; ++i) {
@@ -62,10 +62,10 @@ TEST_CASE("channels: clients take turns, however much one of them has deferred")
 
 TEST_CASE("channels: what has gone is not resumed") {
     Channels channels{ChannelOptions{}};
-    DeferredOfClient client;
+    DeferredQueue client;
     std::vector<int> done;
     auto gone = std::make_unique<Work>([&] { done.push_back(0); });
-    // As when one transfer ends a session, and with it another transfer.
+    // One transfer may end a session and so destroy another transfer.
     Work ends([&] {
         done.push_back(1);
         gone.reset();
@@ -74,7 +74,7 @@ TEST_CASE("channels: what has gone is not resumed") {
     channels.defer(client, ends);
     channels.defer(client, *gone);
     channels.defer(client, last);
-    auto leaves = std::make_unique<DeferredOfClient>();
+    auto leaves = std::make_unique<DeferredQueue>();
     Work never([&] { done.push_back(3); });
     channels.defer(*leaves, never);
     leaves.reset();

@@ -2,6 +2,7 @@
 #include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace gpunbd::storage::test {
@@ -27,7 +29,17 @@ bool zeroes(const std::byte* at, std::uint64_t bytes) {
     return std::all_of(at, at + bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Pages of the system that are in memory.
+// VmFlags of the mapping that starts at `at` (proc_pid_smaps(5)).
+std::string mapping_flags(const std::byte* at) {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    const std::string head = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(at));
+    while (std::getline(maps, line) && !line.starts_with(head)) continue;
+    while (std::getline(maps, line) && !line.starts_with("VmFlags:")) continue;
+    return line;
+}
+
+// The number of memory pages that are resident.
 std::size_t resident(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     std::vector<unsigned char> map(bytes / page);
@@ -77,7 +89,7 @@ TEST_CASE("host device: capacity counts to the byte") {
     CHECK(device->available() == mib - 1);
 }
 
-// A machine that has as much available as is said.
+// A fake machine with a given amount of available memory.
 class Machine {
  public:
     Machine() {
@@ -100,7 +112,7 @@ class Machine {
     char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
 };
 
-// Memory is gone only once it is touched: what has been promised of it must not be promised again.
+// The system allocates memory when it is touched, so promised memory must not be promised again.
 TEST_CASE("host device: what has been promised is not there for others, touched or not") {
     Machine machine;
     machine.set_available(100 * mib);
@@ -114,7 +126,7 @@ TEST_CASE("host device: what has been promised is not there for others, touched 
     CHECK(device->allocate({.bytes = 16 * mib + 4096}, refused) == Status::no_space);
     CHECK(device->allocate({.bytes = 32 * mib, .provision = Provision::full}, refused) ==
           Status::no_space);
-    // Once it is touched it is gone from what the machine has available, and not owed any more.
+    // Touched memory is no longer available on the machine, and no longer owed.
     std::memset(first.cpu, 1, 40 * mib);
     CHECK(device->available() == 56 * mib);
     machine.set_available(60 * mib);
@@ -122,16 +134,16 @@ TEST_CASE("host device: what has been promised is not there for others, touched 
     CHECK(device->allocate({.bytes = 16 * mib + 4096}, refused) == Status::no_space);
     REQUIRE(device->allocate({.bytes = 16 * mib}, second) == Status::ok);
     CHECK(device->available() == 0);
-    // What was given back is owed again.
+    // Discarded memory is owed again.
     REQUIRE(device->discard(first, 0, 10 * mib));
     machine.set_available(70 * mib);
     CHECK(device->available() == 0);
-    // And what has only been read was never given.
+    // Memory that was only read has not been allocated.
     CHECK(zeroes(second.cpu, 16 * mib));
     CHECK(device->available() == 0);
     device->release(second);
     CHECK(device->available() == 16 * mib);
-    // 30 MiB of it go back.
+    // 30 MiB of it are freed.
     device->release(first);
     machine.set_available(100 * mib);
     CHECK(device->available() == 80 * mib);
@@ -149,7 +161,7 @@ TEST_CASE("host device: what is resident from the start is owed to nobody") {
     device->release(slab);
 }
 
-// More than are looked at for one allocation, and each has been touched since it was promised.
+// More promises than one allocation checks, all of them touched since they were made.
 TEST_CASE("host device: promises are looked at in turn, so that none is refused for long") {
     constexpr std::uint64_t count = 200;
     Machine machine;
@@ -195,13 +207,25 @@ TEST_CASE("host device: a slab is zeroes, all of it the CPU's, and starts on a h
             Slab slab;
             REQUIRE(device->allocate({.bytes = bytes, .provision = provision}, slab) == Status::ok);
             CHECK(slab.bytes == bytes);
-            CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu.get()));
+            CHECK(slab.address ==
+                  reinterpret_cast<std::uintptr_t>(static_cast<std::byte*>(slab.cpu)));
             CHECK(slab.resident == (provision == Provision::full));
             if (bytes >= 2 * mib) CHECK(slab.address % (2 * mib) == 0);
             CHECK(zeroes(slab.cpu, bytes));
             std::memset(slab.cpu, 0x5A, bytes);
             device->release(slab);
         }
+    }
+}
+
+TEST_CASE("host device: slabs are left out of forks") {
+    for (const bool kept : {false, true}) {
+        CAPTURE(kept);
+        const auto device = host(16 * mib);
+        Slab slab;
+        REQUIRE(device->allocate({.bytes = 4 * mib, .kept = kept}, slab) == Status::ok);
+        CHECK(mapping_flags(slab.cpu).find(" dc") != std::string::npos);  // "do not copy"
+        device->release(slab);
     }
 }
 
@@ -230,7 +254,7 @@ TEST_CASE("host device: discard gives memory back, and it reads as zeroes") {
     CHECK(slab.cpu[4 * mib] == std::byte{0x5A});
     device->release(slab);
 
-    // What was promised to be there stays there.
+    // Memory of fully provisioned slabs stays allocated.
     REQUIRE(device->allocate({.bytes = 2 * mib, .provision = Provision::full}, slab) == Status::ok);
     std::memset(slab.cpu, 0x5A, 2 * mib);
     CHECK_FALSE(device->discard(slab, 0, 2 * mib));

@@ -1,7 +1,7 @@
-// Slabs of `host` that outlive the process which made them.
+// Slabs of `host` that outlive their process.
+#include "storage/base/log_line.hpp"
 #include "storage/devices/faulty/faulty_device.hpp"
 #include "storage/devices/host/host_device.hpp"
-#include "storage/log_line.hpp"
 #include "tests/storage/sizes.hpp"
 
 #include <doctest/doctest.h>
@@ -42,7 +42,7 @@ Slab kept_slab(Device& device, std::uint64_t bytes = slab_bytes,
     Slab slab;
     REQUIRE(device.allocate({.bytes = bytes, .provision = provision, .kept = true}, slab) ==
             Status::ok);
-    REQUIRE(slab.descriptor >= 0);
+    REQUIRE(slab.descriptor);
     return slab;
 }
 
@@ -75,7 +75,7 @@ class TextSink final : public spdlog::sinks::base_sink<std::mutex> {
     void flush_() override {}
 };
 
-// What is logged meanwhile, for people.
+// Captures log messages.
 class Captured {
  public:
     Captured() : before_(spdlog::default_logger()) {
@@ -97,13 +97,13 @@ TEST_CASE("kept slab: zeroes, on a huge page, and its descriptor goes to no chil
         Slab slab = kept_slab(*device, slab_bytes, provision);
         CHECK(slab.address % (2 * mib) == 0);
         CHECK(slab.resident == (provision == Provision::full));
-        CHECK(given(slab.descriptor) == (provision == Provision::full ? slab_bytes : 0));
-        CHECK((::fcntl(slab.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+        CHECK(given(slab.descriptor.get()) == (provision == Provision::full ? slab_bytes : 0));
+        CHECK((::fcntl(slab.descriptor.get(), F_GETFD) & FD_CLOEXEC) != 0);
         CHECK(all_are(slab.cpu, slab_bytes, 0));
-        const int descriptor = slab.descriptor;
+        const int descriptor = slab.descriptor.get();
         device->release(slab);
         CHECK_FALSE(is_open(descriptor));
-        CHECK(slab.descriptor == -1);
+        CHECK_FALSE(slab.descriptor);
     }
     CHECK(device->available() == 64 * mib);
 }
@@ -112,28 +112,29 @@ TEST_CASE("kept slab: what is not to be kept has no descriptor") {
     const auto device = a_host();
     Slab slab;
     REQUIRE(device->allocate({.bytes = slab_bytes}, slab) == Status::ok);
-    CHECK(slab.descriptor == -1);
+    CHECK_FALSE(slab.descriptor);
     device->release(slab);
 }
 
 TEST_CASE("kept slab: another device takes it over with its contents") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
-        int copy = -1;
+        OwnedFd copy;
         SlabRecord record;
         {
             const auto device = a_host();
             Slab slab = kept_slab(*device, slab_bytes, provision);
             std::memset(slab.cpu + mib, 0x5A, mib);
             record = record_of(slab);
-            copy = ::dup(slab.descriptor);
+            copy = OwnedFd::copy_of(slab.descriptor.get());
             device->release(slab);
         }
         const auto device = a_host();
         Slab slab;
+        const int number = copy.get();
         REQUIRE(device->adopt(copy, record, slab) == Status::ok);
-        CHECK(slab.descriptor == copy);
+        CHECK(slab.descriptor.get() == number);
         CHECK(slab.bytes == slab_bytes);
-        CHECK(slab.address == reinterpret_cast<std::uintptr_t>(slab.cpu.get()));
+        CHECK(slab.address == reinterpret_cast<std::uintptr_t>(static_cast<std::byte*>(slab.cpu)));
         CHECK(slab.address % (2 * mib) == 0);
         CHECK(slab.resident == (provision == Provision::full));
         CHECK(all_are(slab.cpu, mib, 0));
@@ -141,7 +142,7 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
         CHECK(all_are(slab.cpu + 2 * mib, 2 * mib, 0));
         CHECK(device->available() == 60 * mib);
         device->release(slab);
-        CHECK_FALSE(is_open(copy));
+        CHECK_FALSE(is_open(number));
         CHECK(device->available() == 64 * mib);
     }
 }
@@ -164,7 +165,8 @@ void child(int socket) {
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &slab.descriptor, sizeof(int));
+    const int descriptor = slab.descriptor.get();
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
     if (::sendmsg(socket, &message, 0) != 1) ::_exit(2);
     for (;;) std::memset(slab.cpu + mib, 0x77, mib);
 }
@@ -193,7 +195,7 @@ TEST_CASE("kept slab: outlives a process that is killed") {
     REQUIRE(pid >= 0);
     if (pid == 0) child(sockets[1]);
     ::close(sockets[1]);
-    const int descriptor = received_descriptor(sockets[0]);
+    OwnedFd descriptor(received_descriptor(sockets[0]));
     REQUIRE(::kill(pid, SIGKILL) == 0);
     int status = 0;
     REQUIRE(::waitpid(pid, &status, 0) == pid);
@@ -216,7 +218,7 @@ struct Refused {
 TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays its owner's") {
     const auto device = a_host();
     Slab good = kept_slab(*device);
-    const std::string path = "/proc/self/fd/" + std::to_string(good.descriptor);
+    const std::string path = "/proc/self/fd/" + std::to_string(good.descriptor.get());
     const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(read_only >= 0);
     const int unsealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -237,16 +239,16 @@ TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays
     const std::array rows{
         Refused{"none", -1, {.bytes = slab_bytes}, "Bad file descriptor"},
         Refused{"shorter than recorded",
-                good.descriptor,
+                good.descriptor.get(),
                 {.bytes = slab_bytes + 4096},
                 "it has 4194304 bytes, not 4198400"},
         Refused{"longer than recorded",
-                good.descriptor,
+                good.descriptor.get(),
                 {.bytes = slab_bytes - 1},
                 "it has 4194304 bytes, not 4194303"},
-        Refused{"recorded as nothing", good.descriptor, {}, "it has 4194304 bytes, not 0"},
+        Refused{"recorded as nothing", good.descriptor.get(), {}, "it has 4194304 bytes, not 0"},
         Refused{"of no known kind",
-                good.descriptor,
+                good.descriptor.get(),
                 {.bytes = slab_bytes, .kind = 1},
                 "its kind, 1, is unknown"},
         Refused{
@@ -261,7 +263,9 @@ TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays
         CAPTURE(row.name);
         Slab out;
         const Captured log;
-        CHECK(device->adopt(row.descriptor, row.record, out) == Status::io_error);
+        OwnedFd offered(row.descriptor);
+        CHECK(device->adopt(offered, row.record, out) == Status::io_error);
+        CHECK(offered.release() == row.descriptor);
         CHECK(log.text() == "host: a kept slab is not taken over: " + std::string(row.why) + "\n");
         CHECK(out.bytes == 0);
         CHECK(device->available() == 60 * mib);
@@ -278,9 +282,9 @@ TEST_CASE("kept slab: discard gives memory back, and it reads as zeroes") {
     const auto device = a_host();
     Slab slab = kept_slab(*device, 8 * mib);
     std::memset(slab.cpu, 0x5A, 8 * mib);
-    REQUIRE(given(slab.descriptor) == 8 * mib);
+    REQUIRE(given(slab.descriptor.get()) == 8 * mib);
     REQUIRE(device->discard(slab, 2 * mib, 2 * mib));
-    CHECK(given(slab.descriptor) == 6 * mib);
+    CHECK(given(slab.descriptor.get()) == 6 * mib);
     CHECK(all_are(slab.cpu, 2 * mib, 0x5A));
     CHECK(all_are(slab.cpu + 2 * mib, 2 * mib, 0));
     CHECK(all_are(slab.cpu + 4 * mib, 4 * mib, 0x5A));
@@ -288,11 +292,11 @@ TEST_CASE("kept slab: discard gives memory back, and it reads as zeroes") {
 
     slab = kept_slab(*device, 2 * mib, Provision::full);
     CHECK_FALSE(device->discard(slab, 0, 2 * mib));
-    CHECK(given(slab.descriptor) == 2 * mib);
+    CHECK(given(slab.descriptor.get()) == 2 * mib);
     device->release(slab);
 }
 
-// Pages of 2 MiB, where the system can be told to make them of a memory file.
+// Whether the system can collapse memory files into pages of 2 MiB.
 bool makes_huge_pages() {
     const int file = ::memfd_create("test", MFD_CLOEXEC);
     REQUIRE(::ftruncate(file, 2 * mib) == 0);
@@ -317,7 +321,7 @@ TEST_CASE(
     device->populate(slab, 2 * mib, 2 * mib);
     device->populate(slab, 6 * mib, 65536);
     if (makes_huge_pages()) {
-        CHECK(given(slab.descriptor) == 2 * mib);
+        CHECK(given(slab.descriptor.get()) == 2 * mib);
     } else {
         MESSAGE("SKIPPED in part: this system makes no huge pages of memory files");
     }
@@ -325,7 +329,7 @@ TEST_CASE(
     slab.cpu[2 * mib + 5] = std::byte{0};
     CHECK(all_are(slab.cpu, 8 * mib, 0));
     device->release(slab);
-    // Private memory gets its own when it is touched.
+    // Private memory gets huge pages when it is touched.
     REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
     device->populate(slab, 0, 8 * mib);
     CHECK(all_are(slab.cpu, 8 * mib, 0));
@@ -337,7 +341,7 @@ TEST_CASE("kept slab: clear zeroes its range and nothing else, for whoever takes
     Slab slab = kept_slab(*device);
     std::memset(slab.cpu, 0x5A, slab_bytes);
     REQUIRE(device->clear(slab, 65536, 65536) == Status::ok);
-    const int copy = ::dup(slab.descriptor);
+    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const SlabRecord record = record_of(slab);
     device->release(slab);
     REQUIRE(device->adopt(copy, record, slab) == Status::ok);
@@ -347,7 +351,7 @@ TEST_CASE("kept slab: clear zeroes its range and nothing else, for whoever takes
     device->release(slab);
 }
 
-// A machine that has as much available as is said.
+// A fake machine with a given amount of available memory.
 class OneWith {
  public:
     explicit OneWith(std::uint64_t bytes) {
@@ -382,8 +386,8 @@ TEST_CASE("kept slab: what the system owes is told to the page") {
     REQUIRE(device->discard(slab, 0, 10 * mib));
     machine.set_available(70 * mib);
     CHECK(device->available() == 36 * mib);
-    // Who takes it over is owed what is not there yet, and no more.
-    const int copy = ::dup(slab.descriptor);
+    // The new owner is owed exactly what has not been allocated yet.
+    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const SlabRecord record = record_of(slab);
     device->release(slab);
     CHECK(device->available() == 70 * mib);
@@ -399,7 +403,7 @@ TEST_CASE("kept slab: what the system owes is told to the page") {
 TEST_CASE("kept slab: is taken over whatever the capacity is now, and counts") {
     const auto device = a_host(4 * mib);
     Slab slab = kept_slab(*device);
-    const int copy = ::dup(slab.descriptor);
+    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const auto next = a_host(2 * mib);
     Slab taken;
     REQUIRE(next->adopt(copy, record_of(slab), taken) == Status::ok);
@@ -415,11 +419,11 @@ TEST_CASE("kept slab: of a full one that its maker did not finish, the rest is m
     const auto device = a_host();
     Slab slab = kept_slab(*device);
     std::memset(slab.cpu, 0x5A, mib);
-    const int copy = ::dup(slab.descriptor);
+    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     Slab taken;
     REQUIRE(device->adopt(copy, {.bytes = slab_bytes, .provision = Provision::full}, taken) ==
             Status::ok);
-    CHECK(given(copy) == slab_bytes);
+    CHECK(given(taken.descriptor.get()) == slab_bytes);
     CHECK(all_are(taken.cpu, mib, 0x5A));
     CHECK(all_are(taken.cpu + mib, 3 * mib, 0));
     device->release(taken);
@@ -433,7 +437,7 @@ TEST_CASE("kept slab: more than the machine has is refused, not promised") {
         CHECK(device->allocate(
                   {.bytes = std::uint64_t{1} << 46, .provision = provision, .kept = true}, slab) ==
               Status::no_space);
-        CHECK(slab.descriptor == -1);
+        CHECK_FALSE(slab.descriptor);
     }
 }
 
@@ -473,13 +477,14 @@ TEST_CASE("kept slab: without a descriptor to be had there is none, and the log 
 TEST_CASE("kept slab: a faulty device forwards, and fails to take one over when it is told to") {
     FaultScript script;
     const auto device = make_faulty_device(a_host(), script);
-    CHECK(device->why_not_kept().empty());
+    CHECK(device->reason_not_kept().empty());
     Slab slab = kept_slab(*device);
     CHECK(slab.cpu == nullptr);
     const SlabRecord record = record_of(slab);
-    const int copy = ::dup(slab.descriptor);
+    OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     device->release(slab);
     script.adoptions_until_failure = 0;
+    const int number = copy.get();
     CHECK(device->adopt(copy, record, slab) == Status::io_error);
     CHECK(slab.bytes == 0);
     REQUIRE(device->adopt(copy, record, slab) == Status::ok);
@@ -487,7 +492,7 @@ TEST_CASE("kept slab: a faulty device forwards, and fails to take one over when 
     CHECK(slab.address != 0);
     CHECK(device->available() == 60 * mib);
     device->release(slab);
-    CHECK_FALSE(is_open(copy));
+    CHECK_FALSE(is_open(number));
 }
 
 }  // namespace

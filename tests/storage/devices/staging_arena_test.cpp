@@ -30,7 +30,7 @@ class Waiter final : public StagingWaiter {
     void staging_available() override { woken(); }
 };
 
-// A plain model: one flag per unit of memory.
+// A simple model: one flag per unit of memory.
 class ArenaModel {
  public:
     ArenaModel(std::byte* memory, std::size_t bytes)
@@ -38,7 +38,7 @@ class ArenaModel {
     void take(std::byte* at, std::size_t length) { mark(at, length, true); }
     void give_back(std::byte* at, std::size_t length) { mark(at, length, false); }
     std::size_t free_bytes() const { return free_; }
-    // Is there a free piece of that size at a multiple of it? (That is what buddies can merge to.)
+    // Whether there is a free piece of that size, aligned to it, as buddies can form.
     bool fits(std::size_t length) const {
         const std::size_t units = rounded(length) / arena_unit;
         for (std::size_t i = 0; i + units <= lent_.size(); i += units) {
@@ -83,7 +83,7 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
         for (int step = 0; step != 20000; ++step) {
             if (pieces.empty() || random.one_in(2)) {
                 const std::size_t borrower = random.below(3);
-                // Half of the requests are small, to break the arena into pieces.
+                // Half of the requests are small, to fragment the arena.
                 const auto max = static_cast<std::uint32_t>(random.one_in(2) ? bytes : bytes / 8);
                 const std::size_t length = 1 + random.below(std::max<std::uint32_t>(max, 1));
                 const std::size_t size = rounded(length);
@@ -115,7 +115,7 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
         }
         CHECK(arena.free_bytes() == bytes);
         CHECK(held == std::vector<std::size_t>(3));
-        // All of it in one piece again.
+        // The whole arena in one piece again.
         std::byte* const all = arena.take(bytes, held[0]);
         CHECK(all == memory.data());
     }
@@ -164,7 +164,7 @@ TEST_CASE("staging arena: the first piece of all is had whatever its borrower ho
     CHECK(held == 100 * arena_unit);
 }
 
-// Waiters that write down who was woken.
+// Waiters that record in which order they are woken.
 struct Queue {
     std::vector<std::byte> memory = std::vector<std::byte>(4 * arena_unit);
     StagingArena arena;
@@ -181,7 +181,7 @@ struct Queue {
     void wait_all() {
         for (Waiter& each : waiters) arena.wait(each);
     }
-    // Something was lent and has come back.
+    // Takes a piece and gives it back.
     void something_returns() {
         std::size_t held = 0;
         arena.give_back(arena.take(1, held), 1, held);
@@ -196,7 +196,7 @@ struct Queue {
 TEST_CASE("staging arena: waiters are woken in order, once, after something came back") {
     Queue queue(3);
     queue.wait_all();
-    queue.wait_all();  // once is enough
+    queue.wait_all();  // waiting twice has no effect
     CHECK_FALSE(queue.arena.can_wake());
     CHECK(queue.wake().empty());
     queue.something_returns();
@@ -208,7 +208,7 @@ TEST_CASE("staging arena: waiters are woken in order, once, after something came
 }
 
 TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
-    for (int leaves = 0; leaves != 8; ++leaves) {  // a bit for each who leaves
+    for (int leaves = 0; leaves != 8; ++leaves) {  // a bit for each waiter that leaves
         CAPTURE(leaves);
         Queue queue(3);
         queue.wait_all();
@@ -221,7 +221,7 @@ TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
         }
         queue.arena.stop_waiting(queue.waiter(leaves % 3));
         if ((leaves >> (leaves % 3) & 1) == 0) std::erase(expected, leaves % 3);
-        // Those who left can come again, behind the others.
+        // Waiters that left can wait again, at the end of the queue.
         queue.arena.wait(queue.waiter(leaves % 3));
         expected.push_back(leaves % 3);
         queue.something_returns();
@@ -229,8 +229,8 @@ TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
     }
 }
 
-// As when a client goes away with very many requests: each leaves at once, whoever else waits.
-// Where leaving takes longer the more there are, this takes minutes.
+// A client with very many requests disconnects: each leaves in constant time. With linear time this
+// test takes minutes.
 TEST_CASE("staging arena: very many waiters leave from any place of the queue") {
     constexpr int count = 200'000;
     Queue queue(count);
@@ -276,7 +276,7 @@ TEST_CASE("staging arena: who waits again goes to the end and is not woken twice
     CHECK(queue.wake() == std::vector{0, 1});
 }
 
-// As when a client goes away, with all it has, while another is served.
+// A client disconnects with all its requests while another is served.
 TEST_CASE("staging arena: whoever leaves while others are woken, waking ends") {
     for (int leaver = 0; leaver != 4; ++leaver) {
         for (int at = 0; at != 4; ++at) {
@@ -291,7 +291,7 @@ TEST_CASE("staging arena: whoever leaves while others are woken, waking ends") {
                     if (i == at) {
                         queue.arena.stop_waiting(queue.waiter(leaver));
                     } else {
-                        queue.arena.wait(queue.waiter(i));  // nothing for it yet
+                        queue.arena.wait(queue.waiter(i));  // there is no memory for it yet
                     }
                 };
             }

@@ -19,7 +19,7 @@ struct File {
     std::string text;
 };
 
-// What /proc and /sys may look like, in a folder of its own.
+// A fake /proc and /sys.
 class Tree {
  public:
     explicit Tree(const std::vector<File>& files) {

@@ -1,8 +1,8 @@
-// Who wants a page waits for nobody: Volume::acquire, and what a page pool does meanwhile.
+// Volume::acquire does not block, and what a page pool does meanwhile.
 #include <doctest/doctest.h>
-#include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -12,15 +12,17 @@
 #include <vector>
 
 #include "storage/pages/volume.hpp"
+#include "tests/storage/no_threads.hpp"
 #include "tests/storage/pages/latch_device.hpp"
-#include "tests/storage/pages/page_asking.hpp"
+#include "tests/storage/pages/page_waiter.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-constexpr std::uint64_t whole_slab = 64 * mib;  // as a page: each one is allocated
+constexpr std::uint64_t whole_slab =
+    64 * mib;  // used as the page size, so that each page is allocated
 
 std::unique_ptr<Volume> volume_on(Device& device, std::uint64_t page_size, std::uint64_t pages) {
     auto made = Volume::create({.size = pages * page_size, .page_size = page_size}, {&device});
@@ -38,19 +40,19 @@ bool begins_with_zeroes(const PageRef& page) {
     return *reinterpret_cast<const std::uint64_t*>(page.cpu()) == 0;
 }
 
-// Page 0 is mapped, and page 1 is being made.
+// Page 0 is mapped, and page 1 is being allocated.
 struct WhileAllocating {
     LatchDevice device{0, {}};
     std::unique_ptr<Volume> volume = volume_on(device, whole_slab, 3);
-    Asking asking;
+    TestWaiter waiter;
     PageRef page;
 
     WhileAllocating() {
         map_and_leave(*volume, 0);
         device.allocating.close();
-        REQUIRE_FALSE(asking.try_acquire(*volume, 1, page).has_value());
+        REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
         device.allocating.wait_for_one();
-        CHECK(asking.under_way());
+        CHECK(waiter.in_progress());
         CHECK(page.hole());
         CHECK_FALSE(volume->mapped(1));
     }
@@ -63,15 +65,15 @@ TEST_CASE("acquire: other pages of a volume come and go while one is being alloc
     other.reset();
     at.volume->unmap(0);
     CHECK_FALSE(at.volume->mapped(0));
-    // Its page is free, and clear.
-    Asking another;
+    // A page is free and clear.
+    TestWaiter another;
     REQUIRE(another.try_acquire(*at.volume, 2, other) == Status::ok);
     CHECK(begins_with_zeroes(other));
-    CHECK(at.asking.under_way());
+    CHECK(at.waiter.in_progress());
     at.device.allocating.open();
-    REQUIRE(at.asking.answer() == Status::ok);
-    CHECK_FALSE(at.asking.under_way());
-    REQUIRE(at.asking.try_acquire(*at.volume, 1, at.page) == Status::ok);
+    REQUIRE(at.waiter.answer() == Status::ok);
+    CHECK_FALSE(at.waiter.in_progress());
+    REQUIRE(at.waiter.try_acquire(*at.volume, 1, at.page) == Status::ok);
     CHECK(begins_with_zeroes(at.page));
     CHECK(at.page.address() != other.address());
 }
@@ -84,20 +86,20 @@ TEST_CASE("acquire: other pages of a volume come and go while one is being clear
     volume->unmap(0);
     device.clearing.close();
     PageRef clear;
-    Asking asking;
-    REQUIRE(asking.try_acquire(*volume, 0, clear) == Status::ok);  // the one that nobody had
+    TestWaiter waiter;
+    REQUIRE(waiter.try_acquire(*volume, 0, clear) == Status::ok);  // it never had a page
     PageRef page;
-    REQUIRE_FALSE(asking.try_acquire(*volume, 3, page).has_value());
+    REQUIRE_FALSE(waiter.try_acquire(*volume, 3, page).has_value());
     device.clearing.wait_for_one();
     CHECK_FALSE(volume->find(1).hole());
     volume->unmap(1);
     CHECK(volume->find(1).hole());
-    Asking another;
+    TestWaiter another;
     PageRef other;
     REQUIRE_FALSE(another.try_acquire(*volume, 1, other).has_value());
-    CHECK(asking.under_way());
+    CHECK(waiter.in_progress());
     device.clearing.open();
-    REQUIRE(asking.acquire(*volume, 3, page) == Status::ok);
+    REQUIRE(waiter.acquire(*volume, 3, page) == Status::ok);
     REQUIRE(another.answer() == Status::ok);
     REQUIRE(another.acquire(*volume, 1, other) == Status::ok);
     CHECK(begins_with_zeroes(page));
@@ -107,13 +109,13 @@ TEST_CASE("acquire: other pages of a volume come and go while one is being clear
 
 TEST_CASE("acquire: all who ask for one page get the same") {
     WhileAllocating at;
-    Asking others[3];
+    TestWaiter others[3];
     PageRef pages[3];
     for (std::size_t i = 0; i != 3; ++i) {
         REQUIRE_FALSE(others[i].try_acquire(*at.volume, 1, pages[i]).has_value());
     }
     at.device.allocating.open();
-    REQUIRE(at.asking.acquire(*at.volume, 1, at.page) == Status::ok);
+    REQUIRE(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
     for (std::size_t i = 0; i != 3; ++i) {
         REQUIRE(others[i].answer() == Status::ok);
         REQUIRE(others[i].acquire(*at.volume, 1, pages[i]) == Status::ok);
@@ -123,12 +125,71 @@ TEST_CASE("acquire: all who ask for one page get the same") {
     CHECK(at.device.memory.slabs() == 2);
 }
 
+TEST_CASE("acquire: to rest is to wait for a slab that is being allocated") {
+    WhileAllocating at;
+    std::atomic<bool> rests{false};
+    std::thread resting([&] {
+        at.volume->quiesce();
+        rests = true;
+    });
+    for (int i = 0; i != 50 && !rests; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives errors time to show
+    }
+    CHECK(at.device.memory.slabs() == 1);
+    CHECK_FALSE(rests);
+    at.device.allocating.open();
+    resting.join();
+    CHECK(at.device.memory.slabs() == 2);
+    CHECK(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
+
+    // A new request waits until resume().
+    PageRef page;
+    TestWaiter waiter;
+    REQUIRE_FALSE(waiter.try_acquire(*at.volume, 2, page).has_value());
+    at.volume->quiesce();
+    CHECK(waiter.in_progress());
+    CHECK(at.device.memory.slabs() == 2);
+    at.volume->resume();
+    CHECK(waiter.acquire(*at.volume, 2, page) == Status::ok);
+}
+
+TEST_CASE("acquire: a slab that comes when another has become empty makes no release due") {
+    LatchDevice device(0, {.slow = true});
+    const auto volume = volume_on(device, whole_slab, 3);
+    volume->quiesce();  // so that no slab is allocated ahead
+    map_and_leave(*volume, 0);
+    device.allocating.close();
+    std::thread client([&] { map_and_leave(*volume, 1); });
+    device.allocating.wait_for_one();
+    volume->unmap(0);
+    device.allocating.open();
+    client.join();
+    CHECK_FALSE(device.releases().wait_for_one());  // one of the two is in use
+    volume->unmap(1);
+    CHECK(device.releases().wait_for_one());
+    volume->resume();
+    while (device.memory.slabs() != 1) std::this_thread::yield();
+}
+
+// Without a provisioner, other threads release slabs, but not while the volume is quiesced.
+TEST_CASE("acquire: while a volume rests its slabs are not released") {
+    LatchDevice device(0, {.slow = true});
+    const NoThreads none;
+    const auto volume = volume_on(device, whole_slab, 3);
+    for (const std::uint64_t page : {0, 1, 2}) map_and_leave(*volume, page);
+    volume->quiesce();
+    for (const std::uint64_t page : {0, 1, 2}) volume->unmap(page);
+    CHECK(device.memory.slabs() == 3);
+    volume->resume();
+    CHECK(device.memory.slabs() == 1);
+}
+
 TEST_CASE("acquire: a volume ends behind the answers that are due") {
     WhileAllocating at;
     std::thread end([&] { at.volume.reset(); });
     at.device.allocating.open();
     end.join();
-    CHECK(at.asking.answer() == Status::ok);
+    CHECK(at.waiter.answer() == Status::ok);
     CHECK(at.device.memory.slabs() == 0);
 }
 
@@ -136,10 +197,10 @@ TEST_CASE("acquire: that there is no memory is told") {
     WhileAllocating at;
     at.device.memory.set_capacity(whole_slab);
     at.device.allocating.open();
-    CHECK(at.asking.answer() == Status::no_space);
+    CHECK(at.waiter.answer() == Status::no_space);
     CHECK_FALSE(at.volume->mapped(1));
     at.device.memory.set_capacity(3 * whole_slab);
-    CHECK(at.asking.acquire(*at.volume, 1, at.page) == Status::ok);
+    CHECK(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
 }
 
 TEST_CASE("acquire: a page that has become free meanwhile is as good as a slab") {
@@ -147,34 +208,34 @@ TEST_CASE("acquire: a page that has become free meanwhile is as good as a slab")
     at.device.memory.set_capacity(whole_slab);
     at.volume->unmap(0);
     at.device.allocating.open();
-    REQUIRE(at.asking.acquire(*at.volume, 1, at.page) == Status::ok);
+    REQUIRE(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
     CHECK(begins_with_zeroes(at.page));
     CHECK(at.device.memory.slabs() == 1);
 }
 
-// Else it would have two, and another number none.
+// Otherwise one number would have two pages, and another none.
 TEST_CASE("acquire: a number that had a page meanwhile gets that one") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 2);
     map_and_leave(*volume, 0);
     device.allocating.close();
-    Asking asking;
+    TestWaiter waiter;
     PageRef page;
-    REQUIRE_FALSE(asking.try_acquire(*volume, 1, page).has_value());
+    REQUIRE_FALSE(waiter.try_acquire(*volume, 1, page).has_value());
     device.allocating.wait_for_one();
     volume->unmap(0);
-    Asking another;
+    TestWaiter another;
     PageRef held;
     REQUIRE(another.try_acquire(*volume, 1, held) == Status::ok);
     std::memset(held.cpu(), 7, 8);
     volume->unmap(1);
     device.allocating.open();
-    REQUIRE(asking.acquire(*volume, 1, page) == Status::ok);
+    REQUIRE(waiter.acquire(*volume, 1, page) == Status::ok);
     CHECK(page.address() == held.address());
     CHECK(begins_with_zeroes(held));
     CHECK(volume->retired_bytes() == 0);
     PageRef other;
-    CHECK(asking.acquire(*volume, 0, other) == Status::ok);
+    CHECK(waiter.acquire(*volume, 0, other) == Status::ok);
 }
 
 TEST_CASE("acquire: a page that others hold still is cleared behind the worker's back") {
@@ -184,14 +245,14 @@ TEST_CASE("acquire: a page that others hold still is cleared behind the worker's
     PageRef held = volume->find(0);
     volume->unmap(0);
     device.clearing.close();
-    Asking asking;
+    TestWaiter waiter;
     PageRef page;
-    REQUIRE_FALSE(asking.try_acquire(*volume, 0, page).has_value());
+    REQUIRE_FALSE(waiter.try_acquire(*volume, 0, page).has_value());
     device.clearing.wait_for_one();
     CHECK(volume->find(0).hole());
-    held.reset();  // it goes to nobody else meanwhile
+    held.reset();  // no other number gets it meanwhile
     device.clearing.open();
-    REQUIRE(asking.acquire(*volume, 0, page) == Status::ok);
+    REQUIRE(waiter.acquire(*volume, 0, page) == Status::ok);
     CHECK(begins_with_zeroes(page));
     CHECK(volume->retired_bytes() == 0);
     CHECK(volume->mapped_bytes() == whole_slab);
@@ -204,51 +265,29 @@ TEST_CASE("acquire: a page that cannot be cleared is told, and stays a hole") {
     const PageRef held = volume->find(0);
     volume->unmap(0);
     device.memory.clears_fail = true;
-    Asking asking;
+    TestWaiter waiter;
     PageRef page;
-    CHECK(asking.acquire(*volume, 0, page) == Status::io_error);
+    CHECK(waiter.acquire(*volume, 0, page) == Status::io_error);
     CHECK_FALSE(volume->mapped(0));
     device.memory.clears_fail = false;
-    CHECK(asking.acquire(*volume, 0, page) == Status::ok);
+    CHECK(waiter.acquire(*volume, 0, page) == Status::ok);
 }
-
-// Stacks that no address space has room for.
-class NoThreads {
- public:
-    NoThreads() {
-        REQUIRE(::pthread_getattr_default_np(&before_) == 0);
-        pthread_attr_t attributes;
-        REQUIRE(::pthread_attr_init(&attributes) == 0);
-        REQUIRE(::pthread_attr_setstacksize(&attributes, std::size_t{1} << 62) == 0);
-        REQUIRE(::pthread_setattr_default_np(&attributes) == 0);
-        ::pthread_attr_destroy(&attributes);
-    }
-    ~NoThreads() {
-        CHECK(::pthread_setattr_default_np(&before_) == 0);
-        ::pthread_attr_destroy(&before_);
-    }
-    NoThreads(const NoThreads&) = delete;
-    NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-    pthread_attr_t before_;
-};
 
 TEST_CASE("acquire: without a thread there is no page, until there is one") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 2);
-    Asking asking;
+    TestWaiter waiter;
     PageRef page;
     {
         const NoThreads none;
-        REQUIRE_FALSE(asking.try_acquire(*volume, 0, page).has_value());
-        CHECK(asking.answer() == Status::no_space);
+        REQUIRE_FALSE(waiter.try_acquire(*volume, 0, page).has_value());
+        CHECK(waiter.answer() == Status::no_space);
         CHECK(device.memory.slabs() == 0);
     }
-    CHECK(asking.acquire(*volume, 0, page) == Status::ok);
+    CHECK(waiter.acquire(*volume, 0, page) == Status::ok);
 }
 
-// Others wait for it.
+// Another pool waits for the slabs.
 TEST_CASE("acquire: without a thread, slabs that are empty are released all the same") {
     LatchDevice device(0, {.slow = true});
     const NoThreads none;
@@ -261,7 +300,7 @@ TEST_CASE("acquire: without a thread, slabs that are empty are released all the 
     CHECK_FALSE(device.releases().wait_for_one());
 }
 
-// Each keeps one slab, and the third goes to and fro.
+// Each volume keeps one slab, and the third moves between them.
 TEST_CASE("threads: what one volume gives back, the other has, without a refusal") {
     for (const bool slow : {false, true}) {
         CAPTURE(slow);
@@ -269,14 +308,14 @@ TEST_CASE("threads: what one volume gives back, the other has, without a refusal
         std::unique_ptr<Volume> volumes[] = {volume_on(device, whole_slab, 2),
                                              volume_on(device, whole_slab, 2)};
         device.memory.set_capacity(3 * whole_slab);
-        Asking asking;
+        TestWaiter waiter;
         for (std::uint32_t round = 0; round != 500; ++round) {
             CAPTURE(round);
             Volume& volume = *volumes[round % 2];
             for (const std::uint64_t page : {0, 1}) {
                 PageRef ref;
                 const Status status =
-                    round % 3 == 0 ? volume.map(page, ref) : asking.acquire(volume, page, ref);
+                    round % 3 == 0 ? volume.map(page, ref) : waiter.acquire(volume, page, ref);
                 REQUIRE(status == Status::ok);
                 REQUIRE(begins_with_zeroes(ref));
                 std::memset(ref.cpu(), 7, 8);
@@ -297,12 +336,12 @@ TEST_CASE("acquire: one that is about to release is waited for") {
     gives->unmap(0);
     gives->unmap(1);
     device.releasing.wait_for_one();
-    Asking asking;
+    TestWaiter waiter;
     PageRef page;
-    REQUIRE_FALSE(asking.try_acquire(*wants, 0, page).has_value());
-    CHECK(asking.under_way());
+    REQUIRE_FALSE(waiter.try_acquire(*wants, 0, page).has_value());
+    CHECK(waiter.in_progress());
     device.releasing.open();
-    CHECK(asking.acquire(*wants, 0, page) == Status::ok);
+    CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
 }
 
 TEST_CASE("threads: workers ask for the same few pages, and none is refused or another's") {
@@ -320,14 +359,14 @@ TEST_CASE("threads: workers ask for the same few pages, and none is refused or a
             for (std::uint32_t number = 0; number != 4; ++number) {
                 workers.emplace_back([&, number] {
                     Random random(number);
-                    Asking asking;
+                    TestWaiter waiter;
                     std::vector<PageRef> held;
                     for (int round = 0; round != 1500; ++round) {
                         const std::uint32_t page = random.below(pages);
                         PageRef ref;
                         if (random.one_in(2)) {
                             volume->unmap(page);
-                        } else if (asking.acquire(*volume, page, ref) == Status::ok) {
+                        } else if (waiter.acquire(*volume, page, ref) == Status::ok) {
                             const std::atomic_ref word(
                                 *reinterpret_cast<std::uint64_t*>(ref.cpu()));
                             const std::uint64_t seen = word.load();

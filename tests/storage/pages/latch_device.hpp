@@ -1,11 +1,13 @@
-// A device that holds those who allocate, clear or release until a test lets them go: what others
-// can do meanwhile.
+// A device whose allocate(), clear(), release() and address() block until a test opens a latch.
 #pragma once
+
+#include <doctest/doctest.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/storage/memory_device.hpp"
 
@@ -18,15 +20,16 @@ class Latch {
         is_closed_ = false;
         is_closed_.notify_all();
     }
-    // Until it is open.
+    // Blocks until the latch is open.
     void pass() {
         ++inside_;
         is_closed_.wait(true);
         --inside_;
     }
-    // Until somebody is held.
+    bool is_holding() const { return inside_ != 0; }
+    // Waits until a thread blocks.
     void wait_for_one() const {
-        while (inside_ == 0) std::this_thread::yield();
+        while (!is_holding()) std::this_thread::yield();
     }
 
  private:
@@ -34,21 +37,32 @@ class Latch {
     std::atomic<int> inside_{0};
 };
 
-class LatchDevice final : public Device {
+class LatchDevice : public Device {
  public:
     LatchDevice(std::uint32_t number, const MemoryDevice::Options& options)
         : Device(number), memory(number, options) {}
+    ~LatchDevice() override { CHECK_FALSE(releases().wait_for_one()); }
 
     const DeviceInfo& info() const override { return memory.info(); }
     std::uint64_t available() const override { return memory.available(); }
     bool slow_to_allocate() const override { return memory.slow_to_allocate(); }
-    std::string why_not_kept() const override { return memory.why_not_kept(); }
+    std::string reason_not_kept() const override { return memory.reason_not_kept(); }
     Status allocate(const SlabRequest& request, Slab& out) override {
         allocating.pass();
         return memory.allocate(request, out);
     }
+    Status adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& out) override {
+        const Status status = memory.adopt(descriptor, record, out);
+        if (status == Status::ok && addressed_later) out.cpu = nullptr;
+        return status;
+    }
+    std::byte* address(const Slab& slab) override {
+        addressing.pass();
+        return reinterpret_cast<std::byte*>(slab.address);
+    }
     void release(Slab& slab) noexcept override {
         releasing.pass();
+        slab.cpu = reinterpret_cast<std::byte*>(slab.address);
         memory.release(slab);
     }
     Status clear(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
@@ -56,16 +70,18 @@ class LatchDevice final : public Device {
         return memory.clear(slab, offset, bytes);
     }
     bool discard(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) override {
-        return memory.discard(slab, offset, bytes);
+        return slab.cpu != nullptr && memory.discard(slab, offset, bytes);
     }
     std::unique_ptr<Channel> open_channel(const ChannelOptions& options) override {
         return memory.open_channel(options);
     }
 
     MemoryDevice memory;
+    std::atomic<bool> addressed_later{false};  // adopted slabs have no CPU address before address()
     Latch allocating;
     Latch clearing;
     Latch releasing;
+    Latch addressing;
 };
 
 }  // namespace gpunbd::storage::test

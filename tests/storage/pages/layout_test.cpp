@@ -20,7 +20,7 @@ TEST_CASE("layout: linear") {
     const struct {
         const char* name;
         std::vector<std::uint64_t> shares;
-        std::string devices;  // of each page in turn
+        std::string devices;  // the device of each page
     } rows[] = {
         {"one device", {4}, "0000"},
         {"one page", {1}, "0"},

@@ -35,15 +35,13 @@ constexpr Geometry geometries[] = {
     {"a page is larger than a slab", 128 * mib, 3},
 };
 
-// The places of a page that are looked at.
+// The offsets in a page that tests check.
 struct Places {
     explicit Places(std::uint64_t page_size) : at{0, 8, page_size / 2, page_size - 8} {}
     std::uint64_t at[4];
 };
 
-std::byte* memory_of(const PagePool& pool, PageIndex page) {
-    return pool.slab(page).cpu + pool.offset_in_slab(page);
-}
+std::byte* memory_of(const PagePool& pool, PageIndex page) { return pool.slabs().cpu_of(page); }
 
 void stamp(const PagePool& pool, PageIndex page, std::uint64_t page_size, std::uint64_t value) {
     for (const std::uint64_t at : Places(page_size).at) {
@@ -64,10 +62,11 @@ struct Owned {
     std::uint32_t pins = 0;
 };
 
-// Slabs in use, by the memory they start at.
+// Slabs in use, by their address.
 std::uint64_t bytes_in_use(const PagePool& pool, const std::map<PageIndex, Owned>& owned) {
     std::map<std::byte*, std::uint64_t> slabs;
-    for (const auto& [page, unused] : owned) slabs[pool.slab(page).cpu] = pool.slab(page).bytes;
+    for (const auto& [page, unused] : owned)
+        slabs[pool.slabs().slab_of(page).cpu] = pool.slabs().slab_of(page).bytes;
     std::uint64_t bytes = 0;
     for (const auto& [unused, size] : slabs) bytes += size;
     return bytes;
@@ -89,7 +88,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                     std::map<PageIndex, Owned> owned;
                     Random random(static_cast<std::uint32_t>(geometry.pages));
                     std::uint64_t next_stamp = 1;
-                    std::uint32_t bias = 5;  // of 10: takes
+                    std::uint32_t bias = 5;  // of 10 operations: takes
                     for (int step = 0; step != 3000; ++step) {
                         if (step % 300 == 0) bias = random.between(3, 7);
                         if (owned.empty() || random.below(10) < bias) {
@@ -119,7 +118,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                             if (--mine.pins == 0 && !mine.mapped) owned.erase(at);
                             pool.unpin(page);
                         }
-                        // Slabs are given back, but for one.
+                        // All slabs but one are released.
                         const std::uint64_t allocated = pool.allocated_bytes();
                         REQUIRE(allocated == device.used());
                         if (full) {
@@ -163,7 +162,7 @@ TEST_CASE("page pool: every page of what the device has can be had, whatever the
                 }
                 PageIndex page = 0;
                 CHECK(pool.take(page) == Status::no_space);
-                // One back, one to be had.
+                // With one page freed, one can be taken.
                 retire(pool, *pages.begin());
                 REQUIRE(pool.take(page) == Status::ok);
                 CHECK(page == *pages.begin());
@@ -223,11 +222,11 @@ TEST_CASE("page pool: a page that is held still can be had back by the number th
         CHECK(pool.mapped_bytes() == 2 * page_size);
         stamp(pool, page, page_size, 1);
         pool.unmap(7, seven);
-        CHECK(seven.load() == PageEntry::left(0, page));
+        CHECK(seven.load() == PageEntry::retired(0, page));
         CHECK(pool.retired_bytes() == page_size);
         CHECK(pool.mapped_bytes() == page_size);
         CHECK(holds(pool, page, page_size, 1));
-        // It has to be cleared first, and is nobody else's.
+        // The retired page has to be cleared first, and no other number gets it.
         CHECK_FALSE(pool.map_at_once(7, seven, other));
         CHECK_FALSE(pool.map_at_once(9, nine, other));
         CHECK(pool.map(9, nine, other) == Status::no_space);
@@ -235,7 +234,7 @@ TEST_CASE("page pool: a page that is held still can be had back by the number th
         CHECK(seven.load() == PageEntry::mapped(0, page));
         CHECK(pool.retired_bytes() == 0);
         CHECK(holds(pool, page, page_size, 0));
-        // It is not freed by who lets go of it, and is by who retires it again.
+        // Dropping the pin does not free the page; retiring it again does.
         held.reset();
         other.reset();
         CHECK(pool.map(9, nine, other) == Status::no_space);
@@ -245,13 +244,13 @@ TEST_CASE("page pool: a page that is held still can be had back by the number th
         REQUIRE(pool.map(9, nine, held) == Status::ok);
         CHECK(nine.load() == PageEntry::mapped(0, page));
         CHECK(holds(pool, page, page_size, 0));
-        // What it had is another's by now.
+        // Another number has its former page.
         CHECK(pool.map(7, seven, other) == Status::no_space);
-        // What cannot be cleared stays as it was: held, and nobody's.
+        // A page that cannot be cleared stays retired and pinned.
         pool.unmap(9, nine);
         device.clears_fail = true;
         CHECK(pool.map(9, nine, other) == Status::io_error);
-        CHECK(nine.load() == PageEntry::left(0, page));
+        CHECK(nine.load() == PageEntry::retired(0, page));
         CHECK(pool.retired_bytes() == page_size);
         held.reset();
         CHECK(pool.retired_bytes() == 0);
@@ -308,7 +307,7 @@ TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
     retire(pool, page);
 }
 
-// What another thread does in its own time.
+// Waits for a condition that another thread makes true.
 bool comes_true(const auto& condition) {
     for (int i = 0; i != 10000 && !condition(); ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -319,7 +318,7 @@ bool comes_true(const auto& condition) {
 TEST_CASE("page pool: a provisioner allocates before the last page is gone, but no more than all") {
     MemoryDevice device(0, {.slow = true});
     {
-        TestPool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32, and one of 8
+        TestPool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32 pages, and one of 8
         std::vector<PageIndex> pages(40);
         for (int i = 0; i != 17; ++i) REQUIRE(pool.take(pages[i]) == Status::ok);
         CHECK(comes_true([&] { return pool.allocated_bytes() == 40 * 2 * mib; }));
@@ -378,7 +377,7 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
     pool.pin(page);
     retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
-    // Pinned by a thread, let go by another: the counts of both are needed.
+    // Pinned by one thread and unpinned by another, so that both counts are needed.
     std::thread([&] { pool.pin(page); }).join();
     std::thread([&] { pool.unpin(page); }).join();
     CHECK(pool.take(other) == Status::no_space);
@@ -386,11 +385,11 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
     std::thread([&] { pool.unpin(page); }).join();
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(holds(pool, page, page_size, 0));
-    // A pin that comes too late holds nothing, and frees nothing of the new owner's.
+    // A late pin holds nothing, and unpinning it does not free the page of its new owner.
     pool.pin(page);
     pool.unpin(page);
     CHECK(pool.take(other) == Status::no_space);
-    // Not even when the owner retires it in between: the last of them frees it, once.
+    // If the owner retires the page in between, the last unpin frees it once.
     pool.pin(page);
     retire(pool, page);
     CHECK(pool.take(other) == Status::no_space);
@@ -422,7 +421,7 @@ TEST_CASE("page reference: moves, resets, and lets go once") {
     PageRef a = held(first);
     CHECK_FALSE(a.hole());
     CHECK(a.cpu() == memory_of(first, 0));
-    CHECK(a.address() == first.slab(0).address + first.offset_in_slab(0));
+    CHECK(a.address() == first.slabs().address_of(0));
     CHECK(&a.device() == &devices[0]);
     PageRef b(std::move(a));
     CHECK(a.hole());  // NOLINT(bugprone-use-after-move): it is a hole, and that is the contract
@@ -438,7 +437,7 @@ TEST_CASE("page reference: moves, resets, and lets go once") {
     b.reset();
     b.reset();
     CHECK(b.hole());
-    CHECK_FALSE(is_free(second));  // one of two is left
+    CHECK_FALSE(is_free(second));  // one of two pins is left
     second.unpin(0);
     CHECK(is_free(second));
 }

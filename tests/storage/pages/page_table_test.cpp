@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "storage/devices/host/memory_file.hpp"
+#include "storage/base/memory_file.hpp"
 #include "tests/storage/random.hpp"
 #include "tests/storage/sizes.hpp"
 
@@ -27,7 +27,7 @@ namespace gpunbd::storage::test {
 namespace {
 
 constexpr std::uint64_t table_page = 64 * kib;
-constexpr std::size_t head = 4096;  // bytes, of the shape below
+constexpr std::size_t head = 4096;  // bytes, for the shape below
 
 TableShape two_devices() {
     return {.name = "data",
@@ -41,7 +41,7 @@ TableShape two_devices() {
                         {.identity = "memory:1", .pages = 17, .slab_pages = 32, .slabs = 1}}};
 }
 
-// Where the format has what; bytes.
+// Offsets in the format, in bytes.
 constexpr std::size_t magic_at = 0;
 constexpr std::size_t version_at = 8;
 constexpr std::size_t checksum_at = 12;
@@ -54,7 +54,7 @@ constexpr std::size_t provision_at = 80;
 constexpr std::size_t devices_at = 84;
 constexpr std::size_t name_at = 88;
 constexpr std::size_t wanted_at = 92;
-constexpr std::size_t device_at = 96;  // the first one's record
+constexpr std::size_t device_at = 96;  // the record of the first device
 constexpr std::size_t device_bytes = 80;
 constexpr std::size_t pages_at = device_at;
 constexpr std::size_t slab_pages_at = device_at + 8;
@@ -63,15 +63,15 @@ constexpr std::size_t slabs_at = device_at + 12;
 constexpr const char* contradiction = "its header contradicts itself";
 constexpr const char* wrong_checksum = "its checksum is wrong";
 
-// A table as a file, that a test may spoil.
+// A table in a file that a test can corrupt.
 class SpoiledTable {
  public:
     explicit SpoiledTable(const TableShape& shape) {
         const PageTable table(shape, true);
         struct stat facts {};
-        REQUIRE(::fstat(table.descriptor(), &facts) == 0);
+        REQUIRE(::fstat(table.descriptor().get(), &facts) == 0);
         bytes_ = static_cast<std::size_t>(facts.st_size);
-        descriptor_ = ::dup(table.descriptor());
+        descriptor_ = ::dup(table.descriptor().get());
         void* const mapped =
             ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
         REQUIRE(mapped != MAP_FAILED);
@@ -97,7 +97,7 @@ class SpoiledTable {
         std::memcpy(&value, at(offset), sizeof value);
         return value;
     }
-    // As far as the header says that it goes, if it can.
+    // Over the length in the header, if possible.
     void correct_checksum() const {
         const auto end = get<std::uint64_t>(entries_at);
         set(checksum_at, std::uint32_t{0});
@@ -106,9 +106,9 @@ class SpoiledTable {
         set(checksum_at, crc.checksum());
     }
     std::variant<PageTable, std::string> open() const {
-        return PageTable::open(::dup(descriptor_));
+        return PageTable::open(OwnedFd::copy_of(descriptor_));
     }
-    // Empty: it can be used.
+    // Empty: the table is valid.
     std::string refusal() const {
         const auto opened = open();
         const auto* const why = std::get_if<std::string>(&opened);
@@ -156,7 +156,7 @@ bool is_filled_in(const PageTable& table) {
 TEST_CASE("page table: a new one is all holes and no slabs, kept or not") {
     for (const bool kept : {false, true}) {
         const PageTable table(two_devices(), kept);
-        CHECK((table.descriptor() >= 0) == kept);
+        CHECK(static_cast<bool>(table.descriptor()) == kept);
         for (std::uint64_t page = 0; page != 37; ++page) {
             CHECK(table.slot(page).load() == PageEntry());
         }
@@ -180,7 +180,7 @@ TEST_CASE("page table: who opens it has what its maker wrote, and the other way 
     }
     const PageTable made(shape, true);
     fill_in(made);
-    auto opened = PageTable::open(::dup(made.descriptor()));
+    auto opened = PageTable::open(OwnedFd::copy_of(made.descriptor()));
     REQUIRE(std::holds_alternative<PageTable>(opened));
     const PageTable table = std::move(std::get<PageTable>(opened));
     CHECK(table.shape() == shape);
@@ -196,7 +196,7 @@ TEST_CASE("page table: outlives the process that made it") {
     const PageTable made(shape, true);
     const pid_t child = ::fork();
     if (child == 0) {
-        auto opened = PageTable::open(::dup(made.descriptor()));
+        auto opened = PageTable::open(OwnedFd::copy_of(made.descriptor()));
         auto* const table = std::get_if<PageTable>(&opened);
         if (table == nullptr || !(table->shape() == shape)) ::_exit(1);
         fill_in(*table);
@@ -244,7 +244,7 @@ TEST_CASE("page table: one of another format or kind is named") {
     CHECK(table.refusal() == "it is not a page table of gpunbd");
 }
 
-// With a right checksum.
+// With a correct checksum.
 TEST_CASE("page table: a header that contradicts itself is refused") {
     constexpr auto huge = std::numeric_limits<std::uint64_t>::max();
     constexpr auto large = std::numeric_limits<std::uint32_t>::max();
@@ -310,6 +310,20 @@ TEST_CASE("page table: a header that contradicts itself is refused") {
     }
 }
 
+// The records would be longer than the file: neither they nor the checksum are read.
+TEST_CASE("page table: a header that says that more comes before the entries than there is") {
+    const SpoiledTable table(two_devices());
+    for (const std::uint32_t devices : {1000U, 65536U}) {
+        const std::uint64_t needed =
+            (96 + std::uint64_t{devices} * device_bytes + 4 + 8 + 4095) / 4096 * 4096;
+        REQUIRE(needed > table.bytes());
+        table.set(devices_at, devices);
+        table.set(entries_at, needed);
+        table.correct_checksum();
+        CHECK(table.refusal() == contradiction);
+    }
+}
+
 TEST_CASE("page table: an identity without an end does not reach into the next record") {
     const SpoiledTable table(two_devices());
     std::memset(table.at(device_at + 16), 'x', 64);
@@ -324,11 +338,11 @@ TEST_CASE("page table: an identity without an end does not reach into the next r
 TEST_CASE("page table: what is no table's file is refused, and closed") {
     const SpoiledTable table(two_devices());
     const auto file_of = [&](std::size_t bytes) {
-        const int descriptor = make_memory_file(bytes);
-        REQUIRE(descriptor >= 0);
+        OwnedFd file = make_memory_file(bytes);
+        REQUIRE(file);
         const std::size_t part = std::min(bytes, table.bytes());
-        REQUIRE(::pwrite(descriptor, table.at(0), part, 0) == static_cast<ssize_t>(part));
-        return descriptor;
+        REQUIRE(::pwrite(file.get(), table.at(0), part, 0) == static_cast<ssize_t>(part));
+        return file.release();
     };
     const auto unsealed = [&] {
         const int descriptor = ::memfd_create("unsealed", MFD_ALLOW_SEALING);
@@ -374,7 +388,7 @@ TEST_CASE("page table: what is no table's file is refused, and closed") {
     for (const auto& row : rows) {
         CAPTURE(row.name);
         const int descriptor = row.make();
-        const auto opened = PageTable::open(descriptor);
+        const auto opened = PageTable::open(OwnedFd(descriptor));
         const auto* const why = std::get_if<std::string>(&opened);
         REQUIRE(why != nullptr);
         CHECK(*why == row.why);
@@ -398,7 +412,7 @@ std::uint64_t something(Random& random) {
     }
 }
 
-// What is opened has all that it says within its file.
+// A table that opens is within its file.
 TEST_CASE("page table: random headers with right checksums reach for nothing outside") {
     constexpr std::size_t words[] = {
         size_at, page_size_at, stripe_size_at, pages_at, pages_at + device_bytes, entries_at};
@@ -446,7 +460,7 @@ TEST_CASE("page table: random headers with right checksums reach for nothing out
         }
         std::memcpy(table.at(0), whole.data(), whole.size());
     }
-    // Some changes are none, or allowed.
+    // Some changes have no effect, or are valid.
     CHECK(taken != 0);
     CHECK(taken < 5000);
     CHECK(table.refusal().empty());

@@ -14,7 +14,7 @@ namespace {
 
 struct Watched {
     std::uintptr_t begin = 0;
-    std::size_t bytes = 0;  // 0: nothing is
+    std::size_t bytes = 0;  // 0: no watch
     std::mutex* instant = nullptr;
     std::function<void()> after;
     struct sigaction segv_before {};
@@ -43,10 +43,10 @@ int& flags_of(void*) { return no_flags; }
 
 void protect(int how) { ::mprotect(reinterpret_cast<void*>(watched.begin), watched.bytes, how); }
 
-// The store finds the memory closed: it is opened for that one instruction.
+// The store faults on protected memory, which is made writable for that one instruction.
 void at_store(int, siginfo_t* info, void* context) {
     const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    if (at - watched.begin >= watched.bytes) {  // a fault of another kind
+    if (at - watched.begin >= watched.bytes) {  // another kind of fault
         ::sigaction(SIGSEGV, &watched.segv_before, nullptr);
         return;
     }

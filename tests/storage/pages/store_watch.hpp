@@ -1,5 +1,5 @@
-// Calls something after each store into some memory, whichever thread makes it: a test looks at
-// what is there as if the process had been killed at that instruction.
+// Calls a function after each store into some memory, by any thread, so that a test sees the memory
+// as if the process had been killed at that instruction.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace gpunbd::storage::test {
 
 class StoreWatch {
  public:
-    // Where single instructions can be stepped over: x86-64, and no thread sanitizer.
+    // Requires single-stepping: x86-64 without thread sanitizer.
     static bool is_possible();
 
-    // Whole memory pages. `instant` is held from before the store until `after` has returned. Only
-    // one watch at a time.
+    // The range consists of whole memory pages. `instant` is held from before the store until
+    // `after` has returned. Only one watch may exist.
     StoreWatch(void* begin, std::size_t bytes, std::mutex& instant, std::function<void()> after);
     ~StoreWatch();
     StoreWatch(const StoreWatch&) = delete;

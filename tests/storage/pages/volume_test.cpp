@@ -107,7 +107,7 @@ TEST_CASE("volume: map, unmap, find and pins against a plain model") {
                 if (provision == Provision::full) {
                     CHECK(volume->allocated_bytes() == pages * page_size);
                 }
-                std::map<std::uint64_t, std::uint64_t> model;  // mapped pages and their stamps
+                std::map<std::uint64_t, std::uint64_t> model;  // the stamps of mapped pages
                 struct Held {
                     PageRef page;
                     std::uint64_t stamp;
@@ -127,7 +127,7 @@ TEST_CASE("volume: map, unmap, find and pins against a plain model") {
                             REQUIRE(
                                 holds(ref, page_size, known == model.end() ? 0 : known->second));
                             stamp(ref, page_size, next_stamp);
-                            // Whoever holds it sees the write: it is the same page.
+                            // All references to this page see the write.
                             for (Held& other : held) {
                                 if (other.page.address() == ref.address()) {
                                     other.stamp = next_stamp;
@@ -174,7 +174,7 @@ TEST_CASE("volume: map, unmap, find and pins against a plain model") {
                     for (const auto& device : devices.own) CHECK(device->slabs() <= 1);
                 }
                 CHECK(volume->retired_bytes() == 0);
-                // Nothing is lost, and nothing is to be seen.
+                // No page is lost, and no old contents are visible.
                 for (std::uint64_t page = 0; page != pages; ++page) {
                     PageRef ref;
                     REQUIRE(volume->map(page, ref) == Status::ok);
@@ -291,7 +291,7 @@ TEST_CASE("volume: what does not fit is told in numbers, and takes nothing") {
     }
 }
 
-// Seems to have the memory when it is asked, and then has not.
+// Reports memory as available, but then has less.
 class Boaster final : public Device {
  public:
     explicit Boaster(Device& inner) : Device(inner.number()), inner_(inner) {}
@@ -354,12 +354,12 @@ TEST_CASE("volume: a full device refuses, the hole stays a hole, and room is use
             REQUIRE(volume->find(page).hole());
         }
         CHECK(volume->mapped_bytes() == pages / 2 * page_size);
-        // Its own room can be used again.
+        // Memory that this volume has freed can be used again.
         volume->unmap(0);
         REQUIRE(volume->map(pages - 1, ref) == Status::ok);
         REQUIRE(holds(ref, page_size, 0));
         CHECK(volume->map(0, ref) == Status::no_space);
-        // And the other's, when that goes.
+        // So can memory of the other volume when it is destroyed.
         ref.reset();
         other.reset();
         for (std::uint64_t page = 0; page != pages; ++page) {
@@ -371,7 +371,7 @@ TEST_CASE("volume: a full device refuses, the hole stays a hole, and room is use
     }
 }
 
-// Readers that hold all of it, and a writer who trims and writes everything, several times.
+// Readers pin all pages, and a writer trims and writes everything several times.
 TEST_CASE("volume: pages that readers hold take none from those who write") {
     constexpr std::uint64_t pages = 6;
     for (const std::uint64_t page_size : {64 * kib, 2 * mib, 64 * mib}) {
@@ -392,7 +392,8 @@ TEST_CASE("volume: pages that readers hold take none from those who write") {
                         held.push_back(std::move(ref));
                     }
                     CHECK(volume->allocated_bytes() == pages * page_size);
-                    // Trimmed, it is what it was to who holds it, until it is written again.
+                    // A trimmed page keeps its contents for readers that pin it, until it is
+                    // written again.
                     for (std::uint64_t page = 0; page != pages; ++page) volume->unmap(page);
                     for (const PageRef& each : held) REQUIRE(holds(each, page_size, round));
                     CHECK(volume->retired_bytes() == pages * page_size);
@@ -411,7 +412,7 @@ TEST_CASE("volume: pages that readers hold take none from those who write") {
 }
 
 TEST_CASE("volume: a page that is held goes to no other number") {
-    constexpr std::uint64_t page_size = 64 * mib;  // a page is a slab
+    constexpr std::uint64_t page_size = 64 * mib;  // one page per slab
     Devices devices({2 * page_size}, true);
     const auto volume = create({.size = 3 * page_size / 2, .page_size = page_size}, devices);
     auto other = create({.size = page_size, .page_size = page_size}, devices);
@@ -422,7 +423,7 @@ TEST_CASE("volume: a page that is held goes to no other number") {
     REQUIRE(other->map(0, second) == Status::ok);
     second.reset();
     volume->unmap(0);
-    CHECK(volume->map(1, second) == Status::no_space);  // another export has the rest
+    CHECK(volume->map(1, second) == Status::no_space);  // another export has the remaining memory
     CHECK(holds(first, page_size, 1));
     first.reset();
     REQUIRE(volume->map(1, second) == Status::ok);

@@ -1,5 +1,5 @@
-// One happy script, replayed with each step failing. Each time the statuses are right, it ends, and
-// nothing is left lent.
+// Replays a successful script with each step failing. Each time the statuses are correct, the
+// requests end, and nothing stays lent.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ constexpr Step happy[] = {
 };
 constexpr std::size_t steps = std::size(happy);
 
-// A page is a slab, so that each first write allocates.
+// One page per slab, so that each first write allocates.
 RigOptions options_of(std::string_view devices) {
     RigOptions options;
     options.devices = devices;
@@ -65,8 +65,8 @@ std::unique_ptr<Job> begin(Rig& rig, ClientAccount& account, const Step& step) {
 
 struct Outcome {
     Status statuses[steps];
-    std::uint64_t copies[steps + 1];       // seen before each step
-    std::uint64_t allocations[steps + 1];  // made before each step
+    std::uint64_t copies[steps + 1];       // before each step
+    std::uint64_t allocations[steps + 1];  // before each step
 };
 
 std::uint64_t slabs_of(const Rig& rig) {
@@ -123,7 +123,7 @@ TEST_CASE("failures: copy after copy") {
             Rig rig(options_of(devices));
             rig.script.copies_until_failure = static_cast<std::int64_t>(k);
             const Outcome outcome = play(rig, polls);
-            // The step that made that copy fails, and no other.
+            // Only the step that made the failing copy fails.
             for (std::size_t i = 0; i != steps; ++i) {
                 CAPTURE(i);
                 const bool hit = whole.copies[i] <= k && k < whole.copies[i + 1];
@@ -152,13 +152,13 @@ TEST_CASE("failures: allocation after allocation") {
                 const bool maps = happy[i].kind == Kind::write || happy[i].kind == Kind::zero_keep;
                 REQUIRE((status == Status::ok || (maps && status == Status::no_space)));
                 failed = failed || status != Status::ok;
-                // Up to there all went as it does.
+                // Until then everything is as without the failure.
                 if (!failed) REQUIRE(outcome.copies[i + 1] == whole.copies[i + 1]);
             }
             check_recovered(rig);
         }
         CHECK(k > 1);
-        // Each device has one page, and the script writes to seven; the last time nothing failed.
+        // Each device has one page, and the script writes to seven, so the last run does not fail.
         if (devices == "ssssssss") CHECK(k == 8);
     }
 }
@@ -185,7 +185,7 @@ TEST_CASE("failures: a device dies at each copy") {
                     REQUIRE(outcome.statuses[i] != Status::no_space);
                 }
             }
-            // Its memory is given back all the same.
+            // Its memory can still be freed.
             for (std::uint64_t p = 0; p != rig.pages(); ++p) rig.volume->unmap(p);
             CHECK(rig.volume->mapped_bytes() == 0);
             rig.volume.reset();
@@ -194,7 +194,8 @@ TEST_CASE("failures: a device dies at each copy") {
     }
 }
 
-// Stops after so many of the owner's steps, with all copies held, and lets them go afterwards.
+// Abandons the request after so many steps of its owner, with all copies held, and releases them
+// afterwards.
 TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
     for (const std::string_view devices : {"s", "shsh"}) {
         for (const Kind kind : {Kind::write, Kind::read}) {
@@ -223,7 +224,7 @@ TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
                             rig.script.hold = true;
                             rig.channels->poll();
                         }
-                        // What is stuck without a poll goes on at some time.
+                        // Polls from time to time, in case progress needs it.
                         if (i % 16 == 15) polls = 8, rig.script.hold = false;
                     }
                     rig.script.hold = true;
@@ -235,7 +236,7 @@ TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
                         job->step(random);
                         rig.channels->poll();
                     }
-                    // Not before its copies have ended; and at once where there are none.
+                    // It ends with its copies, or at once if there are none.
                     CHECK(job->ended() == !busy);
                     if (busy) CHECK((account.reads != 0 || account.writes != 0));
                     rig.script.hold = false;
@@ -269,10 +270,15 @@ TEST_CASE("abandon: one that waits for staging memory leaves the queue") {
                 waiting.push_back(begin(rig, account, {kind, i * page, chunk}));
             }
             CHECK(account.reads + account.writes == 0);
+            Channel& channel = rig.channels->to(*rig.devices[0]);
+            const StagingArena& arena =
+                kind == Kind::write ? channel.write_staging() : channel.read_staging();
+            CHECK(arena.waited_for());
             for (const std::size_t i : {2U, 0U, 4U, 1U, 3U}) {
                 waiting[i]->abandon();
                 CHECK(run(*rig.channels, {waiting[i].get()}, random));
             }
+            CHECK_FALSE(arena.waited_for());
         }
         REQUIRE(run(*rig.channels, {holds.get()}, random));
         settle(*rig.channels);
@@ -301,7 +307,7 @@ TEST_CASE("failures: a device is full in the middle of a write") {
         CHECK_FALSE(rig.mapped(4));
         CHECK(finish({Kind::zero_keep, 3 * page - 50, 100}) == Status::no_space);
         CHECK_FALSE(rig.mapped(3));
-        // The client lives, and so do its data.
+        // The client stays connected, and its data are intact.
         CHECK(finish({Kind::read, 0, 8 * page}) == Status::ok);
         CHECK(finish({Kind::zero, 2 * page, 2 * page}) == Status::ok);
         CHECK(finish({Kind::write, 4 * page, page}) == Status::ok);
@@ -343,6 +349,23 @@ TEST_CASE("failures: a dead device answers at once, and mappings of others are s
         CHECK(job->status() == row.status);
     }
     CHECK(rig.script.copies_seen == copies);
+    // The reader learns the offset of the failure, even after an earlier one.
+    struct Owner final : TransferOwner {
+        void transfer_moved(Transfer&) override {}
+    } owner;
+    ReadTransfer read;
+    const struct {
+        Range range;
+        std::uint64_t failed_at;
+    } reads[] = {{{page, 2 * page}, 2 * page}, {{100, 100}, 100}, {{3 * page, 5 * page}, 4 * page}};
+    for (const auto& row : reads) {
+        CAPTURE(row.failed_at);
+        read.begin({*rig.volume, *rig.channels, account}, owner, row.range);
+        CHECK(read.status() == Status::io_error);
+        CHECK(read.failed_at() == row.failed_at);
+        read.abandon();
+        CHECK(read.idle());
+    }
     rig.check_idle(*rig.channels);
 }
 

@@ -1,5 +1,4 @@
-// Transfers against a plain model: where they begin and end, how many are under way, how much
-// staging memory there is.
+// Transfers compared with a model, for various ranges, concurrency and amounts of staging memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ constexpr Setting short_in_place = {.name = "short in place, long staged",
                                     .polls_per_copy = 1,
                                     .in_place_up_to = chunk};
 
-// For linear layouts over several devices, each but the last has one page.
+// In linear layouts over several devices, each but the last has one page.
 constexpr Setting settings[] = {
     {"in place", "h", 2, 256 * kib, 1},
     {"staged", "s", 2, 256 * kib, 1},
@@ -126,7 +125,7 @@ TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
                 CAPTURE(length);
                 REQUIRE(client.write(offset, length) == Status::ok);
                 REQUIRE(client.read(offset, length) == Status::ok);
-                // What is around it has not changed.
+                // The surroundings have not changed.
                 REQUIRE(client.read_all() == Status::ok);
                 switch (round++ % 3) {
                     case 0:
@@ -139,7 +138,7 @@ TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
                         }
                         break;
                     default:
-                        break;  // the next are written over it
+                        break;  // later requests overwrite it
                 }
                 REQUIRE(client.read_all() == Status::ok);
             }
@@ -182,14 +181,14 @@ TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
         CHECK(at == size);
         CHECK(transfer.idle());
 
-        // The volume ends within its last page, and that is all of it that has to be named.
+        // The volume ends within its last page; the request covers all of it.
         REQUIRE(client.write(size - 1, 1) == Status::ok);
         REQUIRE(client.zero(3 * page, size - 3 * page - 1, false) == Status::ok);
         CHECK(rig.mapped(3));
         REQUIRE(client.zero(3 * page, size - 3 * page, false) == Status::ok);
         CHECK_FALSE(rig.mapped(3));
 
-        // A hole that must have its page afterwards gets one, and it is zeroes.
+        // With `keep_pages`, a hole gets a page that reads as zeroes.
         REQUIRE(client.zero(10, 100, true) == Status::ok);
         CHECK(rig.mapped(0));
         CHECK_FALSE(rig.mapped(2));
@@ -227,7 +226,7 @@ TEST_CASE("transfers: on a device in place, payload goes to the page and comes f
     REQUIRE(read.next(piece));
     CHECK(piece.data == rig.volume->find(1).cpu());
     CHECK_FALSE(read.next(piece));
-    // Lent, it is nobody else's, even when it has gone from the volume; its own number's it is.
+    // A lent page is not reused, even after it was unmapped, except for its own page number.
     const std::byte* const held = piece.data;
     rig.volume->unmap(1);
     PageRef other;
@@ -287,9 +286,9 @@ TEST_CASE("transfers: what a write has in one page goes one way, whatever the ch
     constexpr Write writes[] = {
         {0, chunk, 0},
         {100, chunk, 0},
-        {0, chunk + 1, 2},                 // not one copy and a byte in place
-        {0, page, 2},                      // nor a last chunk in place
-        {page - 1000, 2000, 0},            // in place on either side
+        {0, chunk + 1, 2},                 // one copy, and not a byte in place
+        {0, page, 2},                      // nor the last chunk in place
+        {page - 1000, 2000, 0},            // both sides in place
         {page - 1000, 1000 + page, 2},     // one side in place, the other staged
         {chunk - 1, page - chunk + 2, 2},  // the other way round
     };
@@ -352,12 +351,12 @@ TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are 
     CHECK(owner.told >= 1);
     CHECK(reader.told == 1);
     CHECK_FALSE(rig.mapped(99));
-    CHECK(rig.mapped(0));  // all but its first byte
+    CHECK(rig.mapped(0));  // all of it except the first byte
     read.abandon();
     rig.check_idle(*rig.channels);
 }
 
-// Requests of several clients at once, on ranges of their own within the same pages.
+// Requests of several clients at once, on different ranges of the same pages.
 TEST_CASE("transfers: many at once, some of them abandoned, with little staging memory") {
     for (const Setting& setting : settings) {
         for (std::uint32_t seed = 0; seed != 6; ++seed) {
@@ -412,7 +411,7 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
                     REQUIRE(account.reads == 0);
                     REQUIRE(account.writes == 0);
                 }
-                // Later requests find the whole as the earlier ones left it.
+                // Later requests see what earlier ones wrote.
                 ReadJob check(rig, *rig.channels, accounts[0], 0,
                               static_cast<std::uint32_t>(rig.options.size));
                 REQUIRE(run(*rig.channels, {&check}, random));
@@ -425,8 +424,8 @@ TEST_CASE("transfers: many at once, some of them abandoned, with little staging 
     }
 }
 
-// A client that is sent simple replies: the first request that has data has the stream for itself
-// until its end, and what the others hold stays where it is.
+// A client with simple replies: the first request with data owns the stream until it ends, while
+// the data of others stay in place.
 struct Connection {
     ClientAccount account;
     std::vector<std::unique_ptr<ReadJob>> queue;
@@ -456,8 +455,8 @@ TEST_CASE("transfers: clients that send reply after reply never wait for each ot
                 constexpr std::size_t requests = 6;
                 std::size_t left = connections.size() * requests;
                 std::uint32_t idle = 0;
-                // A round in which nothing moves while the channels have nothing to do is a hang;
-                // some rounds are idle by chance.
+                // A round without progress while the channels are idle is a hang; some rounds are
+                // idle by chance.
                 while (left != 0) {
                     REQUIRE(++idle != 2000);
                     Connection& one =
@@ -495,7 +494,7 @@ TEST_CASE("transfers: clients that send reply after reply never wait for each ot
 }
 
 TEST_CASE("transfers: one that waits is served when others of its client let go elsewhere") {
-    // Each device has room for one chunk, and the client holds one of another device.
+    // Each device has staging memory for one chunk, and the client holds one of another device.
     RigOptions options;
     options.devices = "ss";
     options.stripe_size = page;
@@ -520,7 +519,74 @@ TEST_CASE("transfers: one that waits is served when others of its client let go 
     CHECK(account.reads == 0);
 }
 
-// The page it waited for has become a hole meanwhile: it must not stay in the queue.
+// The client disconnects after a part of a write. The staging memory after it belongs to others and
+// must not be written.
+TEST_CASE("transfers: a write that ends early writes what was filled, and nothing behind it") {
+    for (const std::uint32_t filled : {0U, 1U, 1000U, chunk - 1, chunk, chunk + 1}) {
+        CAPTURE(filled);
+        RigOptions options;
+        options.devices = "s";
+        options.size = page;
+        options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk};
+        Rig rig(options);
+        struct Owner final : TransferOwner {
+            void transfer_moved(Transfer&) override {}
+        } owner;
+        const auto write = [&](std::byte value, std::uint32_t bytes) {
+            ClientAccount account;
+            WriteTransfer transfer;
+            transfer.begin({*rig.volume, *rig.channels, account}, owner, {0, page});
+            settle(*rig.channels);  // the page is being allocated
+            const std::vector<std::byte> payload(page, value);
+            for (std::size_t sent = 0; sent != bytes;) {
+                sent += transfer.fill(std::span(payload).subspan(sent, bytes - sent));
+                settle(*rig.channels);
+            }
+            transfer.end_here();
+            settle(*rig.channels);
+            CHECK(transfer.done());
+            CHECK(transfer.status() == Status::ok);
+            CHECK(account.writes == 0);
+        };
+        write(std::byte{1}, page);
+        write(std::byte{2}, filled);
+        rig.check_idle(*rig.channels);
+        const PageRef held = rig.volume->find(0);
+        const auto* const at = reinterpret_cast<const std::byte*>(held.address());
+        CHECK(std::count(at, at + filled, std::byte{2}) == filled);
+        CHECK(std::count(at + filled, at + page, std::byte{1}) == page - filled);
+    }
+}
+
+TEST_CASE("transfers: a write that ends while it waits for staging memory is in no queue") {
+    for (const bool is_abandoned : {false, true}) {
+        RigOptions options;
+        options.devices = "s";
+        options.size = page;
+        options.channels = {.chunk_size = chunk, .slots = 1, .pinned = chunk};
+        Rig rig(options);
+        rig.map_all();
+        StagingArena& arena = rig.channels->to(*rig.devices[0]).write_staging();
+        struct Owner final : TransferOwner {
+            void transfer_moved(Transfer&) override {}
+        } owner;
+        ClientAccount holder;
+        ClientAccount account;
+        WriteTransfer holds;
+        WriteTransfer waits;
+        holds.begin({*rig.volume, *rig.channels, holder}, owner, {0, chunk});
+        waits.begin({*rig.volume, *rig.channels, account}, owner, {chunk, chunk});
+        CHECK(arena.waited_for());
+        is_abandoned ? waits.abandon() : waits.end_here();
+        CHECK(waits.done());
+        CHECK_FALSE(arena.waited_for());
+        holds.abandon();
+        settle(*rig.channels);
+        rig.check_idle(*rig.channels);
+    }
+}
+
+// The page that it waited for has become a hole: it must leave the queue.
 TEST_CASE("transfers: one that waits for a page that goes is in no queue when it has ended") {
     for (const bool to_another_device : {false, true}) {
         RigOptions options;
@@ -544,14 +610,20 @@ TEST_CASE("transfers: one that waits for a page that goes is in no queue when it
                 void transfer_moved(Transfer&) override {}
             } owner;
             ReadTransfer transfer;
-            // A page in place, and then one that has to wait.
+            // A page in place, followed by one that has to wait.
             const std::uint32_t length = page + 100 + (to_another_device ? page : 0);
             transfer.begin({*rig.volume, *rig.channels, account}, owner, {0, length});
             ReadTransfer::Piece piece;
             REQUIRE(transfer.next(piece));
             CHECK_FALSE(transfer.next(piece));
+            const auto is_waited_for = [&](std::size_t device) {
+                return rig.channels->to(*rig.devices[device]).read_staging().waited_for();
+            };
+            CHECK(is_waited_for(1));
             rig.volume->unmap(1);
-            transfer.give_back();  // and here it finds a hole, and perhaps waits elsewhere
+            transfer.give_back();  // finds a hole, and may wait for another arena
+            CHECK_FALSE(is_waited_for(1));
+            CHECK(is_waited_for(2) == to_another_device);
             REQUIRE(transfer.next(piece));
             CHECK(piece.data == nullptr);
             if (!to_another_device) {
@@ -563,6 +635,7 @@ TEST_CASE("transfers: one that waits for a page that goes is in no queue when it
                 transfer.abandon();
                 CHECK(transfer.idle());
             }
+            CHECK_FALSE(is_waited_for(2));
         }
         REQUIRE(run(*rig.channels, {&holder, holder_there.get()}, random));
         settle(*rig.channels);

@@ -1,5 +1,5 @@
-// Takes more memory than the machine has, fills it, and checks it again and again, so that pages
-// are swapped out and in. usage: memory_hog MEGABYTES ROUNDS
+// Allocates more memory than the machine has, and repeatedly checks and fills it, so that pages are
+// swapped out and in. usage: memory_hog MEGABYTES ROUNDS
 #include <sys/mman.h>
 
 #include <array>
@@ -11,14 +11,14 @@
 namespace {
 
 constexpr std::size_t megabyte = 1'000'000;
-constexpr std::size_t words_of_page = 512;
+constexpr std::size_t words_per_page = 512;
 
-using Page = std::array<std::uint64_t, words_of_page>;
+using Page = std::array<std::uint64_t, words_per_page>;
 
-// What a word holds after a round: another number for each page, word and round.
+// The value of a word after a round. It differs for each page, word and round.
 std::uint64_t word_of(std::size_t page, std::size_t word, std::uint64_t round) {
     constexpr std::uint64_t odd = 0x9e37'79b9'7f4a'7c15;
-    return (page * words_of_page + word + 1) * odd + round;
+    return (page * words_per_page + word + 1) * odd + round;
 }
 
 void fill(Page& page, std::size_t number, std::uint64_t round) {
@@ -32,8 +32,8 @@ bool holds(const Page& page, std::size_t number, std::uint64_t round) {
     return true;
 }
 
-// False: a page holds something else than what was written there last. There and back again: what
-// was used last is there still, so that only what is too much has to come and go.
+// Returns false if a page does not hold what was last written to it. Alternates the direction, because
+// the pages used last are still in memory: this limits swapping to the excess.
 bool check_and_fill(std::span<Page> pages, std::uint64_t round) {
     for (std::size_t n = 0; n != pages.size(); ++n) {
         const std::size_t i = round % 2 == 0 ? n : pages.size() - 1 - n;

@@ -1,6 +1,6 @@
 # shellcheck shell=dash
-# What a guest's first and only process begins with. It prints a line "RESULT ..." for each part; anything that fails prints
-# one without "ok". A hang is the end of the test's time.
+# The start of a guest's only process. It prints a line "RESULT ..." for each part, which ends with "ok" on success. The
+# time limit of the test ends a guest that hangs.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /mnt
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -11,7 +11,7 @@ mount -t tmpfs tmp /tmp
 ip link set lo up
 round=start
 
-given() { # what the kernel's command line says after "$1="
+parameter() { # the value of a kernel parameter
     sed -n "s/^\(.* \)\{0,1\}$1=\([^ ]*\).*/\2/p" /proc/cmdline
 }
 
@@ -21,12 +21,12 @@ insert_modules() {
     done </modules/order
 }
 
-more_at_failure() { :; } # each may have its own
+failure_details() { :; } # a script may override it
 
 fail() {
     echo "RESULT $round failed: $*"
     tail -n 20 /tmp/*.log
-    more_at_failure
+    failure_details
     dmesg | tail -n 30
     poweroff -f
 }
@@ -37,11 +37,11 @@ ended() { # process $1
     ! [ -d "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status"
 }
 
-eventually() { # "$@" becomes true; the end of waiting is only for what never does
+eventually() { # waits until the command "$@" succeeds; fails after a generous time limit
     tries=0
     until "$@"; do
         tries=$((tries + 1))
-        [ $tries -lt 600 ] || fail "never came true: $*"
+        [ $tries -lt 600 ] || fail "timeout: $*"
         sleep 0.1
     done
 }

@@ -27,7 +27,7 @@ CopyCosts costs(std::uint32_t bytes, std::optional<double> by_cpu, double engine
 }
 
 TEST_CASE("calibrated policy: each path goes as far as it wins") {
-    //                    bytes      CPU  engine kernel persistent, and of a crowd
+    // Columns: bytes; alone by CPU, engine, kernel, persistent kernel; the crowd columns.
     const std::vector table{costs(1 * kib, 1.0, 9.0, 6.0, 3.0, 20.0, 8.0, 5.0),
                             costs(4 * kib, 4.0, 9.0, 6.0, 4.0, 20.0, 8.0, 9.0),
                             costs(16 * kib, 16.0, 9.0, 7.0, 5.0, 21.0, 9.0, 9.5),
@@ -40,7 +40,7 @@ TEST_CASE("calibrated policy: each path goes as far as it wins") {
           "read   alone                  <= 16 KiB    kernel\n"
           "read   engines busy, several  <= 64 KiB    kernel\n"
           "read   any                    any size     copy engine\n");
-    // Zeroes are stored through the mapping; writes are received there whatever copies cost.
+    // Zeroes are stored through the mapping. Writes are received there at any cost.
     CHECK(policy_of(Direction::zero, table)
               .starts_with("zero   alone                  <= 4 KiB     mapping\n"
                            "zero   engines busy, several  <= 4 KiB     mapping\n"));
@@ -58,7 +58,7 @@ TEST_CASE("calibrated policy: batches of the engines where they win, and where k
                       costs(64 * kib, {}, 8.0, 9.0, 5.0, 42.0, 18.0, 28.0),
                       costs(256 * kib, {}, 11.0, 13.0, 15.0, 74.0, 48.0, 105.0)};
     table[0].batch_crowd = 13.0;
-    table[1].batch_crowd = 16.0;  // less than the kernel, which comes first all the same
+    table[1].batch_crowd = 16.0;  // less than the kernel, which still comes first
     table[2].batch_crowd = 76.0;
     CHECK(policy_of(Direction::read, table) ==
           "read   alone                  <= 64 KiB    persistent kernel\n"
@@ -68,7 +68,7 @@ TEST_CASE("calibrated policy: batches of the engines where they win, and where k
 }
 
 TEST_CASE("calibrated policy: beside others, the CPU is compared with kernels alone") {
-    // The engines are the fastest, but would be waited for.
+    // The engines are fastest, but copies would have to wait for them.
     const std::vector table{costs(1 * kib, 2.0, 1.0, 3.0, 3.0, 9.0, 9.0, 9.0)};
     CHECK(policy_of(Direction::read, table) ==
           "read   engines busy, several  <= 1 KiB     streaming load\n"
@@ -81,7 +81,7 @@ TEST_CASE("calibrated policy: what loses in between is not taken beyond") {
     const std::vector table{costs(1 * kib, {}, 9.0, 5.0, 8.0, 9.0, 8.0, 9.0),
                             costs(2 * kib, {}, 5.0, 9.0, 8.0, 9.0, 10.0, 10.0),
                             costs(4 * kib, {}, 9.0, 5.0, 4.0, 9.0, 8.0, 7.0)};
-    // Neither does what is not there: nothing is mapped.
+    // Without a mapping there are no rows for it.
     CHECK(policy_of(Direction::read, table) ==
           "read   alone                  <= 1 KiB     kernel\n"
           "read   engines busy, several  <= 1 KiB     kernel\n"

@@ -1,4 +1,4 @@
-#include "storage/devices/gpu/competition.hpp"
+#include "storage/devices/competition.hpp"
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ bool notice(Competition& competition, Clock::time_point at, Clock::duration apar
     return competition.kernel_was_slow(at + apart) || first;
 }
 
-// How many quiet probes, one after the other, it takes until kernels are allowed.
+// The number of consecutive quiet probes until kernels are allowed.
 std::uint32_t quiet_probes(Competition& competition, Clock::time_point& now) {
     for (std::uint32_t count = 1;; ++count) {
         now += competition.until_probe();
@@ -35,7 +35,7 @@ TEST_CASE("competition: two slow kernels within the window stop kernels, one doe
     CHECK(competition.kernels_allowed());
     CHECK(competition.kernel_was_slow(start + 20ms));
     CHECK_FALSE(competition.kernels_allowed());
-    // Kernels that were under way still end.
+    // Kernels that were launched before may still end.
     CHECK_FALSE(competition.kernel_was_slow(start + 21ms));
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("competition: after a false suspicion the next has to wait, ever longe
         now += trust;
         trust = std::min<Clock::duration>(2 * trust, Competition::max_trust);
     }
-    // A real one ends that.
+    // A confirmed suspicion resets that.
     REQUIRE(notice(competition, now));
     CHECK_FALSE(competition.probe_took(slice, now += 5ms));
     quiet_probes(competition, now);

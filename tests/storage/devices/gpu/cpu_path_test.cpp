@@ -26,7 +26,7 @@ TEST_CASE("the CPU's path copies as asked, touches nothing beside, and is done a
                 copy.staging = kind == Copy::Kind::zero ? nullptr : staging.data();
                 CpuPath path;
                 REQUIRE(path.can_take(copy));
-                REQUIRE(path.has_place(copy));
+                REQUIRE(path.has_room(copy));
                 CHECK(path.add(copy));
                 CHECK(copy.status == Status::ok);
                 CHECK(path.idle());

@@ -1,4 +1,4 @@
-// Each copy ends once, with its own status, whatever its path or the device does.
+// Each copy ends exactly once, with its own status, on every path and after every failure.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -63,8 +63,8 @@ TEST_CASE("gpu channel: a device that fails takes with it what is in flight, gat
     REQUIRE(rig.paths.persistent.in_flight.size() == 3);
     REQUIRE(rig.paths.batch.in_flight.size() == 1);
     REQUIRE(rig.paths.engine.in_flight.size() == 1);
-    rig.paths.persistent.end_one(0);  // it has gone well, but nobody has looked
-    rig.read(5);                      // and one more is queued
+    rig.paths.persistent.end_one(0);  // it has succeeded, but was not polled yet
+    rig.read(5);                      // one more is queued
     rig.state.fail("an error", "a test");
     rig.poll();
     CHECK(rig.all_ended(Status::io_error));

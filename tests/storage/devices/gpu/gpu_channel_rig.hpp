@@ -1,5 +1,4 @@
-// A GPU's channel over paths that only pretend: they tell what is asked of them, and end copies
-// when the test says so.
+// A GPU channel with fake paths, which record their calls and end copies when the test says so.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ class FakePath final : public LingeringPath {
 
     void take_at_most(std::uint32_t bytes) { longest_ = bytes; }
     std::uint32_t places = ~0U;  // how many more copies may be added
-    bool at_once = false;        // copies end as they are added
+    bool at_once = false;        // copies end in add()
     bool is_awake = true;
     std::function<void(Copy&)> when_added;
     std::function<void()> when_started;
@@ -32,9 +31,9 @@ class FakePath final : public LingeringPath {
     std::vector<Copy*> in_flight;
     std::uint32_t woken = 0;
     std::uint32_t passed_by = 0;
-    std::uint32_t failures = 0;  // take_all()
+    std::uint32_t failures = 0;  // calls of take_all()
 
-    // All that is in flight ends together.
+    // Ends all copies in flight together.
     void end_all(Status status = Status::ok) {
         CopyQueue& group = ended_.emplace_back();
         for (Copy* copy : std::exchange(in_flight, {})) {
@@ -42,7 +41,7 @@ class FakePath final : public LingeringPath {
             group.push(*copy);
         }
     }
-    // One that is in flight ends by itself.
+    // Ends one copy in flight.
     void end_one(std::size_t index, Status status = Status::ok) {
         Copy& copy = *in_flight[index];
         in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(index));
@@ -50,7 +49,7 @@ class FakePath final : public LingeringPath {
         ended_.emplace_back().push(copy);
     }
 
-    bool has_place(const Copy&) override { return places != 0; }
+    bool has_room(const Copy&) override { return places != 0; }
     bool add(Copy& copy) override {
         --places;
         steps_.push_back(name_ + " " + std::to_string(copy.length));
@@ -71,7 +70,7 @@ class FakePath final : public LingeringPath {
         return true;
     }
     bool idle() const override { return in_flight.empty() && ended_.empty(); }
-    void look_for_errors() override {
+    void check_errors() override {
         if (when_looked_at) when_looked_at();
     }
     void take_all(CopyQueue& all) override {
@@ -119,13 +118,13 @@ class FakeChannel final : public GpuChannel {
              .persistent_kernel = &paths.persistent});
     }
     bool receives_into(const Slab&, std::uint32_t) const override { return false; }
-    std::uint32_t stops = 0;  // of kernels
+    std::uint32_t stops = 0;  // how often kernels were stopped
 
  private:
     void kernels_stopped() override { ++stops; }
 };
 
-// A channel over fake paths, and copies that have to end exactly once.
+// A channel with fake paths that checks that copies end exactly once.
 class ChannelRig final : private CopyOwner {
  public:
     explicit ChannelRig(const Policy& policy = default_policy(), GpuUse gpu_use = GpuUse::automatic)
@@ -146,7 +145,7 @@ class ChannelRig final : private CopyOwner {
     }
     std::uint32_t ends(std::size_t index) const { return slots_[index].ends; }
     Status status(std::size_t index) const { return slots_[index].copy.status; }
-    // Each has ended once, with this.
+    // Whether each copy has ended once with this status.
     bool all_ended(Status wanted) const {
         return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
             return slot.ends == 1 && slot.copy.status == wanted;
@@ -185,7 +184,8 @@ class ChannelRig final : private CopyOwner {
     }
 
     std::byte memory_{};
-    std::vector<std::byte> staging_ = std::vector<std::byte>(mib);  // written copies are demoted
+    std::vector<std::byte> staging_ =
+        std::vector<std::byte>(mib);  // large enough for any copy, since written copies are demoted
     std::deque<Slot> slots_;
 };
 

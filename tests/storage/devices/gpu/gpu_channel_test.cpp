@@ -56,7 +56,8 @@ TEST_CASE("gpu channel: what the CPU would copy counts by its sum") {
     rig.read(512, true);
     CHECK(rig.poll() == Steps{"cpu 512", "done 512"});
     rig.read(600, true);
-    rig.read(600, true);  // 1200 bytes of which it would copy 1024; one is left, and that it takes
+    rig.read(600,
+             true);  // 1200 bytes, but it copies up to 1024: one copy is left, and takes this path
     CHECK(rig.poll() == Steps{"persistent 600", "cpu 600", "done 600", "persistent starts"});
 }
 
@@ -214,7 +215,7 @@ TEST_CASE("gpu channel: kernels that do not end are told, and none is launched f
     rig.read(4096);
     rig.read(4096);
     CHECK(rig.poll() == Steps{"kernel 4096", "kernel 4096", "kernel starts"});
-    while (rig.channel.stops == 0) rig.channel.poll();  // it takes two looks, 200 us apart
+    while (rig.channel.stops == 0) rig.channel.poll();  // it takes two checks, 200 us apart
     CHECK_FALSE(rig.state.competition.kernels_allowed());
     rig.read(4096);
     rig.read(4096);

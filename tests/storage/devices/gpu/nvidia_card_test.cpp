@@ -1,4 +1,4 @@
-// Cards found in a sysfs of our own.
+// A fake sysfs with cards.
 #include "storage/devices/gpu/nvidia_card.hpp"
 
 #include <doctest/doctest.h>
@@ -35,8 +35,8 @@ class CardBus {
 TEST_CASE("nvidia card: found among what is on the bus") {
     const CardBus sysfs;
     CHECK(nvidia_cards(sysfs.path).empty());
-    sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // another vendor's
-    sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // its sound
+    sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // of another vendor
+    sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // its audio function
     sysfs.add("0000:05:00.0", "0x10de", "0x068000");  // a bridge
     CHECK(nvidia_cards(sysfs.path).empty());
     sysfs.add("0000:17:00.0", "0x10de", "0x030200");

@@ -1,4 +1,4 @@
-// Descriptors of one file that come while somebody looks.
+// Descriptors of one file that are opened while OpenedFiles watches.
 #include "storage/devices/gpu/opened_files.hpp"
 
 #include <doctest/doctest.h>
@@ -25,15 +25,14 @@ TEST_CASE("opened files: those of that path that came and stayed, as copies") {
     OpenedFiles opened("/dev/zero");
     const OpenFile another("/dev/null");
     { const OpenFile gone("/dev/zero"); }
-    std::vector<int> copies;
     {
         const OpenFile one("/dev/zero");
         const OpenFile two("/dev/zero");
         opened.end();
-        copies = opened.copies();
     }
-    REQUIRE(copies.size() == 2);
-    for (const int each : copies) {
+    REQUIRE(opened.copies().size() == 2);
+    for (const OwnedFd& copy : opened.copies()) {
+        const int each = copy.get();
         struct stat file {};
         struct stat zero {};
         REQUIRE(::fstat(each, &file) == 0);
@@ -44,15 +43,15 @@ TEST_CASE("opened files: those of that path that came and stayed, as copies") {
 }
 
 TEST_CASE("opened files: they are closed with who looked") {
-    std::vector<int> copies;
+    int copy = -1;
     {
         OpenedFiles opened("/dev/zero");
         const OpenFile one("/dev/zero");
         opened.end();
-        copies = opened.copies();
-        REQUIRE(copies.size() == 1);
+        REQUIRE(opened.copies().size() == 1);
+        copy = opened.copies().front().get();
     }
-    CHECK(::fcntl(copies.front(), F_GETFD) == -1);
+    CHECK(::fcntl(copy, F_GETFD) == -1);
 }
 
 TEST_CASE("opened files: of no path there are none") {

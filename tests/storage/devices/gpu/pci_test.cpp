@@ -1,4 +1,4 @@
-// What sysfs tells, against a tree made up for the test.
+// PCI facts from a fake sysfs.
 #include "storage/devices/gpu/pci.hpp"
 
 #include <doctest/doctest.h>
@@ -90,7 +90,7 @@ TEST_CASE("pci: the link and the NUMA node") {
         CHECK(facts.link == row.link);
         CHECK(facts.numa_node == row.numa_node);
     }
-    // Not there at all.
+    // A device that does not exist.
     const PciFacts facts = read_pci_facts("0000:ff:00.0", sysfs.folder());
     CHECK(facts.link.empty());
     CHECK(facts.numa_node == -1);

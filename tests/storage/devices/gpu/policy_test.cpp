@@ -6,20 +6,20 @@
 namespace gpunbd::storage::test {
 namespace {
 
-constexpr Policy::Means everything{.mapping = true, .persistent_kernel = true};
-constexpr Policy::Means no_mapping{.mapping = false, .persistent_kernel = true};
-constexpr Policy::Means no_persistent{.mapping = true, .persistent_kernel = false};
-constexpr Policy::Means nothing{};
-constexpr Policy::Means engines{
+constexpr Policy::Features everything{.mapping = true, .persistent_kernel = true};
+constexpr Policy::Features no_mapping{.mapping = false, .persistent_kernel = true};
+constexpr Policy::Features no_persistent{.mapping = true, .persistent_kernel = false};
+constexpr Policy::Features nothing{};
+constexpr Policy::Features engines{
     .mapping = true, .kernels = false, .persistent_kernel = true, .engine_batch = true};
-constexpr Policy::Means old_driver{.mapping = true, .kernels = false, .engine_batch = false};
+constexpr Policy::Features old_driver{.mapping = true, .kernels = false, .engine_batch = false};
 
 TEST_CASE("policy: the default's choices") {
     constexpr struct {
         Direction direction;
         Load load;
         std::uint32_t bytes;
-        Policy::Means means;
+        Policy::Features means;
         PathKind path;
     } rows[] = {
         {Direction::read, Load::alone, 1, everything, PathKind::streaming_load},
@@ -83,7 +83,7 @@ TEST_CASE("policy: the first row that fits decides, and with none the copy engin
 TEST_CASE("policy: one path only, as far as it goes") {
     constexpr struct {
         PathKind path;
-        PathKind read, write;  // what is chosen
+        PathKind read, write;  // the expected choices
     } rows[] = {
         {PathKind::mapping, PathKind::copy_engine, PathKind::mapping},
         {PathKind::streaming_load, PathKind::streaming_load, PathKind::copy_engine},
@@ -105,7 +105,7 @@ TEST_CASE("policy: one path only, as far as it goes") {
     }
     CHECK(only(PathKind::engine_batch).choose(Direction::write, Load::alone, 1, engines) ==
           PathKind::engine_batch);
-    // Where there is no persistent kernel, the nearest to it.
+    // Without a persistent kernel, a plain kernel is the closest path.
     CHECK(only(PathKind::persistent_kernel).choose(Direction::read, Load::alone, 1, nothing) ==
           PathKind::kernel);
 }

@@ -11,27 +11,28 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Each of so many threads writes, and does so twice.
+// This many threads write, twice each.
 void note_from(std::size_t threads, Clock::time_point when) {
     std::vector<std::jthread> all;
     for (std::size_t i = 0; i != threads; ++i) {
         all.emplace_back([when] {
-            note_writer(when);
-            note_writer(when);
+            count_writer(when);
+            count_writer(when);
         });
     }
 }
 
 TEST_CASE("recent writers: each thread counts once in a period of two milliseconds") {
-    const Clock::time_point at_start{std::chrono::hours(1)};  // at the beginning of a period
+    const Clock::time_point at_start{std::chrono::hours(1)};  // the start of a period
     note_from(5, at_start);
-    CHECK(note_writer(at_start + milliseconds(1)) == 0);  // nobody in the period before
+    CHECK(count_writer(at_start + milliseconds(1)) == 0);  // no thread in the period before
     note_from(2, at_start + milliseconds(2));
-    CHECK(note_writer(at_start + milliseconds(2)) == 6);
-    CHECK(note_writer(at_start + milliseconds(3)) == 6);  // again: the same answer
-    CHECK(note_writer(at_start + milliseconds(4)) == 3);
-    CHECK(note_writer(at_start + milliseconds(6)) == 1);
-    CHECK(note_writer(at_start + milliseconds(10)) == 0);  // periods have passed without any
+    CHECK(count_writer(at_start + milliseconds(2)) == 6);
+    CHECK(count_writer(at_start + milliseconds(3)) == 6);  // repeated calls return the same
+    CHECK(count_writer(at_start + milliseconds(4)) == 3);
+    CHECK(count_writer(at_start + milliseconds(6)) == 1);
+    CHECK(count_writer(at_start + milliseconds(10)) ==
+          0);  // periods without any thread have passed
 }
 
 TEST_CASE("recent writers: threads that all begin a period at once are all counted") {
@@ -39,7 +40,7 @@ TEST_CASE("recent writers: threads that all begin a period at once are all count
     Clock::time_point now{std::chrono::hours(2)};
     for (int round = 0; round != 50; ++round, now += milliseconds(4)) {
         note_from(threads, now);
-        CHECK(note_writer(now + milliseconds(2)) == threads);
+        CHECK(count_writer(now + milliseconds(2)) == threads);
     }
 }
 

@@ -1,4 +1,4 @@
-// What calibration found, to text and back.
+// Saving a calibration result and reading it back.
 #include "storage/devices/gpu/saved_calibration.hpp"
 
 #include <doctest/doctest.h>
@@ -45,7 +45,7 @@ TEST_CASE("saved calibration: of other circumstances it is not taken") {
 TEST_CASE("saved calibration: cut short, or with anything behind it, it is refused") {
     for (std::size_t length = 0; length != as_text.size(); ++length) {
         CAPTURE(length);
-        // A row that is whole is one that could be the last.
+        // A text that ends after a complete row is valid.
         const bool whole = length == as_text.size() - std::string("2 7 4294967295 2\n").size();
         CHECK(read_calibration(as_text.substr(0, length), this_gpu).has_value() == whole);
     }
@@ -56,7 +56,7 @@ TEST_CASE("saved calibration: cut short, or with anything behind it, it is refus
 
 struct OddText {
     const char* name;
-    const char* lines;  // behind the circumstances
+    const char* lines;  // after the circumstances
 };
 
 TEST_CASE("saved calibration: what is odd is refused") {

@@ -1,4 +1,4 @@
-// A device on a BAR that is an ordinary file: each way in which it is refused, and what it serves.
+// A device on a BAR that is a regular file: all reasons for refusing it, and how it works.
 #include "storage/devices/pci/bar_device.hpp"
 
 #include <doctest/doctest.h>
@@ -12,19 +12,19 @@
 
 #include "storage/devices/channel.hpp"
 #include "storage/devices/device_driver.hpp"
-#include "tests/storage/devices/pci/made_card.hpp"
+#include "tests/storage/devices/pci/fake_card.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
-std::unique_ptr<Device> open_bar_of(const MadeCard& made, std::uint32_t bar,
+std::unique_ptr<Device> open_bar_of(const FakeCard& made, std::uint32_t bar,
                                     BarDeviceOptions options = {}) {
     options.sysfs = made.sysfs();
-    return open_bar_device(5, BarPlace(made.id(bar)), options);
+    return open_bar_device(5, BarId(made.id(bar)), options);
 }
 
-std::string refusal_of(const MadeCard& made, std::uint32_t bar,
+std::string refusal_of(const FakeCard& made, std::uint32_t bar,
                        const BarDeviceOptions& options = {}) {
     try {
         open_bar_of(made, bar, options);
@@ -39,7 +39,7 @@ bool all_are(const std::byte* at, std::uint64_t bytes, std::byte value) {
 }
 
 TEST_CASE("bar device: what it is") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, 4 * mib);
     made.set("numa_node", "1");
     const auto device = open_bar_of(made, 2);
@@ -48,7 +48,7 @@ TEST_CASE("bar device: what it is") {
     CHECK(device->info().identity == "pci:0000:01:00.0/2");
     CHECK(device->info().name == "BAR 2 of the PCI card 1af4:1110");
     CHECK(device->info().access == "write-combined: written in place, read by streaming loads");
-    CHECK(device->info().address == MadeCard::address);
+    CHECK(device->info().address == FakeCard::address);
     CHECK(device->info().total == 4 * mib);
     CHECK(device->info().reserve == 0);
     CHECK(device->info().numa_node == 1);
@@ -59,7 +59,7 @@ TEST_CASE("bar device: what it is") {
 }
 
 TEST_CASE("bar device: a card that is not there, or not to be served, is refused by its id") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, mib);
     CHECK(refusal_of(made, 3).starts_with("pci:0000:01:00.0/3: the card 1af4:1110 has no BAR 3; "));
     made.bind("nouveau");
@@ -71,11 +71,11 @@ TEST_CASE("bar device: a card that is not there, or not to be served, is refused
 }
 
 TEST_CASE("bar device: what cannot be opened, mapped or locked is refused, and nothing stays") {
-    MadeCard made;
-    made.describe(2, 0xf0000000, mib, MadeCard::memory | MadeCard::prefetchable);
+    FakeCard made;
+    made.describe(2, 0xf0000000, mib, FakeCard::memory | FakeCard::prefetchable);
     const std::string file = "pci:0000:01:00.0/2: " + made.file("resource2");
     CHECK(refusal_of(made, 2) == file + " cannot be opened: No such file or directory");
-    // Shorter than is said: to touch the rest would be fatal.
+    // The file is shorter than the BAR; accessing the missing part would crash.
     made.make("resource2", mib - 4096);
     CHECK(refusal_of(made, 2) == file + " has 1044480 bytes, not 1048576");
     made.make("resource2", mib);
@@ -89,7 +89,7 @@ TEST_CASE("bar device: what cannot be opened, mapped or locked is refused, and n
 }
 
 TEST_CASE("bar device: a card that is off is switched on, once all else is well") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, mib);
     made.set("enable", "0");
     made.bind("nouveau");
@@ -100,7 +100,7 @@ TEST_CASE("bar device: a card that is off is switched on, once all else is well"
 }
 
 TEST_CASE("bar device: a card that cannot be switched on is refused, and unlocked") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, mib);
     made.set("enable", "0");
     std::filesystem::rename(made.file("enable"), made.file("was"));
@@ -112,7 +112,7 @@ TEST_CASE("bar device: a card that cannot be switched on is refused, and unlocke
 }
 
 TEST_CASE("bar device: of two servers one has it") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, mib);
     made.add(4, mib);
     auto first = open_bar_of(made, 2);
@@ -121,7 +121,7 @@ TEST_CASE("bar device: of two servers one has it") {
     CHECK(refusal_of(made, 4) == "served");
     first.reset();
     CHECK(refusal_of(made, 2) == "served");
-    // Whether or not the two see the same file of the two.
+    // Both must lock the same one of the two files.
     const int other = ::open(made.file("resource2").c_str(), O_RDWR | O_CLOEXEC);
     REQUIRE(other >= 0);
     REQUIRE(::flock(other, LOCK_EX) == 0);
@@ -130,7 +130,7 @@ TEST_CASE("bar device: of two servers one has it") {
 }
 
 TEST_CASE("bar device: reserve and capacity leave the end of it alone") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, 4 * mib);
     const auto bytes_touched = [&] {
         std::ifstream file(made.file("resource2_wc"), std::ios::binary);
@@ -156,7 +156,7 @@ TEST_CASE("bar device: reserve and capacity leave the end of it alone") {
 }
 
 TEST_CASE("bar device: slabs are ranges of it, come as zeroes and go back") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, 4 * mib);
     const auto device = open_bar_of(made, 2);
     Slab first;
@@ -186,17 +186,17 @@ TEST_CASE("bar device: slabs are ranges of it, come as zeroes and go back") {
     CHECK(first.bytes == 0);
     CHECK(device->available() == mib);
     REQUIRE(device->allocate({.bytes = mib}, first) == Status::ok);
-    CHECK(all_are(first.cpu, mib, std::byte{0}));  // whatever was there
+    CHECK(all_are(first.cpu, mib, std::byte{0}));  // also if it had other contents before
     device->release(first);
     device->release(second);
     CHECK(device->available() == 4 * mib);
 }
 
 TEST_CASE("bar device: none of its slabs outlives the server") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, mib);
     const auto device = open_bar_of(made, 2);
-    CHECK(device->why_not_kept() == "a server writes over a BAR to check it before it serves");
+    CHECK(device->reason_not_kept() == "a server writes over a BAR to check it before it serves");
     Slab slab;
     CHECK(device->allocate({.bytes = 64 * kib, .kept = true}, slab) == Status::io_error);
     CHECK(device->available() == mib);
@@ -212,7 +212,7 @@ struct Ends final : CopyOwner {
 
 TEST_CASE("bar channel: writes in place only where stores are combined, reads never") {
     for (const bool combined : {true, false}) {
-        MadeCard made;
+        FakeCard made;
         made.add(2, mib, combined);
         const auto device = open_bar_of(made, 2);
         CHECK(device->info().access.starts_with("write-combined") == combined);
@@ -230,7 +230,7 @@ TEST_CASE("bar channel: writes in place only where stores are combined, reads ne
 }
 
 TEST_CASE("bar channel: copies arrive whole, a poll makes some of them, and reads cost more") {
-    MadeCard made;
+    FakeCard made;
     made.add(2, 8 * mib);
     const auto device = open_bar_of(made, 2);
     Slab slab;

@@ -1,4 +1,4 @@
-// Parts of a BAR, taken and given back.
+// Ranges of a BAR, allocated and freed.
 #include "storage/devices/pci/bar_ranges.hpp"
 
 #include <doctest/doctest.h>
@@ -32,7 +32,7 @@ TEST_CASE("bar ranges: the smallest part that is long enough, so that long ones 
     REQUIRE(ranges.take(500) == 0U);
     REQUIRE(ranges.take(100) == 500U);
     REQUIRE(ranges.take(200) == 600U);
-    REQUIRE(ranges.take(100) == 800U);  // 100 are left behind it
+    REQUIRE(ranges.take(100) == 800U);  // 100 are left after it
     ranges.give_back(0);
     ranges.give_back(600);
     CHECK(ranges.take(150) == 600U);

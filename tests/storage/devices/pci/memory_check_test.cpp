@@ -1,5 +1,4 @@
-// Memory that is what it seems, and memory that answers at several addresses: one file, mapped
-// again and again.
+// Real memory, and memory that appears at several addresses: one file that is mapped repeatedly.
 #include "storage/devices/pci/memory_check.hpp"
 
 #include <doctest/doctest.h>
@@ -13,7 +12,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-// A window of which the first part is memory, and what follows is that again.
+// A window in which the first part is memory, and the remainder repeats it.
 class Window {
  public:
     Window(std::uint64_t bytes, std::uint64_t behind) : bytes_(bytes) {
@@ -43,11 +42,11 @@ TEST_CASE("memory check: memory passes, of any size") {
     for (const std::uint64_t bytes : {4 * kib, 64 * kib, 3 * mib, 16 * mib}) {
         CAPTURE(bytes);
         const Window window(bytes, bytes);
-        CHECK(why_no_memory(window.at, bytes).empty());
+        CHECK(reason_not_memory(window.at, bytes).empty());
     }
-    // More than there are steps of a page.
+    // With more pages than steps.
     const Window large(512 * mib, 512 * mib);
-    CHECK(why_no_memory(large.at, 512 * mib).empty());
+    CHECK(reason_not_memory(large.at, 512 * mib).empty());
 }
 
 TEST_CASE("memory check: a window that is larger than what is behind it") {
@@ -61,10 +60,10 @@ TEST_CASE("memory check: a window that is larger than what is behind it") {
                            Row{12 * mib, 3 * mib, "3 MiB"}}) {
         CAPTURE(row.size);
         const Window window(row.bytes, row.behind);
-        CHECK(why_no_memory(window.at, row.bytes) ==
+        CHECK(reason_not_memory(window.at, row.bytes) ==
               std::string("only ") + row.size +
                   " of memory are behind it, and answer again and again; set its capacity to that");
-        CHECK(why_no_memory(window.at, row.behind).empty());
+        CHECK(reason_not_memory(window.at, row.behind).empty());
     }
 }
 
@@ -79,16 +78,16 @@ TEST_CASE("memory check: what does not keep what is written, the first time or t
                                Fault{2, 64, 0}, Fault{1, mib - 64, 0xff}, Fault{1, 2048, 0xff}}) {
         CAPTURE(fault.place);
         int passes = 0;
-        const std::string why_not = why_no_memory(window.at, mib, [&] {
+        const std::string why_not = reason_not_memory(window.at, mib, [&] {
             store_fence();
             if (++passes == fault.pass) std::memset(window.at + fault.place, fault.value, 8);
         });
         CHECK(why_not == "it is no memory: byte " + std::to_string(fault.place) +
                              " does not keep what is written");
     }
-    // One bit that stays.
+    // One bit is stuck.
     int passes = 0;
-    const std::string why_not = why_no_memory(window.at, mib, [&] {
+    const std::string why_not = reason_not_memory(window.at, mib, [&] {
         store_fence();
         if (++passes == 2) window.at[8192 + 63] &= std::byte{0x7f};
     });

@@ -1,23 +1,23 @@
-// What sysfs tells of cards, and which of their BARs are served.
+// PCI cards in a fake sysfs, and which of their BARs are served.
 #include "storage/devices/pci/pci_card.hpp"
 
 #include <doctest/doctest.h>
 
 #include "storage/devices/pci/bar_device.hpp"
 #include "storage/devices/pci/bar_rules.hpp"
-#include "tests/storage/devices/pci/made_card.hpp"
+#include "tests/storage/devices/pci/fake_card.hpp"
 #include "tests/storage/sizes.hpp"
 
 namespace gpunbd::storage::test {
 namespace {
 
 TEST_CASE("pci card: its BARs, name, driver and class") {
-    MadeCard made;
-    made.describe(0, 0xfebf1000, 256, MadeCard::memory);
-    made.describe(1, 0xc000, 32, MadeCard::ports);
-    made.describe(2, 0x380000000000, 16 * gib, MadeCard::memory | MadeCard::prefetchable);
-    made.describe(4, 0, 64 * mib, MadeCard::memory | 0x20000000);
-    auto card = read_pci_card(MadeCard::address, made.sysfs());
+    FakeCard made;
+    made.describe(0, 0xfebf1000, 256, FakeCard::memory);
+    made.describe(1, 0xc000, 32, FakeCard::ports);
+    made.describe(2, 0x380000000000, 16 * gib, FakeCard::memory | FakeCard::prefetchable);
+    made.describe(4, 0, 64 * mib, FakeCard::memory | 0x20000000);
+    auto card = read_pci_card(FakeCard::address, made.sysfs());
     REQUIRE(card);
     CHECK(card->name == "1af4:1110");
     CHECK(card->driver.empty());
@@ -39,36 +39,36 @@ TEST_CASE("pci card: its BARs, name, driver and class") {
     made.bind("nouveau");
     made.set("class", "0x030000");
     made.set("enable", "0");
-    card = read_pci_card(MadeCard::address, made.sysfs());
+    card = read_pci_card(FakeCard::address, made.sysfs());
     REQUIRE(card);
     CHECK(card->driver == "nouveau");
     CHECK(card->display);
     CHECK_FALSE(card->enabled);
-    // What the machine shows from its start on may be of another class.
+    // The boot display may have another class.
     made.set("class", "0x040000");
     made.set("boot_vga", "1");
-    CHECK(read_pci_card(MadeCard::address, made.sysfs())->display);
+    CHECK(read_pci_card(FakeCard::address, made.sysfs())->display);
     made.set("boot_vga", "0");
-    CHECK_FALSE(read_pci_card(MadeCard::address, made.sysfs())->display);
+    CHECK_FALSE(read_pci_card(FakeCard::address, made.sysfs())->display);
     CHECK_FALSE(read_pci_card("0000:02:00.0", made.sysfs()));
 }
 
 TEST_CASE("pci card: the place of a BAR, and its id") {
-    const BarPlace place("pci:0000:01:00.0/4");
+    const BarId place("pci:0000:01:00.0/4");
     CHECK(place.card == "0000:01:00.0");
     CHECK(place.number == 4);
     CHECK(place.id() == "pci:0000:01:00.0/4");
 }
 
-std::string why_not(const MadeCard& made, std::uint32_t bar, bool force = false) {
-    return why_not_served(*read_pci_card(MadeCard::address, made.sysfs()), bar, force);
+std::string why_not(const FakeCard& made, std::uint32_t bar, bool force = false) {
+    return reason_not_served(*read_pci_card(FakeCard::address, made.sysfs()), bar, force);
 }
 
 TEST_CASE("bar rules: what is no memory is refused, forced or not") {
-    MadeCard made;
-    made.describe(0, 0xfebf1000, 4096, MadeCard::memory);
-    made.describe(1, 0xc000, 32, MadeCard::ports);
-    made.describe(4, 0, 64 * mib, MadeCard::memory | 0x20000000);
+    FakeCard made;
+    made.describe(0, 0xfebf1000, 4096, FakeCard::memory);
+    made.describe(1, 0xc000, 32, FakeCard::ports);
+    made.describe(4, 0, 64 * mib, FakeCard::memory | 0x20000000);
     const std::string none = "none of its BARs is memory of 64 KiB or more";
     for (const bool force : {false, true}) {
         CHECK(why_not(made, 0, force).starts_with("4 KiB are too little; "));
@@ -80,8 +80,8 @@ TEST_CASE("bar rules: what is no memory is refused, forced or not") {
     CHECK(why_not(made, 3) == "the card 1af4:1110 has no BAR 3; those that are memory: 4 (64 MiB)");
     made.describe(4, 0, 0, 0);
     CHECK(why_not(made, 1) == "BAR 1 is I/O ports, not memory; " + none);
-    made.describe(2, 0xf0000000, gib, MadeCard::memory);
-    made.describe(4, 0xe0000000, 64 * kib, MadeCard::memory);
+    made.describe(2, 0xf0000000, gib, FakeCard::memory);
+    made.describe(4, 0xe0000000, 64 * kib, FakeCard::memory);
     CHECK(why_not(made, 1) ==
           "BAR 1 is I/O ports, not memory; those that are memory: 2 (1 GiB), 4 (64 KiB)");
     CHECK(why_not(made, 2).empty());
@@ -89,8 +89,8 @@ TEST_CASE("bar rules: what is no memory is refused, forced or not") {
 }
 
 TEST_CASE("bar rules: what others use is refused unless it is forced") {
-    MadeCard made;
-    made.describe(2, 0xf0000000, gib, MadeCard::memory);
+    FakeCard made;
+    made.describe(2, 0xf0000000, gib, FakeCard::memory);
     CHECK(why_not(made, 2).empty());
     made.set("class", "0x030000");
     CHECK(why_not(made, 2) ==
@@ -110,22 +110,22 @@ TEST_CASE("bar rules: what others use is refused unless it is forced") {
 }
 
 TEST_CASE("bar rules: what is told of cards is what is worth it, and who uses it") {
-    MadeCard made;
-    made.describe(0, 0xfebf1000, 16 * mib, MadeCard::memory);  // registers
-    made.describe(2, 0xf0000000, 16 * mib, MadeCard::memory | MadeCard::prefetchable);
-    made.describe(4, 0xe0000000, 8 * mib, MadeCard::memory | MadeCard::prefetchable);
+    FakeCard made;
+    made.describe(0, 0xfebf1000, 16 * mib, FakeCard::memory);  // registers
+    made.describe(2, 0xf0000000, 16 * mib, FakeCard::memory | FakeCard::prefetchable);
+    made.describe(4, 0xe0000000, 8 * mib, FakeCard::memory | FakeCard::prefetchable);
     auto listed = list_bars(made.sysfs());
     REQUIRE(listed.size() == 1);
     CHECK(listed[0].id == made.id(2));
     CHECK(listed[0].total == 16 * mib);
-    CHECK(listed[0].address == MadeCard::address);
+    CHECK(listed[0].address == FakeCard::address);
     CHECK(listed[0].name == "BAR 2 of the PCI card 1af4:1110");
-    CHECK(listed[0].access == "nobody uses it");
+    CHECK(listed[0].access == "not in use");
     made.bind("nouveau");
     listed = list_bars(made.sysfs());
     REQUIRE(listed.size() == 1);
     CHECK(listed[0].access == "refused unless forced: the driver nouveau has the card");
-    made.describe(2, 0, 16 * mib, MadeCard::memory | MadeCard::prefetchable);
+    made.describe(2, 0, 16 * mib, FakeCard::memory | FakeCard::prefetchable);
     listed = list_bars(made.sysfs());
     REQUIRE(listed.size() == 1);
     CHECK(listed[0].access.starts_with("refused: the firmware has found no addresses"));

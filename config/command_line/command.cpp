@@ -1,0 +1,84 @@
+#include "config/command_line/command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "config/quote.hpp"
+#include "config/rules.hpp"
+
+namespace gpunbd::config {
+
+Command::Command(Description description) : Description(std::move(description)) {
+    groups.back().flags.push_back(
+        {.name = "--help", .letter = "-h", .brief = "Show this", .more = "."});
+}
+
+std::string Command::write_for_example() const {
+    return fmt::format("write for example gpunbd {} {}", name, example);
+}
+
+void Command::store_arguments(const std::vector<std::string>& arguments) {
+    if (arguments.empty() && (optional || takes.empty())) return;
+    if (arguments.empty()) {
+        throw UsageError(fmt::format("{} is missing; {}", takes, write_for_example()));
+    }
+    if (arguments.size() > 1) {
+        throw UsageError(
+            fmt::format("takes one {} at a time; leave {} out", takes, in_quotes(arguments[1])));
+    }
+    if (arguments[0].empty()) {
+        throw UsageError(fmt::format("the {} is empty; {}", takes, write_for_example()));
+    }
+    if (!words.empty() && std::ranges::find(words, arguments[0]) == words.end()) {
+        throw UsageError(fmt::format("{} is none of the {} {}; {}", in_quotes(arguments[0]), kind,
+                                     rules::either(words), write_for_example()));
+    }
+    if (const auto wrong = store(arguments[0])) throw UsageError(*wrong);
+}
+
+const Command* find_command(const Commands& all, std::string_view name) {
+    const auto found =
+        std::ranges::find_if(all, [name](const auto& each) { return each->name == name; });
+    return found == all.end() ? nullptr : found->get();
+}
+
+const Flag* find_flag(const Description& command, std::string_view name) {
+    for (const FlagGroup& group : command.groups) {
+        for (const Flag& flag : group.flags) {
+            for (std::string_view each : {flag.name, flag.letter, flag.old}) {
+                if (!each.empty() && each == name) return &flag;
+            }
+        }
+    }
+    return nullptr;
+}
+
+const Description& program() {
+    static const Description description{
+        .name = "",
+        .brief = "an NBD server that exports GPU memory as block devices",
+        .usage = "Usage: gpunbd COMMAND [FLAGS]\n",
+        .about = "Nothing is persistent: what is written is gone when the server ends.\n",
+        .groups = {{"Flags",
+                    {{.name = "--help",
+                      .letter = "-h",
+                      .brief = "Show this",
+                      .more = ", or, after a command, the help of the command."},
+                     {.name = "--version", .brief = "Show the version", .more = "."},
+                     {.name = "--verbose",
+                      .brief = "With --version: also the build",
+                      .more = ", the libraries, and where its files are."}}}},
+        .examples = R"(  gpunbd serve                      the first GPU's memory, on port 10809
+  gpunbd serve --size 8G --device cuda:0
+  gpunbd serve --config /etc/gpunbd.yaml
+  gpunbd check /etc/gpunbd.yaml
+)",
+        .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage or configuration.
+See also: gpunbd(8), gpunbd.yaml(5)
+)"};
+    return description;
+}
+
+}  // namespace gpunbd::config

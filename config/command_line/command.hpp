@@ -1,0 +1,107 @@
+// A sub-command of gpunbd: its description, its flags, and what it does. The parser, the help, the
+// completions, the manual page and the remedies for wrong usage all read these descriptions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpunbd::config {
+
+// Wrong usage, in words: reported with exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+    using std::runtime_error::runtime_error;
+};
+
+// Takes the argument of a flag or a command ("" for a flag without one). Returns what is wrong with
+// it.
+using Store = std::function<std::optional<std::string>(std::string_view)>;
+
+struct Flag {
+    std::string_view name;         // "--size"
+    std::string_view letter = "";  // "-p"
+    std::string_view takes = "";   // the name of its argument; empty: it takes none
+    std::string_view example = "";
+    std::string_view brief;                    // one phrase, also for completions
+    std::string more = {};                     // what the help appends to it
+    std::vector<std::string_view> words = {};  // the possible arguments, if they can be listed
+    std::string_view called = "";              // its names in other programs: "--listen --address"
+    std::string_view old = "";                 // a former name, which the parser still accepts
+    std::string_view key = "";  // the configuration key that it sets: "pipeline.slots"
+    bool repeats = false;
+    bool with_file = false;  // may be given together with --config
+    // Its entry in gpunbd(8), in mdoc, if that says more than the help.
+    std::string_view manual = "";
+    Store store = {};
+};
+
+// Arguments with these names are completed as file names, or as URIs.
+inline constexpr std::string_view file_argument = "FILE";
+inline constexpr std::string_view folder_argument = "DIR";
+inline constexpr std::string_view device_argument = "DEVICE";
+inline constexpr std::string_view uri_argument = "URI";
+
+struct FlagGroup {
+    std::string_view title;
+    std::vector<Flag> flags;
+};
+
+// The texts are printed as they are.
+struct Description {
+    std::string_view name;         // empty: gpunbd itself
+    std::string_view called = "";  // its names in other programs: "start run"
+    std::string_view takes = "";   // its argument, or several: "URI DEVICE"
+    std::string_view example = "";
+    std::vector<std::string_view> words = {};  // the possible arguments, if they can be listed
+    std::string_view kind = "";                // what these are, for messages: "topics"
+    bool optional = false;                     // whether the argument may be missing
+    std::string_view brief;
+    std::string_view usage;
+    std::string_view about;
+    std::vector<FlagGroup> groups;  // --help follows the last flag
+    std::string_view examples;
+    std::string_view ending;
+    std::string_view wraps = "";     // the sub-command whose command line follows this one's
+    std::string_view synopsis = "";  // its lines in gpunbd(8), in mdoc
+    std::string_view manual = "";    // its entry there
+    bool hidden = false;             // known to the parser alone
+    Store store = {};                // of the argument
+};
+
+class Command;
+using Commands = std::vector<std::unique_ptr<Command>>;
+
+class Command : public Description {
+ public:
+    explicit Command(Description description);
+    virtual ~Command() = default;
+    Command(const Command&) = delete;
+    Command& operator=(const Command&) = delete;
+
+    // After the flags have been stored. By default the command takes the one argument of its
+    // description.
+    virtual void store_arguments(const std::vector<std::string>& arguments);
+    // The command line that follows, for a command that wraps another one.
+    virtual void store_wrapped(const std::vector<std::string>&) {}
+    // Throws UsageError if flags or arguments contradict each other.
+    virtual void check() {}
+    // Returns the exit code.
+    virtual int run(const Commands& all) = 0;
+
+ protected:
+    // "write for example gpunbd ping nbd://..."
+    std::string write_for_example() const;
+};
+
+const Command* find_command(const Commands& all, std::string_view name);
+// By name or letter; null: the command has no such flag.
+const Flag* find_flag(const Description& command, std::string_view name);
+// gpunbd itself.
+const Description& program();
+
+}  // namespace gpunbd::config

@@ -1,0 +1,192 @@
+#include "config/command_line/parse.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "config/build_text.hpp"
+#include "config/command_line/help_text.hpp"
+#include "config/command_line/remedy.hpp"
+#include "config/quote.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+std::string spelling_of(const Flag& flag) {
+    std::string out(flag.name);
+    for (std::string_view other : {flag.letter, flag.old}) {
+        if (!other.empty()) out += fmt::format(",{}", other);
+    }
+    return out;
+}
+
+void add_flag(CLI::App& app, const Flag& flag) {
+    if (flag.takes.empty()) {
+        app.add_flag_function(spelling_of(flag), [&flag](std::int64_t) { flag.store(""); });
+        return;
+    }
+    const auto once = [&flag](const std::vector<std::string>& values) {
+        if (flag.repeats || values.size() == 1) return;
+        throw UsageError(
+            fmt::format("{} is given {} times; give it once", flag.name, values.size()));
+    };
+    app.add_option_function<std::vector<std::string>>(spelling_of(flag), once)
+        ->allow_extra_args(false)  // a repetition takes one argument, too
+        ->check([&flag](const std::string& text) { return flag.store(text).value_or(""); });
+}
+
+CLI::App& add_command(CLI::App& app, const Command& command, std::vector<std::string>& arguments) {
+    CLI::App& out = *app.add_subcommand(std::string(command.name));
+    out.allow_extras();  // check_extras() reports them
+    for (const FlagGroup& group : command.groups) {
+        for (const Flag& flag : group.flags) {
+            if (flag.name != "--help") add_flag(out, flag);
+        }
+    }
+    if (!command.takes.empty()) out.add_option("arguments", arguments);
+    return out;
+}
+
+// The arguments in the order that CLI11 expects, last one first.
+Arguments for_parser(const Arguments& line) {
+    Arguments out;
+    for (const std::string& argument : line) {
+        // CLI11 would take the next argument for the value of "--name=".
+        if (argument.size() > 3 && argument.starts_with("--") && argument.back() == '=' &&
+            argument.find('=') + 1 == argument.size()) {
+            out.push_back(argument.substr(0, argument.size() - 1));
+            out.emplace_back();
+        } else {
+            out.push_back(argument);
+        }
+    }
+    std::reverse(out.begin(), out.end());
+    return out;
+}
+
+// Takes the command line of the wrapped command, which is not parsed here, off the end of the line.
+Arguments split_wrapped(Arguments& line, std::string_view wrapped) {
+    const auto begin = std::find_if(line.begin(), line.end(), [&](const std::string& argument) {
+        return argument == "--" || argument == wrapped;
+    });
+    const bool marked = begin != line.end() && *begin == "--";
+    Arguments out(begin + (marked ? 1 : 0), line.end());
+    line.erase(begin, line.end());
+    return out;
+}
+
+void check_extras(const CLI::App& app, const Description& owner, const UsageAdvice& advice) {
+    auto extras = app.remaining();
+    // CLI11 leaves the mark that ends the flags among them.
+    extras.erase(std::remove(extras.begin(), extras.end(), "--"), extras.end());
+    if (extras.empty()) return;
+    const std::string& first = extras.front();
+    const bool is_flag = first.size() > 1 && first[0] == '-';
+    throw UsageError(is_flag ? advice.on_unknown_flag(owner, first) : advice.on_stray_word(first));
+}
+
+class Parser {
+ public:
+    Parser(const Commands& commands, Arguments line)
+        : commands_(commands), line_(std::move(line)), app_("", "gpunbd") {
+        for (const std::string& argument : line_) {
+            command_ = const_cast<Command*>(find_command(commands, argument));
+            if (command_ != nullptr) break;
+        }
+        if (command_ != nullptr && !command_->wraps.empty()) {
+            wrapped_ = split_wrapped(line_, command_->wraps);
+        }
+        app_.set_help_flag("-h,--help", "");
+        app_.allow_extras();
+        app_.require_subcommand(0, 1);
+        app_.add_flag("--version", version_);
+        app_.add_flag("--verbose", verbose_);
+        for (const auto& each : commands) {
+            CLI::App& added = add_command(app_, *each, arguments_);
+            if (each.get() == command_) command_app_ = &added;
+        }
+    }
+
+    Parsed parse() {
+        try {
+            return parsed();
+        } catch (const UsageError& error) {
+            return wrong_usage(error.what());
+        } catch (const CLI::CallForHelp&) {
+            return {.exit_code = 0, .message = help_text(description(), commands_)};
+        } catch (const CLI::ParseError& error) {
+            return wrong_usage(error.what());
+        }
+    }
+
+ private:
+    const Description& description() const {
+        return command_ == nullptr ? program() : static_cast<const Description&>(*command_);
+    }
+
+    Parsed parsed() {
+        const UsageAdvice advice(commands_, description(), line_);
+        if (const auto wrong = advice.on_misread_flag(); !wrong.empty()) throw UsageError(wrong);
+        try {
+            app_.parse(for_parser(line_));
+        } catch (const CLI::CallForHelp&) {
+            throw;
+        } catch (const std::exception&) {
+            // Of several problems, report an unknown flag or word rather than a value.
+            if (wants_help()) throw CLI::CallForHelp();
+            check_all_extras(advice);
+            throw;
+        }
+        check_all_extras(advice);
+        if (version_) return {.exit_code = 0, .message = verbose_ ? build_text() : version_text()};
+        if (verbose_) {
+            throw UsageError(
+                "--verbose goes with --version: gpunbd --version --verbose; for a log that says "
+                "more: gpunbd serve --log-level debug");
+        }
+        if (command_ == nullptr) {
+            throw UsageError("no command; write for example gpunbd serve --size 1G");
+        }
+        command_->store_arguments(arguments_);
+        command_->store_wrapped(wrapped_);
+        command_->check();
+        return {.command = command_, .exit_code = {}, .message = {}};
+    }
+
+    bool wants_help() const {
+        return app_.get_help_ptr()->count() > 0 ||
+               (command_app_ != nullptr && command_app_->get_help_ptr()->count() > 0);
+    }
+    void check_all_extras(const UsageAdvice& advice) const {
+        check_extras(app_, program(), advice);
+        if (command_app_ != nullptr) check_extras(*command_app_, *command_, advice);
+    }
+
+    Parsed wrong_usage(std::string what) const {
+        std::replace(what.begin(), what.end(), '\n', ' ');
+        const std::string name =
+            command_ == nullptr ? "gpunbd" : fmt::format("gpunbd {}", command_->name);
+        return {.exit_code = 2,
+                .message = fmt::format("{}: {} (see '{} --help')\n", name, what, name)};
+    }
+
+    const Commands& commands_;
+    Arguments line_;
+    Arguments wrapped_;
+    Arguments arguments_;  // of the command, those that belong to no flag
+    Command* command_ = nullptr;
+    bool version_ = false;
+    bool verbose_ = false;
+    CLI::App app_;
+    CLI::App* command_app_ = nullptr;
+};
+
+}  // namespace
+
+Parsed parse(const Commands& commands, int argc, const char* const* argv) {
+    return Parser(commands, Arguments(argv + std::min(argc, 1), argv + argc)).parse();
+}
+
+}  // namespace gpunbd::config

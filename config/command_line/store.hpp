@@ -1,0 +1,73 @@
+// Where the arguments of flags go.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/command_line/command.hpp"
+#include "config/rules.hpp"
+
+namespace gpunbd::config {
+
+inline auto integer_in(std::uint64_t min, std::uint64_t max) {
+    return [=](std::string_view text) { return rules::integer(text, {min, max}); };
+}
+
+inline Store into(bool& value) {
+    return [&value](std::string_view) -> std::optional<std::string> {
+        value = true;
+        return std::nullopt;
+    };
+}
+
+// Text that nothing checks.
+template <class Target>
+    requires std::constructible_from<Target, std::string>
+Store into(Target& target) {
+    return [&target](std::string_view text) -> std::optional<std::string> {
+        target = std::string(text);
+        return std::nullopt;
+    };
+}
+
+// A value that the rule finds good.
+template <class Target, class Rule>
+Store into(Target& target, Rule rule) {
+    return [&target, rule](std::string_view text) -> std::optional<std::string> {
+        auto checked = rule(text);
+        if (auto* wrong = std::get_if<rules::Wrong>(&checked)) return std::move(wrong->what);
+        using Value = decltype([] {
+            if constexpr (requires { typename Target::value_type; } &&
+                          !std::same_as<Target, std::string>) {
+                return typename Target::value_type{};
+            } else {
+                return Target{};
+            }
+        }());
+        target = static_cast<Value>(std::get<0>(std::move(checked)));
+        return std::nullopt;
+    };
+}
+
+// Each text once, as it was given.
+template <class Rule>
+Store append(std::vector<std::string>& target, std::string_view flag, Rule rule) {
+    return [&target, flag, rule](std::string_view text) -> std::optional<std::string> {
+        auto checked = rule(text);
+        if (auto* wrong = std::get_if<rules::Wrong>(&checked)) return std::move(wrong->what);
+        if (std::ranges::find(target, text) != target.end()) {
+            throw UsageError(fmt::format("{} {} is given twice; give each once", flag, text));
+        }
+        target.emplace_back(text);
+        return std::nullopt;
+    };
+}
+
+}  // namespace gpunbd::config

@@ -1,0 +1,46 @@
+// What the configuration knows of each device driver: the ids of its devices and the settings that
+// apply to them. The program registers its drivers before it parses anything.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpunbd::config {
+
+struct DriverInfo {
+    struct Setting {
+        std::string_view key;      // of devices[]: "mapped"
+        std::string_view purpose;  // "GPUs, whose memory ...", for messages
+    };
+    std::string_view scheme;  // "cuda"
+    bool gpu = false;
+    std::string_view form;             // "cuda:N"
+    std::string_view description;      // "cuda:N with the GPU's number, for example cuda:0"
+    std::string_view example;          // "cuda:0"
+    std::string_view correction = "";  // what to write instead of a malformed id of this scheme
+    // The canonical spelling of an id; nullopt if the text is not an id of this driver.
+    std::optional<std::string> (*parse)(std::string_view text);
+    // The id that was meant by a name from another program, in lower case; empty if none.
+    std::string (*guess)(std::string_view text);
+    std::vector<Setting> settings = {};
+    std::string_view device_files = "";  // completions count these, and offer as many ids
+    bool completed = true;               // whether completions offer ids at all
+};
+
+// Not thread-safe: to be called once, at the start of the program.
+void set_device_drivers(std::vector<DriverInfo> drivers);
+const std::vector<DriverInfo>& device_drivers();
+
+bool is_gpu(std::string_view device_id);
+// Whether the setting devices[].`key` applies to the device.
+bool has_setting(std::string_view device_id, std::string_view key);
+// For which devices the setting exists; empty: for all.
+std::string_view purpose_of_setting(std::string_view key);
+// Of a GPU, if a driver drives GPUs.
+std::string_view example_device();
+std::string device_forms();         // "host, cuda:N, pci:ADDRESS/BAR"
+std::string device_descriptions();  // the same with an explanation of each, for a sentence
+
+}  // namespace gpunbd::config

@@ -1,0 +1,4 @@
+# cpack runs this. The folders of the package get the same mode under any umask.
+file(GLOB folders LIST_DIRECTORIES true ${CPACK_TEMPORARY_DIRECTORY}/*)
+file(CHMOD_RECURSE ${folders} DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)

@@ -1,0 +1,15 @@
+// `gpunbd check --who`: the client in question, as it was given.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace gpunbd::config {
+
+struct Question {
+    std::string who;
+    std::optional<std::string> tls_name = {};
+    std::optional<std::string> psk_user = {};
+};
+
+}  // namespace gpunbd::config

@@ -1,0 +1,38 @@
+#include "server/admin/model/admin_backend.hpp"
+
+#include <atomic>
+#include <exception>
+#include <utility>
+
+namespace gpunbd::server {
+
+struct Completion::State {
+    explicit State(Sink given) : sink(std::move(given)) {}
+    ~State() {
+        try {
+            take(outcome_of_ending());
+        } catch (const std::exception&) {
+            // Out of memory. The endpoint's own time limit ends the client's wait.
+        }
+    }
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    void take(Outcome outcome) {
+        if (!called.exchange(true)) sink(std::move(outcome));
+    }
+
+    const Sink sink;
+    std::atomic<bool> called{false};
+};
+
+Completion::Completion(Sink sink) : state_(std::make_shared<State>(std::move(sink))) {}
+
+void Completion::operator()(Outcome outcome) const { state_->take(std::move(outcome)); }
+
+Outcome outcome_of_ending() {
+    return NotDone{
+        "the server is ending, or another takes its place; ask the one that serves next"};
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,31 @@
+// The last lines of the log, for clients that connect later. Safe for use by any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "server/admin/model/status.hpp"
+
+namespace gpunbd::server::admin {
+
+class EventLog {
+ public:
+    static constexpr std::size_t max_events = 1000;
+    static constexpr std::size_t max_text = 4096;  // bytes; longer lines are truncated
+
+    // Assigns the id.
+    void add(EventStatus event);
+    // Events with a greater id, the oldest first.
+    std::vector<EventStatus> after(std::uint64_t id) const;
+    std::uint64_t last_id() const;  // 0: no event yet
+
+ private:
+    mutable std::mutex mutex_;
+    std::deque<EventStatus> events_;
+    std::uint64_t last_id_ = 0;
+};
+
+}  // namespace gpunbd::server::admin

@@ -1,0 +1,424 @@
+// The state of a server at one moment, as plain values. fields() of each structure describes its
+// members once for all readers and writers: metrics, JSON, and the tools that read the JSON. To add
+// a value or a metric, add a member and its field. Counters only grow, from the start of the
+// process. Times are in seconds since 1970, durations in seconds, sizes in bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/admin/model/field.hpp"
+#include "storage/base/histogram.hpp"
+
+namespace gpunbd::server {
+
+using CountsByReason = std::map<std::string, std::uint64_t>;
+
+// Requests of one type of an export.
+struct RequestStatus {
+    std::string type = {};  // lower-case name of the protocol: "read", "write_zeroes", ...
+    std::uint64_t requests = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t in_flight = 0;
+    CountsByReason errors = {};  // by "EIO", "ENOSPC", ...
+    storage::Histogram latency = {};
+
+    static constexpr std::array<std::string_view, 2> expected_errors{"EIO", "ENOSPC"};
+    static constexpr auto fields() {
+        using Self = RequestStatus;
+        return std::tuple{
+            label("type", &Self::type, "type"),
+            counter("requests", &Self::requests, "gpunbd_export_requests", "Answered requests."),
+            counter("bytes", &Self::bytes, "gpunbd_export_request_bytes",
+                    "Bytes of the answered requests; of reads, the bytes sent."),
+            gauge("in_flight", &Self::in_flight, "gpunbd_export_requests_in_flight",
+                  "Requests not yet answered."),
+            counters("errors", &Self::errors, "error", "gpunbd_export_request_errors",
+                     "Requests answered with an error.", expected_errors),
+            histogram(
+                "latency", &Self::latency, "gpunbd_export_request_duration_seconds",
+                "Time from receiving a request until its reply is ready, of the requests that "
+                "are timed."),
+        };
+    }
+};
+
+struct RateStatus {
+    std::optional<std::uint64_t> bytes_per_second = {};
+    std::optional<std::uint64_t> iops = {};
+    double burst = 1;
+
+    bool limited() const { return bytes_per_second || iops; }
+    static constexpr auto fields() {
+        using Self = RateStatus;
+        return std::tuple{
+            gauge("bytes_per_second", &Self::bytes_per_second,
+                  "gpunbd_export_limit_bytes_per_second",
+                  "Limit on data per second; missing if there is none."),
+            gauge("iops", &Self::iops, "gpunbd_export_limit_requests_per_second",
+                  "Limit on requests per second; missing if there is none."),
+            gauge(
+                "burst", &Self::burst, "gpunbd_export_limit_burst_seconds",
+                "Time whose share of the limits may be used at once.",
+                +[](const Self& self) { return self.limited(); }),
+        };
+    }
+};
+
+// Of the requests that were timed in the last second, in seconds; 0: none.
+struct LastSecond {
+    double read_p50 = 0;
+    double read_p99 = 0;
+    double write_p50 = 0;
+    double write_p99 = 0;
+
+    static constexpr auto fields() {
+        using Self = LastSecond;
+        return std::tuple{field("read_p50", &Self::read_p50), field("read_p99", &Self::read_p99),
+                          field("write_p50", &Self::write_p50),
+                          field("write_p99", &Self::write_p99)};
+    }
+};
+
+struct ExportMemory {
+    std::string device = {};
+    std::uint64_t used = 0;
+    std::uint64_t allocated = 0;
+    std::uint64_t slabs = 0;
+
+    static constexpr auto fields() {
+        using Self = ExportMemory;
+        return std::tuple{
+            label("device", &Self::device, "device"),
+            gauge("used", &Self::used, "gpunbd_export_memory_used_bytes",
+                  "Memory of the export's pages on a device."),
+            gauge("allocated", &Self::allocated, "gpunbd_export_memory_allocated_bytes",
+                  "Memory allocated there for the export."),
+            gauge("slabs", &Self::slabs, "gpunbd_export_slabs",
+                  "Slabs that this memory is allocated in."),
+        };
+    }
+};
+
+struct ExportStatus {
+    std::string name = {};
+    std::string description = {};
+    std::uint64_t size = 0;
+    std::uint64_t page_size = 0;
+    std::string layout = {};     // "linear", "stripe"
+    std::string provision = {};  // "thin", "full"
+    bool read_only = false;
+    bool keep = false;
+    bool swap = false;
+    std::string instance = {};              // identifies its contents; hexadecimal
+    std::vector<ExportMemory> memory = {};  // of its devices, in their order
+    std::uint32_t connections = 0;
+    std::uint32_t stalled = 0;
+    RateStatus rates = {};           // of all clients together
+    RateStatus rates_per_peer = {};  // of each client
+    std::uint64_t held_back = 0;
+    std::vector<RequestStatus> requests = {};  // of the types that it has received
+    LastSecond last_second = {};
+
+    std::uint64_t sum(std::uint64_t ExportMemory::*value) const {
+        std::uint64_t all = 0;
+        for (const ExportMemory& each : memory) all += each.*value;
+        return all;
+    }
+    static constexpr Metric info_metric{
+        "gpunbd_export", MetricType::info,
+        "Properties of the exports that do not change; contents: the id of an export's contents."};
+    static constexpr auto fields() {
+        using Self = ExportStatus;
+        return std::tuple{
+            label("name", &Self::name, "export"),
+            info("description", &Self::description, "description"),
+            gauge("size", &Self::size, "gpunbd_export_size_bytes", "Size of the export."),
+            gauge("page_size", &Self::page_size, "gpunbd_export_page_size_bytes",
+                  "Size of its pages."),
+            info("layout", &Self::layout, "layout"),
+            info("provision", &Self::provision, "provision"),
+            gauge("read_only", &Self::read_only, "gpunbd_export_read_only",
+                  "1: the export is read-only."),
+            info("keep", &Self::keep, "keep"),
+            info("swap", &Self::swap, "swap"),
+            info("instance", &Self::instance, "contents"),
+            calculated(
+                "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
+            calculated(
+                "allocated", +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
+            part("memory", &Self::memory),
+            gauge("connections", &Self::connections, "gpunbd_export_connections",
+                  "Connections that have the export open."),
+            gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
+                  "Connections whose clients do not read their replies."),
+            part("rates", &Self::rates),
+            field("rates_per_peer", &Self::rates_per_peer),
+            counter("held_back", &Self::held_back, "gpunbd_export_requests_held_back",
+                    "Requests delayed by the export's limits."),
+            part("requests", &Self::requests),
+            field("last_second", &Self::last_second),
+        };
+    }
+};
+
+struct CopyStatus {
+    std::string path = {};       // "mapping", "copy engine", "kernel", ...
+    std::string direction = {};  // "read", "write", "zero"
+    std::uint64_t copies = 0;
+    std::uint64_t bytes = 0;
+
+    static constexpr auto fields() {
+        using Self = CopyStatus;
+        return std::tuple{
+            label("path", &Self::path, "path"), label("direction", &Self::direction, "direction"),
+            counter("copies", &Self::copies, "gpunbd_device_copies",
+                    "Copies, by path and direction."),
+            counter("bytes", &Self::bytes, "gpunbd_device_copied_bytes", "Bytes copied.")};
+    }
+};
+
+struct DeviceStatus {
+    std::string id = {};
+    std::string name = {};
+    bool failed = false;
+    std::uint64_t total = 0;
+    std::uint64_t available = 0;
+    std::uint64_t reserve = 0;
+    std::uint64_t mapped = 0;
+    std::uint64_t allocated = 0;
+    std::uint64_t used = 0;
+    std::uint64_t slabs = 0;
+    std::uint64_t staging = 0;
+    std::uint64_t staging_used = 0;
+    std::uint64_t staging_waits = 0;
+    std::uint64_t failures = 0;
+    std::vector<CopyStatus> copies = {};
+    std::optional<bool> others_compute = {};  // unset: not known, or not a GPU
+    std::uint64_t competition_noticed = 0;
+
+    static constexpr Metric info_metric{"gpunbd_device", MetricType::info,
+                                        "The devices and their names."};
+    static constexpr auto fields() {
+        using Self = DeviceStatus;
+        return std::tuple{
+            label("id", &Self::id, "device"),
+            info("name", &Self::name, "name"),
+            gauge("failed", &Self::failed, "gpunbd_device_failed",
+                  "1: the device has failed permanently."),
+            gauge("total", &Self::total, "gpunbd_device_memory_size_bytes",
+                  "Total memory of the device."),
+            gauge("available", &Self::available, "gpunbd_device_memory_available_bytes",
+                  "Memory that can still be allocated."),
+            gauge("reserve", &Self::reserve, "gpunbd_device_memory_reserve_bytes",
+                  "Memory left to other programs."),
+            gauge("mapped", &Self::mapped, "gpunbd_device_memory_mapped_bytes",
+                  "Memory mapped for the CPU."),
+            gauge("allocated", &Self::allocated, "gpunbd_device_memory_allocated_bytes",
+                  "Memory that the server has allocated."),
+            gauge("used", &Self::used, "gpunbd_device_memory_used_bytes",
+                  "Memory of pages that exports use."),
+            gauge("slabs", &Self::slabs, "gpunbd_device_slabs",
+                  "Slabs that memory is allocated in."),
+            gauge("staging", &Self::staging, "gpunbd_device_staging_bytes",
+                  "Pinned memory for copies, of all workers."),
+            gauge("staging_used", &Self::staging_used, "gpunbd_device_staging_used_bytes",
+                  "Pinned memory that transfers hold now."),
+            counter("staging_waits", &Self::staging_waits, "gpunbd_device_staging_waits",
+                    "Transfers that waited for pinned memory."),
+            counter("failures", &Self::failures, "gpunbd_device_copy_failures",
+                    "Copies that failed."),
+            part("copies", &Self::copies),
+            gauge("others_compute", &Self::others_compute, "gpunbd_device_others_compute",
+                  "1: other programs compute on the device; missing if that is not known."),
+            counter("competition_noticed", &Self::competition_noticed,
+                    "gpunbd_device_competition_noticed",
+                    "How often other programs were seen to start computing."),
+        };
+    }
+};
+
+struct ConnectionStatus {
+    std::uint64_t id = 0;
+    std::string peer = {};
+    std::string listener = {};
+    std::string export_name = {};
+    bool serving = false;  // false: it negotiates
+    bool read_only = false;
+    double since = 0;
+    std::string tls = {};       // "TLS 1.3, TLS_AES_256_GCM_SHA384"; empty: no TLS
+    std::string identity = {};  // that the client has proved in TLS
+    std::uint64_t requests = 0;
+    std::uint64_t in_flight = 0;
+    std::uint64_t errors = 0;  // requests answered with an error
+    std::uint64_t read = 0;    // bytes sent
+    std::uint64_t written = 0;
+    double stalled = 0;  // for how long the client has not read its replies; 0: not stalled
+
+    static constexpr auto fields() {
+        using Self = ConnectionStatus;
+        return std::tuple{
+            field("id", &Self::id),
+            field("peer", &Self::peer),
+            field("listener", &Self::listener),
+            nullable(
+                "export", &Self::export_name, +[](const Self& self) { return self.serving; }),
+            field("serving", &Self::serving),
+            field("read_only", &Self::read_only),
+            field("since", &Self::since),
+            nullable(
+                "tls", &Self::tls, +[](const Self& self) { return !self.tls.empty(); }),
+            nullable(
+                "identity", &Self::identity,
+                +[](const Self& self) { return !self.identity.empty(); }),
+            field("requests", &Self::requests),
+            field("in_flight", &Self::in_flight),
+            field("errors", &Self::errors),
+            field("read", &Self::read),
+            field("written", &Self::written),
+            field("stalled", &Self::stalled),
+        };
+    }
+};
+
+// Contents that outlive the server. Unset and empty members are not known.
+struct RetainedStatus {
+    std::string name = {};  // of the export that they were created for
+    std::optional<std::uint64_t> size = {};
+    std::optional<std::uint64_t> used = {};  // memory
+    std::string devices = {};                // "host, GPU-..."
+    std::optional<std::int64_t> made = {};   // seconds since 1970
+    std::string instance = {};
+    std::string state = {};  // "in use", "no export has them", or a reason
+
+    static constexpr auto fields() {
+        using Self = RetainedStatus;
+        return std::tuple{
+            field("name", &Self::name),
+            field("size", &Self::size),
+            field("used", &Self::used),
+            nullable(
+                "devices", &Self::devices, +[](const Self& self) { return !self.devices.empty(); }),
+            field("made", &Self::made),
+            nullable(
+                "instance", &Self::instance,
+                +[](const Self& self) { return !self.instance.empty(); }),
+            field("state", &Self::state),
+        };
+    }
+};
+
+struct EventStatus {
+    std::uint64_t id = 0;  // grows by one
+    double time = 0;
+    std::string level = {};   // "info", "warning", "error", ...
+    std::string text = {};    // the line of the log
+    std::string fields = {};  // the fields of the line: a JSON object
+};
+
+// An operation that takes long.
+struct ProgressStatus {
+    std::string what = {};  // "provisioning", "taking over", "calibrating", "draining"
+    std::string of = {};    // the export or the device
+    std::uint64_t done = 0;
+    std::uint64_t total = 0;  // 0: not known
+    std::string unit = {};    // "bytes", "connections"
+
+    static constexpr auto fields() {
+        using Self = ProgressStatus;
+        return std::tuple{
+            label("what", &Self::what, "what"),
+            label("of", &Self::of, "of"),
+            gauge("done", &Self::done, "gpunbd_progress_done",
+                  "How much of a long operation is done."),
+            gauge(
+                "total", &Self::total, "gpunbd_progress_expected",
+                "Total of a long operation, if it is known.",
+                +[](const Self& self) { return self.total != 0; }),
+            label("unit", &Self::unit, "unit"),
+        };
+    }
+};
+
+struct ProcessStatus {
+    std::string version = {};
+    std::string commit = {};
+    std::string build = {};  // "Release, CUDA 12.4" and the like
+    std::uint64_t pid = 0;
+    double started = 0;
+    double cpu_seconds = 0;
+    std::uint64_t resident = 0;
+    std::uint64_t open_files = 0;
+    std::uint64_t max_open_files = 0;
+    std::uint32_t workers = 0;
+    std::string state = {};  // one of `states`
+
+    static constexpr std::array<std::string_view, 3> states{"starting", "serving", "draining"};
+    static constexpr Metric info_metric{"gpunbd_build", MetricType::info,
+                                        "The version of the server and how it was built."};
+    // The names that begin with process_ are those of Prometheus's own clients.
+    static constexpr auto fields() {
+        using Self = ProcessStatus;
+        return std::tuple{
+            info("version", &Self::version, "version"),
+            info("commit", &Self::commit, "commit"),
+            info("build", &Self::build, "build"),
+            gauge("pid", &Self::pid, "gpunbd_process_id", "Process id."),
+            gauge("started", &Self::started, "process_start_time_seconds",
+                  "Start of the process, since 1970."),
+            counter("cpu_seconds", &Self::cpu_seconds, "process_cpu_seconds",
+                    "CPU time used, in user and system mode."),
+            gauge("resident", &Self::resident, "process_resident_memory_bytes", "Resident memory."),
+            gauge("open_files", &Self::open_files, "process_open_fds", "Open file descriptors."),
+            gauge("max_open_files", &Self::max_open_files, "process_max_fds",
+                  "Limit on open file descriptors."),
+            gauge("workers", &Self::workers, "gpunbd_workers", "Threads that serve requests."),
+            field("state", &Self::state),
+        };
+    }
+};
+
+struct Status {
+    double time = 0;
+    ProcessStatus process;
+    std::vector<ProgressStatus> progress = {};
+    std::uint64_t accepted = 0;
+    CountsByReason refused = {};
+    std::uint64_t handshakes = 0;
+    std::uint64_t tls_handshakes = 0;
+    CountsByReason failed_handshakes = {};
+    std::vector<DeviceStatus> devices = {};
+    std::vector<ExportStatus> exports = {};
+    std::vector<ConnectionStatus> connections = {};
+
+    static constexpr auto fields() {
+        using Self = Status;
+        return std::tuple{
+            gauge("time", &Self::time, "gpunbd_time_seconds",
+                  "When these values were taken, since 1970."),
+            part("process", &Self::process),
+            part("progress", &Self::progress),
+            counter("accepted", &Self::accepted, "gpunbd_connections_accepted",
+                    "Accepted connections."),
+            calculated(
+                "connections", +[](const Self& self) { return self.connections.size(); }),
+            counters("refused", &Self::refused, "reason", "gpunbd_connections_refused",
+                     "Connections closed before their handshake."),
+            counter("handshakes", &Self::handshakes, "gpunbd_handshakes",
+                    "Handshakes that opened an export."),
+            counter("tls_handshakes", &Self::tls_handshakes, "gpunbd_tls_handshakes",
+                    "TLS handshakes that succeeded."),
+            counters("failed_handshakes", &Self::failed_handshakes, "reason",
+                     "gpunbd_handshake_failures", "Handshakes that failed."),
+            part("devices", &Self::devices),
+            part("exports", &Self::exports),
+        };
+    }
+};
+
+}  // namespace gpunbd::server

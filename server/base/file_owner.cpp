@@ -1,0 +1,64 @@
+#include "server/base/file_owner.hpp"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+namespace gpunbd::server {
+
+namespace {
+
+std::optional<std::uint32_t> number(const std::string& text) {
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+}  // namespace
+
+FileOwner find_owner(const std::string& text) {
+    FileOwner owner;
+    const std::size_t colon = text.find(':');
+    const std::string user = text.substr(0, colon);
+    if (!user.empty()) {
+        if (const passwd* entry = ::getpwnam(user.c_str())) {
+            owner.uid = entry->pw_uid;
+        } else if (const auto uid = number(user)) {
+            owner.uid = *uid;
+        } else {
+            throw std::runtime_error(fmt::format(
+                "there is no user {} on this machine; name one of `getent passwd`", user));
+        }
+    }
+    if (colon == std::string::npos) return owner;
+    const std::string name = text.substr(colon + 1);
+    if (const group* entry = ::getgrnam(name.c_str())) {
+        owner.gid = entry->gr_gid;
+    } else if (const auto gid = number(name)) {
+        owner.gid = *gid;
+    } else {
+        throw std::runtime_error(
+            fmt::format("there is no group {} on this machine; name one of `getent group`", name));
+    }
+    return owner;
+}
+
+bool may_give_to(const FileOwner& owner) {
+    if (::geteuid() == 0) return true;
+    if (owner.uid != static_cast<uid_t>(-1) && owner.uid != ::geteuid()) return false;
+    if (owner.gid == static_cast<gid_t>(-1) || owner.gid == ::getegid()) return true;
+    std::vector<gid_t> groups(static_cast<std::size_t>(std::max(0, ::getgroups(0, nullptr))));
+    const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
+    groups.resize(static_cast<std::size_t>(std::max(0, count)));
+    return std::find(groups.begin(), groups.end(), owner.gid) != groups.end();
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,46 @@
+#include "server/base/own_program.hpp"
+
+#include <sys/auxv.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr const char* running_file = "/proc/self/exe";
+
+bool is_running_file(const std::string& path) {
+    struct stat one {};
+    struct stat other {};
+    return ::stat(path.c_str(), &one) == 0 && ::stat(running_file, &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+}  // namespace
+
+std::string own_program() {
+    std::error_code error;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): what the kernel gives is an address
+    const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+    if (given != nullptr) {
+        std::string path = std::filesystem::absolute(given, error).string();
+        // What fexecve() was given is a descriptor, which will not be there.
+        if (!error && !path.starts_with("/dev/fd/") && is_running_file(path)) return path;
+    }
+    const auto path = std::filesystem::read_symlink(running_file, error);
+    return error ? running_file : path.string();
+}
+
+std::vector<std::string> own_arguments() {
+    std::ifstream file("/proc/self/cmdline", std::ios::binary);
+    std::vector<std::string> arguments;
+    for (std::string each; std::getline(file, each, '\0');) arguments.push_back(each);
+    if (!arguments.empty()) arguments.erase(arguments.begin());
+    return arguments;
+}
+
+}  // namespace gpunbd::server

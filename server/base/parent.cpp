@@ -1,0 +1,15 @@
+#include "server/base/parent.hpp"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace gpunbd::server {
+
+bool end_with_parent(pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    // It may have ended before it was asked for.
+    return ::getppid() == parent;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,66 @@
+#include "server/daemon/admin_service.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "server/daemon/admin_place.hpp"
+
+namespace gpunbd::server {
+
+AdminService::AdminService(ServerContext& context, const Parts& parts,
+                           std::shared_ptr<const admin::EventLog> events)
+    : context_(context),
+      workers_(parts.workers),
+      backend_(
+          context.io, context.exports, parts.counters,
+          [&exports = parts.exports](
+              const std::string& name, const ServerAdminBackend::Change& change,
+              const ServerAdminBackend::ChangeDone& done) { exports.change(name, change, done); },
+          [&queries = parts.queries](const ServerAdminBackend::RetainedQuery& query) {
+              queries.answer(query);
+          }),
+      events_(std::move(events)) {}
+
+// Before anything is retained: a supervisor restarts a server that fails after that.
+void AdminService::open() {
+    if (!context_.supervision.predecessor) open_endpoint(Failure::fatal);
+}
+
+void AdminService::start() {
+    if (context_.supervision.predecessor) open_endpoint(Failure::logged);
+    ServerAdminBackend::Workers workers;
+    for (const auto& worker : workers_.workers()) workers.push_back(worker.get());
+    backend_.serves(std::move(workers));
+}
+
+Service::Commit AdminService::reload(const config::Options& next, Problems& /*problems*/) {
+    if (!context_.options.admin.tcp.tls || !next.admin.tcp.tls) return {};
+    return [this, tls = admin_tls(next)] {
+        if (endpoint_) endpoint_->renew_tls(tls);
+    };
+}
+
+void AdminService::resume() {
+    if (!endpoint_ && context_.lifecycle.phase == Phase::serving) open_endpoint(Failure::logged);
+}
+
+void AdminService::yield() {
+    if (admin_place_is_shared(context_.options)) endpoint_.reset();
+}
+
+void AdminService::open_endpoint(Failure failure) {
+    auto endpoint = std::make_unique<admin::Endpoint>(backend_, events_);
+    try {
+        open_admin_place(*endpoint, context_.options);
+        if (!endpoint->listens()) return;
+        endpoint->start();
+        endpoint_ = std::move(endpoint);
+    } catch (const std::runtime_error& error) {
+        if (failure == Failure::fatal) throw;
+        spdlog::warn("nobody can ask what this server does: {}", error.what());
+    }
+}
+
+}  // namespace gpunbd::server

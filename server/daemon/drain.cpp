@@ -1,0 +1,44 @@
+#include "server/daemon/drain.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto drain_interval = std::chrono::milliseconds(20);
+
+}  // namespace
+
+Drain::Drain(ServerContext& context, const WorkerPool& workers, std::function<bool()> held)
+    : context_(context),
+      workers_(workers),
+      held_(std::move(held)),
+      poll_(context.io, drain_interval, [this] { return wait(); }) {}
+
+void Drain::drain() {
+    deadline_ = std::chrono::steady_clock::now() + context_.options.limits.drain;
+    poll_.start();
+    total_ = workers_.connections();
+    work_.emplace("draining", "", total_, "connections");
+    context_.progress.watch([] { return true; });
+    if (!wait()) poll_.stop();
+}
+
+bool Drain::wait() {
+    const bool expired = std::chrono::steady_clock::now() >= deadline_;
+    const std::uint64_t connections = workers_.connections();
+    if (work_) work_->set_done(total_ - std::min(total_, connections));
+    if (connections == 0 && (expired || !held_())) {
+        context_.progress.stop();
+        context_.io.stop();
+        return false;
+    }
+    if (expired) {
+        for (const auto& worker : workers_.workers()) worker->cut_sessions();
+    }
+    return true;
+}
+
+}  // namespace gpunbd::server

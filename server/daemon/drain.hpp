@@ -1,0 +1,42 @@
+// Waits until the connections of a server that drains have ended, and ends the event loop.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "server/daemon/poll.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "server/daemon/worker_pool.hpp"
+#include "storage/base/long_work.hpp"
+
+namespace gpunbd::server {
+
+class Drain final : public Service {
+ public:
+    // While `held` returns true, the end is delayed as by a connection.
+    Drain(ServerContext& context, const WorkerPool& workers, std::function<bool()> held);
+
+    void drain() override;
+    void hand_over() override { drain(); }
+    void resume() override { poll_.resume(); }
+
+    // Cuts the connections that are left.
+    void expire() { deadline_ = std::chrono::steady_clock::now(); }
+
+ private:
+    // Whether there is still something to wait for.
+    bool wait();
+
+    ServerContext& context_;
+    const WorkerPool& workers_;
+    const std::function<bool()> held_;
+    Poll poll_;
+    std::chrono::steady_clock::time_point deadline_;
+    std::optional<storage::LongWork> work_;
+    std::uint64_t total_ = 0;  // connections at the beginning
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,89 @@
+#include "server/daemon/export_maker.hpp"
+
+#include <pthread.h>
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "storage/base/signals_blocked.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto ask_again_after = std::chrono::milliseconds(10);
+
+// The main thread waits for the outcome, and no exception may leave the thread.
+template <typename Call>
+void until_there_is_memory(const Call& call) {
+    for (;;) {
+        try {
+            return call();
+        } catch (const std::bad_alloc&) {
+            std::this_thread::sleep_for(ask_again_after);
+        }
+    }
+}
+
+}  // namespace
+
+void ExportMaker::ask(Job job) {
+    if (busy()) {
+        next_ = std::move(job);
+    } else {
+        start(std::move(job));
+    }
+}
+
+void ExportMaker::give_up() {
+    next_.reset();
+    thread_.request_stop();
+}
+
+void ExportMaker::stop() {
+    give_up();
+    if (thread_.joinable()) thread_.join();
+}
+
+void ExportMaker::start(Job job) {
+    Make make = job.prepare();
+    if (!make) return;
+    job_ = std::move(job);
+    const storage::SignalsBlocked blocked;
+    work_.emplace(io_.get_executor());
+    thread_ = std::jthread([this, make = std::move(make)](const std::stop_token& stop) {
+        ::pthread_setname_np(::pthread_self(), "exports");
+        this->make(stop, make);
+    });
+}
+
+void ExportMaker::make(const std::stop_token& stop, const Make& make) {
+    try {
+        made_ = make(stop);
+    } catch (const std::exception& error) {
+        made_ = {};
+        until_there_is_memory([&] { made_.problems.emplace_back(error.what()); });
+    }
+    until_there_is_memory([this] { boost::asio::post(io_, [this] { finish(); }); });
+}
+
+void ExportMaker::finish() {
+    thread_.join();
+    work_.reset();
+    std::optional<Job> next = std::exchange(next_, std::nullopt);
+    const std::function<void(MadeExports)> done = std::move(job_.done);
+    // Whatever becomes of this one, the next has its turn.
+    std::exception_ptr failure;
+    try {
+        done(std::exchange(made_, {}));
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    if (next) start(std::move(*next));
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace gpunbd::server

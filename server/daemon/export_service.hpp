@@ -1,0 +1,74 @@
+// The exports that are offered: made at the start, and again when their options change.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/daemon/export_maker.hpp"
+#include "server/daemon/server_admin_backend.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "server/daemon/worker_pool.hpp"
+
+namespace gpunbd::server {
+
+class ExportService final : public Service {
+ public:
+    // ServiceList::reload().
+    using CheckReload = std::function<Commit(const config::Options& next, Problems& problems)>;
+    ExportService(ServerContext& context, const WorkerPool& workers, CheckReload check);
+
+    void resume() override;
+    void drain() override;  // cancels what is being made
+    void stop() override;
+
+    // Makes the first exports, then calls `serve`. If either fails, stops the event loop with
+    // Lifecycle::failure set.
+    void make_first(std::function<void()> serve);
+    // Reads the configuration file again; after a hand-over that is under way.
+    void reload_file();
+    // Makes the exports that could not be made before.
+    void remake() { ask({}, {}); }
+    // Changes the options of one export until the file is read again.
+    void change(const std::string& name, const ServerAdminBackend::Change& change,
+                const ServerAdminBackend::ChangeDone& done);
+
+    bool busy() const { return maker_.busy(); }
+    // Exports that are not offered because their kept contents cannot be taken over.
+    const std::vector<MadeExports::Refused>& refused() const { return refused_; }
+    // Exports were made again, or that has failed.
+    void when_remade(std::function<void()> call) { when_remade_ = std::move(call); }
+    // After each time that exports were made, also by make_first().
+    void when_idle(std::function<void()> call) { when_idle_ = std::move(call); }
+
+ private:
+    // From which options exports are made next.
+    enum class Source { current, file };
+    using ChangeOptions = std::function<void(config::Options&)>;
+    struct Reload;
+
+    void ask(ChangeOptions change, ServerAdminBackend::ChangeDone done);
+    ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
+    bool load(Reload& reload) const;
+    void refuse(const std::vector<std::string>& problems) const;
+    void finish(const std::shared_ptr<Reload>& reload, MadeExports made);
+    void fail(const Reload& reload, const std::vector<std::string>& problems);
+    void apply(const Reload& reload, MadeExports made);
+    void log_changes(const Reload& reload) const;
+    void apply_to_sessions(std::function<void()> then);
+    VolumeLife volume_life(const std::stop_token& stop);
+    void log_progress();
+
+    ServerContext& context_;
+    const WorkerPool& workers_;
+    const CheckReload check_;
+    std::function<void()> when_remade_;
+    std::function<void()> when_idle_;
+    Source source_ = Source::current;
+    std::vector<MadeExports::Refused> refused_;
+    ExportMaker maker_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,50 @@
+// On SIGUSR2: starts a successor and hands everything over to it (see Upgrade).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/daemon/export_service.hpp"
+#include "server/daemon/listeners.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "server/daemon/worker_pool.hpp"
+#include "server/handover/upgrade.hpp"
+
+namespace gpunbd::server {
+
+class HandOver final : public Service {
+ public:
+    struct Parts {
+        const WorkerPool& workers;
+        const ExportService& exports;
+        const Listeners& listeners;
+    };
+    struct Actions {
+        std::function<void()> yield;     // the successor is about to serve
+        std::function<void()> complete;  // it serves
+        std::function<void()> resume;    // it does not; serving continues here
+    };
+    HandOver(ServerContext& context, const Parts& parts, Actions actions);
+
+    void drain() override { cancel(); }
+
+    void begin();
+    void cancel();
+
+ private:
+    // Why there can be no hand-over now; empty: there can.
+    std::string obstacle() const;
+    std::vector<UpgradeMessage> first_messages() const;
+    void finish(const std::string& failure);
+
+    ServerContext& context_;
+    const Parts parts_;
+    const Actions actions_;
+    const std::string program_;         // read at the start: its file may be replaced
+    std::shared_ptr<Upgrade> upgrade_;  // null: none is under way, and none has succeeded
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,137 @@
+#include "server/daemon/listeners.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "server/daemon/keep_option.hpp"
+#include "server/exports/exposure.hpp"
+#include "server/net/address_error.hpp"
+#include "server/net/tcp_address.hpp"
+#include "server/net/unix_address.hpp"
+#include "server/net/vsock_address.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t max_inherited = 64;
+
+}  // namespace
+
+Listeners::Listeners(ServerContext& context, ConnectionDispatcher& dispatcher,
+                     const RunCommand* command)
+    : context_(context), dispatcher_(dispatcher), command_(command) {
+    Supervision& supervision = context.supervision;
+    if (!supervision.store) return;
+    retained_.emplace(*supervision.store, supervision.inherited,
+                      any_keeps(context.options.exports));
+}
+
+void Listeners::open() {
+    std::vector<OwnedFd> inherited = context_.supervision.inherited.take_sockets();
+    if (inherited.size() > max_inherited) {
+        throw std::runtime_error(
+            fmt::format("LISTEN_FDS: {} sockets are handed over; at most {} can be used",
+                        inherited.size(), max_inherited));
+    }
+    if (command_ != nullptr) {
+        config::UnixListener options;
+        options.path = command_->socket_path();
+        listeners_.push_back(Listener::unix_socket(context_.io, options));
+    } else if (!inherited.empty()) {
+        inherited_ = true;
+        for (OwnedFd& fd : inherited) {
+            listeners_.push_back(Listener::inherited(context_.io, fd.release()));
+        }
+    } else {
+        for (const auto& tcp : context_.options.tcp) open_tcp(tcp);
+        for (const auto& path : context_.options.unix_sockets) open_unix(path);
+        for (const auto& vsock : context_.options.vsock) {
+            open_retained(name_of(vsock), [&] { return Listener::vsock(context_.io, vsock); });
+        }
+    }
+    if (retained_) retained_->forget_the_rest();
+    if (const auto exposed = exposures(context_.options); !exposed.empty()) {
+        throw std::runtime_error(exposed.front());
+    }
+}
+
+void Listeners::start() {
+    for (const auto& listener : listeners_) {
+        listener->start([this](int fd, Peer peer) { dispatcher_.accept(fd, std::move(peer)); });
+    }
+}
+
+Service::Commit Listeners::reload(const config::Options& next, Problems& problems) {
+    for (std::string& each : exposures(next)) problems.push_back(std::move(each));
+    return {};
+}
+
+void Listeners::drain() {
+    for (const auto& listener : listeners_) listener->stop();
+}
+
+std::vector<Listeners::Copy> Listeners::copies() const {
+    std::vector<Copy> copies;
+    for (const auto& listener : listeners_) {
+        OwnedFd copy = OwnedFd::copy_of(listener->descriptor());
+        if (!copy) throw std::runtime_error("no descriptors are left");
+        copies.push_back(
+            {inherited_ ? "inherited" : RetainedSockets::name(listener->where()), std::move(copy)});
+    }
+    return copies;
+}
+
+// Uses the socket that an earlier server had at the address. Else opens one and retains it.
+template <typename Open>
+void Listeners::open_retained(const std::string& address, Open open) {
+    if (retained_) {
+        if (auto fd = retained_->take(address)) {
+            listeners_.push_back(Listener::taken_over(context_.io, fd->release(), address));
+            return;
+        }
+    }
+    listeners_.push_back(open());
+    if (retained_) retained_->keep(address, listeners_.back()->descriptor());
+}
+
+void Listeners::open_unix(const config::UnixListener& options) {
+    const auto open = [&] {
+        return Listener::unix_socket(context_.io, options, retained_ && retained_->outlive());
+    };
+    struct stat file {};
+    // No client can reach a retained socket whose file was removed.
+    if (retained_ && ::lstat(options.path.c_str(), &file) != 0) retained_->take(name_of(options));
+    open_retained(name_of(options), open);
+}
+
+void Listeners::open_tcp(const config::TcpListener& options) {
+    try {
+        open_retained(name_of(options), [&] { return Listener::tcp(context_.io, options); });
+    } catch (const AddressError& error) {
+        if (!options.optional || error.kind != AddressError::Kind::absent) throw;
+        spdlog::warn("{}: left out", error.what());
+    }
+}
+
+std::vector<std::string> Listeners::exposures(const config::Options& options) const {
+    std::vector<std::string> texts;
+    const auto open = open_to_all(options);
+    if (!open) return texts;
+    for (const auto& listener : listeners_) {
+        const auto address = listener->public_address();
+        if (!address) continue;
+        if (options.insecure) {
+            spdlog::warn("{}", insecure_text(*address, *open));
+        } else {
+            texts.push_back(exposure_text(*address, *open));
+        }
+    }
+    return texts;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,31 @@
+#include "server/daemon/omitted_lines.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include "server/base/line_limit.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto report_interval = std::chrono::seconds(1);
+
+}  // namespace
+
+void OmittedLines::start() {
+    client_lines().when_left_out([this] { boost::asio::post(io_, [this] { report_later(); }); });
+}
+
+void OmittedLines::stop() {
+    client_lines().when_left_out(nullptr);
+    tell_left_out();
+}
+
+void OmittedLines::report_later() {
+    timer_.expires_after(report_interval);
+    timer_.async_wait([](boost::system::error_code error) {
+        if (!error) tell_left_out();
+    });
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,204 @@
+#include "server/daemon/preflight.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "config/size.hpp"
+#include "server/base/create_error.hpp"
+#include "server/base/file_owner.hpp"
+#include "server/daemon/admin_place.hpp"
+#include "server/exports/exposure.hpp"
+#include "server/exports/volume_plan.hpp"
+#include "server/net/tcp_address.hpp"
+#include "server/net/transport/tls_context.hpp"
+#include "server/net/unix_address.hpp"
+#include "server/net/vsock_address.hpp"
+#include "server/protection/protection.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+class Preflight {
+ public:
+    void run(const config::Options& options) {
+        const auto open = open_to_all(options);
+        for (std::size_t i = 0; i != options.tcp.size(); ++i) {
+            const std::string key = fmt::format("listeners.tcp[{}]", i);
+            try_tcp(key, options.tcp[i]);
+            const auto address = config::parse_ip(options.tcp[i].address);
+            if (!open || (address && address->loopback())) continue;
+            const std::string where = name_of(options.tcp[i]);
+            if (options.insecure) {
+                note(key, insecure_text(where, *open));
+            } else {
+                fail(key, exposure_text(where, *open));
+            }
+        }
+        for (std::size_t i = 0; i != options.unix_sockets.size(); ++i) {
+            try_unix(fmt::format("listeners.unix[{}]", i), options.unix_sockets[i]);
+        }
+        for (std::size_t i = 0; i != options.vsock.size(); ++i) {
+            try_vsock(fmt::format("listeners.vsock[{}]", i), options.vsock[i]);
+        }
+        try_tls(options);
+        if (auto warning = unproved_in_tls(options)) note("tls", std::move(*warning));
+        try_admin(options);
+        try_swap(options.exports);
+        DeviceRegistry devices(options.devices, false);
+        Promised promised;
+        for (std::size_t i = 0; i != options.exports.size(); ++i) {
+            try_export(fmt::format("exports[{}]", i), options.exports[i], devices, promised);
+        }
+    }
+    std::vector<Finding> take() { return std::move(findings_); }
+
+ private:
+    void fail(std::string key, std::string text) {
+        findings_.push_back({true, std::move(key), std::move(text)});
+    }
+    void note(std::string key, std::string text) {
+        findings_.push_back({false, std::move(key), std::move(text)});
+    }
+
+    // True: a server of ours has it, as it well may while its file is checked.
+    bool noted_as_ours(const std::string& key, const AddressError& error) {
+        if (error.kind != AddressError::Kind::taken || error.holder.program != "gpunbd") {
+            return false;
+        }
+        note(key, fmt::format("not tried: it is in use{}; fine if that one serves this file",
+                              error.holder.by()));
+        return true;
+    }
+
+    void try_tcp(const std::string& key, const config::TcpListener& options) {
+        try {
+            static_cast<void>(bind_tcp(options));
+        } catch (const AddressError& error) {
+            if (options.optional && error.kind == AddressError::Kind::absent) {
+                note(key, fmt::format("{}: left out", error.what()));
+            } else if (!noted_as_ours(key, error)) {
+                fail(key, error.what());
+            }
+        }
+    }
+
+    void try_path(const std::string& key, const config::UnixListener& options) {
+        try {
+            is_stale_socket(options);
+            const std::string why_not = cannot_create(options.path);
+            if (!why_not.empty()) fail(key, why_not);
+        } catch (const AddressError& error) {
+            if (!noted_as_ours(key, error)) fail(key, error.what());
+        }
+    }
+
+    void try_unix(const std::string& key, const config::UnixListener& options) {
+        try_path(key + ".path", options);
+        if (options.owner.empty()) return;
+        try {
+            if (!may_give_to(find_owner(options.owner))) {
+                note(key + ".owner",
+                     fmt::format("not tried: uid {} may not give files to {}; serve as root",
+                                 ::geteuid(), options.owner));
+            }
+        } catch (const std::runtime_error& error) {
+            fail(key + ".owner", error.what());
+        }
+    }
+
+    // Who has a port, nobody can tell.
+    void try_vsock(const std::string& key, const config::VsockListener& options) {
+        try {
+            static_cast<void>(bind_vsock(options));
+            if (!local_cid()) note(key, no_vsock_transport());
+        } catch (const AddressError& error) {
+            if (error.kind != AddressError::Kind::taken) return fail(key, error.what());
+            note(key, fmt::format("{} (fine if a server of this file has it)", error.what()));
+        }
+    }
+
+    void try_tls(const config::Options& options) {
+        try {
+            static_cast<void>(TlsContext::load(options));
+        } catch (const std::runtime_error& error) {
+            fail("tls", error.what());
+        }
+    }
+
+    void try_admin(const config::Options& options) {
+        const config::AdminOptions& admin = options.admin;
+        if (admin.socket && *admin.socket != config::no_socket) {
+            config::UnixListener socket;
+            socket.path = *admin.socket;
+            try_path("admin.socket", socket);
+        }
+        if (!admin.tcp.address) return;
+        try_tcp("admin.tcp", {.address = *admin.tcp.address,
+                              .port = admin.tcp.port,
+                              .port_flag = config::admin_flag});
+        try {
+            static_cast<void>(admin_policy(options.admin));
+        } catch (const std::runtime_error& error) {
+            fail("admin.tcp.token", error.what());
+        }
+        try {
+            static_cast<void>(admin_tls(options));
+        } catch (const std::runtime_error& error) {
+            fail("admin.tcp.tls", error.what());
+        }
+    }
+
+    void try_swap(const std::vector<config::ExportOptions>& exports) {
+        const auto first = std::find_if(exports.begin(), exports.end(),
+                                        [](const auto& each) { return each.swap; });
+        if (first == exports.end()) return;
+        const std::string key = fmt::format("exports[{}].swap", first - exports.begin());
+        for (std::string& each : what_cannot_protect()) fail(key, std::move(each));
+    }
+
+    void try_export(const std::string& key, const config::ExportOptions& options,
+                    DeviceRegistry& devices, Promised& promised) {
+        try {
+            const VolumePlan plan = plan_volume(options, devices, promised);
+            if (!plan.instead_of_gpu.empty()) {
+                note(key + ".devices",
+                     fmt::format("no GPU can be used ({}): {} of host memory would be served",
+                                 plan.instead_of_gpu, config::human_size(plan.options.size)));
+            }
+            if (options.layout == config::LayoutKind::stripe && plan.devices.size() < 2) {
+                note(key + ".layout",
+                     "stripe has no effect on one device; add devices, or leave it out");
+            }
+            if (options.swap && options.provision == config::Provision::thin) {
+                note(key + ".provision",
+                     "thin: a page that is swapped out when the device has no memory left is lost");
+            }
+            if (plan.options.provision != storage::Provision::full) return;
+            for (std::uint32_t i = 0; i != plan.devices.size(); ++i) {
+                promised[plan.devices[i]] += plan.layout.pages_on(i) * plan.options.page_size;
+            }
+        } catch (const storage::DeviceTaken& error) {
+            note(key + ".devices",
+                 fmt::format("not tried: {}; fine if that one serves this file", error.what()));
+        } catch (const std::exception& error) {
+            fail(key, error.what());
+        }
+    }
+
+    std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::vector<Finding> try_out(const config::Options& options) {
+    Preflight preflight;
+    preflight.run(options);
+    return preflight.take();
+}
+
+}  // namespace gpunbd::server

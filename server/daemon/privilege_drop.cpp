@@ -1,0 +1,31 @@
+#include "server/daemon/privilege_drop.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "config/device_drivers.hpp"
+#include "server/base/privileges.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
+    return std::any_of(exports.begin(), exports.end(), [](const config::ExportOptions& each) {
+        return each.devices.empty() ||
+               std::any_of(each.devices.begin(), each.devices.end(), config::is_gpu);
+    });
+}
+
+}  // namespace
+
+void PrivilegeDrop::open() {
+    if (uses_gpus(context_.options.exports)) {
+        // NVIDIA's driver runs a set-user-ID program that creates missing device nodes.
+        std::string reason;
+        context_.devices.gpus(reason);
+    }
+    give_up_new_privileges();
+}
+
+}  // namespace gpunbd::server

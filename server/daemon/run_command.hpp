@@ -1,0 +1,32 @@
+// The command of --run, whose end ends the server.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "server/daemon/captive_command.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+
+namespace gpunbd::server {
+
+class RunCommand final : public Service {
+ public:
+    // `context.command.run` is set. `drain` is called when the command has ended.
+    RunCommand(ServerContext& context, std::function<void()> drain);
+
+    void start() override;
+    void stop() override;  // kills it
+
+    const std::string& socket_path() const { return command_.socket_path(); }
+    void terminate() const { command_.terminate(); }
+    bool running() const { return command_.running(); }
+    void on_child_exit();
+
+ private:
+    ServerContext& context_;
+    const std::function<void()> drain_;
+    CaptiveCommand command_;
+};
+
+}  // namespace gpunbd::server

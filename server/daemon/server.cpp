@@ -1,0 +1,149 @@
+#include "server/daemon/server.hpp"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "server/base/open_files.hpp"
+#include "server/daemon/admin_service.hpp"
+#include "server/daemon/connection_dispatcher.hpp"
+#include "server/daemon/contents_service.hpp"
+#include "server/daemon/drain.hpp"
+#include "server/daemon/export_service.hpp"
+#include "server/daemon/hand_over.hpp"
+#include "server/daemon/heap_trim.hpp"
+#include "server/daemon/listeners.hpp"
+#include "server/daemon/omitted_lines.hpp"
+#include "server/daemon/pid_file.hpp"
+#include "server/daemon/privilege_drop.hpp"
+#include "server/daemon/readiness.hpp"
+#include "server/daemon/retained_queries.hpp"
+#include "server/daemon/run_command.hpp"
+#include "server/daemon/signals.hpp"
+#include "server/daemon/swap_protection.hpp"
+#include "server/daemon/takeover.hpp"
+#include "server/daemon/watchdog.hpp"
+#include "server/daemon/worker_pool.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// One for each connection, and some for the rest of the server.
+std::uint64_t needed_descriptors(const config::Options& options) {
+    constexpr std::uint64_t others = 64;
+    return options.limits.connections + others;
+}
+
+}  // namespace
+
+Server::Server(const config::ServeCommand& command, config::Options options,
+               std::shared_ptr<const admin::EventLog> events)
+    : context_(command, std::move(options)) {
+    add_services(std::move(events));
+}
+
+Server::~Server() = default;
+
+// The order in which the services open and start, and the reverse of the order in which they stop.
+void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
+    ServerContext& c = context_;
+    ServiceList& list = services_;
+    const auto drain = [this] { this->drain(); };
+    list.add<Signals>(c, Signals::Actions{.end = [this] { end(); },
+                                          .end_now = [this] { end_now(); },
+                                          .reload = [this] { exports_->reload_file(); },
+                                          .hand_over = [this] { hand_over_->begin(); },
+                                          .log_trace = [this] { workers_->log_trace(); },
+                                          .child_exited = [this] { command_->on_child_exit(); }});
+    list.add<OmittedLines>(c);
+    auto& workers = *(workers_ = &list.add<WorkerPool>(c));
+    auto& exports = *(
+        exports_ = &list.add<ExportService>(c, workers, [&list](const auto& next, auto& problems) {
+            return list.reload(next, problems);
+        }));
+    list.add<ContentsService>(c, exports);
+    auto& queries = list.add<RetainedQueries>(c, exports);
+    swap_ = &list.add<SwapProtection>(c, workers, drain);
+    auto& dispatcher = list.add<ConnectionDispatcher>(c, workers);
+    if (c.supervision.predecessor) {
+        takeover_ = &list.add<Takeover>(c, workers, exports, dispatcher);
+    }
+    if (c.command.pidfile) list.add<PidFile>(*c.command.pidfile);
+    auto& admin = list.add<AdminService>(
+        c, AdminService::Parts{workers, exports, queries, dispatcher.counters()},
+        std::move(events));
+    if (c.command.run) command_ = &list.add<RunCommand>(c, drain);
+    auto& listeners = list.add<Listeners>(c, dispatcher, command_);
+    list.add<PrivilegeDrop>(c);
+    if (const auto timeout = c.supervision.watchdog_timeout; timeout && c.supervision.socket) {
+        list.add<Watchdog>(c.io, *timeout, workers.workers(),
+                           [&c] { c.supervision.notify("WATCHDOG=1"); });
+    }
+    if (!c.protects_swap) list.add<HeapTrim>(c.io, workers.workers(), HeapTrim::trim_heap);
+    list.add<Readiness>(c, listeners);
+    drain_ = &list.add<Drain>(c, workers, [this] { return command_ && command_->running(); });
+    hand_over_ = &list.add<HandOver>(c, HandOver::Parts{workers, exports, listeners},
+                                     HandOver::Actions{.yield = [&admin] { admin.yield(); },
+                                                       .complete = [this] { handed_over(); },
+                                                       .resume = [&list] { list.resume(); }});
+}
+
+int Server::run() {
+    ::signal(SIGPIPE, SIG_IGN);
+    if (const auto warning = raise_open_files(needed_descriptors(context_.options))) {
+        spdlog::warn("{}", *warning);
+    }
+    services_.open();
+    if (takeover_) takeover_->import_contents();
+    exports_->make_first([this] {
+        services_.start();
+        context_.lifecycle.phase = Phase::serving;
+    });
+    run_events();  // signals are handled, and clients are accepted once there are exports
+    const Lifecycle& lifecycle = context_.lifecycle;
+    if (lifecycle.failure) std::rethrow_exception(lifecycle.failure);
+    workers_->log_trace();
+    services_.stop();
+    return lifecycle.exit_code;
+}
+
+// An event that fails, for lack of memory, is lost. Services then re-arm what they wait for.
+void Server::run_events() {
+    for (bool failed = false;; failed = true) {
+        try {
+            if (failed) services_.resume();
+            context_.io.run();
+            return;
+        } catch (const std::exception& error) {
+            spdlog::error("an event of the main thread was lost: {}", error.what());
+        }
+    }
+}
+
+void Server::end() {
+    if (command_) command_->terminate();
+    hand_over_->cancel();
+    if (!swap_->delays_end()) drain();
+}
+
+void Server::end_now() {
+    drain();
+    drain_->expire();
+}
+
+void Server::drain() {
+    if (context_.lifecycle.draining()) return;
+    hand_over_->cancel();
+    context_.lifecycle.phase = Phase::draining;
+    services_.drain();
+}
+
+void Server::handed_over() {
+    context_.lifecycle.phase = Phase::draining;
+    services_.hand_over();
+}
+
+}  // namespace gpunbd::server

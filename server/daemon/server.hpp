@@ -1,0 +1,52 @@
+// The server: a list of services, and what happens when it is asked to end or to hand over.
+#pragma once
+
+#include <memory>
+
+#include "server/admin/model/event_log.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+
+namespace gpunbd::server {
+
+class Drain;
+class ExportService;
+class HandOver;
+class RunCommand;
+class SwapProtection;
+class Takeover;
+class WorkerPool;
+
+class Server {
+ public:
+    // `options` are those of `command` and of its configuration file together. `events` are those
+    // of the log.
+    Server(const config::ServeCommand& command, config::Options options,
+           std::shared_ptr<const admin::EventLog> events);
+    ~Server();
+
+    // Serves until asked to end; returns the exit code of the process. Throws std::runtime_error
+    // with a message of one line if it cannot start.
+    int run();
+
+ private:
+    void add_services(std::shared_ptr<const admin::EventLog> events);
+    void run_events();
+    void end();
+    void end_now();
+    void drain();
+    void handed_over();
+
+    ServerContext context_;
+    ServiceList services_;
+    // Of services_.
+    WorkerPool* workers_ = nullptr;
+    ExportService* exports_ = nullptr;
+    SwapProtection* swap_ = nullptr;
+    Takeover* takeover_ = nullptr;   // null: there is no predecessor
+    RunCommand* command_ = nullptr;  // null: without --run
+    Drain* drain_ = nullptr;
+    HandOver* hand_over_ = nullptr;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,430 @@
+#include "server/daemon/server_admin_backend.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <map>
+#include <utility>
+
+#include "config/quote.hpp"
+#include "protocol/names.hpp"
+#include "server/admin/model/own_process.hpp"
+#include "storage/base/long_work.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::array directions{"read", "write", "zero"};  // as storage::Copy::Kind
+
+double seconds_since_1970(std::chrono::system_clock::time_point time) {
+    return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+const char* way_name(std::size_t way) {
+    return way == storage::ChannelCounters::in_place
+               ? "in place"
+               : storage::to_text(static_cast<storage::PathKind>(way));
+}
+
+std::string in_small_letters(std::string_view name) {
+    std::string out(name);
+    std::transform(out.begin(), out.end(), out.begin(), [](char c) {
+        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    return out;
+}
+
+std::string type_name(std::size_t type) {
+    if (type + 1 == ExportCounters::types) return "unknown";
+    return in_small_letters(protocol::name_of(static_cast<protocol::CommandType>(type)));
+}
+
+// Adds what one worker has counted.
+void add(RequestStatus& status, const RequestCounters& counted) {
+    status.requests += counted.answered.value();
+    status.bytes += counted.bytes.value();
+    // Read in this order none is in flight that has not begun.
+    const std::uint64_t ended = counted.answered.value() + counted.abandoned.value();
+    const std::uint64_t begun = counted.begun.value();
+    status.in_flight += begun > ended ? begun - ended : 0;
+    for (std::size_t i = 0; i != request_errors.size(); ++i) {
+        if (const std::uint64_t errors = counted.errors[i].value(); errors != 0) {
+            status.errors[std::string(protocol::name_of(request_errors[i]))] += errors;
+        }
+    }
+    status.latency.add(counted.latency);
+}
+
+// Seconds; 0: it takes its answers.
+double stalled_for(const ConnectionCounters& counters) {
+    const std::uint64_t since = counters.unsent_since.value();
+    const std::uint64_t now = Stall::now();
+    const std::chrono::duration<double> stalled =
+        std::chrono::nanoseconds(since == 0 || now < since ? 0 : now - since);
+    return stalled < Stall::least ? 0 : stalled.count();
+}
+
+RateStatus describe(const config::Rates& rates) {
+    return {.bytes_per_second = rates.bytes_per_second,
+            .iops = rates.iops,
+            .burst = static_cast<double>(rates.burst.count())};
+}
+
+ExportStatus describe(const Export& served) {
+    const config::ExportOptions& options = served.options;
+    ExportStatus status{
+        .name = served.info.name,
+        .description = options.description,
+        .size = served.info.size,
+        .page_size = served.volume->page_size(),
+        .layout = options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
+        .provision = options.provision == config::Provision::full ? "full" : "thin",
+        .read_only = served.info.read_only,
+        .keep = served.contents_outlive_server(),
+        .swap = options.swap,
+        .instance = served.info.instance,
+        .connections = served.use->connections(),
+        .rates = describe(options.rates),
+        .rates_per_peer = describe(options.rates_per_peer)};
+    for (const storage::Volume::Memory& each : served.volume->memory()) {
+        status.memory.push_back({.device = each.device->info().id,
+                                 .used = each.mapped,
+                                 .allocated = each.allocated,
+                                 .slabs = each.slabs});
+    }
+    return status;
+}
+
+void describe(const storage::Device& device, DeviceStatus& status) {
+    const storage::DeviceInfo& info = device.info();
+    const storage::DeviceUse use = device.use(status.allocated);
+    status.id = info.id;
+    status.name = info.name;
+    status.failed = device.failed();
+    status.total = info.total;
+    status.available = device.available();
+    status.reserve = info.reserve;
+    status.mapped = use.mapped;
+    status.others_compute = use.others_compute;
+    status.competition_noticed = use.competition_noticed;
+}
+
+// Of exports by their names, what all workers have counted.
+void count_requests(std::vector<ExportStatus>& exports, const WorkerCounters& counters) {
+    for (const auto& counted : counters.exports()) {
+        const auto found = std::find_if(exports.begin(), exports.end(), [&](const auto& each) {
+            return each.name == counted->name;
+        });
+        if (found == exports.end()) continue;
+        found->held_back += counted->held_back.value();
+        for (std::size_t type = 0; type != ExportCounters::types; ++type) {
+            const RequestCounters& of_type = counted->by_type[type];
+            if (of_type.begun.value() == 0) continue;
+            const std::string name = type_name(type);
+            auto place = std::find_if(found->requests.begin(), found->requests.end(),
+                                      [&](const auto& each) { return each.type == name; });
+            if (place == found->requests.end()) {
+                place = found->requests.insert(place, RequestStatus{.type = name});
+            }
+            add(*place, of_type);
+        }
+    }
+}
+
+void count_copies(DeviceStatus& status, const storage::Channel& channel) {
+    for (const storage::StagingArena* arena : {&channel.read_staging(), &channel.write_staging()}) {
+        status.staging += arena->largest();
+        status.staging_used += arena->largest() - arena->free_bytes();
+        status.staging_waits += arena->waits();
+    }
+    const storage::ChannelCounters& counters = channel.counters();
+    status.failures += counters.failures.value();
+    for (std::size_t way = 0; way != storage::ChannelCounters::paths; ++way) {
+        for (std::size_t direction = 0; direction != directions.size(); ++direction) {
+            const auto& moved = counters.by_path[way][direction];
+            if (moved.copies.value() == 0) continue;
+            auto& copies = status.copies;
+            auto place = std::find_if(copies.begin(), copies.end(), [&](const auto& each) {
+                return each.path == way_name(way) && each.direction == directions[direction];
+            });
+            if (place == copies.end()) {
+                place = copies.insert(
+                    place, CopyStatus{.path = way_name(way), .direction = directions[direction]});
+            }
+            place->copies += moved.copies.value();
+            place->bytes += moved.bytes.value();
+        }
+    }
+}
+
+}  // namespace
+
+ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistry& exports,
+                                       const AcceptCounters& counters, ChangeExport change_export,
+                                       AnswerAboutKept answer_about_kept)
+    : io_(io),
+      exports_(exports),
+      counters_(counters),
+      change_export_(std::move(change_export)),
+      answer_about_kept_(std::move(answer_about_kept)) {}
+
+void ServerAdminBackend::serves(Workers workers) {
+    const std::lock_guard lock(mutex_);
+    workers_ = std::move(workers);
+    state_ = State::serving;
+}
+
+ServerAdminBackend::Workers ServerAdminBackend::workers() const {
+    const std::lock_guard lock(mutex_);
+    return workers_;
+}
+
+std::shared_ptr<const Export> ServerAdminBackend::find(std::string_view name) const {
+    const auto exports = exports_.snapshot();
+    for (const auto& each : *exports) {
+        if (each->info.name == name) return each;
+    }
+    return nullptr;
+}
+
+void ServerAdminBackend::add_exports(Status& status, const Workers& workers) const {
+    const auto exports = exports_.snapshot();
+    std::map<std::uint32_t, const storage::Device*> devices;
+    std::map<std::uint32_t, DeviceStatus> by_number;
+    for (const auto& each : *exports) {
+        status.exports.push_back(describe(*each));
+        for (const storage::Volume::Memory& memory : each->volume->memory()) {
+            devices[memory.device->number()] = memory.device;
+            DeviceStatus& device = by_number[memory.device->number()];
+            device.used += memory.mapped;
+            device.allocated += memory.allocated;
+            device.slabs += memory.slabs;
+        }
+    }
+    for (Worker* const worker : workers) {
+        count_requests(status.exports, worker->counters());
+        for (const auto& [device, channel] : worker->channels().snapshot()) {
+            const auto found = by_number.find(device->number());
+            if (found != by_number.end()) count_copies(found->second, *channel);
+        }
+    }
+    for (auto& [number, device] : by_number) {
+        describe(*devices[number], device);
+        status.devices.push_back(std::move(device));
+    }
+}
+
+void ServerAdminBackend::add_connections(Status& status, const Workers& workers) const {
+    for (const char* const reason : handshake_failures) status.failed_handshakes[reason] = 0;
+    for (Worker* const worker : workers) {
+        const WorkerCounters& counters = worker->counters();
+        status.handshakes += counters.handshakes.value();
+        status.tls_handshakes += counters.tls_handshakes.value();
+        for (std::size_t i = 0; i != handshake_failures.size(); ++i) {
+            status.failed_handshakes[handshake_failures[i]] +=
+                counters.failed_handshakes[i].value();
+        }
+        for (const auto& [counted, facts] : counters.connections()) {
+            status.connections.push_back({.id = counted->id,
+                                          .peer = facts->peer,
+                                          .listener = facts->listener,
+                                          .export_name = facts->export_name,
+                                          .serving = facts->serving,
+                                          .read_only = facts->read_only,
+                                          .since = seconds_since_1970(facts->since),
+                                          .tls = facts->tls,
+                                          .identity = facts->identity,
+                                          .requests = counted->requests.value(),
+                                          .in_flight = counted->in_flight.value(),
+                                          .errors = counted->errors.value(),
+                                          .read = counted->read.value(),
+                                          .written = counted->written.value(),
+                                          .stalled = stalled_for(*counted)});
+        }
+    }
+    for (const ConnectionStatus& each : status.connections) {
+        if (each.stalled == 0 || !each.serving) continue;
+        const auto found =
+            std::find_if(status.exports.begin(), status.exports.end(),
+                         [&](const auto& one) { return one.name == each.export_name; });
+        if (found != status.exports.end()) ++found->stalled;
+    }
+}
+
+Status ServerAdminBackend::status() {
+    Status status;
+    const Workers workers = this->workers();
+    status.time = seconds_since_1970(std::chrono::system_clock::now());
+    status.process = describe_own_process();
+    status.process.started = seconds_since_1970(started_);
+    status.process.workers = static_cast<std::uint32_t>(workers.size());
+    constexpr std::array states{"starting", "serving", "draining"};
+    status.process.state = states[static_cast<std::size_t>(state_.load())];
+    for (const auto& work : storage::LongWork::in_progress()) {
+        status.progress.push_back({.what = work.what,
+                                   .of = work.of,
+                                   .done = work.done,
+                                   .total = work.total,
+                                   .unit = work.unit});
+    }
+    status.accepted = counters_.accepted.value();
+    for (std::size_t i = 0; i != connection_limits.size(); ++i) {
+        status.refused[connection_limits[i]] = counters_.refused[i].value();
+    }
+    add_exports(status, workers);
+    add_connections(status, workers);
+    return status;
+}
+
+// --- the map of an export ------------------------------------------------------------------------
+
+namespace {
+
+// Cut to the export, and widened to whole pages.
+storage::Range pages_within(const storage::Volume& volume, std::uint64_t offset,
+                            std::uint64_t length) {
+    const std::uint64_t size = volume.size();
+    if (offset >= size) return {size, 0};
+    const std::uint64_t begin = offset & ~(volume.page_size() - 1);
+    const std::uint64_t end = begin + std::min(length, size - begin);
+    const std::uint64_t rest = volume.offset_in_page(end);
+    return {begin, std::min(size, rest == 0 ? end : end - rest + volume.page_size()) - begin};
+}
+
+std::uint64_t seconds_of_clock() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+}  // namespace
+
+std::optional<ExportMap> ServerAdminBackend::map(std::string_view name, std::uint64_t offset,
+                                                 std::uint64_t length, std::uint32_t max_cells) {
+    const auto served = find(name);
+    if (!served) return std::nullopt;
+    const storage::Volume& volume = *served->volume;
+    const storage::Range range = pages_within(volume, offset, length);
+    ExportMap map{.size = volume.size(),
+                  .page_size = volume.page_size(),
+                  .offset = range.offset,
+                  .length = range.length,
+                  .cell = volume.page_size()};
+    while ((range.length + map.cell - 1) / map.cell > std::max(1U, max_cells)) map.cell *= 2;
+    served->activity->watch(seconds_of_clock());
+    std::uint64_t at = range.offset;
+    for (std::uint64_t left = range.length; left != 0;) {
+        const std::uint64_t cell = std::min(left, map.cell);
+        std::uint64_t mapped = 0;
+        for (std::uint64_t done = 0; done != cell;) {
+            const storage::Volume::Run run = volume.run_at(at + done, cell - done);
+            if (run.device != 0) mapped += run.length;
+            done += run.length;
+        }
+        map.used.push_back(static_cast<std::uint8_t>((mapped * 100 + cell - 1) / cell));
+        map.read.push_back(served->activity->was_read(at, cell) ? 1 : 0);
+        map.written.push_back(served->activity->was_written(at, cell) ? 1 : 0);
+        at += cell;
+        left -= cell;
+    }
+    return map;
+}
+
+std::optional<PageRuns> ServerAdminBackend::pages(std::string_view name, std::uint64_t offset,
+                                                  std::uint64_t length, std::size_t max_runs) {
+    const auto served = find(name);
+    if (!served) return std::nullopt;
+    const storage::Volume& volume = *served->volume;
+    const auto devices = volume.devices();
+    storage::Range range = pages_within(volume, offset, length);
+    PageRuns out{.page_size = volume.page_size()};
+    while (range.length != 0) {
+        if (out.runs.size() == max_runs) {
+            out.next = range.offset;
+            break;
+        }
+        const storage::Volume::Run run = volume.run_at(range.offset, range.length);
+        out.runs.push_back({.offset = range.offset,
+                            .length = run.length,
+                            .device = run.device == 0 ? "" : devices[run.device - 1]->info().id});
+        range.offset += run.length;
+        range.length -= run.length;
+    }
+    return out;
+}
+
+// --- steering ------------------------------------------------------------------------------------
+
+Outcome ServerAdminBackend::set_log_level(std::string_view level) {
+    spdlog::default_logger_raw()->set_level(spdlog::level::from_str(std::string(level)));
+    return Done{fmt::format("The log tells what is {} or more from now on.", level)};
+}
+
+void ServerAdminBackend::end_connection(std::uint64_t id, Completion completion) {
+    for (Worker* const worker : workers()) {
+        for (const auto& [counted, facts] : worker->counters().connections()) {
+            if (counted->id != id) continue;
+            spdlog::warn("{}: its connection is ended, as the administrator asked", facts->peer);
+            return worker->end_connection(
+                id, [completion, done = fmt::format("The connection of {} is ended.",
+                                                    facts->peer)] { completion(Done{done}); });
+        }
+    }
+    completion(
+        NotDone{.why = fmt::format("there is no connection {}; /api/v1/connections lists them", id),
+                .unknown = true});
+}
+
+void ServerAdminBackend::set_rates(std::string_view name, const config::Rates& rates,
+                                   Completion completion) {
+    change(
+        name, [rates](config::ExportOptions& options) { options.rates = rates; },
+        fmt::format("The rates of export {} are as asked.", config::in_quotes(name)),
+        std::move(completion));
+}
+
+void ServerAdminBackend::set_read_only(std::string_view name, bool read_only,
+                                       Completion completion) {
+    change(
+        name, [read_only](config::ExportOptions& options) { options.read_only = read_only; },
+        fmt::format("Export {} can {} from now on.", config::in_quotes(name),
+                    read_only ? "only be read" : "be written to"),
+        std::move(completion));
+}
+
+void ServerAdminBackend::change(std::string_view name, Change change, std::string done,
+                                Completion completion) {
+    if (!find(name)) {
+        return completion(NotDone{.why = fmt::format("there is no export {}; /api/v1/exports lists "
+                                                     "them",
+                                                     config::in_quotes(name)),
+                                  .unknown = true});
+    }
+    ChangeDone done_callback = [completion = std::move(completion),
+                                done = std::move(done)](const std::string& why_not) {
+        completion(why_not.empty() ? Outcome(Done{done}) : Outcome(NotDone{why_not}));
+    };
+    asio::post(
+        io_, [call = change_export_, export_name = std::string(name), change = std::move(change),
+              change_done = std::move(done_callback)] { call(export_name, change, change_done); });
+}
+
+void ServerAdminBackend::list_kept(Completion completion) {
+    asio::post(io_, [answer = answer_about_kept_, completion = std::move(completion)] {
+        answer({.drop = {}, .completion = completion});
+    });
+}
+
+void ServerAdminBackend::drop_kept(std::string_view name, Completion completion) {
+    asio::post(io_, [answer = answer_about_kept_, drop = std::string(name),
+                     completion = std::move(completion)] {
+        answer({.drop = drop, .completion = completion});
+    });
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,89 @@
+// What the admin endpoint sees of this server, and may change. It is called on the endpoint's
+// thread and reads what workers count. Changes are made on the server's thread or a worker's, and
+// complete there: the endpoint's thread waits for neither.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/options.hpp"
+#include "server/admin/model/admin_backend.hpp"
+#include "server/daemon/accept_counters.hpp"
+#include "server/exports/export_registry.hpp"
+#include "server/nbd/worker.hpp"
+#include "server/net/connection_slots.hpp"
+
+namespace gpunbd::server {
+
+class ServerAdminBackend final : public AdminBackend {
+ public:
+    using Workers = std::vector<Worker*>;
+    enum class State : std::uint8_t { starting, serving, draining };
+
+    // How the server changes the options of an export, on its thread. `Completion` is called once
+    // they hold for all clients, or cannot be had; its text says why not.
+    using Change = std::function<void(config::ExportOptions&)>;
+    using ChangeDone = std::function<void(const std::string& why_not)>;
+    using ChangeExport =
+        std::function<void(const std::string& name, const Change& change, const ChangeDone& done)>;
+
+    // Lists what is kept, or gives up what is kept under a name; on its thread.
+    struct RetainedQuery {
+        std::optional<std::string> drop;
+        Completion completion;
+    };
+    using AnswerAboutKept = std::function<void(const RetainedQuery&)>;
+
+    // All must outlive it. It is called by one thread at a time.
+    ServerAdminBackend(boost::asio::io_context& io, const ExportRegistry& exports,
+                       const AcceptCounters& counters, ChangeExport change_export,
+                       AnswerAboutKept answer_about_kept);
+
+    // On the server's thread. The workers outlive the endpoint.
+    void serves(Workers workers);
+    void drains() { state_ = State::draining; }
+
+    Status status() override;
+    std::optional<ExportMap> map(std::string_view name, std::uint64_t offset, std::uint64_t length,
+                                 std::uint32_t max_cells) override;
+    std::optional<PageRuns> pages(std::string_view name, std::uint64_t offset, std::uint64_t length,
+                                  std::size_t max_runs) override;
+    Outcome set_log_level(std::string_view level) override;
+    void end_connection(std::uint64_t id, Completion completion) override;
+    void set_rates(std::string_view name, const config::Rates& rates,
+                   Completion completion) override;
+    void set_read_only(std::string_view name, bool read_only, Completion completion) override;
+    void list_kept(Completion completion) override;
+    void drop_kept(std::string_view name, Completion completion) override;
+
+ private:
+    Workers workers() const;
+    std::shared_ptr<const Export> find(std::string_view name) const;
+    // With the devices that those lie on.
+    void add_exports(Status& status, const Workers& workers) const;
+    void add_connections(Status& status, const Workers& workers) const;
+    // `done`: the outcome's text.
+    void change(std::string_view name, Change change, std::string done, Completion completion);
+
+    boost::asio::io_context& io_;
+    const ExportRegistry& exports_;
+    const AcceptCounters& counters_;
+    const ChangeExport change_export_;
+    const AnswerAboutKept answer_about_kept_;
+    const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+    std::atomic<State> state_{State::starting};
+    mutable std::mutex mutex_;
+    Workers workers_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,52 @@
+// What the services of a server share. Members are destroyed in reverse order, after all services.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <optional>
+
+#include "config/serve_command.hpp"
+#include "server/daemon/lifecycle.hpp"
+#include "server/daemon/supervision.hpp"
+#include "server/exports/device_registry.hpp"
+#include "server/exports/export_registry.hpp"
+#include "server/exports/volume_disposal.hpp"
+#include "server/handover/retained_calibration.hpp"
+#include "server/handover/retained_contents.hpp"
+#include "server/handover/retained_mappings.hpp"
+#include "server/logging/progress_log.hpp"
+#include "server/net/connection_slots.hpp"
+
+namespace gpunbd::server {
+
+// What outlives the server, because the supervisor stores it. All unset without a descriptor store.
+struct RetainedState {
+    explicit RetainedState(Supervision& supervision);
+
+    std::optional<RetainedCalibration> calibration;
+    std::unique_ptr<RetainedContents> contents;  // after an upgrade: set by Takeover
+    std::unique_ptr<RetainedMappings> mappings;
+};
+
+struct ServerContext {
+    ServerContext(const config::ServeCommand& its_command, config::Options its_options);
+
+    Supervision supervision;
+    const config::ServeCommand command;
+    config::Options options;   // in effect; ExportService changes those that can change
+    const bool protects_swap;  // memory is locked before the first client
+    // Once the first exports are being made, only the thread that makes exports opens devices.
+    DeviceRegistry devices;
+    // Volumes are destroyed here. Everything that can own a volume is declared below, or is a
+    // service, and is therefore destroyed first; devices and the descriptor store, which a volume
+    // needs until its end, are declared above.
+    VolumeDisposal disposal;
+    RetainedState retained;
+    ExportRegistry exports;
+    ConnectionSlots slots;  // outlives the connections
+    boost::asio::io_context io{1};
+    ProgressLog progress{io};
+    Lifecycle lifecycle;
+};
+
+}  // namespace gpunbd::server

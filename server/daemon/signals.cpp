@@ -1,0 +1,75 @@
+#include "server/daemon/signals.hpp"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "storage/base/signals_blocked.hpp"
+
+namespace gpunbd::server {
+
+Signals::Signals(ServerContext& context, Actions actions)
+    : context_(context), actions_(std::move(actions)), signals_(context.io) {}
+
+void Signals::open() {
+    for (const int each : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) signals_.add(each);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    outlives_terminal_ = hangup.sa_handler == SIG_IGN;  // started by nohup
+    if (context_.command.config_file || !outlives_terminal_) signals_.add(SIGHUP);
+    if (context_.command.run) signals_.add(SIGCHLD);
+    resume();
+}
+
+void Signals::resume() {
+    if (waiting_) return;
+    signals_.async_wait([this](boost::system::error_code error, int signal) {
+        waiting_ = false;
+        if (error) return;
+        on_signal(signal);
+        resume();
+    });
+    waiting_ = true;
+}
+
+// After this, a signal must not kill the process while it shuts down.
+void Signals::stop() {
+    const storage::SignalsBlocked blocked;  // between the two calls
+    for (const int each : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+        signals_.remove(each);
+        ::signal(each, SIG_IGN);
+    }
+}
+
+void Signals::on_signal(int signal) {
+    if (signal == SIGCHLD) {
+        actions_.child_exited();
+    } else if (signal == SIGHUP) {
+        on_hangup();
+    } else if (signal == SIGUSR1) {
+        actions_.log_trace();
+    } else if (signal == SIGUSR2) {
+        actions_.hand_over();
+    } else if (context_.lifecycle.ending()) {
+        actions_.end_now();
+    } else {
+        actions_.end();
+    }
+}
+
+// SIGHUP means: read the configuration again; but also: the terminal has been closed.
+void Signals::on_hangup() {
+    if (context_.lifecycle.ending()) return;  // a terminal that closes may send several
+    if (!context_.command.config_file) {
+        spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
+        actions_.end();
+    } else if (terminal_.gone() && !outlives_terminal_) {
+        spdlog::info("SIGHUP: the terminal has been closed, so the server ends");
+        actions_.end();
+    } else {
+        actions_.reload();
+    }
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,43 @@
+#include "server/daemon/supervision.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include "server/daemon/watchdog.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto release_timeout = std::chrono::seconds(10);
+
+}  // namespace
+
+Supervision::Supervision()
+    : predecessor(Predecessor::from_environment()),
+      inherited(predecessor ? predecessor->take_listeners()
+                            : InheritedDescriptors::from_environment()),
+      start_gate(StartGate::in(inherited)),
+      socket(NotifySocket::from_environment()),
+      watchdog_timeout(Watchdog::timeout_from_environment()),
+      store(socket ? DescriptorStore::from_environment(*socket, inherited.names()) : nullptr) {
+    if (store && (predecessor || start_gate)) store->hold_back();
+}
+
+void Supervision::notify(std::string_view message) const {
+    if (!socket) return;
+    if (const auto error = socket->send(message)) spdlog::warn("{}", *error);
+}
+
+void Supervision::notify_ready(bool retains) {
+    if (store && retains) {
+        if (const auto error = exit_pipe.hand_over(*socket)) spdlog::warn("{}", *error);
+    }
+    notify("READY=1");
+}
+
+void Supervision::release_messages() const {
+    if (!store) return;
+    if (const auto error = store->go_on(release_timeout)) spdlog::error("{}", *error);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,39 @@
+// What the process that started this server passed to it: descriptors, and the sockets of the
+// supervisor and of the predecessor.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "server/handover/predecessor.hpp"
+#include "server/supervisor/descriptor_store.hpp"
+#include "server/supervisor/exit_pipe.hpp"
+#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/notify_socket.hpp"
+#include "server/supervisor/start_gate.hpp"
+
+namespace gpunbd::server {
+
+struct Supervision {
+    // From the environment. Throws std::runtime_error if a variable is invalid.
+    Supervision();
+
+    // Sends a message of sd_notify(3). Does nothing without a supervisor.
+    void notify(std::string_view message) const;
+    // READY=1. `retains`: the supervisor also gets its end of the exit pipe.
+    void notify_ready(bool retains);
+    // Sends the messages that were held back while another process was the supervised one.
+    void release_messages() const;
+
+    const std::unique_ptr<Predecessor> predecessor;  // null: this is not an upgrade
+    InheritedDescriptors inherited;  // read before this process opens descriptors of its own
+    const std::optional<StartGate> start_gate;  // unset: it may start at once
+    const std::optional<NotifySocket> socket;   // unset: no supervisor
+    const std::optional<std::chrono::microseconds> watchdog_timeout;
+    ExitPipe exit_pipe;                            // before the devices, which take long to close
+    const std::unique_ptr<DescriptorStore> store;  // null: the supervisor stores no descriptors
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,76 @@
+#include "server/daemon/swap_protection.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "server/daemon/swap_use.hpp"
+#include "server/daemon/warm_up.hpp"
+#include "server/protection/locked_memory.hpp"
+#include "server/protection/protection.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto swapoff_interval = std::chrono::seconds(1);
+constexpr auto swapoff_extension = 10 * swapoff_interval;  // of the supervisor's stop timeout
+
+}  // namespace
+
+SwapProtection::SwapProtection(ServerContext& context, const WorkerPool& workers,
+                               std::function<void()> drain)
+    : context_(context),
+      workers_(workers),
+      drain_(std::move(drain)),
+      poll_(context.io, swapoff_interval, [this] { return wait_for_swapoff(); }) {}
+
+void SwapProtection::start() {
+    if (!context_.protects_swap) return;
+    for (std::future<void>& each : warm_up(workers_.workers(), *context_.exports.snapshot())) {
+        each.get();
+    }
+    if (const auto error = lock_all_memory()) throw std::runtime_error("swap: " + *error);
+    spdlog::info("swap: {}", what_protects());
+}
+
+Service::Commit SwapProtection::reload(const config::Options& next, Problems& problems) {
+    if (next.any_swap() && !context_.protects_swap) {
+        problems.emplace_back("swap: a server protects itself at its start alone; start it anew");
+    }
+    return {};
+}
+
+bool SwapProtection::delays_end() {
+    if (!context_.protects_swap) return false;
+    const auto devices = swapped_to(*context_.exports.snapshot());
+    if (devices.empty()) return false;
+    spdlog::warn(
+        "the server ends when this machine does not swap to it any more: swapoff {}; a second "
+        "signal ends it at once, and all that is swapped out there is lost",
+        fmt::join(devices, " "));
+    context_.lifecycle.phase = Phase::awaiting_swapoff;
+    extend_stop_timeout();
+    poll_.start();
+    return true;
+}
+
+bool SwapProtection::wait_for_swapoff() {
+    if (context_.lifecycle.draining()) return false;
+    if (!swapped_to(*context_.exports.snapshot()).empty()) {
+        extend_stop_timeout();
+        return true;
+    }
+    spdlog::info("this machine does not swap to it any more");
+    drain_();
+    return false;
+}
+
+void SwapProtection::extend_stop_timeout() const {
+    context_.supervision.notify(fmt::format("STATUS=waiting for swapoff\nEXTEND_TIMEOUT_USEC={}",
+                                            std::chrono::microseconds(swapoff_extension).count()));
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,36 @@
+// For exports with `swap: true`: locks the memory of the server, and delays its end while the
+// machine swaps to one of its exports.
+#pragma once
+
+#include <functional>
+
+#include "server/daemon/poll.hpp"
+#include "server/daemon/server_context.hpp"
+#include "server/daemon/service.hpp"
+#include "server/daemon/worker_pool.hpp"
+
+namespace gpunbd::server {
+
+class SwapProtection final : public Service {
+ public:
+    // `drain` is called after swapoff.
+    SwapProtection(ServerContext& context, const WorkerPool& workers, std::function<void()> drain);
+
+    void start() override;
+    Commit reload(const config::Options& next, Problems& problems) override;
+    void resume() override { poll_.resume(); }
+
+    // The server is to end: true if the machine swaps to it. `drain` follows then.
+    bool delays_end();
+
+ private:
+    bool wait_for_swapoff();
+    void extend_stop_timeout() const;
+
+    ServerContext& context_;
+    const WorkerPool& workers_;
+    const std::function<void()> drain_;
+    Poll poll_;
+};
+
+}  // namespace gpunbd::server

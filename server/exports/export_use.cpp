@@ -1,0 +1,90 @@
+#include "server/exports/export_use.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t few_peers = 64;  // below this, idle peers are not forgotten
+
+std::shared_ptr<TokenBucket> bucket_for(const config::Rates& rates) {
+    if (!rates.any()) return nullptr;
+    return std::make_shared<TokenBucket>(rates, TokenBucket::Clock::now());
+}
+
+}  // namespace
+
+void ExportUse::apply(const config::ExportOptions& options) {
+    const std::lock_guard lock(mutex_);
+    max_connections_ = options.max_connections.value_or(0);
+    max_per_peer_ = options.max_connections_per_peer.value_or(0);
+    if (rates_ != options.rates) {
+        bucket_ = bucket_for(options.rates);
+        rates_ = options.rates;
+    }
+    if (rates_per_peer_ != options.rates_per_peer) {
+        for (auto& [peer, use] : peers_) use.bucket = bucket_for(options.rates_per_peer);
+        rates_per_peer_ = options.rates_per_peer;
+    }
+}
+
+ExportUse::Answer ExportUse::enter(const std::string& peer) {
+    // Allocated first, so that a bad_alloc changes nothing.
+    auto lease = std::make_unique<Lease>(shared_from_this(), peer);
+    const std::lock_guard lock(mutex_);
+    if (max_connections_ != 0 && connections_ >= max_connections_) {
+        return {nullptr, fmt::format("the export has {} connection{}, its limit", connections_,
+                                     connections_ == 1 ? "" : "s")};
+    }
+    if (peers_.size() >= std::max(look_at_, few_peers)) forget_who_owes_nothing();
+    const auto [at, is_new] = peers_.try_emplace(peer);
+    PeerUse& use = at->second;
+    if (max_per_peer_ != 0 && use.connections >= max_per_peer_) {
+        return {nullptr, fmt::format("you have {} connection{} to the export, the limit of each",
+                                     use.connections, use.connections == 1 ? "" : "s")};
+    }
+    if (is_new) {
+        try {
+            use.bucket = bucket_for(rates_per_peer_);
+        } catch (...) {
+            peers_.erase(at);
+            throw;
+        }
+    }
+    ++use.connections;
+    ++connections_;
+    lease->counted_ = true;
+    return {std::move(lease), {}};
+}
+
+std::uint32_t ExportUse::connections() {
+    const std::lock_guard lock(mutex_);
+    return connections_;
+}
+
+void ExportUse::leave(const std::string& peer) {
+    const std::lock_guard lock(mutex_);
+    const auto at = peers_.find(peer);
+    --connections_;
+    if (--at->second.connections == 0 && !at->second.bucket) peers_.erase(at);
+}
+
+RateLimits ExportUse::rates(const std::string& peer) {
+    const std::lock_guard lock(mutex_);
+    return {.of_peer = peers_.find(peer)->second.bucket, .of_export = bucket_};
+}
+
+void ExportUse::forget_who_owes_nothing() {
+    const auto now = TokenBucket::Clock::now();
+    std::erase_if(peers_, [now](const auto& each) {
+        const PeerUse& use = each.second;
+        return use.connections == 0 && (!use.bucket || use.bucket->full(now));
+    });
+    look_at_ = 2 * peers_.size();
+}
+
+}  // namespace gpunbd::server

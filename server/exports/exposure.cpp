@@ -1,0 +1,72 @@
+#include "server/exports/exposure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/quote.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// True if TCP clients from anywhere match. Rules for users, groups or virtual machines match none
+// of them.
+bool lets_all_in(const config::AccessRule& rule) {
+    return rule.network && rule.network->holds_all() && !rule.tls_name && !rule.psk_user;
+}
+
+bool lets_all_in(const config::ExportOptions& exported) {
+    if (exported.tls_required) return false;
+    return exported.access.empty() ||
+           std::any_of(exported.access.begin(), exported.access.end(),
+                       [](const config::AccessRule& rule) { return lets_all_in(rule); });
+}
+
+}  // namespace
+
+std::optional<std::string> open_to_all(const config::Options& options) {
+    if (options.tls.mode == config::TlsMode::required) return std::nullopt;
+    std::size_t others = 0;
+    const config::ExportOptions* first = nullptr;
+    for (const config::ExportOptions& each : options.exports) {
+        if (!lets_all_in(each)) continue;
+        if (first != nullptr) ++others;
+        if (first == nullptr) first = &each;
+    }
+    if (first == nullptr) return std::nullopt;
+    return fmt::format("export {}{}", config::in_quotes(first->name),
+                       others == 0 ? "" : fmt::format(" and {} more", others));
+}
+
+std::optional<std::string> unproved_in_tls(const config::Options& options) {
+    const config::TlsOptions& tls = options.tls;
+    if (tls.mode == config::TlsMode::off || tls.certificates.empty() || tls.verify_clients) {
+        return std::nullopt;
+    }
+    const auto open = std::find_if(options.exports.begin(), options.exports.end(),
+                                   [](const auto& each) { return each.access.empty(); });
+    if (open == options.exports.end()) return std::nullopt;
+    return fmt::format(
+        "clients have to prove nothing (tls.verify_clients: false): who reaches a listener may "
+        "open export {}, in TLS or not",
+        config::in_quotes(open->name));
+}
+
+std::string exposure_text(const std::string& where, const std::string& open) {
+    return fmt::format(
+        "{}: other machines can reach this address, and nothing protects {}: require TLS "
+        "(tls.mode: required), give every export a list of who may open it (exports[].access), "
+        "listen on 127.0.0.1 or a Unix socket instead, or accept it with insecure: true "
+        "(--insecure)",
+        where, open);
+}
+
+std::string insecure_text(const std::string& where, const std::string& open) {
+    return fmt::format(
+        "insecure: {}: anyone who reaches this address may read and change {}, and others on the "
+        "way can read along",
+        where, open);
+}
+
+}  // namespace gpunbd::server

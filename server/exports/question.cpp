@@ -1,0 +1,120 @@
+#include "server/exports/question.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "config/quote.hpp"
+#include "config/rules.hpp"
+#include "server/exports/access_list.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+template <typename T>
+T value_of(config::rules::Checked<T> checked, std::string_view flag) {
+    if (const auto* wrong = std::get_if<config::rules::Wrong>(&checked)) {
+        throw std::runtime_error(fmt::format("{}: {}", flag, wrong->what));
+    }
+    return std::get<T>(std::move(checked));
+}
+
+[[noreturn]] void refuse(const std::string& who) {
+    throw std::runtime_error(fmt::format(
+        "--who: {} is no client; write for example 10.1.2.3, ::1, unix:uid=1000,gid=100, or "
+        "vsock:3",
+        config::in_quotes(who)));
+}
+
+// Returns the text before the separator and removes both from `text`.
+std::string_view split(std::string_view& text, char separator) {
+    const auto at = text.find(separator);
+    const std::string_view first = text.substr(0, at);
+    text = at == std::string_view::npos ? std::string_view() : text.substr(at + 1);
+    return first;
+}
+
+// "uid=1000,gid=100,gid=101"
+Peer unix_client(const std::string& who, std::string_view parts) {
+    Peer peer;
+    peer.kind = Peer::Kind::unix_socket;
+    bool has_uid = false;
+    bool has_gid = false;
+    while (!parts.empty()) {
+        std::string_view value = split(parts, ',');
+        const std::string_view key = split(value, '=');
+        if (key == "uid" && !has_uid) {
+            peer.uid = value_of(config::rules::user(value), "--who").id;
+            has_uid = true;
+        } else if (key == "gid") {
+            const gid_t gid = value_of(config::rules::group(value), "--who").id;
+            if (has_gid) peer.groups.push_back(gid);
+            if (!has_gid) peer.gid = gid;
+            has_gid = true;
+        } else {
+            refuse(who);
+        }
+    }
+    if (!has_uid) refuse(who);
+    // Every process has a group; without one given, use one that matches no rule.
+    if (!has_gid) peer.gid = static_cast<gid_t>(-1);
+    return peer;
+}
+
+}  // namespace
+
+Peer client_in_question(const config::Question& question) {
+    const std::string& who = question.who;
+    const std::string_view text = who;
+    constexpr std::string_view local = "unix:";
+    constexpr std::string_view vsock = "vsock:";
+    Peer peer;
+    if (text.starts_with(local)) {
+        peer = unix_client(who, text.substr(local.size()));
+    } else if (text.starts_with(vsock)) {
+        peer.kind = Peer::Kind::vsock;
+        peer.cid = static_cast<std::uint32_t>(value_of(
+            config::rules::integer(text.substr(vsock.size()), {0, 4'294'967'295}), "--who"));
+    } else {
+        const auto address = config::parse_ip(who);
+        if (!address) refuse(who);
+        peer.kind = Peer::Kind::tcp;
+        peer.address = who;
+    }
+    if (question.tls_name || question.psk_user) peer.tls.emplace();
+    if (question.tls_name) {
+        peer.tls->names.push_back(
+            value_of(config::rules::tls_name(*question.tls_name), "--tls-name"));
+    }
+    if (question.psk_user) {
+        peer.tls->psk_user = value_of(config::rules::psk_user(*question.psk_user), "--psk-user");
+    }
+    return peer;
+}
+
+std::vector<std::string> what_it_may_open(const config::Options& options, const Peer& peer) {
+    std::vector<std::string> lines;
+    const PeerIdentity applicant(peer);
+    for (const config::ExportOptions& each : options.exports) {
+        const AccessList list(each.access);
+        const Verdict verdict = list.decide(applicant);
+        const bool only_reads = verdict.access == Access::read_only || each.read_only;
+        const char* const may = verdict.access == Access::denied ? "denied"
+                                : only_reads                     ? "read-only"
+                                                                 : "read-write";
+        const bool opens = verdict.access != Access::denied;
+        const bool in_tls = options.tls.mode == config::TlsMode::required || each.tls_required;
+        lines.push_back(fmt::format(
+            "export {}: {}: {}{}{}{}", config::in_quotes(each.name), may, list.why(verdict),
+            verdict.rule ? fmt::format(" (line {})", each.access[*verdict.rule].line.number) : "",
+            opens && each.read_only ? "; the export is read_only" : "",
+            opens && in_tls ? "; in TLS only" : ""));
+    }
+    return lines;
+}
+
+}  // namespace gpunbd::server

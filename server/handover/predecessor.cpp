@@ -1,0 +1,105 @@
+#include "server/handover/predecessor.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "server/base/environment.hpp"
+#include "server/handover/successor.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// It gives up sooner.
+constexpr std::chrono::seconds predecessor_patience{120};
+
+OwnedFd end_in_environment(const std::string& text) {
+    const auto number = decimal(text);
+    if (!number || *number > 1'000'000 ||
+        ::fcntl(static_cast<int>(*number), F_SETFD, FD_CLOEXEC) != 0) {
+        throw std::runtime_error(
+            fmt::format("{}: there is no such socket; unset it", successor_variable));
+    }
+    return OwnedFd(static_cast<int>(*number));
+}
+
+}  // namespace
+
+std::unique_ptr<Predecessor> Predecessor::from_environment() {
+    const auto text = take_variable(successor_variable);
+    if (!text) return nullptr;
+    return std::unique_ptr<Predecessor>(new Predecessor(end_in_environment(*text)));
+}
+
+Predecessor::Predecessor(OwnedFd socket) : socket_(std::move(socket)) {
+    for (;;) {
+        UpgradeMessage message = socket_.receive(predecessor_patience);
+        if (message.kind == MessageKind::prepare) return;
+        take(std::move(message));
+    }
+}
+
+void Predecessor::take(UpgradeMessage message) {
+    if (message.kind == MessageKind::listener) {
+        listeners_.add(body_text(message.body), std::move(message.descriptor));
+    } else if (message.kind == MessageKind::device) {
+        devices_.push_back(body_text(message.body));
+    } else if (message.kind == MessageKind::calibration) {
+        auto decoded = decode_calibration(message.body);
+        if (auto* const wrong = std::get_if<std::string>(&decoded)) {
+            throw std::runtime_error(*wrong);
+        }
+        auto& [device, found] = std::get<Calibration>(decoded);
+        calibrations_.emplace(std::move(device), std::move(found));
+    } else if (message.kind == MessageKind::import) {
+        auto decoded = decode_import(message.body);
+        if (auto* const wrong = std::get_if<std::string>(&decoded)) {
+            throw std::runtime_error(*wrong);
+        }
+        auto& [name, entry] = std::get<ImportPart>(decoded);
+        contents_to_import_.push_back({std::move(name), entry, std::move(message.descriptor)});
+    } else {
+        throw std::runtime_error(
+            fmt::format("a message of kind {} came too early", static_cast<int>(message.kind)));
+    }
+}
+
+Predecessor::Rest Predecessor::take_rest() {
+    socket_.send({.kind = MessageKind::prepared});
+    Rest rest;
+    for (;;) {
+        UpgradeMessage message = socket_.receive(predecessor_patience);
+        if (message.kind == MessageKind::all) return rest;
+        if (message.kind == MessageKind::contents) {
+            rest.contents.push_back({body_text(message.body), std::move(message.descriptor)});
+        } else if (message.kind == MessageKind::connection) {
+            rest.clients.push_back(take_client(std::move(message)));
+        } else {
+            throw std::runtime_error(fmt::format("a message of kind {} came, and not what is kept",
+                                                 static_cast<int>(message.kind)));
+        }
+    }
+}
+
+Predecessor::Client Predecessor::take_client(UpgradeMessage message) {
+    auto decoded = decode_connection(message.body);
+    if (auto* const wrong = std::get_if<std::string>(&decoded)) throw std::runtime_error(*wrong);
+    auto& [state, later] = std::get<DecodedConnection>(decoded);
+    while (state.received.size() != later) {
+        const UpgradeMessage more = socket_.expect(MessageKind::received, predecessor_patience);
+        if (more.body.size() > later - state.received.size()) {
+            throw std::runtime_error("a connection has received more than was said");
+        }
+        state.received.insert(state.received.end(), more.body.begin(), more.body.end());
+    }
+    return {std::make_unique<ConnectionState>(std::move(state)), std::move(message.descriptor)};
+}
+
+void Predecessor::wait_for_turn() {
+    socket_.send({.kind = MessageKind::ready});
+    socket_.expect(MessageKind::yours, predecessor_patience);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,165 @@
+#include "server/handover/successor.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr int last_words_ms = 200;
+
+constexpr int exit_not_started = 127;
+constexpr std::chrono::seconds start_patience{10};
+constexpr useconds_t look_at_parent_after = 200;  // microseconds
+
+// Pointers into texts, as exec wants them.
+class Pointers {
+ public:
+    explicit Pointers(std::vector<std::string> texts) : texts_(std::move(texts)) {
+        for (std::string& each : texts_) pointers_.push_back(each.data());
+        pointers_.push_back(nullptr);
+    }
+    char* const* get() const { return pointers_.data(); }
+
+ private:
+    std::vector<std::string> texts_;
+    std::vector<char*> pointers_;
+};
+
+std::vector<std::string> environment_of(const SuccessorStart& start, int socket) {
+    std::vector<std::string> all;
+    for (char** each = environ; *each != nullptr; ++each) all.emplace_back(*each);
+    all.push_back(fmt::format("{}={}", successor_variable, socket));
+    all.push_back("NOTIFY_SOCKET=" + start.notify_address);
+    if (start.capacity) all.push_back(fmt::format("FDSTORE={}", *start.capacity));
+    if (start.watched) all.push_back(fmt::format("WATCHDOG_USEC={}", start.watched->count()));
+    return all;
+}
+
+std::vector<std::string> command_of(const SuccessorStart& start) {
+    std::vector<std::string> all{start.program};
+    all.insert(all.end(), start.arguments.begin(), start.arguments.end());
+    return all;
+}
+
+// All that the children work with. Other threads may hold any lock when a process is forked, so
+// that they call nothing but the system.
+struct ChildPlan {
+    const char* program;
+    char* const* command;
+    char* const* environment;
+    int socket;
+    int pipe;                               // where the parent learns the number of the successor
+    pid_t keeper;                           // parent of this process
+    int end_signal;                         // of this process at its parent's death; 0: none
+    std::span<const std::byte> cannot_run;  // the message's head
+};
+
+[[noreturn]] void become_successor(const ChildPlan& plan, pid_t between) {
+    while (::getppid() == between) ::usleep(look_at_parent_after);
+    if (plan.end_signal != 0) {
+        ::prctl(PR_SET_PDEATHSIG, plan.end_signal);
+        if (::getppid() != plan.keeper) ::_exit(exit_not_started);
+    }
+    // The parent has a handle of this process by then.
+    std::array<std::byte, 64> start{};
+    if (::recv(plan.socket, start.data(), start.size(), 0) <= 0) ::_exit(exit_not_started);
+    ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    ::fcntl(plan.socket, F_SETFD, 0);
+    ::execve(plan.program, plan.command, plan.environment);
+    const char* const why = ::strerrordesc_np(errno);
+    std::array<std::byte, 256> message{};
+    const std::size_t head = plan.cannot_run.size();
+    std::memcpy(message.data(), plan.cannot_run.data(), head);
+    const std::size_t length = std::min(std::strlen(why), message.size() - head);
+    std::memcpy(message.data() + head, why, length);
+    ::send(plan.socket, message.data(), head + length, MSG_NOSIGNAL);
+    ::_exit(exit_not_started);
+}
+
+[[noreturn]] void be_between(const ChildPlan& plan) {
+    const pid_t between = ::getpid();
+    const pid_t successor = ::_Fork();
+    if (successor == 0) become_successor(plan, between);
+    const bool told = ::write(plan.pipe, &successor, sizeof successor) == sizeof successor;
+    ::_exit(successor > 0 && told ? 0 : exit_not_started);
+}
+
+pid_t fork_twice(const ChildPlan& plan, OwnedFd from, OwnedFd to) {
+    const pid_t child = ::_Fork();
+    if (child == 0) be_between(plan);
+    ::close(to.release());  // so that the read ends with the child, whatever ends it
+    if (child < 0) return -1;
+    pid_t successor = -1;
+    ssize_t got = 0;
+    do {
+        got = ::read(from.get(), &successor, sizeof successor);
+    } while (got < 0 && errno == EINTR);
+    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return got == sizeof successor ? successor : -1;
+}
+
+}  // namespace
+
+Successor::Successor(const SuccessorStart& start) {
+    auto [ours, theirs] = MessageSocket::make_pair();
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+        throw std::runtime_error(fmt::format("no pipe: {}", std::strerror(errno)));
+    }
+    OwnedFd from(ends[0]);
+    OwnedFd to(ends[1]);
+    const Pointers command(command_of(start));
+    const Pointers environment(environment_of(start, theirs.get()));
+    const std::vector<std::byte> cannot_run =
+        encode_message({.kind = MessageKind::cannot_run, .body = text_body(start.program + ": ")});
+    ChildPlan plan{.program = start.program.c_str(),
+                   .command = command.get(),
+                   .environment = environment.get(),
+                   .socket = theirs.get(),
+                   .pipe = to.get(),
+                   .keeper = ::getppid(),
+                   .end_signal = 0,
+                   .cannot_run = cannot_run};
+    ::prctl(PR_GET_PDEATHSIG, &plan.end_signal);
+    pid_ = fork_twice(plan, std::move(from), std::move(to));
+    if (pid_ <= 0) throw std::runtime_error("the system has no process for it");
+    handle_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
+    if (handle_ < 0) throw std::runtime_error("it has ended");
+    socket_.emplace(std::move(ours));
+    socket_->send({.kind = MessageKind::start});
+}
+
+// One that ends by itself says why at its very end, when its socket is closed already.
+Successor::~Successor() {
+    socket_.reset();
+    if (handle_ >= 0) {
+        pollfd ended{.fd = handle_, .events = POLLIN, .revents = 0};
+        ::poll(&ended, 1, last_words_ms);
+        ::syscall(SYS_pidfd_send_signal, handle_, SIGKILL, nullptr, 0);
+    }
+    let_go();
+}
+
+void Successor::let_go() {
+    if (handle_ >= 0) ::close(std::exchange(handle_, -1));
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,238 @@
+#include "server/handover/upgrade.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::chrono::seconds preparing_patience{60};  // clients do not notice
+constexpr std::chrono::seconds ready_patience{20};      // clients wait
+constexpr std::chrono::seconds answers_patience{2};     // with clients that take no answers
+constexpr std::chrono::seconds answers_limit{10};       // with those that are slow to
+constexpr std::chrono::seconds cutting_patience{10};    // with copies of those
+constexpr std::chrono::seconds follow_patience{5};      // with the supervisor
+constexpr std::chrono::milliseconds stuck_after{100};   // without a byte moved
+constexpr std::chrono::milliseconds breath{50};
+constexpr auto look_interval = std::chrono::microseconds(500);
+
+}  // namespace
+
+Upgrade::Upgrade(Parts parts, Yield yield, Completion told)
+    : parts_(parts), yield_(std::move(yield)), told_(std::move(told)), timer_(parts.io) {}
+
+void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessage>& first) {
+    successor_.emplace(start);
+    try {
+        for (const UpgradeMessage& message : first) successor_->socket().send(message);
+        successor_->socket().send({.kind = MessageKind::prepare});
+    } catch (const std::exception&) {
+        // It may have said why.
+        if (successor_->socket().has_message()) {
+            successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
+        }
+        throw;
+    }
+    const int copy = ::fcntl(successor_->socket().descriptor(), F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) throw std::runtime_error("no descriptors are left");
+    messages_.emplace(parts_.io, copy);
+    wait_for_message(preparing_patience, &Upgrade::pause);
+}
+
+void Upgrade::wait_for_message(std::chrono::seconds patience, Step then) {
+    timer_.expires_after(patience);
+    timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+        const auto self = weak.lock();
+        if (self && !error) self->fail("it takes too long");
+    });
+    messages_->async_wait(
+        asio::posix::stream_descriptor::wait_read,
+        [weak = weak_from_this(), patience, then](boost::system::error_code error) {
+            const auto self = weak.lock();
+            if (!self || error || self->over_) return;
+            if (self->successor_->socket().has_message()) {
+                self->attempt(then);
+            } else {  // the reactor may be mistaken
+                self->wait_for_message(patience, then);
+            }
+        });
+}
+
+void Upgrade::attempt(Step step) {
+    if (over_) return;
+    try {
+        (this->*step)();
+    } catch (const std::exception& error) {
+        fail(error.what());
+    }
+}
+
+void Upgrade::pause() {
+    successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
+    timer_.cancel();
+    paused_ = true;
+    quiet_until_ = Clock::now() + answers_patience;
+    quiet_at_last_ = Clock::now() + answers_limit;
+    moved_last_ = Clock::now();
+    for (const auto& listener : parts_.listeners) listener->pause();
+    for (const auto& worker : parts_.workers) worker->quiesce_sessions();
+    check_quiet();
+}
+
+void Upgrade::check_quiet() {
+    workers_asked_ = parts_.workers.size();
+    moved_before_ = std::exchange(unquiet_, {}).moved;
+    for (const auto& worker : parts_.workers) {
+        worker->count_busy([weak = weak_from_this(), &io = parts_.io](Worker::Busy unquiet) {
+            asio::post(io, [weak, unquiet] {
+                if (const auto self = weak.lock()) self->counted(unquiet);
+            });
+        });
+    }
+}
+
+void Upgrade::counted(Worker::Busy unquiet) {
+    unquiet_.sessions += unquiet.sessions;
+    unquiet_.moved += unquiet.moved;
+    if (--workers_asked_ != 0 || over_) return;
+    const Clock::time_point now = Clock::now();
+    if (unquiet_.moved > moved_before_ && !cut_) {
+        quiet_until_ = std::min(now + answers_patience, quiet_at_last_);
+        moved_last_ = now;
+    }
+    if (unquiet_.sessions == 0) {
+        attempt(&Upgrade::move_sessions);
+    } else if (now < quiet_until_ && now - moved_last_ >= stuck_after) {
+        resume_busy_briefly();
+    } else if (now < quiet_until_) {
+        look_again();
+    } else if (!cut_) {
+        cut_ = true;
+        quiet_until_ = Clock::now() + cutting_patience;
+        for (const auto& worker : parts_.workers) {
+            worker->cut_busy_sessions(
+                "it did not take its answers, and another server takes over");
+        }
+        look_again();
+    } else {
+        fail("requests that are under way do not end");
+    }
+}
+
+void Upgrade::look_again() {
+    timer_.expires_after(look_interval);
+    timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+        const auto self = weak.lock();
+        if (self && !error && !self->over_) self->check_quiet();
+    });
+}
+
+// Some clients take no answer before they have sent all that they are about to: who does not
+// receive it waits for them in vain.
+void Upgrade::resume_busy_briefly() {
+    moved_last_ = Clock::now() + breath;
+    for (const auto& worker : parts_.workers) worker->resume_busy_sessions();
+    timer_.expires_after(breath);
+    timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+        const auto self = weak.lock();
+        if (!self || error || self->over_) return;
+        for (const auto& worker : self->parts_.workers) worker->quiesce_sessions();
+        self->check_quiet();
+    });
+}
+
+void Upgrade::move_sessions() {
+    parts_.contents.rest();
+    workers_asked_ = parts_.workers.size();
+    for (const auto& worker : parts_.workers) {
+        using Moving = std::vector<std::unique_ptr<Session::Moving>>;
+        worker->move_sessions([weak = weak_from_this(), &io = parts_.io](Moving moving) {
+            asio::post(io, [weak, moving = std::move(moving)]() mutable {
+                const auto self = weak.lock();
+                if (!self || self->over_) return;
+                std::move(moving.begin(), moving.end(), std::back_inserter(self->moving_));
+                if (--self->workers_asked_ == 0) self->attempt(&Upgrade::hand_over);
+            });
+        });
+    }
+}
+
+void Upgrade::hand_over() {
+    const MessageSocket& socket = successor_->socket();
+    for (RetainedContents::Copy& each : parts_.contents.copies()) {
+        socket.send({.kind = MessageKind::contents,
+                     .body = text_body(each.name),
+                     .descriptor = std::move(each.descriptor)});
+    }
+    for (const auto& each : moving_) send_connection(*each);
+    socket.send({.kind = MessageKind::all});
+    wait_for_message(ready_patience, &Upgrade::finish);
+}
+
+void Upgrade::send_connection(Session::Moving& moving) {
+    const MessageSocket& socket = successor_->socket();
+    socket.send({.kind = MessageKind::connection,
+                 .body = encode_connection(moving.state),
+                 .descriptor = std::move(moving.socket)});
+    constexpr std::size_t piece = max_upgrade_message / 2;
+    for (std::span<const std::byte> left = moving.state.received; !left.empty();) {
+        const auto next = left.first(std::min(piece, left.size()));
+        socket.send({.kind = MessageKind::received, .body = {next.begin(), next.end()}});
+        left = left.subspan(next.size());
+    }
+}
+
+void Upgrade::finish() {
+    successor_->socket().expect(MessageKind::ready, std::chrono::milliseconds(0));
+    timer_.cancel();
+    const std::string message = fmt::format("MAINPID={}", successor_->pid());
+    if (const auto wrong = parts_.supervisor.send(message)) throw std::runtime_error(*wrong);
+    // From here on there is no way back: if the other one dies, the supervisor starts a third.
+    over_ = true;
+    if (const auto wrong = parts_.supervisor.barrier(follow_patience)) spdlog::warn("{}", *wrong);
+    yield_();
+    try {
+        successor_->socket().send({.kind = MessageKind::yours});
+    } catch (const std::exception& error) {
+        spdlog::error("the server that was to take over: {}", error.what());
+    }
+    for (const auto& worker : parts_.workers) worker->leave_sessions();
+    spdlog::info("process {} serves now, with {} connections of this one", successor_->pid(),
+                 moving_.size());
+    successor_->let_go();
+    moving_.clear();
+    told_({});
+}
+
+void Upgrade::give_up() {
+    over_ = true;
+    timer_.cancel();
+    successor_.reset();
+    go_on();
+}
+
+void Upgrade::go_on() {
+    if (!std::exchange(paused_, false)) return;
+    moving_.clear();
+    parts_.contents.go_on();
+    for (const auto& worker : parts_.workers) worker->resume_sessions();
+    for (const auto& listener : parts_.listeners) listener->go_on();
+}
+
+void Upgrade::fail(const std::string& why) {
+    if (over_) return;
+    give_up();
+    told_(why);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,126 @@
+#include "server/logging/log.hpp"
+
+#include <fmt/chrono.h>
+#include <pthread.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/details/thread_pool.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/null_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "config/quote.hpp"
+#include "server/admin/model/event_sink.hpp"
+#include "server/base/privileges.hpp"
+#include "server/logging/log_sink.hpp"
+#include "storage/base/log_line.hpp"
+#include "storage/base/signals_blocked.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto patience = std::chrono::seconds(1);  // at the end, with who takes nothing
+
+using Out = spdlog::memory_buf_t;
+using Message = spdlog::details::log_msg;
+
+// A flag of a pattern, shown by a function.
+template <void show(const Message& message, const std::tm& time, Out& out)>
+class Flag final : public spdlog::custom_flag_formatter {
+ public:
+    void format(const Message& message, const std::tm& time, Out& out) override {
+        show(message, time, out);
+    }
+    std::unique_ptr<custom_flag_formatter> clone() const override {
+        return std::make_unique<Flag>();
+    }
+};
+
+void append(Out& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
+
+void show_json(const Message& message, const std::tm&, Out& out) {
+    const storage::LogParts parts = storage::parts_of(message);
+    append(out, config::repaired_utf8(R"("message":)" + storage::json_string(parts.text)));
+    append(out, config::repaired_utf8(parts.fields));
+}
+
+// Nothing that a terminal would obey.
+void show_text(const Message& message, const std::tm&, Out& out) {
+    for (const char c : storage::parts_of(message).text) {
+        const bool obeyed = (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
+        out.push_back(obeyed ? '?' : c);
+    }
+}
+
+// +0100: spdlog's own has a colon, as JSON's RFC 3339 wants it.
+void show_zone(const Message&, const std::tm& time, Out& out) {
+    fmt::format_to(std::back_inserter(out), "{:%z}", time);
+}
+
+spdlog::color_mode color_mode() {
+    const char* const no_color = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe)
+    return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never
+                                                    : spdlog::color_mode::automatic;
+}
+
+}  // namespace
+
+std::unique_ptr<spdlog::formatter> log_formatter(config::LogFormat format) {
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<Flag<show_json>>('*');
+    formatter->add_flag<Flag<show_text>>('&');
+    formatter->add_flag<Flag<show_zone>>('~');
+    formatter->set_pattern(format == config::LogFormat::json
+                               ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%*})"
+                               : "%Y-%m-%d %H:%M:%S.%e %~ %^%l%$: %&");
+    return formatter;
+}
+
+Log::Log(const config::LogOptions& options, int fd)
+    : events_(std::make_shared<admin::EventLog>()),
+      sink_(std::make_shared<LogSink>(fd, color_mode())) {
+    const auto failed = std::make_shared<std::atomic<std::uint64_t>>(0);
+    {
+        const storage::SignalsBlocked blocked;
+        thread_ = std::make_shared<spdlog::details::thread_pool>(max_waiting, 1, [] {
+            ::pthread_setname_np(::pthread_self(), "log");
+            give_up_new_privileges();  // it may be older than the process's own decision
+        });
+    }
+    sink_->count_dropped_by([pool = thread_.get(), failed] {
+        return pool->overrun_counter() + failed->load(std::memory_order_relaxed);
+    });
+    const spdlog::sinks_init_list sinks{std::make_shared<admin::EventSink>(events_), sink_};
+    auto logger = std::make_shared<spdlog::async_logger>(
+        "gpunbd", sinks, thread_, spdlog::async_overflow_policy::overrun_oldest);
+    logger->set_formatter(log_formatter(options.format));
+    logger->set_level(spdlog::level::from_str(options.level));
+    // A line for which there is no memory. What spdlog does instead waits for standard error.
+    logger->set_error_handler([failed](const std::string&) { ++*failed; });
+    spdlog::set_default_logger(std::move(logger));
+}
+
+Log::~Log() {
+    spdlog::default_logger_raw()->flush();
+    bool done = sink_->wait_until_flushed(patience);
+    if (!done) {
+        sink_->give_up();
+        done = sink_->wait_until_flushed(patience);
+    }
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("ended", std::make_shared<spdlog::sinks::null_sink_mt>()));
+    if (done) return;
+    // Others write to the same pipe, and have taken the room that the thread saw there: it waits in
+    // the system call, and nobody may wait for it.
+    static_cast<void>(new std::shared_ptr<void>(std::move(thread_)));
+    static_cast<void>(new std::shared_ptr<void>(std::move(sink_)));
+}
+
+}  // namespace gpunbd::server

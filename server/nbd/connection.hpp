@@ -1,0 +1,173 @@
+// A connection that serves an export: takes requests off its transport, runs their operations and
+// sends the replies. Session controls its life; this class does its work.
+//
+//   connection.cpp           its life: serving, draining, closing; operations start and end
+//   connection_requests.cpp  rounds: receiving, taking requests, executing commands
+//   connection_sending.cpp   sending what is queued, and waiting for the socket
+//   connection_handover.cpp  stopping between requests, for another process to continue
+#pragma once
+
+#include <boost/intrusive/list.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "protocol/negotiation.hpp"
+#include "server/exports/export.hpp"
+#include "server/nbd/admission.hpp"
+#include "server/nbd/connection_state.hpp"
+#include "server/nbd/operation_context.hpp"
+#include "server/nbd/progress_meter.hpp"
+#include "server/nbd/request_reader.hpp"
+#include "server/nbd/socket_wait.hpp"
+#include "server/nbd/worker_context.hpp"
+#include "server/net/transport/transport.hpp"
+
+namespace gpunbd::server {
+
+class Connection final : public OperationContext,
+                         public std::enable_shared_from_this<Connection>,
+                         private Scheduler::Runnable,
+                         private Budget::Waiter {
+ public:
+    static constexpr const char* no_memory =
+        "no memory";  // short, so that a string of it allocates nothing
+
+    // `peer`: for the log. `max_in_flight`: bytes that its unanswered requests may have.
+    Connection(WorkerContext& worker, Socket socket, std::string peer, std::uint64_t max_in_flight,
+               std::shared_ptr<ConnectionCounters> counters);
+    ~Connection();
+
+    Transport& transport() { return transport_; }
+
+    // Starts to serve. `received` was received with the last option. Opens channels, and throws as
+    // Channels::open() does.
+    void serve(const protocol::NegotiatedOptions& negotiated, std::shared_ptr<const Export> served,
+               std::span<const std::byte> received);
+    void limit_rates(RateLimits limits) { admission_.limit_rates(worker_.io, std::move(limits)); }
+    // A request waits for the rates.
+    bool holds_request_back() const { return admission_.holding(); }
+    const protocol::ExportInfo& export_info() const { return negotiated_.export_info; }
+
+    // The result of one round of receiving, starting operations and sending.
+    enum class Round : std::uint8_t {
+        again,    // there are more requests to take
+        yield,    // likewise, but other connections come first
+        idle,     // wait until the transport is readable: ready()
+        blocked,  // wait for resumed()
+        over,     // no more requests come: DISC, end of stream, or closed
+    };
+    Round round();
+    // Gives the next rounds a whole budget.
+    void begin_turn();
+    // Awaitables of the one coroutine that runs the connection; see Wakeup.
+    Wakeup::Awaitable resumed() { return wakeup_.resumed(); }
+    // Also completes once the transport is ready in that direction. Only one direction is waited
+    // for at a time.
+    Wakeup::Awaitable ready(Transport::Wait direction);
+    Wakeup::Awaitable next_turn() { return wakeup_.next_turn(); }
+    Wakeup::Awaitable long_turn() { return wakeup_.long_turn(); }
+
+    // Stops taking requests and receiving until resume(); a WRITE stops in the middle of its
+    // payload. A request that waits for the rates executes now.
+    void quiesce();
+    void resume();
+    // While quiesced: all requests have been answered and all replies sent.
+    bool quiet() const { return operations_.empty() && (closed_ || send_queue_.empty()); }
+    const ProgressMeter& progress() const { return progress_; }
+    // While quiet: another process can continue from describe().
+    bool can_move() const {
+        return quiesced_ != Quiesced::no && !reading_is_over() && quiet() && !transport_.in_tls();
+    }
+    void describe(ConnectionState& state) const;
+    // After serve(): continues where another process has stopped.
+    void continue_from(const ConnectionState& state);
+    // Another process has the socket.
+    void leave() noexcept;
+
+    // Refuses every request from now on. Stops receiving once nothing is in flight.
+    void drain();
+    // Takes no more requests and no rest of a payload.
+    void stop_taking();
+    // Sends what is queued as far as the transport takes it. true: nothing is in flight and
+    // everything has been sent, or the connection is closed. Otherwise resumed() tells when to call
+    // it again.
+    bool settle();
+    // Closes now. Operations end as soon as their copies have.
+    void close(std::string reason) noexcept;
+    bool closed() const { return closed_; }
+    bool has_operations() const { return !operations_.empty(); }
+    // false before serve().
+    bool contents_outlive_server() const { return export_ && export_->contents_outlive_server(); }
+
+    // Why it ended; empty: the client asked for it.
+    const std::string& reason() const { return reason_; }
+    const ConnectionCounters& counters() const { return accounting_.counters(); }
+    std::chrono::nanoseconds longest_stall() const {
+        return progress_.longest_stall(counters().unsent_since);
+    }
+
+    // For the worker's check for clients that hold staging memory and hardly move.
+    bool holds_staging() const { return staging_.reads + staging_.writes != 0; }
+    std::uint32_t checks_without_progress(std::uint64_t min) {
+        return progress_.checks_without(min);
+    }
+
+ private:
+    // As Round; `hungry`: no complete request is left.
+    enum class Taken : std::uint8_t { hungry, yield, blocked, over };
+    enum class Quiesced : std::uint8_t {
+        no,
+        yes,
+        resuming
+    };  // resuming: until half_written_ has ended
+
+    void run() noexcept override;
+    void resume_waiter() noexcept;
+    void budget_has_room() override { wakeup_.resume(); }
+
+    RequestReader::Received::Amount receive();
+    Taken take_requests();
+    bool may_take_request();
+    // false: the request waits for the rates.
+    bool take(const protocol::Request& request, const protocol::Validated& validated);
+    bool take_held();
+    void act_on(const protocol::Request& request, const protocol::Validated& validated);
+    void execute(const protocol::Command& command);
+    void refuse(const protocol::Refusal& refusal);
+    void start(Operation& operation, const protocol::Command& command);
+    void ended(Operation& operation) override;
+    void payload_complete(WriteOperation& write);
+    bool reading_is_over() const { return end_of_requests_ || closed_; }
+
+    void flush();
+    void flush_or_close() noexcept;
+    void wait_to_send();
+
+    void take_up_half_write();
+
+    WorkerContext& worker_;
+    Transport transport_;
+    protocol::NegotiatedOptions negotiated_;
+    std::shared_ptr<const Export> export_;  // from serve() on
+    std::uint64_t page_size_ = 1;           // bytes, of the export
+    storage::ClientAccount staging_;
+    RequestReader reader_;
+    Admission admission_;
+    boost::intrusive::list<Operation, boost::intrusive::constant_time_size<false>> operations_;
+    bool draining_ = false;
+    bool closed_ = false;
+    Quiesced quiesced_ = Quiesced::no;
+    std::string reason_;
+    SocketWait ready_wait_;
+    SocketWait send_wait_;
+    ConnectionState::HalfWrite half_write_;    // while quiesced
+    const Operation* half_written_ = nullptr;  // writes what had arrived of it
+    std::int64_t turn_left_ = 0;               // bytes received, to be sent, or of work
+    std::uint64_t requests_at_flush_ = 0;
+    ProgressMeter progress_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,76 @@
+#include <utility>
+
+#include "server/nbd/connection.hpp"
+#include "storage/devices/store.hpp"
+
+namespace gpunbd::server {
+
+void Connection::quiesce() {
+    if (quiesced_ != Quiesced::no) {
+        quiesced_ = Quiesced::yes;
+        return;
+    }
+    if (reading_is_over()) return;
+    if (admission_.holding()) act_on({}, admission_.withdraw());
+    quiesced_ = Quiesced::yes;
+    if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
+        if (write->missing() == 0) {
+            payload_complete(*write);
+        } else {
+            const protocol::Command& command = write->command();
+            half_write_ = {.cookie = command.cookie,
+                           .offset = command.offset,
+                           .length = command.length,
+                           .arrived = command.length - write->missing()};
+            half_written_ = write;
+            write->hand_over();
+        }
+    }
+    wakeup_.resume();  // the next round sends what is queued
+}
+
+void Connection::resume() {
+    if (quiesced_ == Quiesced::yes) quiesced_ = Quiesced::resuming;
+    wakeup_.resume();
+}
+
+// half_written_ has ended.
+void Connection::take_up_half_write() {
+    quiesced_ = Quiesced::no;
+    if (half_write_.length == 0) return;
+    const auto half = std::exchange(half_write_, {});
+    WriteOperation& write = worker_.operations.writes.take();
+    write.skip(half.arrived);
+    start(write, {.type = protocol::CommandType::write,
+                  .cookie = half.cookie,
+                  .offset = half.offset,
+                  .length = half.length});
+    write.skip(0);  // the operation has not ended, since the rest of its payload is missing
+    reader_.expect_payload_of(write);
+}
+
+void Connection::describe(ConnectionState& state) const {
+    storage::store_fence();  // for the part of a WRITE that has not been acknowledged
+    RequestReader::Unread unread = reader_.unread();
+    state.negotiated = negotiated_;
+    state.half_write = half_write_;
+    state.discarded = unread.discarded;
+    state.received = std::move(unread.bytes);
+    accounting_.describe(state);
+}
+
+void Connection::continue_from(const ConnectionState& state) {
+    accounting_.continue_from(state);
+    requests_at_flush_ = state.requests;
+    reader_.expect_discarded(state.discarded);
+    half_write_ = state.half_write;
+    quiesced_ = Quiesced::resuming;
+}
+
+void Connection::leave() noexcept {
+    closed_ = true;
+    transport_.leave();
+    wakeup_.resume();
+}
+
+}  // namespace gpunbd::server

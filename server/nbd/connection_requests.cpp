@@ -1,0 +1,221 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <variant>
+
+#include "server/nbd/command_cost.hpp"
+#include "server/nbd/connection.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// What a connection does before others get their turn, in bytes of payload or of work that takes as
+// long. About 50 us of one core; more if no other connection had a turn lately.
+constexpr std::int64_t turn_budget = 256 * 1024;
+constexpr std::int64_t lone_turn_budget = 4 * turn_budget;
+
+}  // namespace
+
+void Connection::begin_turn() {
+    turn_left_ = worker_.scheduler.begins_lone_turn(*this) ? lone_turn_budget : turn_budget;
+}
+
+Connection::Round Connection::round() {
+    using Amount = RequestReader::Received::Amount;
+    wakeup_.clear();  // what was announced is checked here
+    if (quiesced_ != Quiesced::no) [[unlikely]] {
+        flush();
+        wakeup_.clear();
+        if (reading_is_over()) return Round::over;
+        if (quiesced_ == Quiesced::yes || half_written_ != nullptr) return Round::blocked;
+        take_up_half_write();
+    }
+    Taken taken = take_requests();
+    Amount amount = Amount::none;
+    if (taken == Taken::hungry) {
+        amount = receive();
+        if (amount == Amount::none) taken = Taken::blocked;
+        if (amount == Amount::all || amount == Amount::less) taken = take_requests();
+    }
+    flush();
+    if (!operations_.empty() && std::next(operations_.begin()) == operations_.end()) {
+        worker_.scheduler.submit_if_alone();
+    }
+    if (amount == Amount::end || reading_is_over()) return Round::over;
+    switch (taken) {
+        case Taken::hungry:
+            if (amount == Amount::all || transport_.pending()) {  // there may be more to take
+                return turn_left_ <= 0 ? Round::yield : Round::again;
+            }
+            reader_.release_buffer();
+            transport_.release_memory();
+            admission_.hold_memory(send_queue_.memory() + transport_.memory());
+            return Round::idle;
+        case Taken::yield:
+            return Round::yield;
+        case Taken::blocked:
+            if (admission_.holding()) reader_.release_empty_buffer();
+            admission_.hold_memory(reader_.memory() + send_queue_.memory() + transport_.memory());
+            return Round::blocked;
+        case Taken::over:
+            break;
+    }
+    return Round::over;
+}
+
+RequestReader::Received::Amount Connection::receive() {
+    const RequestReader::Received got = reader_.receive(transport_);
+    accounting_.received();
+    if (got.amount == RequestReader::Received::Amount::end) {
+        if (const std::string_view why = transport_.failure(); !why.empty()) {
+            close(std::string(why));
+        } else if (got.error != 0) {
+            close(fmt::format("receiving failed: {}", std::strerror(got.error)));
+        }
+        if (reason_.empty()) reason_ = "the client hung up";
+    }
+    progress_.moved(got.bytes);
+    turn_left_ -= static_cast<std::int64_t>(std::max(got.bytes, got.work));
+    return got.amount;
+}
+
+Connection::Taken Connection::take_requests() {
+    protocol::Request request;
+    WriteOperation* write = nullptr;
+    accounting_.begin_batch();
+    if (admission_.holding() && !reading_is_over() && !take_held()) return Taken::blocked;
+    while (!reading_is_over()) {
+        if (reader_.at_request()) {
+            if (!may_take_request()) return Taken::blocked;
+            if (turn_left_ <= 0) return Taken::yield;
+        }
+        switch (reader_.next(request, write)) {
+            case RequestReader::Next::bytes:
+                return Taken::hungry;
+            case RequestReader::Next::request:
+                accounting_.taken();
+                if (!take(request, protocol::validate(request, negotiated_))) return Taken::blocked;
+                break;
+            case RequestReader::Next::status:
+                if (!take(request, protocol::validate_status(request, reader_.status_payload(),
+                                                             negotiated_))) {
+                    return Taken::blocked;
+                }
+                break;
+            case RequestReader::Next::written:
+                payload_complete(*write);
+                break;
+            case RequestReader::Next::memory:
+                return Taken::blocked;
+            case RequestReader::Next::invalid:
+                hang_up("a request without its magic number");
+                break;
+        }
+    }
+    return Taken::over;
+}
+
+bool Connection::may_take_request() {
+    return !send_queue_.full() && send_queue_.sequencer().takes_requests() && admission_.may_take();
+}
+
+void Connection::payload_complete(WriteOperation& write) {
+    accounting_.payload_complete(write);
+    write.payload_complete();
+}
+
+bool Connection::take(const protocol::Request& request, const protocol::Validated& validated) {
+    if (!draining_ && admission_.keeps(validated)) {
+        accounting_.held_back();
+        return false;
+    }
+    act_on(request, validated);
+    return true;
+}
+
+bool Connection::take_held() {
+    // A request that is held back is never a StatusPayload, the only case where act_on() needs the
+    // request.
+    if (draining_) {
+        act_on({}, admission_.withdraw());
+    } else if (admission_.due()) {
+        act_on({}, admission_.release());
+    } else {
+        if (transport_.hung_up()) close("the client hung up");
+        return false;
+    }
+    return true;
+}
+
+void Connection::act_on(const protocol::Request& request, const protocol::Validated& validated) {
+    if (const auto* command = std::get_if<protocol::Command>(&validated)) {
+        execute(*command);
+    } else if (const auto* refusal = std::get_if<protocol::Refusal>(&validated)) {
+        refuse(*refusal);
+    } else if (const auto* payload = std::get_if<protocol::StatusPayload>(&validated)) {
+        reader_.expect_status_payload(request, payload->length);
+    } else {
+        hang_up(std::get<protocol::Hangup>(validated).reason);
+    }
+}
+
+void Connection::execute(const protocol::Command& command) {
+    turn_left_ -= turn_work(command, page_size_);
+    if (draining_ && command.type != protocol::CommandType::disc) {
+        refuse({.type = static_cast<std::uint16_t>(command.type),
+                .error = protocol::Error::eshutdown,
+                .cookie = command.cookie,
+                .offset = command.offset,
+                .discard = command.type == protocol::CommandType::write ? command.length : 0,
+                .text = "the server is stopping"});
+        return;
+    }
+    switch (command.type) {
+        case protocol::CommandType::read:
+            start(worker_.operations.reads.take(), command);
+            return;
+        case protocol::CommandType::write: {
+            WriteOperation& write = worker_.operations.writes.take();
+            start(write, command);
+            reader_.expect_payload_of(write);  // it may be empty
+            return;
+        }
+        case protocol::CommandType::trim:
+        case protocol::CommandType::write_zeroes:
+            if (command.fast_zero && command.no_hole) {  // every page would have to be written
+                refuse({.type = static_cast<std::uint16_t>(command.type),
+                        .error = protocol::Error::enotsup,
+                        .cookie = command.cookie,
+                        .offset = command.offset,
+                        .text = "zeroes that have to be stored are not fast"});
+                return;
+            }
+            start(worker_.operations.zeroes.take(), command);
+            return;
+        case protocol::CommandType::block_status:
+            start(worker_.operations.statuses.take(), command);
+            return;
+        case protocol::CommandType::flush:  // every answered WRITE is in device memory
+        case protocol::CommandType::cache:  // all of it is in memory
+            add_success(command);
+            accounting_.answered_at_once(command);
+            return;
+        case protocol::CommandType::disc:
+            end_of_requests_ = true;
+            if (reason_.empty()) reason_ = "the client disconnected";
+            return;
+    }
+}
+
+void Connection::refuse(const protocol::Refusal& refusal) {
+    turn_left_ -= request_work;
+    failure_log_.report_refusal(refusal);
+    reader_.expect_discarded(refusal.discard);
+    accounting_.refused(refusal);
+    add_error(refusal);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,72 @@
+// An operation: one valid request on its way through a volume, from the gate to the last byte of
+// its answer. It lives in its worker's pool and belongs to its connection until
+// OperationContext::ended().
+#pragma once
+
+#include <boost/intrusive/list_hook.hpp>
+
+#include "protocol/gate.hpp"
+#include "server/nbd/operation_context.hpp"
+
+namespace gpunbd::server {
+
+struct OperationPools;
+
+class Operation : public storage::TransferOwner,
+                  public Reply,
+                  public boost::intrusive::list_base_hook<> {
+ public:
+    ~Operation() override = default;
+    Operation() = default;
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    // The operation may have ended, and be in its pool, when this returns.
+    void start(OperationContext& context, const protocol::Command& command) {
+        context_ = &context;
+        command_ = command;
+        begin();
+    }
+    // The connection has closed and its send queue is empty. The operation ends as soon as no copy
+    // of its own is in flight.
+    virtual void abandon() = 0;
+    virtual void return_to(OperationPools& pools) = 0;
+
+    const protocol::Command& command() const { return command_; }
+    storage::Range range() const { return {command_.offset, command_.length}; }
+
+    storage::TraceClock::time_point received_at;
+    std::uint64_t charged = 0;  // bytes of the worker's budget
+
+ protected:
+    virtual void begin() = 0;
+    virtual void moved() = 0;
+
+    // All of the answer is ready.
+    void answered() {
+        state_ = RequestState::answered;
+        context_->accounting().answered(*this);
+    }
+    // No answer will be queued, unless it is already.
+    void give_up_answer() {
+        if (state_ != RequestState::answered) state_ = RequestState::abandoned;
+    }
+    // Answers without payload.
+    void succeed();
+    // `at`: the offset where a READ failed, if it is known.
+    void fail(storage::Status status, std::optional<std::uint64_t> at = {});
+    void answer_with(storage::Status status) {
+        status == storage::Status::ok ? succeed() : fail(status);
+    }
+
+    OperationContext* context_ = nullptr;
+    protocol::Command command_;
+
+ private:
+    void sent() override {}
+    void resume() override {}
+    // What goes wrong here ends this connection, not the worker that polls the channels.
+    void transfer_moved(storage::Transfer&) final;
+};
+
+}  // namespace gpunbd::server

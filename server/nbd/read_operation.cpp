@@ -1,0 +1,151 @@
+#include "server/nbd/read_operation.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "server/nbd/operation_pools.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t zeroes_length = 256 * 1024;  // bytes
+constexpr std::array<std::byte, zeroes_length> zeroes{};
+
+}  // namespace
+
+void ReadOperation::begin() {
+    in_queue_ = 0;
+    if (command_.length == 0) {
+        succeed();
+        context_->ended(*this);
+        return;
+    }
+    const Form form = context_->encoder().splits(command_) ? Form::chunks : Form::whole;
+    if (context_->send_queue().sequencer().enter(*this, form)) begin_transfer();
+}
+
+void ReadOperation::begin_transfer() {
+    transfer_.begin(context_->transfer_context(), *this, range());
+    send_ready();
+    end_if_done();
+}
+
+void ReadOperation::resume() {
+    if (state_ != RequestState::waiting) {
+        send_ready();
+        end_if_done();
+    } else if (context_->send_queue().sequencer().begin(*this)) {
+        begin_transfer();
+    }
+}
+
+void ReadOperation::moved() {
+    send_ready();
+    context_->wakeup().flush_soon();
+    end_if_done();
+}
+
+void ReadOperation::send_ready() {
+    if (!needs_reply(state_)) return;
+    if (form() == Form::whole && !has_replied() && !transfer_.whole_ready()) {
+        // It will take several polls and needs the stream to itself for all of them.
+        if (transfer_.all_issued()) memory_complete();
+        if (transfer_.ready() && !context_->send_queue().sequencer().hold(*this)) return;
+    }
+    for (storage::ReadTransfer::Piece piece; transfer_.next(piece);) {
+        ++in_queue_;
+        const bool last = transfer_.all_taken();
+        if (form() == Form::chunks) {
+            add_chunk(piece, last);
+        } else {
+            add_part_of_whole(piece);
+        }
+        if (last) {
+            answered();
+            leave_sequence();
+            return;
+        }
+        state_ = RequestState::replying;
+    }
+    if (transfer_.status() != storage::Status::ok && in_queue_ == 0) {
+        fail_transfer();
+    } else if (transfer_.all_issued()) {
+        memory_complete();
+    }
+}
+
+void ReadOperation::memory_complete() {
+    if (context_->send_queue().sequencer().staged(*this)) context_->wakeup().resume();
+}
+
+void ReadOperation::leave_sequence() {
+    if (context_->send_queue().leave(*this)) context_->wakeup().resume();
+}
+
+void ReadOperation::add_chunk(const storage::ReadTransfer::Piece& piece, bool last) {
+    SendQueue::Item& item = context_->send_queue().add(this);
+    const protocol::ReplyEncoder& encoder = context_->encoder();
+    const bool hole = piece.data == nullptr;
+    item.header_length = static_cast<std::uint8_t>(
+        hole ? encoder.hole(item.header, command_, piece.offset, piece.length, last)
+             : encoder.data(item.header, command_, piece.offset, piece.length, last));
+    item.payload = piece.data;
+    item.read = static_cast<std::uint32_t>(piece.length);
+    item.payload_length = hole ? 0 : item.read;
+    item.reply = this;
+}
+
+// The only header precedes the first piece. Holes are sent as zeroes.
+void ReadOperation::add_part_of_whole(const storage::ReadTransfer::Piece& piece) {
+    for (std::size_t left = piece.length; left != 0;) {
+        const std::size_t part = piece.data != nullptr ? left : std::min(left, zeroes_length);
+        left -= part;
+        SendQueue::Item& item = context_->send_queue().add(this);
+        if (!has_replied()) {
+            item.header_length =
+                static_cast<std::uint8_t>(context_->encoder().whole(item.header, command_));
+            state_ = RequestState::replying;
+        }
+        item.payload = piece.data != nullptr ? piece.data : zeroes.data();
+        item.read = item.payload_length = static_cast<std::uint32_t>(part);
+        item.reply = left == 0 ? this : nullptr;
+    }
+}
+
+void ReadOperation::fail_transfer() {
+    const storage::Status status = transfer_.status();
+    const bool can_report = form() == Form::chunks || !has_replied();
+    transfer_.abandon();
+    if (!can_report) {
+        state_ = RequestState::broken;
+        context_->report_failure(command_, status);
+        context_->hang_up("a READ failed after the header of its only piece had been sent");
+        return;
+    }
+    leave_sequence();
+    fail(status, transfer_.failed_at());
+}
+
+void ReadOperation::sent() {
+    --in_queue_;
+    transfer_.give_back();
+    send_ready();
+    end_if_done();
+}
+
+void ReadOperation::abandon() {
+    const bool has_begun = state_ != RequestState::waiting;
+    give_up_answer();
+    in_queue_ = 0;
+    if (has_begun) transfer_.abandon();
+    end_if_done();
+}
+
+void ReadOperation::end_if_done() {
+    if (!needs_reply(state_) && in_queue_ == 0 && transfer_.idle()) context_->ended(*this);
+}
+
+void ReadOperation::return_to(OperationPools& pools) { pools.reads.give_back(*this); }
+
+}  // namespace gpunbd::server

@@ -1,0 +1,33 @@
+// READ: sends pieces of the volume as they become readable.
+#pragma once
+
+#include "server/nbd/operation.hpp"
+#include "storage/transfers/read_transfer.hpp"
+
+namespace gpunbd::server {
+
+class ReadOperation : public Operation {
+ public:
+    void sent() override;
+    void abandon() override;
+    void return_to(OperationPools& pools) override;
+
+ private:
+    void begin() override;
+    void moved() override;
+    void resume() override;
+    void begin_transfer();
+    void send_ready();
+    void add_chunk(const storage::ReadTransfer::Piece& piece, bool last);
+    void add_part_of_whole(const storage::ReadTransfer::Piece& piece);
+    void memory_complete();
+    void leave_sequence();
+    bool has_replied() const { return state_ == RequestState::replying; }
+    void fail_transfer();
+    void end_if_done();
+
+    storage::ReadTransfer transfer_;
+    std::uint32_t in_queue_ = 0;  // pieces
+};
+
+}  // namespace gpunbd::server

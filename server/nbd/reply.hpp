@@ -1,0 +1,37 @@
+// A request as the send queue and the reply sequencer see it: its state, the form of its reply, and
+// two notifications.
+#pragma once
+
+#include <cstdint>
+
+#include "server/nbd/request_state.hpp"
+
+namespace gpunbd::server {
+
+class Reply {
+ public:
+    enum class Form : std::uint8_t {
+        chunks,  // several pieces, with other replies between them
+        whole,   // one header and all of its data, with nothing between them
+    };
+
+    // The last byte of one of its items has been sent.
+    virtual void sent() = 0;
+    // The sequencer had made it wait; it may try again.
+    virtual void resume() = 0;
+
+    RequestState state() const { return state_; }
+    Form form() const { return form_; }
+
+ protected:
+    Reply() = default;
+    virtual ~Reply() = default;
+
+    RequestState state_ = RequestState::idle;
+
+ private:
+    friend class ReplySequencer;
+    Form form_ = Form::chunks;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,51 @@
+#include "server/nbd/reply_sequencer.hpp"
+
+#include <algorithm>
+
+namespace gpunbd::server {
+
+bool ReplySequencer::hold(Reply& reply) {
+    const bool may = reply.state_ == RequestState::staged || unanswered(Reply::Form::whole) == 1;
+    if (holder_ == &reply || (holder_ == nullptr && may)) {
+        holder_ = &reply;
+        return true;
+    }
+    wait(reply);
+    return false;
+}
+
+bool ReplySequencer::leave(Reply& reply) {
+    --unanswered(reply.form_);
+    if (!waiting_.empty()) std::erase(waiting_, &reply);
+    if (holder_ == &reply) holder_ = nullptr;
+    if (needs_memory_ != &reply) return false;
+    needs_memory_ = nullptr;
+    return true;
+}
+
+void ReplySequencer::resume_in_order() {
+    to_resume_ = waiting_.size();
+    if (resuming_) return;  // called from resume() below: that loop continues
+    resuming_ = true;
+    while (to_resume_ != 0 && !waiting_.empty() && holder_ == nullptr) {
+        --to_resume_;
+        Reply& next = *waiting_.front();
+        waiting_.erase(waiting_.begin());
+        next.resume();  // if it has to wait again, it is appended
+    }
+    resuming_ = false;
+}
+
+void ReplySequencer::wait(Reply& reply) {
+    if (std::find(waiting_.begin(), waiting_.end(), &reply) == waiting_.end()) {
+        waiting_.push_back(&reply);
+    }
+}
+
+void ReplySequencer::clear() {
+    unanswered_ = {};
+    needs_memory_ = holder_ = nullptr;
+    waiting_.clear();
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,118 @@
+#include "server/nbd/request_accounting.hpp"
+
+#include <utility>
+
+#include "server/nbd/operation.hpp"
+
+namespace gpunbd::server {
+
+void RequestAccounting::serve(std::shared_ptr<ExportCounters> of_export,
+                              std::shared_ptr<ActivityMap> activity) {
+    of_export_ = std::move(of_export);
+    activity_ = std::move(activity);
+}
+
+void RequestAccounting::begin(Operation& operation, protocol::CommandType type, bool alone) {
+    const bool timed = (alone && std::exchange(first_received_, false)) || --until_timed_ == 0;
+    if (timed) until_timed_ = trace_ == nullptr ? one_timed_of : 1;
+    operation.received_at = timed ? received_at_ : untimed_;
+    ++tally(type).begun;
+}
+
+void RequestAccounting::payload_complete(const Operation& operation) {
+    if (trace_ != nullptr) [[unlikely]]
+        trace_->payload.record(storage::TraceClock::now() - operation.received_at);
+}
+
+void RequestAccounting::answered(const Operation& operation) {
+    Tally& of_type = tally(operation.command().type);
+    ++of_type.answered;
+    of_type.bytes += operation.command().length;
+    if (operation.received_at != not_timed) [[unlikely]]
+        time(operation);
+}
+
+// Not inlined, so that requests that are not timed save no registers for it.
+[[gnu::noinline]] void RequestAccounting::time(const Operation& operation) {
+    const protocol::Command& command = operation.command();
+    if (operation.received_at != only_mapped) {
+        const auto took = storage::TraceClock::now() - operation.received_at;
+        of_export_->of(command.type).latency.record(took);
+        if (trace_ != nullptr) trace_->answered(command.type, took);
+    }
+    if (command.type == protocol::CommandType::read) {
+        activity_->read(command.offset, command.length);
+    } else if (command.type != protocol::CommandType::block_status) {
+        activity_->written(command.offset, command.length);
+    }
+}
+
+void RequestAccounting::abandoned(protocol::CommandType type) {
+    publish();  // that it has begun
+    of_export_->of(type).abandoned.add();
+    counters_->in_flight.set(--in_flight_);
+}
+
+void RequestAccounting::answered_at_once(const protocol::Command& command) {
+    RequestCounters& counters = of_export_->of(command.type);
+    counters.begun.add();
+    counters.count_answer(command.length);
+    counters.latency.record(storage::TraceClock::now() - received_at_);
+}
+
+void RequestAccounting::refused(const protocol::Refusal& refusal) {
+    RequestCounters& counters = of_export_->of(refusal.type);
+    counters.begun.add();
+    counters.count_answer(0);
+    counters.failed(refusal.error);
+    counters_->errors.add();
+}
+
+void RequestAccounting::failed(protocol::CommandType type, protocol::Error error) {
+    of_export_->of(type).failed(error);
+    counters_->errors.add();
+}
+
+void RequestAccounting::publish() {
+    for (std::size_t type = 0; type != tallies_.size(); ++type) {
+        Tally& each = tallies_[type];
+        if (each.begun == 0 && each.answered == 0) continue;
+        RequestCounters& counters = of_export_->by_type[type];
+        counters.begun.add(each.begun);
+        counters.answered.add(each.answered);
+        in_flight_ += each.begun - each.answered;
+        const auto command = static_cast<protocol::CommandType>(type);
+        if (command != protocol::CommandType::read) counters.bytes.add(each.bytes);
+        if (command == protocol::CommandType::write) written_ += each.bytes;
+        each = {};
+    }
+    counters_->requests.set(requests_);
+    counters_->in_flight.set(in_flight_);
+    counters_->written.set(written_);
+}
+
+void RequestAccounting::publish_sent(std::uint64_t read_sent) {
+    const std::uint64_t read = read_earlier_ + read_sent;
+    if (read == read_) return;
+    of_export_->of(protocol::CommandType::read).bytes.add(read - read_);
+    read_ = read;
+    counters_->read.set(read);
+}
+
+void RequestAccounting::describe(ConnectionState& state) const {
+    state.requests = requests_;
+    state.read = read_;
+    state.written = written_;
+    state.errors = counters_->errors.value();
+}
+
+void RequestAccounting::continue_from(const ConnectionState& state) {
+    requests_ = state.requests;
+    read_ = read_earlier_ = state.read;
+    written_ = state.written;
+    counters_->read.set(state.read);
+    counters_->errors.set(state.errors);
+    publish();
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,111 @@
+#include "server/nbd/scheduler.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <exception>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr auto busy_poll = std::chrono::microseconds(50);
+constexpr std::uint32_t quiet_polls = 8;  // of the channels, for one poll of the sockets
+// Limits of sockets and turns before the channels are polled again. Either is enough to batch
+// requests of many clients into one submission. A lone connection delays no other; data that is
+// gathered for longer has left the core's own cache, and a GPU would have to fetch it from memory
+// (server/PERFORMANCE.md).
+constexpr std::uint32_t max_handlers = 64;
+constexpr auto max_gathering = std::chrono::microseconds(100);
+constexpr auto max_gathering_alone = std::chrono::microseconds(800);
+constexpr std::uint32_t handlers_per_clock = 8;
+// Some milliseconds, so that a client that waits for each answer still counts as active meanwhile.
+constexpr std::uint32_t turns_until_alone = 256;
+
+}  // namespace
+
+void Scheduler::round() {
+    std::uint32_t polls = 1;
+    // Only those that waited before this round, so that newer events go first.
+    const bool long_turn = !long_turns_.empty();
+    if (channels_.busy() || !ready_.empty() || !turns_.empty() || long_turn) {
+        // Without socket events, polling the channels costs far less than polling the sockets.
+        if (!gather()) polls = quiet_polls;
+    } else {
+        wait_for_event();
+        // Batches requests of other clients into the same submission.
+        if (channels_.busy() && working_ > 1) gather();
+    }
+    if (channels_.busy()) {  // at least once, even if something is ready
+        do channels_.poll();
+        while (--polls != 0 && channels_.busy() && ready_.empty());
+    }
+    run_ready();
+    if (long_turn) run_first(long_turns_);
+}
+
+bool Scheduler::gather() {
+    Clock::time_point end;
+    std::uint32_t handled = 0;
+    while (handled != max_handlers) {
+        const bool turn = run_first(turns_);
+        if (handle_one(false) == 0 && !turn) break;
+        ++handled;
+        if (!turn && handled % handlers_per_clock != 0) continue;
+        const Clock::time_point now = Clock::now();
+        if (end == Clock::time_point{}) end = now + (alone() ? max_gathering_alone : max_gathering);
+        if (now >= end) break;
+    }
+    return handled != 0;
+}
+
+bool Scheduler::run_first(Runnables& waiting) {
+    if (waiting.empty()) return false;
+    Runnable& first = waiting.front();
+    waiting.pop_front();
+    first.run();
+    return true;
+}
+
+void Scheduler::wait_for_event() {
+    while (busy_poll_until_ != Clock::time_point{}) {
+        if (handle_one(false) != 0) return;
+        if (Clock::now() >= busy_poll_until_) busy_poll_until_ = {};
+    }
+    handle_one(true);
+}
+
+std::size_t Scheduler::handle_one(bool wait) {
+    try {
+        return wait ? io_.run_one() : io_.poll_one();
+    } catch (const std::exception& error) {
+        // Connections catch their own exceptions; this one belongs to none.
+        spdlog::error("an event of a worker was lost: {}", error.what());
+        return 1;
+    }
+}
+
+void Scheduler::run_ready() {
+    // What becomes ready meanwhile runs in the next round.
+    Runnables now;
+    now.swap(ready_);
+    while (!now.empty()) {
+        Runnable& runnable = now.front();
+        now.pop_front();
+        runnable.run();
+    }
+}
+
+bool Scheduler::begins_lone_turn(const Runnable& connection) {
+    if (last_turn_of_ != &connection) {
+        last_turn_of_ = &connection;
+        turns_in_a_row_ = 0;
+    }
+    ++turns_in_a_row_;
+    return alone();
+}
+
+bool Scheduler::alone() const { return turns_in_a_row_ > turns_until_alone; }
+
+void Scheduler::expect_next_soon() { busy_poll_until_ = Clock::now() + busy_poll; }
+
+}  // namespace gpunbd::server

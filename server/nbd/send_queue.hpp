@@ -1,0 +1,74 @@
+// What a connection has yet to send: reply headers, each with the payload that follows it, in
+// order. Payload is lent, never copied; its request is notified when it has been sent.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "protocol/reply.hpp"
+#include "server/nbd/reply_sequencer.hpp"
+#include "storage/base/histogram.hpp"
+
+namespace gpunbd::server {
+
+class SendQueue {
+ public:
+    // `trace`: records how long items waited; not owned, may be null.
+    explicit SendQueue(storage::Histogram* trace) : trace_(trace) {}
+
+    // A reply header of `header_length` bytes in `header`, then `payload`.
+    struct Item {
+        protocol::ReplyHeader header;
+        std::uint8_t header_length = 0;
+        std::uint32_t payload_length = 0;  // bytes
+        std::uint32_t read = 0;            // bytes of a READ that it answers, holes included
+        const std::byte* payload = nullptr;
+        Reply* reply = nullptr;                 // notified when the item has been sent; may be null
+        storage::TraceClock::time_point since;  // only with a trace
+    };
+
+    // Returns the item to fill in. It waits while a reply other than `reply` (null: none) holds the
+    // stream.
+    Item& add(const Reply* reply = nullptr);
+
+    // leave(): the reply is complete and gives the stream back if it holds it, and what waited
+    // behind it follows. true: requests may be taken again.
+    ReplySequencer& sequencer() { return sequencer_; }
+    bool leave(Reply& reply);
+
+    bool empty() const { return first_ == items_.size() && behind_.empty(); }
+    bool nothing_to_send() const { return first_ == items_.size(); }
+    std::size_t size() const { return items_.size() - first_ + behind_.size(); }  // items
+    // The client sends requests but does not take its replies: no more requests are taken.
+    bool full() const { return size() > max_unsent; }
+    std::size_t memory() const {  // bytes
+        return (items_.capacity() + behind_.capacity()) * sizeof(Item);
+    }
+    // Describes the next bytes to send. Returns the number of pieces.
+    std::size_t gather(std::span<iovec> out) const;
+    // `bytes` of them have been sent. Notifies replies whose item is complete; these may add items.
+    void sent(std::size_t bytes);
+    // Bytes of READs that have been sent since the beginning.
+    std::uint64_t read_sent() const;
+    // Call while it is empty: frees the memory that a burst has left.
+    void free_memory();
+    // Forgets everything without notifying replies.
+    void clear();
+
+ private:
+    static constexpr std::size_t max_unsent = 4096;  // items
+
+    storage::Histogram* const trace_;
+    std::vector<Item> items_;  // [first_, end) are to be sent
+    std::size_t first_ = 0;
+    std::size_t sent_of_first_ = 0;  // bytes
+    std::uint64_t read_sent_ = 0;    // bytes, of items that have been sent
+    std::vector<Item> behind_;       // added by others while a reply holds the stream
+    ReplySequencer sequencer_;
+};
+
+}  // namespace gpunbd::server

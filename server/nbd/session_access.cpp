@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "server/nbd/session.hpp"
+
+namespace gpunbd::server {
+
+void Session::check_access() noexcept {
+    if (negotiation_) return;
+    try {
+        std::string why = reason_to_close();
+        refused_ = !why.empty();
+        if (connection_->closed()) return;
+        if (refused_) {
+            connection_->close(std::move(why));
+        } else if (lease_) {
+            connection_->limit_rates(lease_->rates());
+        }
+    } catch (const std::exception&) {
+        refused_ = true;
+        cut(Connection::no_memory);
+    }
+}
+
+std::string Session::reason_to_close() const {
+    const auto now = exports_.open(export_name_);
+    if (!now || now->info.name != export_name_)
+        return {};  // the export was removed; its connections stay
+    const Verdict verdict = now->access.decide(PeerIdentity(peer_));
+    const bool writes = !connection_->export_info().read_only;
+    if (now->info.read_only && writes) return "the export is read-only from now on";
+    if (verdict.access == Access::denied) {
+        return fmt::format("by the new configuration it may not open the export any more: {}",
+                           now->access.why(verdict));
+    }
+    if (verdict.access == Access::read_only && writes) {
+        return fmt::format("by the new configuration it may only read: {}",
+                           now->access.why(verdict));
+    }
+    return {};
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,83 @@
+#include "server/nbd/status_operation.hpp"
+
+#include <algorithm>
+
+#include "server/nbd/operation_pools.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// A reply may end before the range does ("NBD_CMD_BLOCK_STATUS"). This is the number of pages in 64
+// GiB at the default page size. In the worst case each page is an extent.
+constexpr std::uint64_t max_pages = 32 * 1024;
+constexpr std::size_t extent_bytes = sizeof(protocol::Extent);  // on the wire no more than that
+constexpr std::size_t header_bytes = protocol::max_reply_header;
+
+std::uint32_t status_of(const storage::Volume::Run& run, protocol::MetaContext context) {
+    if (context == protocol::MetaContext::device) return run.device;
+    return run.device != 0 ? 0 : protocol::state_hole | protocol::state_zero;
+}
+
+}  // namespace
+
+std::uint64_t StatusOperation::max_memory(const protocol::Command& command,
+                                          std::uint64_t page_size) {
+    const std::uint64_t pages = std::min(max_pages, command.length / page_size + 2);
+    const std::uint64_t extents = command.one_extent ? 1 : pages;
+    const std::uint64_t replies = command.contexts.count();
+    // The extents of one context at a time, and their encoded replies.
+    return extents * extent_bytes + replies * (extents * extent_bytes + header_bytes);
+}
+
+void StatusOperation::begin() {
+    state_ = RequestState::executing;
+    reply_.clear();
+    std::vector<protocol::Extent> extents;
+    std::size_t left = command_.contexts.count();
+    for (const protocol::MetaContext context : protocol::all_contexts) {
+        if (!command_.contexts.has(context)) continue;
+        extents.clear();
+        find_extents(context, extents);
+        context_->encoder().block_status(reply_, command_, context, extents, --left == 0);
+    }
+    SendQueue::Item& item = context_->send_queue().add();
+    item.payload = reply_.data();
+    item.payload_length = static_cast<std::uint32_t>(reply_.size());
+    item.reply = this;
+    answered();
+}
+
+void StatusOperation::find_extents(protocol::MetaContext context,
+                                   std::vector<protocol::Extent>& extents) const {
+    if (context == protocol::MetaContext::instance) {
+        extents.push_back(
+            {.length = command_.length, .status = 0});  // the context's name says it all
+        return;
+    }
+    const storage::Volume& volume = context_->transfer_context().volume;
+    const std::uint64_t length = std::min(command_.length, max_pages * volume.page_size());
+    const std::uint64_t end = command_.offset + length;
+    for (std::uint64_t at = command_.offset; at != end;) {
+        const storage::Volume::Run run = volume.run_at(at, end - at);
+        const std::uint32_t status = status_of(run, context);
+        if (!extents.empty() && extents.back().status == status) {
+            extents.back().length += run.length;  // on another device
+        } else {
+            if (command_.one_extent && !extents.empty()) break;
+            extents.push_back({.length = run.length, .status = status});
+        }
+        at += run.length;
+    }
+}
+
+void StatusOperation::sent() {
+    std::vector<std::byte>().swap(reply_);  // it may be long, and the operation stays in its pool
+    context_->ended(*this);
+}
+
+void StatusOperation::abandon() { sent(); }
+
+void StatusOperation::return_to(OperationPools& pools) { pools.statuses.give_back(*this); }
+
+}  // namespace gpunbd::server

@@ -1,0 +1,28 @@
+// BLOCK_STATUS: reports the page table as extents, for each context that the request names.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "server/nbd/operation.hpp"
+
+namespace gpunbd::server {
+
+class StatusOperation : public Operation {
+ public:
+    // The most bytes that its answer takes.
+    static std::uint64_t max_memory(const protocol::Command& command, std::uint64_t page_size);
+
+    void sent() override;
+    void abandon() override;
+    void return_to(OperationPools& pools) override;
+
+ private:
+    void begin() override;
+    void moved() override {}
+    void find_extents(protocol::MetaContext context, std::vector<protocol::Extent>& extents) const;
+
+    std::vector<std::byte> reply_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,56 @@
+// WRITE: receives payload into memory that the volume lends, and acknowledges it once every copy
+// has succeeded.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+
+#include "server/nbd/operation.hpp"
+#include "storage/transfers/write_transfer.hpp"
+
+namespace gpunbd::server {
+
+class WriteOperation : public Operation {
+ public:
+    // For the next start(): the first `bytes` of the payload have been written by another process.
+    void skip(std::uint64_t bytes) { skipped_ = bytes; }
+    // Another process receives the rest of the payload. What has arrived is written; only a failure
+    // of that is answered. The operation may be gone afterwards.
+    void hand_over();
+    // Payload bytes that have not arrived.
+    std::uint64_t missing() const { return missing_; }
+    // Where to receive the next of them. 0 pieces: no memory is available now.
+    std::size_t lend(std::span<iovec> out) const { return transfer_.lend(out); }
+    void received(std::size_t bytes) {
+        missing_ -= bytes;
+        transfer_.filled(bytes);
+    }
+    // Copies payload from the receive buffer. Returns how much was used.
+    std::size_t take(std::span<const std::byte> payload);
+    // The write has failed, so the rest of its payload is dropped.
+    bool discards() {
+        if (transfer_.status() != storage::Status::ok) [[unlikely]]
+            discard();
+        return state_ == RequestState::discarding;
+    }
+    // missing() is 0: answers, now or when the last copy ends. The operation may be gone
+    // afterwards.
+    void payload_complete() { answer_if_done(); }
+
+    void abandon() override;
+    void return_to(OperationPools& pools) override;
+
+ private:
+    void begin() override;
+    void moved() override;
+    void discard();
+    void answer_if_done();
+
+    storage::WriteTransfer transfer_;
+    std::uint64_t missing_ = 0;
+    std::uint64_t skipped_ = 0;  // bytes
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,22 @@
+// TRIM and WRITE_ZEROES.
+#pragma once
+
+#include "server/nbd/operation.hpp"
+#include "storage/transfers/zero_transfer.hpp"
+
+namespace gpunbd::server {
+
+class ZeroOperation : public Operation {
+ public:
+    void abandon() override;
+    void return_to(OperationPools& pools) override;
+
+ private:
+    void begin() override;
+    void moved() override;
+    void answer_if_done();
+
+    storage::ZeroTransfer transfer_;
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,151 @@
+#include "server/net/connection_slots.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "config/network.hpp"
+
+namespace gpunbd::server {
+
+std::string peer_key(const Peer& peer) {
+    switch (peer.kind) {
+        case Peer::Kind::unix_socket:
+            return fmt::format("uid {}", peer.uid);
+        case Peer::Kind::tcp: {
+            const auto parsed = config::parse_ip(peer.address);
+            if (!parsed) return peer.address;
+            const config::IpAddress address = parsed->unmapped();
+            return address.v6 ? config::network_of(address, 64).text() : address.text();
+        }
+        case Peer::Kind::vsock:
+            return fmt::format("cid {}", peer.cid);
+        case Peer::Kind::unknown:
+            break;
+    }
+    return "unknown";
+}
+
+Slot::Slot(ConnectionSlots& slots, std::string peer, std::string listener)
+    : slots_(slots), peer_(std::move(peer)), listener_(std::move(listener)) {}
+
+Slot::~Slot() { slots_.leave(*this); }
+
+void Slot::served() { slots_.served(*this); }
+
+ConnectionSlots::ConnectionSlots(const config::Limits& limits)
+    : max_connections_(limits.connections),
+      max_per_peer_(limits.max_per_peer()),
+      reserved_(limits.reserved()),
+      max_handshakes_(limits.max_handshakes()) {}
+
+ConnectionSlots::Answer ConnectionSlots::enter(const Peer& peer) {
+    // Allocated first, so that a bad_alloc changes nothing.
+    auto slot = std::make_shared<Slot>(*this, peer_key(peer), peer.listener);
+    Answer answer;
+    const std::lock_guard lock(mutex_);
+    const auto state = peers_.try_emplace(slot->peer_).first;
+    std::uint32_t& of_listener = listeners_[slot->listener_];
+    answer.refusal = refusal(state->second, of_listener, answer.limit);
+    if (!answer.refusal.empty()) {
+        forget_if_unused(state);
+        return answer;
+    }
+    if (handshakes_ >= max_handshakes_) answer.evicted = evict();
+    slot->counted_ = true;
+    ++connections_;
+    ++of_listener;
+    ++state->second.connections;
+    ++state->second.handshakes;
+    ++handshakes_;
+    waiting_.push_back(*slot);
+    answer.slot = std::move(slot);
+    return answer;
+}
+
+std::string ConnectionSlots::refusal(const PeerState& peer, std::uint32_t of_listener,
+                                     ConnectionLimit& limit) const {
+    if (connections_ >= max_connections_) {
+        limit = ConnectionLimit::connections;
+        return fmt::format("{} connections are open, the limit", connections_);
+    }
+    if (peer.connections >= max_per_peer_) {
+        limit = ConnectionLimit::of_peer;
+        return fmt::format("this peer has {} connections, the limit of each", peer.connections);
+    }
+    // A connection to another listener does not make room on this one.
+    if (max_connections_ - connections_ <= reserved_ && !peer.known && of_listener >= reserved_) {
+        limit = ConnectionLimit::reserved;
+        return fmt::format(
+            "{} connections are open, and the last {} are kept for peers that were served before, "
+            "and for other listeners",
+            connections_, reserved_);
+    }
+    if (handshakes_ >= max_handshakes_ && leaving_ >= max_handshakes_) {
+        limit = ConnectionLimit::handshakes;
+        return "more clients come at once than handshakes can be ended";
+    }
+    return {};
+}
+
+std::shared_ptr<Slot> ConnectionSlots::evict() {
+    Slot* oldest = nullptr;
+    std::uint32_t most = 0;
+    for (Slot& each : waiting_) {
+        const std::uint32_t handshakes = peers_.find(each.peer_)->second.handshakes;
+        if (handshakes <= most) continue;
+        most = handshakes;
+        oldest = &each;
+    }
+    if (oldest == nullptr) return nullptr;
+    end_handshake(*oldest);
+    // It counts as closed and does not keep others out.
+    oldest->evicted_ = true;
+    --connections_;
+    ++leaving_;
+    return oldest->weak_from_this().lock();  // null: it is being destroyed
+}
+
+void ConnectionSlots::end_handshake(Slot& slot) {
+    if (!slot.is_linked()) return;
+    slot.unlink();
+    --handshakes_;
+    --peers_.find(slot.peer_)->second.handshakes;
+}
+
+void ConnectionSlots::served(Slot& slot) {
+    const std::lock_guard lock(mutex_);
+    end_handshake(slot);
+    PeerState& peer = peers_.find(slot.peer_)->second;
+    if (peer.known) {
+        known_.splice(known_.begin(), known_, peer.place);
+        return;
+    }
+    known_.push_front(slot.peer_);
+    peer.known = true;
+    peer.place = known_.begin();
+    if (known_.size() <= max_known) return;
+    const auto last = peers_.find(known_.back());
+    known_.pop_back();
+    last->second.known = false;
+    forget_if_unused(last);
+}
+
+void ConnectionSlots::leave(Slot& slot) {
+    const std::lock_guard lock(mutex_);
+    if (!slot.counted_) return;
+    const auto peer = peers_.find(slot.peer_);
+    end_handshake(slot);
+    --(slot.evicted_ ? leaving_ : connections_);
+    const auto listener = listeners_.find(slot.listener_);
+    if (--listener->second == 0) listeners_.erase(listener);
+    --peer->second.connections;
+    forget_if_unused(peer);
+}
+
+void ConnectionSlots::forget_if_unused(Peers::iterator peer) {
+    if (peer->second.connections == 0 && !peer->second.known) peers_.erase(peer);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,107 @@
+#include "server/net/credentials/certificate_folder.hpp"
+
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+#include "config/unreadable.hpp"
+#include "server/net/credentials/openssl_error.hpp"
+#include "server/net/credentials/private_key.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+struct FreeDateText {
+    void operator()(BIO* bio) const noexcept { ::BIO_free(bio); }
+};
+
+[[noreturn]] void wrong_file(const std::string& path, const std::string& what) {
+    throw std::runtime_error(fmt::format("{}: {}", path, what));
+}
+
+void need_file(const std::string& path) {
+    std::FILE* const file = std::fopen(path.c_str(), "re");
+    if (file == nullptr) {
+        wrong_file(path,
+                   "cannot be read: " + config::why_unreadable(path, errno, made_by_tls_setup));
+    }
+    std::fclose(file);
+}
+
+// There is no terminal to ask for a passphrase.
+int refuse_passphrase(char*, int, int, void*) { return -1; }
+
+std::string date_of(const ASN1_TIME& time) {
+    const std::unique_ptr<BIO, FreeDateText> bio(::BIO_new(::BIO_s_mem()));
+    char* text = nullptr;
+    if (bio == nullptr || ::ASN1_TIME_print(bio.get(), &time) != 1) return "?";
+    const long length = ::BIO_get_mem_data(bio.get(), &text);
+    return {text, static_cast<std::size_t>(length)};
+}
+
+// No peer would accept it, so report it now.
+void check_dates(const std::string& path, const X509& certificate) {
+    const ASN1_TIME& until = *::X509_get0_notAfter(&certificate);
+    const ASN1_TIME& from = *::X509_get0_notBefore(&certificate);
+    if (::X509_cmp_current_time(&until) < 0) {
+        wrong_file(path, fmt::format("expired on {}; make a new one", date_of(until)));
+    }
+    if (::X509_cmp_current_time(&from) > 0) {
+        wrong_file(path, fmt::format("is not valid before {}; look at the clock", date_of(from)));
+    }
+}
+
+}  // namespace
+
+std::string in_folder(const std::string& folder, const char* name) {
+    return folder + (folder.ends_with('/') ? "" : "/") + name;
+}
+
+void use_certificate(SSL_CTX& context, const std::string& certificate, const std::string& key) {
+    need_file(certificate);
+    ::SSL_CTX_set_default_passwd_cb(&context, refuse_passphrase);
+    if (::SSL_CTX_use_certificate_chain_file(&context, certificate.c_str()) != 1) {
+        wrong_file(certificate, fmt::format("is not a certificate in PEM that can be used ({})",
+                                            take_openssl_error("no reason given")));
+    }
+    const X509& read = *::SSL_CTX_get0_certificate(&context);
+    check_dates(certificate, read);
+    const auto its_key = read_private_key(key);
+    if (::X509_check_private_key(&read, its_key.get()) != 1) {
+        ::ERR_clear_error();
+        wrong_file(key, fmt::format("is not the key of the certificate {}", certificate));
+    }
+    if (::SSL_CTX_use_PrivateKey(&context, its_key.get()) != 1) {
+        wrong_file(key, take_openssl_error("cannot be used"));
+    }
+}
+
+void trust_authority(SSL_CTX& context, const std::string& folder) {
+    const std::string path = in_folder(folder, authority_file);
+    need_file(path);
+    if (::SSL_CTX_load_verify_file(&context, path.c_str()) != 1) {
+        wrong_file(path, fmt::format("holds no certificate in PEM ({})",
+                                     take_openssl_error("no reason given")));
+    }
+    const std::string revoked = in_folder(folder, revoked_file);
+    struct stat status {};
+    if (::stat(revoked.c_str(), &status) != 0 && errno == ENOENT) return;
+    need_file(revoked);
+    X509_STORE* const store = ::SSL_CTX_get_cert_store(&context);
+    if (::X509_STORE_load_file(store, revoked.c_str()) != 1 ||
+        ::X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK) != 1) {
+        wrong_file(revoked, fmt::format("holds no list of revoked certificates in PEM ({})",
+                                        take_openssl_error("no reason given")));
+    }
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,177 @@
+#include "server/net/listener.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include "server/net/nbd_uri.hpp"
+#include "server/net/tcp_address.hpp"
+#include "server/net/unix_address.hpp"
+#include "server/net/vsock_address.hpp"
+#include "storage/base/log_line.hpp"
+
+namespace gpunbd::server {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int backlog = 1024;
+constexpr auto accept_again_after = std::chrono::milliseconds(100);
+
+}  // namespace
+
+bool is_listening(int fd) {
+    int listening = 0;
+    socklen_t length = sizeof listening;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
+}
+
+std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpListener& options) {
+    OwnedFd fd = bind_tcp(options);
+    // Two sockets may bind the address before either listens.
+    if (::listen(fd.get(), backlog) != 0) throw tcp_error(options, errno);
+    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
+}
+
+std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
+                                                const config::UnixListener& options,
+                                                bool leave_file) {
+    BoundUnix bound = bind_unix(options);
+    std::unique_ptr<Listener> listener(
+        new Listener(io, bound.fd.release(), name_of(options), std::move(bound.file)));
+    open_to_clients(options);
+    if (::listen(listener->socket_.native_handle(), backlog) != 0) {
+        throw std::runtime_error(
+            fmt::format("{}: cannot listen there: {}", listener->where_, std::strerror(errno)));
+    }
+    if (leave_file) listener->file_.leave();
+    return listener;
+}
+
+std::unique_ptr<Listener> Listener::vsock(asio::io_context& io,
+                                          const config::VsockListener& options) {
+    OwnedFd fd = bind_vsock(options);
+    if (::listen(fd.get(), backlog) != 0) throw vsock_error(options, errno);
+    if (!local_cid()) spdlog::warn("{}: {}", name_of(options), no_vsock_transport());
+    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
+}
+
+std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
+    const std::string where = fmt::format("inherited socket {}", fd);
+    if (!is_listening(fd)) {
+        throw std::runtime_error(where +
+                                 ": it does not listen; only listening sockets can be used");
+    }
+    return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
+}
+
+std::unique_ptr<Listener> Listener::taken_over(asio::io_context& io, int fd,
+                                               const std::string& where) {
+    return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
+}
+
+Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile file)
+    : socket_(io, fd), timer_(io), where_(std::move(where)), file_(std::move(file)) {
+    socket_.native_non_blocking(true);
+}
+
+Listener::~Listener() { stop(); }
+
+std::optional<std::string> Listener::uri(const std::string& export_name, bool tls) {
+    return listener_uri(socket_.native_handle(), export_name, tls);
+}
+
+std::optional<std::string> Listener::public_address() {
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    const int fd = socket_.native_handle();
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return where_;
+    config::IpAddress address;
+    if (bound.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(bound);
+        std::memcpy(address.bytes.data(), &in.sin_addr, sizeof in.sin_addr);
+    } else if (bound.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bound);
+        address.v6 = true;
+        std::memcpy(address.bytes.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
+    } else {
+        return std::nullopt;
+    }
+    if (address.loopback()) return std::nullopt;
+    return where_;
+}
+
+void Listener::start(OnAccept on_accept, std::string line, spdlog::level::level_enum level) {
+    spdlog::log(level, "{}", line.empty() ? "listening on " + where_ : line);
+    on_accept_ = std::move(on_accept);
+    wait_for_client();
+}
+
+void Listener::wait_for_client() noexcept {
+    if (pausing_) return;
+    for (;;) {
+        try {
+            socket_.async_wait(asio::posix::stream_descriptor::wait_read, then(&Listener::accept));
+            return;
+        } catch (const std::bad_alloc&) {
+            std::this_thread::sleep_for(accept_again_after);  // a timer would allocate memory
+        }
+    }
+}
+
+void Listener::pause() noexcept {
+    pausing_ = true;
+    boost::system::error_code ignored;
+    socket_.cancel(ignored);
+    timer_.cancel();
+}
+
+void Listener::go_on() noexcept {
+    pausing_ = false;
+    wait_for_client();
+}
+
+void Listener::accept() noexcept {
+    if (pausing_) return;
+    try {
+        if (!accept_one()) return accept_later();
+    } catch (const std::exception&) {
+        std::this_thread::sleep_for(accept_again_after);
+    }
+    wait_for_client();
+}
+
+void Listener::accept_later() {
+    timer_.expires_after(accept_again_after);
+    timer_.async_wait(then(&Listener::wait_for_client));
+}
+
+bool Listener::accept_one() {
+    OwnedFd fd(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() >= 0) {
+        Peer peer = peer_of(fd.get(), where_);
+        on_accept_(fd.release(), std::move(peer));
+        return true;
+    }
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;
+    const std::string why = std::strerror(errno);
+    storage::LogLine(spdlog::level::err).with("error", why).say("{}: accept: {}", where_, why);
+    return false;
+}
+
+void Listener::stop() noexcept {
+    file_.remove();
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+}
+
+}  // namespace gpunbd::server

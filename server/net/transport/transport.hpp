@@ -1,0 +1,93 @@
+// Sends and receives over one socket, with gathered I/O and without blocking, in plain text or TLS.
+// If nothing moves, the result says which direction to wait for.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace gpunbd::server {
+
+using Socket = boost::asio::generic::stream_protocol::socket;
+
+class ReceiveBuffer;
+class TlsContext;
+class TlsStream;
+template <typename T>
+class Pool;
+
+class Transport {
+ public:
+    // `socket` is connected and belongs to the worker's io_context.
+    explicit Transport(Socket socket);
+    ~Transport();
+
+    enum class Wait : std::uint8_t { none, readable, writable };
+    struct Result {
+        std::size_t bytes = 0;
+        Wait wait = Wait::none;  // nothing moved; wait for this before the next call
+        bool ended = false;      // end of stream, or errno in `error`
+        int error = 0;
+        // The work of receiving, as bytes of payload that take as long; 0: as `bytes`. TLS may do
+        // work without bytes, wait or end: call again after other connections had their turn.
+        std::size_t work = 0;
+    };
+    Result receive(std::span<iovec> into);
+    Result send(std::span<iovec> from);
+    // The same for any socket, in plain text.
+    static Result receive_from(int fd, std::span<iovec> into);
+    static Result send_to(int fd, std::span<iovec> from);
+    // receive() may return bytes although the socket has none, since TLS reads many records at
+    // once.
+    bool pending() const;
+
+    // Starts TLS with its handshake. `buffers` must outlive the transport.
+    TlsStream& start_tls(std::shared_ptr<const TlsContext> context, Pool<ReceiveBuffer>& buffers);
+    // The peer is served now and may use more memory than in its handshake.
+    void begin_serving();
+    // The cause of the end of receive(), if there is more to say than errno; else empty.
+    std::string_view failure() const;
+    // Frees memory that an idle connection does not need.
+    void release_memory() noexcept;
+    std::size_t memory() const;  // bytes
+
+    // Sends keepalives when nothing is received for half of `limit`. false: not TCP, where the
+    // kernel detects a vanished peer itself.
+    bool enable_keepalive(std::chrono::seconds limit) noexcept;
+    // TCP has retransmitted or probed for at least this long without an acknowledgement.
+    bool silent_for(std::chrono::milliseconds time) noexcept;
+
+    // The peer has closed both directions. What it sent may not have been received yet. Not
+    // reliable over TCP.
+    bool hung_up() noexcept;
+
+    // Completes when the socket is ready, or with an error once it is closed.
+    template <typename Handler>
+    auto wait(Wait wait, Handler&& handler) {
+        return socket_.async_wait(wait == Wait::writable ? Socket::wait_write : Socket::wait_read,
+                                  std::forward<Handler>(handler));
+    }
+
+    // receive() returns the end once it has returned what has already arrived.
+    void stop_receiving() noexcept;
+    // Closes the descriptor; another process that has the socket continues with it.
+    void leave() noexcept;
+    int descriptor() { return socket_.native_handle(); }
+    bool in_tls() const { return tls_ != nullptr; }
+    // Closes both directions, with close_notify as far as the socket takes it. Waits complete with
+    // an error.
+    void close() noexcept;
+
+ private:
+    Socket socket_;
+    std::unique_ptr<TlsStream> tls_;  // null: plain text
+};
+
+}  // namespace gpunbd::server

@@ -1,0 +1,142 @@
+#include "server/supervisor/descriptor_store.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "config/quote.hpp"
+#include "server/base/environment.hpp"
+#include "server/supervisor/descriptor_name.hpp"
+
+namespace gpunbd::server {
+
+std::unique_ptr<DescriptorStore> DescriptorStore::from_environment(
+    const NotifySocket& notify, const std::vector<std::string>& names) {
+    std::optional<std::uint64_t> capacity;
+    if (const auto text = take_variable("FDSTORE")) {
+        capacity = decimal(*text);
+        if (!capacity) {
+            throw std::runtime_error(fmt::format(
+                "FDSTORE: {} is not a number of descriptors; unset it", config::in_quotes(*text)));
+        }
+        if (*capacity == 0) return nullptr;
+    }
+    return std::make_unique<DescriptorStore>(notify, capacity, names);
+}
+
+DescriptorStore::DescriptorStore(const NotifySocket& notify, std::optional<std::uint64_t> capacity,
+                                 const std::vector<std::string>& names)
+    : notify_(notify), capacity_(capacity) {
+    for (const std::string& name : names) count(name);
+}
+
+void DescriptorStore::count(const std::string& name) {
+    ++kept_[name];
+    ++count_;
+    names_length_ += name.size() + 1;
+}
+
+void DescriptorStore::knows(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    count(name);
+}
+
+void DescriptorStore::hold_back() {
+    const std::lock_guard lock(mutex_);
+    held_back_ = true;
+}
+
+std::optional<std::string> DescriptorStore::go_on(std::chrono::milliseconds timeout) {
+    {
+        const std::lock_guard lock(mutex_);
+        held_back_ = false;
+    }
+    return barrier(timeout);
+}
+
+std::optional<std::string> DescriptorStore::send_waiting() {
+    for (; !waiting_.empty(); waiting_.pop_front()) {
+        const Waiting& first = waiting_.front();
+        const std::array<int, 1> sent{first.descriptor.get()};
+        const std::size_t count = first.descriptor ? 1 : 0;
+        if (auto wrong = notify_.send(first.message, std::span(sent).first(count))) return wrong;
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> DescriptorStore::tell(std::string message, std::optional<int> fd) {
+    if (!held_back_) {
+        if (auto wrong = send_waiting()) return wrong;
+        const std::array<int, 1> sent{fd.value_or(-1)};
+        return notify_.send(message, std::span(sent).first(fd ? 1 : 0));
+    }
+    Waiting waiting{std::move(message), {}};
+    if (fd) {
+        waiting.descriptor = OwnedFd::copy_of(*fd);
+        if (!waiting.descriptor) {
+            return fmt::format("a descriptor cannot be copied: {}", std::strerror(errno));
+        }
+    }
+    waiting_.push_back(std::move(waiting));
+    return std::nullopt;
+}
+
+// A supervisor that has no room drops what it is sent, and says nothing. So it has to be known
+// here.
+std::optional<std::string> DescriptorStore::refusal(const std::string& name) const {
+    if (!is_descriptor_name(name)) {
+        return fmt::format("{} is no name for a descriptor that is to be kept",
+                           config::in_quotes(name));
+    }
+    if (capacity_ && count_ >= *capacity_) {
+        return fmt::format(
+            "the supervisor keeps {} descriptors, and no more; raise FileDescriptorStoreMax= of "
+            "the "
+            "unit, or --max-descriptors of gpunbd keep",
+            *capacity_);
+    }
+    if (names_length_ + name.size() + 1 > max_all_names) {
+        return fmt::format("the names of {} kept descriptors fill the {} bytes that there are",
+                           count_, max_all_names);
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> DescriptorStore::store(const std::string& name, int fd) {
+    const std::lock_guard lock(mutex_);
+    if (auto wrong = refusal(name)) return wrong;
+    // FDPOLL: what looks like a connection that has ended is to stay all the same.
+    if (auto wrong = tell(fmt::format("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name), fd)) return wrong;
+    count(name);
+    return std::nullopt;
+}
+
+std::optional<std::string> DescriptorStore::remove(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    if (!is_descriptor_name(name)) {
+        return fmt::format("{} is no name of a kept descriptor", config::in_quotes(name));
+    }
+    if (auto wrong = tell(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name))) return wrong;
+    const auto found = kept_.find(name);
+    if (found == kept_.end()) return std::nullopt;
+    count_ -= found->second;
+    names_length_ -= found->second * (name.size() + 1);
+    kept_.erase(found);
+    return std::nullopt;
+}
+
+std::optional<std::string> DescriptorStore::barrier(std::chrono::milliseconds timeout) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (held_back_) return std::nullopt;
+        if (auto wrong = send_waiting()) return wrong;
+    }
+    return notify_.barrier(timeout);
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,82 @@
+#include "server/supervisor/notice_socket.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <system_error>
+
+namespace gpunbd::server {
+
+namespace {
+
+[[noreturn]] void fail(const char* what) {
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
+void take_control(const msghdr& header, NoticeSocket::Datagram& out) {
+    for (const cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr;
+         each = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(each))) {
+        if (each->cmsg_level != SOL_SOCKET) continue;
+        if (each->cmsg_type == SCM_RIGHTS) {
+            const std::size_t bytes = each->cmsg_len - CMSG_LEN(0);
+            std::memcpy(out.descriptors.data(), CMSG_DATA(each), bytes);
+            out.count = bytes / sizeof(int);
+        } else if (each->cmsg_type == SCM_CREDENTIALS) {
+            ucred sender{};
+            std::memcpy(&sender, CMSG_DATA(each), sizeof sender);
+            out.sender = sender.pid;
+        }
+    }
+}
+
+}  // namespace
+
+NoticeSocket::NoticeSocket()
+    : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (socket_.get() < 0) fail("socket");
+    const int on = 1;
+    if (::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0) {
+        fail("SO_PASSCRED");
+    }
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    auto* const plain = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(socket_.get(), plain, sizeof address.sun_family) != 0) fail("bind");
+    socklen_t length = sizeof address;
+    if (::getsockname(socket_.get(), plain, &length) != 0) fail("getsockname");
+    address_.assign(address.sun_path, length - offsetof(sockaddr_un, sun_path));
+    address_[0] = '@';
+}
+
+OwnedFd NoticeSocket::Datagram::take() { return OwnedFd(descriptors[--count]); }
+
+NoticeSocket::Datagram::~Datagram() {
+    while (count != 0) take();
+}
+
+bool NoticeSocket::receive(Datagram& out) {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(NotifySocket::max_descriptors * sizeof(int)) +
+                                          CMSG_SPACE(sizeof(ucred))>
+        control{};
+    iovec into{.iov_base = text_.data(), .iov_len = text_.size()};
+    msghdr header{};
+    header.msg_iov = &into;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    ssize_t length = 0;
+    do {
+        length = ::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (length < 0 && errno == EINTR);
+    if (length < 0) return false;
+    take_control(header, out);
+    out.text = {text_.data(), static_cast<std::size_t>(length)};
+    out.whole = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+    return true;
+}
+
+}  // namespace gpunbd::server

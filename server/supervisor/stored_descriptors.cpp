@@ -1,0 +1,89 @@
+#include "server/supervisor/stored_descriptors.hpp"
+
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr int first_handed = 3;  // SD_LISTEN_FDS_START
+
+// Do both stand for one open file? Where the kernel does not tell, no.
+bool same_open_file(int one, int other) {
+    const pid_t self = ::getpid();
+    return ::syscall(SYS_kcmp, self, self, KCMP_FILE, one, other) == 0;
+}
+
+}  // namespace
+
+StoredDescriptors::StoredDescriptors(std::size_t capacity, bool hold)
+    : capacity_(capacity), hold_(hold) {
+    entries_.reserve(capacity);
+}
+
+StoredDescriptors::~StoredDescriptors() {
+    for (const Entry& each : entries_) ::close(each.fd);
+}
+
+StoredDescriptors::Answer StoredDescriptors::keep(std::string_view name, OwnedFd fd) {
+    const bool there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& each) {
+        return each.name() == name && same_open_file(each.fd, fd.get());
+    });
+    if (there) return Answer::there_already;
+    if (entries_.size() == capacity_) return Answer::full;
+    if (names_length_ + name.size() + 1 > max_all_names) return Answer::names_full;
+    LockedContents memory = hold_ ? LockedContents(fd.get()) : LockedContents();
+    if (memory.error() != 0) return Answer::not_held;
+    Entry entry{.fd = fd.release(),
+                .length = static_cast<std::uint8_t>(name.size()),
+                .text = {},
+                .memory = std::move(memory)};
+    name.copy(entry.text.data(), entry.text.size());
+    entries_.push_back(std::move(entry));
+    names_length_ += name.size() + 1;
+    return Answer::kept;
+}
+
+std::size_t StoredDescriptors::remove(std::string_view name) {
+    const auto gone = std::stable_partition(entries_.begin(), entries_.end(),
+                                            [&](const Entry& each) { return each.name() != name; });
+    const auto count = static_cast<std::size_t>(std::distance(gone, entries_.end()));
+    for (auto each = gone; each != entries_.end(); ++each) ::close(each->fd);
+    entries_.erase(gone, entries_.end());
+    names_length_ -= count * (name.size() + 1);
+    return count;
+}
+
+// In ascending order the place of each is below it or its own, and below all that are still to
+// come: none is overwritten, and no further descriptor is needed.
+bool StoredDescriptors::hand_over() {
+    std::sort(entries_.begin(), entries_.end(),
+              [](const Entry& a, const Entry& b) { return a.fd < b.fd; });
+    int place = first_handed;
+    for (Entry& each : entries_) {
+        const bool placed =
+            each.fd == place ? ::fcntl(place, F_SETFD, 0) == 0 : ::dup2(each.fd, place) == place;
+        if (!placed) return false;
+        each.fd = place++;
+    }
+    return true;
+}
+
+std::string StoredDescriptors::joined_names() const {
+    std::string out;
+    out.reserve(names_length_);
+    for (const Entry& each : entries_) {
+        if (!out.empty()) out += ':';
+        out += each.name();
+    }
+    return out;
+}
+
+}  // namespace gpunbd::server

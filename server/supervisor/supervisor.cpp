@@ -1,0 +1,446 @@
+#include "server/supervisor/supervisor.hpp"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+
+#include "server/base/environment.hpp"
+#include "server/base/exit_code.hpp"
+#include "server/base/line.hpp"
+#include "server/base/open_files.hpp"
+#include "server/base/own_program.hpp"
+#include "server/protection/locked_memory.hpp"
+#include "server/protection/protection.hpp"
+#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/notice.hpp"
+#include "server/supervisor/notice_socket.hpp"
+#include "server/supervisor/prestarted_server.hpp"
+#include "server/supervisor/restart_policy.hpp"
+#include "server/supervisor/server_process.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+using Clock = RestartPolicy::Clock;
+
+constexpr rlim_t own_descriptors = 64;   // of the keeper, and of a message that has come
+constexpr int signal_base = 128;         // what a shell adds to the number of a fatal signal
+constexpr int notices_at_a_time = 4096;  // more than a socket holds
+constexpr std::array passed_on{SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+
+bool ends_it(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT; }
+
+int as_a_shell_has_it(int status) {
+    return WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
+}
+
+std::string how_it_ended(int status) {
+    if (WIFEXITED(status)) return fmt::format("ended with status {}", WEXITSTATUS(status));
+    const char* const name = ::sigabbrev_np(WTERMSIG(status));
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status),
+                       name != nullptr ? name : "?");
+}
+
+bool is_own_child(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos || name_end + 4 > text.size()) return false;
+    const std::size_t begin = name_end + 4;  // ") S "
+    return decimal(text.substr(begin, text.find(' ', begin) - begin)) ==
+           static_cast<std::uint64_t>(::getpid());
+}
+
+// A server can say nonsense as often as it likes; of that, a line a second.
+class Refusals {
+ public:
+    void add(pid_t sender, std::string_view why) {
+        ++unsaid_;
+        const auto now = Clock::now();
+        if (said_at_ && now - *said_at_ < std::chrono::seconds(1)) return;
+        if (unsaid_ == 1) {
+            say("a message of process {} is refused: {}", sender, why);
+        } else {
+            say("{} messages are refused, the last one, of process {}: {}", unsaid_, sender, why);
+        }
+        said_at_ = now;
+        unsaid_ = 0;
+    }
+
+ private:
+    std::optional<Clock::time_point> said_at_;
+    std::uint64_t unsaid_ = 0;
+};
+
+class Supervisor {
+ public:
+    Supervisor(const SupervisorLimits& limits, std::vector<std::string> arguments);
+    int run();
+
+ private:
+    void take_what_was_handed_over();
+    void meet_own_supervisor();
+    void block_signals();
+    void lock_memory() const;
+    void start();
+    void prepare_next();
+    void wait() const;
+    void look_at_lifeline();
+    void read_signals();
+    void on_signal(int signal);
+    void read_notices();
+    void on_datagram(NoticeSocket::Datagram& datagram);
+    void store(NoticeSocket::Datagram& datagram, std::string_view name);
+    void follow(pid_t sender, pid_t successor);
+    void reap();
+    void on_death(int status);
+    void start_later();
+    void pass_on(std::string_view message);
+    bool holds_contents() const { return kept_.size() > from_outside_; }
+
+    const SupervisorLimits limits_;
+    ServerStart start_;
+    std::optional<NotifySocket> own_supervisor_;
+    StoredDescriptors kept_;
+    std::size_t from_outside_ = 0;  // of those, what the keeper was started with
+    std::optional<OwnedFd> signals_;
+    std::optional<NoticeSocket> notices_;
+    RestartPolicy policy_;
+    Refusals refusals_;
+    pid_t server_ = 0;                         // 0: there is none
+    std::optional<OwnedFd> lifeline_;          // of it, until it is cut
+    std::optional<PrestartedServer> standby_;  // that follows it
+    bool ready_ = false;
+    bool stopping_ = false;
+    bool ever_ready_ = false;
+    bool ending_ = false;
+    int last_status_ = 0;  // as wait() has it
+    std::optional<Clock::time_point> next_start_;
+    std::optional<int> exit_code_;
+};
+
+std::size_t capacity_of(const SupervisorLimits& limits, rlim_t open_files) {
+    const rlim_t room = open_files > own_descriptors ? open_files - own_descriptors : 1;
+    if (limits.descriptors <= room) return limits.descriptors;
+    say("keeps up to {} descriptors, not {}: the limit of open files is {}; raise it by "
+        "LimitNOFILE= "
+        "(systemd), --ulimit nofile= (Docker) or ulimit -Hn (a shell), or lower --max-descriptors",
+        room, limits.descriptors, open_files);
+    return room;
+}
+
+rlimit open_files() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return limit;
+}
+
+// Of the time before, since it is the server's.
+rlimit raised_open_files() {
+    const rlimit before = open_files();
+    raise_open_files(0);
+    return before;
+}
+
+Supervisor::Supervisor(const SupervisorLimits& limits, std::vector<std::string> arguments)
+    : limits_(limits),
+      start_{.program = own_program(),
+             .arguments = std::move(arguments),
+             .notify_address = {},
+             .open_files = raised_open_files()},
+      kept_(capacity_of(limits, open_files().rlim_cur), limits.swap),
+      policy_(limits.restarts, limits.within) {
+    take_what_was_handed_over();
+    meet_own_supervisor();
+    block_signals();
+    notices_.emplace();
+    start_.notify_address = notices_->address();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    lock_memory();
+}
+
+void Supervisor::lock_memory() const {
+    if (limits_.swap) {
+        if (const auto wrong = lock_all_memory()) throw std::runtime_error("swap: " + *wrong);
+    } else if (const auto wrong = lock_touched_memory()) {
+        say("{}: where memory is short, a restart may take longer", *wrong);
+    }
+}
+
+// Sockets, as a rule. All else that was inherited is closed: it would be kept for ever.
+void Supervisor::take_what_was_handed_over() {
+    InheritedDescriptors handed_over = InheritedDescriptors::from_environment();
+    const std::vector<std::string> names = handed_over.names();
+    ::close_range(static_cast<unsigned>(STDERR_FILENO + 1 + names.size()), ~0U, 0);
+    for (const std::string& name : std::set(names.begin(), names.end())) {
+        for (OwnedFd& each : handed_over.take(name)) {
+            kept_.keep(is_descriptor_name(name) ? name : "unknown", std::move(each));
+        }
+    }
+    from_outside_ = kept_.size();
+}
+
+void Supervisor::meet_own_supervisor() {
+    if (auto socket = NotifySocket::from_environment()) {
+        own_supervisor_.emplace(std::move(*socket));
+    }
+    const auto store = take_variable("FDSTORE");
+    if (own_supervisor_ && store && *store != "0") {
+        say("the supervisor of this process keeps descriptors itself: gpunbd serve needs no gpunbd "
+            "keep there");
+    }
+}
+
+// Also SIGPIPE: that nobody reads the lines is no reason to end.
+void Supervisor::block_signals() {
+    ::signal(SIGCHLD, SIG_DFL);  // where it was ignored, no death would be told
+    sigset_t read{};
+    ::sigemptyset(&read);
+    ::sigaddset(&read, SIGCHLD);
+    for (const int each : passed_on) ::sigaddset(&read, each);
+    signals_.emplace(::signalfd(-1, &read, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (signals_->get() < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
+    sigset_t blocked = read;
+    ::sigaddset(&blocked, SIGPIPE);
+    ::sigprocmask(SIG_BLOCK, &blocked, &start_.signals);
+}
+
+int Supervisor::run() {
+    start();
+    while (!exit_code_) {
+        wait();
+        read_signals();
+        read_notices();
+        look_at_lifeline();
+        reap();
+        if (next_start_ && Clock::now() >= *next_start_) start();
+    }
+    return *exit_code_;
+}
+
+void Supervisor::start() {
+    next_start_.reset();
+    ready_ = stopping_ = false;
+    server_ = standby_ ? standby_->go() : 0;
+    standby_.reset();
+    if (server_ == 0) server_ = std::max(start_server(start_, kept_), pid_t{0});
+    if (server_ != 0) return;
+    say("cannot start the server: {}", std::strerror(errno));
+    last_status_ = W_EXITCODE(exit_failure, 0);
+    start_later();
+}
+
+void Supervisor::wait() const {
+    if (exit_code_) return;
+    int timeout = -1;
+    if (next_start_) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next_start_ - Clock::now());
+        timeout = static_cast<int>(std::max<std::int64_t>(0, left.count()));
+    }
+    std::array<pollfd, 3> ready{
+        pollfd{.fd = signals_->get(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = notices_->descriptor(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = lifeline_ ? lifeline_->get() : -1, .events = 0, .revents = 0}};
+    ::poll(ready.data(), ready.size(), timeout);
+}
+
+void Supervisor::look_at_lifeline() {
+    if (!lifeline_) return;
+    pollfd cut{.fd = lifeline_->get(), .events = 0, .revents = 0};
+    if (::poll(&cut, 1, 0) <= 0) return;
+    lifeline_.reset();
+    read_notices();  // it can send no more
+    prepare_next();
+}
+
+// A GPU's driver may take a second and more to end a process, and then to begin with another. Only
+// if this one has ended by itself.
+void Supervisor::prepare_next() {
+    if (server_ == 0 || standby_ || ending_ || stopping_ || !ready_ || !holds_contents()) return;
+    standby_.emplace(start_, kept_);
+    if (standby_->pid() == 0) standby_.reset();
+}
+
+void Supervisor::read_signals() {
+    signalfd_siginfo info{};
+    while (::read(signals_->get(), &info, sizeof info) == sizeof info) {
+        on_signal(static_cast<int>(info.ssi_signo));
+    }
+}
+
+void Supervisor::on_signal(int signal) {
+    if (signal == SIGCHLD) return;  // reap() looks each time
+    if (ends_it(signal) && !ending_) {
+        ending_ = true;
+        pass_on("STOPPING=1");
+    }
+    if (server_ != 0) {
+        ::kill(server_, signal);
+    } else if (ending_) {
+        exit_code_ = as_a_shell_has_it(last_status_);
+    } else if (signal == SIGHUP) {
+        policy_.forget();
+        start();
+    }
+}
+
+void Supervisor::read_notices() {
+    for (int i = 0; i != notices_at_a_time; ++i) {
+        NoticeSocket::Datagram datagram;
+        if (!notices_->receive(datagram)) return;
+        on_datagram(datagram);
+    }
+}
+
+void Supervisor::on_datagram(NoticeSocket::Datagram& datagram) {
+    if (server_ == 0 || datagram.sender != server_) {
+        // To be heard is all that it wants, as one does that has just said who serves now.
+        if (datagram.text == "BARRIER=1") return;
+        return refusals_.add(datagram.sender, "it is not the server");
+    }
+    if (!datagram.whole) {
+        return refusals_.add(datagram.sender,
+                             "it is too long, or there is no room for its descriptors");
+    }
+    const Notice notice = read_notice(datagram.text);
+    if (notice.store) store(datagram, notice.name.empty() ? "stored" : notice.name);
+    if (notice.remove) kept_.remove(notice.name);
+    if (notice.ready) ready_ = ever_ready_ = true;
+    if (notice.stopping) stopping_ = true;
+    if (notice.lifeline && datagram.count != 0) lifeline_.emplace(datagram.take());
+    if (notice.main_pid != 0) follow(datagram.sender, notice.main_pid);
+    pass_on(to_pass_on(datagram.text));
+    // A barrier is done when its descriptor is closed, which is the datagram's end.
+}
+
+void Supervisor::store(NoticeSocket::Datagram& datagram, std::string_view name) {
+    if (!is_descriptor_name(name)) {
+        return refusals_.add(datagram.sender, "it gives no good name to a descriptor");
+    }
+    while (datagram.count != 0) {
+        switch (kept_.keep(name, datagram.take())) {
+            case StoredDescriptors::Answer::kept:
+            case StoredDescriptors::Answer::there_already:
+                break;
+            case StoredDescriptors::Answer::full:
+                refusals_.add(datagram.sender,
+                              "as many descriptors are kept as --max-descriptors says");
+                break;
+            case StoredDescriptors::Answer::not_held:
+                refusals_.add(datagram.sender, "the memory of a descriptor cannot be locked");
+                break;
+            case StoredDescriptors::Answer::names_full:
+                refusals_.add(datagram.sender,
+                              "the names of what is kept fill one variable already");
+                break;
+        }
+    }
+}
+
+// A server that is followed by another has it made a child of the keeper first: whose death would
+// not be told otherwise.
+void Supervisor::follow(pid_t sender, pid_t successor) {
+    if (successor == server_) return;
+    if (successor < 0 || !is_own_child(successor)) {
+        return refusals_.add(sender, "MAINPID= is no child of the keeper");
+    }
+    say("process {} is the server now, after process {}", successor, server_);
+    server_ = successor;
+    lifeline_.reset();  // it has one of its own
+}
+
+void Supervisor::pass_on(std::string_view message) {
+    if (!own_supervisor_ || message.empty()) return;
+    if (const auto wrong = own_supervisor_->send(message)) say("{}", *wrong);
+}
+
+// Also of those whose parent has ended, as process 1 of a container has to.
+void Supervisor::reap() {
+    for (;;) {
+        siginfo_t dead{};
+        if (::waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 || dead.si_pid == 0) return;
+        // What it has sent while it lived counts.
+        if (dead.si_pid == server_) read_notices();
+        int status = 0;
+        if (::waitpid(dead.si_pid, &status, WNOHANG) != dead.si_pid) return;
+        if (standby_ && dead.si_pid == standby_->pid()) {
+            standby_->ended();
+            standby_.reset();
+        }
+        if (dead.si_pid == server_) on_death(status);
+    }
+}
+
+void Supervisor::on_death(int status) {
+    const pid_t pid = server_;
+    const int code = as_a_shell_has_it(status);
+    server_ = 0;
+    lifeline_.reset();
+    last_status_ = status;
+    // A server ends with 0 on request; one that was never ready will not do better.
+    const bool hopeless = WIFEXITED(status) && (code == exit_usage || !ever_ready_);
+    if (ending_ || status == 0 || (hopeless && !holds_contents())) {
+        exit_code_ = code;
+    } else {
+        say("the server, process {}, {}; {} descriptors are kept", pid, how_it_ended(status),
+            kept_.size());
+        start_later();
+    }
+    if (!next_start_) standby_.reset();
+}
+
+// Contents are lost with this process: while any are kept it never gives up.
+void Supervisor::start_later() {
+    const bool configuration = WIFEXITED(last_status_) && WEXITSTATUS(last_status_) == exit_usage;
+    const auto delay = policy_.after_death(
+        Clock::now(),
+        {.was_ready = ready_, .must_go_on = holds_contents(), .configuration = configuration});
+    if (!delay) {
+        say("the server was started again {} times within {} s: this is the end", limits_.restarts,
+            limits_.within.count());
+        exit_code_ = as_a_shell_has_it(last_status_);
+        return;
+    }
+    next_start_ = Clock::now() + *delay;
+    if (configuration) {
+        say("the server does not accept its configuration: correct it, and send SIGHUP to process "
+            "{} to try it at once; it is tried again in {:.1f} s",
+            ::getpid(), std::chrono::duration<double>(*delay).count());
+    } else if (*delay >= std::chrono::seconds(1)) {
+        say("the server is started again in {:.1f} s, or at SIGHUP to process {}",
+            std::chrono::duration<double>(*delay).count(), ::getpid());
+    }
+}
+
+}  // namespace
+
+int keep(const SupervisorLimits& limits, std::vector<std::string> arguments) {
+    // The server inherits it: while it starts, memory is as short as when it ended.
+    const auto missing = limits.swap ? protect_process() : std::vector<std::string>{};
+    for (const std::string& each : missing) say("swap: {}", each);
+    if (!missing.empty()) return exit_failure;
+    try {
+        return Supervisor(limits, std::move(arguments)).run();
+    } catch (const std::exception& error) {
+        say("{}", error.what());
+        return exit_failure;
+    }
+}
+
+}  // namespace gpunbd::server

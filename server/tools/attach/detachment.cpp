@@ -1,0 +1,98 @@
+#include "server/tools/attach/detachment.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "server/tools/attach/holders.hpp"
+#include "server/tools/attach/kernel_client.hpp"
+#include "server/tools/attach/swap.hpp"
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::attach {
+namespace {
+
+constexpr std::chrono::seconds detached_within(10);
+constexpr std::chrono::milliseconds poll_interval(100);
+constexpr int programs_look = 20;
+constexpr std::chrono::milliseconds look_at_udev_after(20);
+constexpr int looks_at_udev = 100;
+constexpr int quiet_looks = 5;
+
+// Programs such as udev's open a device for a moment.
+std::vector<Holder> lasting_holders_of(const Device& device) {
+    const auto is_program = [](const Holder& each) { return each.is_program; };
+    auto holders = holders_of(device);
+    for (int more = programs_look; more != 0 && !holders.empty(); --more) {
+        if (!std::all_of(holders.begin(), holders.end(), is_program)) break;
+        std::this_thread::sleep_for(poll_interval);
+        holders = holders_of(device);
+    }
+    return holders;
+}
+
+std::optional<Failure> held(const Device& device) {
+    const auto holders = lasting_holders_of(device);
+    if (holders.empty()) return std::nullopt;
+    return Failure{fmt::format("{} {}; give that up first, for example: {}", device.path(),
+                               whats_of(holders), remedies_of(holders))};
+}
+
+// The kernel alone sees mounts of other namespaces, and programs that open it exclusively.
+std::optional<Failure> claimed(const Device& device) {
+    const OwnedFd file(::open(device.path().c_str(), O_RDONLY | O_CLOEXEC | O_EXCL));
+    if (file.get() >= 0 || errno != EBUSY) return std::nullopt;
+    return Failure{device.path() +
+                   " is in use: mounted in another mount namespace, such as a container's, or "
+                   "opened by a program for itself; end that first"};
+}
+
+// udev reads a device that has just been unmounted or swapped off. Without the server the kernel
+// would log I/O errors, which look worse than they are.
+void await_udev() {
+    constexpr const char* while_it_works = "/run/udev/queue";
+    int quiet = 0;
+    for (int more = looks_at_udev; more != 0 && quiet != quiet_looks; --more) {
+        std::this_thread::sleep_for(look_at_udev_after);
+        quiet = ::access(while_it_works, F_OK) == 0 ? 0 : quiet + 1;
+    }
+}
+
+std::optional<Failure> disconnect(const Device& device) {
+    auto kernel = KernelClient::open();
+    if (const auto* failed = std::get_if<Failure>(&kernel)) return *failed;
+    const int error = std::get<KernelClient>(kernel).disconnect(device.number());
+    if (error == EPERM) return Failure{"detaching needs CAP_SYS_ADMIN; run it as root"};
+    if (error != 0) return failure(device.path() + " cannot be detached", error);
+    return std::nullopt;
+}
+
+std::optional<Failure> missing(const Device& device) {
+    if (device.attached()) return std::nullopt;
+    return Failure{device.path() + " is not attached (gpunbd attach --list tells what is)"};
+}
+
+}  // namespace
+
+std::optional<Failure> detach(const Device& device) {
+    if (auto failed = missing(device)) return failed;
+    if (auto failed = held(device)) return failed;
+    if (auto failed = swap_off(device)) return failed;
+    if (auto failed = claimed(device)) return failed;
+    await_udev();
+    if (auto failed = disconnect(device)) return failed;
+    return device.await_detached(detached_within);
+}
+
+std::optional<Failure> detach_by_force(const Device& device) {
+    if (auto failed = missing(device)) return failed;
+    return disconnect(device);
+}
+
+}  // namespace gpunbd::attach

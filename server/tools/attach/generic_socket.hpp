@@ -1,0 +1,46 @@
+// One socket of generic netlink: a request and what the kernel says to it, or messages of a group
+// that the kernel sends when it likes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "server/tools/attach/attributes.hpp"
+#include "server/tools/client/failure.hpp"
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::attach {
+
+struct GenericReply {
+    int error = 0;  // an errno; 0: it is done
+    std::vector<std::byte>
+        attributes;  // of the message before the acknowledgement, if there was one
+};
+
+struct GenericEvent {
+    std::uint8_t command = 0;
+    std::vector<std::byte> attributes;
+};
+struct EventsLost {};  // more came than the socket could hold
+
+class GenericSocket {
+ public:
+    static Or<GenericSocket> open();
+
+    GenericReply ask(GenericMessage message);
+    int join(std::uint32_t group);  // an errno, or 0
+
+    // The next message of a group that is there; waits for none.
+    std::optional<std::variant<GenericEvent, EventsLost>> next_event();
+    int fd() const { return fd_.get(); }
+
+ private:
+    explicit GenericSocket(OwnedFd fd) : fd_(std::move(fd)) {}
+
+    OwnedFd fd_;
+    std::uint32_t sequence_ = 0;
+};
+
+}  // namespace gpunbd::attach

@@ -1,0 +1,162 @@
+#include "server/tools/attach/holders.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string_view>
+
+#include "config/quote.hpp"
+#include "server/base/environment.hpp"
+#include "server/tools/attach/block_stack.hpp"
+#include "server/tools/attach/mounts.hpp"
+
+namespace gpunbd::attach {
+namespace {
+
+// A plain name as it is; others so that no terminal obeys them.
+std::string shown(const std::string& place) {
+    const std::string quoted = config::in_quotes(place);
+    return quoted == "'" + place + "'" ? place : quoted;
+}
+
+// Of what lies in between: "" for the device itself and its partitions, else "dm-0 ".
+struct Subject {
+    const BlockDevice& block;
+    std::string prefix;
+};
+
+void add_mounts(const std::vector<Mount>& mounts, const Subject& of, std::vector<Holder>& out) {
+    for (const Mount& mount : mounts) {
+        if (!of.block.has(mount)) continue;
+        const std::string place = shown(mount.place);
+        out.push_back({of.prefix + "is mounted on " + place, "umount " + place});
+    }
+}
+
+// VG/LV of VG-LV, where a hyphen within a name is doubled.
+std::string logical_volume(std::string_view mapper_name) {
+    std::string out;
+    for (std::size_t i = 0; i != mapper_name.size(); ++i) {
+        const bool hyphen = mapper_name[i] == '-';
+        const bool doubled = hyphen && i + 1 != mapper_name.size() && mapper_name[i + 1] == '-';
+        out += hyphen && !doubled ? '/' : mapper_name[i];
+        if (doubled) ++i;
+    }
+    return out;
+}
+
+bool is_lvm(const BlockDevice& block) { return block.mapper_uuid.starts_with("LVM-"); }
+
+// What ends a device that is made of others. A logical volume takes those with it that LVM has
+// made it of.
+std::string remedy_of(const BlockDevice& block, const std::vector<BlockDevice>& stack) {
+    if (block.is_array()) return "mdadm --stop /dev/" + block.name;
+    if (!block.is_mapped()) return {};
+    if (block.mapper_uuid.starts_with("CRYPT-")) {
+        return "cryptsetup close " + shown(block.mapper_name);
+    }
+    if (!is_lvm(block)) return "dmsetup remove " + shown(block.mapper_name);
+    const bool inner = std::any_of(stack.begin(), stack.end(), [&](const BlockDevice& each) {
+        return is_lvm(each) && std::find(block.holders.begin(), block.holders.end(), each.name) !=
+                                   block.holders.end();
+    });
+    return inner ? std::string() : "lvchange -an " + shown(logical_volume(block.mapper_name));
+}
+
+std::string name_of_process(const std::string& folder) {
+    std::ifstream file(folder + "/comm");
+    std::string name;
+    std::getline(file, name);
+    return name;
+}
+
+bool has_open(const std::string& process, const std::vector<BlockDevice>& blocks) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(process + "/fd", error), end; !error && at != end;
+         at.increment(error)) {
+        std::error_code unreadable;
+        const std::string file = std::filesystem::read_symlink(at->path(), unreadable).string();
+        if (std::any_of(blocks.begin(), blocks.end(),
+                        [&](const BlockDevice& each) { return each.has_file(file); })) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Programs that have the device or a partition open.
+void add_openers(const std::string& root, const std::vector<BlockDevice>& blocks,
+                 std::vector<Holder>& out) {
+    std::error_code error;
+    std::set<std::uint64_t> found;
+    for (std::filesystem::directory_iterator at(root + "proc", error), end; !error && at != end;
+         at.increment(error)) {
+        const auto process = server::decimal(at->path().filename().string());
+        if (process && has_open(at->path().string(), blocks)) found.insert(*process);
+    }
+    for (const std::uint64_t process : found) {
+        const std::string name = name_of_process(fmt::format("{}proc/{}", root, process));
+        out.push_back({fmt::format("is open in process {} ({})", process, shown(name)),
+                       fmt::format("kill {}", process), true});
+    }
+}
+
+}  // namespace
+
+std::vector<Holder> holders_of(const Device& device) {
+    std::vector<Holder> out;
+    const std::vector<BlockDevice> stack = stack_on(device);
+    const std::vector<Mount> mounts = read_mounts(device.root());
+    const std::vector<SwapArea> swaps = read_swap_areas(device.root());
+    std::vector<BlockDevice> own;
+    for (const BlockDevice& block : stack) {
+        const bool is_own = block.folder.starts_with(device.folder());
+        if (!is_own && !block.is_partition) {
+            out.push_back({"is a part of " + block.shown(), remedy_of(block, stack)});
+        }
+        add_mounts(mounts, {block, is_own ? "" : block.name + " "}, out);
+        if (is_own) {
+            own.push_back(block);
+            continue;
+        }
+        for (const SwapArea& area : swaps) {
+            if (block.has_file(area.file)) {
+                out.push_back({block.name + " is swapped to", "swapoff " + shown(area.file)});
+            }
+        }
+    }
+    add_openers(device.root(), own, out);
+    return out;
+}
+
+std::string whats_of(const std::vector<Holder>& holders) {
+    std::string out;
+    for (const Holder& each : holders) out += (out.empty() ? "" : ", ") + each.what;
+    return out;
+}
+
+std::string remedies_of(const std::vector<Holder>& holders) {
+    std::string out;
+    for (auto each = holders.rbegin(); each != holders.rend(); ++each) {
+        if (!each->remedy.empty()) out += (out.empty() ? "" : " && ") + each->remedy;
+    }
+    return out;
+}
+
+std::vector<SwapArea> swaps_on(const Device& device) {
+    std::vector<SwapArea> out;
+    const std::vector<BlockDevice> stack = stack_on(device);
+    for (SwapArea& area : read_swap_areas(device.root())) {
+        if (std::any_of(stack.begin(), stack.end(), [&](const BlockDevice& each) {
+                return each.folder.starts_with(device.folder()) && each.has_file(area.file);
+            })) {
+            out.push_back(std::move(area));
+        }
+    }
+    return out;
+}
+
+}  // namespace gpunbd::attach

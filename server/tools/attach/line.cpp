@@ -1,0 +1,30 @@
+#include "server/tools/attach/line.hpp"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "server/base/line.hpp"
+
+namespace gpunbd::attach {
+namespace {
+
+// Open until the process ends; -1: lines go to standard error.
+int kernel_log = -1;
+
+}  // namespace
+
+void say(std::string_view text) {
+    std::string line = "gpunbd attach: ";
+    line += text.substr(0, PIPE_BUF - line.size() - 1);
+    line += '\n';
+    if (kernel_log < 0) return server::write_without_waiting(line);
+    // The kernel copies the line into its ring of messages: that does not block.
+    [[maybe_unused]] const ssize_t written = ::write(kernel_log, line.data(), line.size());
+}
+
+void say_to_kernel_log() { kernel_log = ::open("/dev/kmsg", O_WRONLY | O_CLOEXEC); }
+
+}  // namespace gpunbd::attach

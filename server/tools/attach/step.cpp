@@ -1,0 +1,48 @@
+#include "server/tools/attach/step.hpp"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace gpunbd::attach {
+namespace {
+
+using Work = std::function<std::optional<Failure>()>;
+
+// An exception must not reach what the parent does.
+[[noreturn]] void run(const Work& work, int tell_to) noexcept {
+    const auto failed = work();
+    const std::string text = failed ? failed->text.substr(0, PIPE_BUF) : std::string();
+    const bool told = text.empty() || ::write(tell_to, text.data(), text.size()) > 0;
+    ::_exit(failed || !told ? 1 : 0);
+}
+
+}  // namespace
+
+Or<Step> Step::begin(const std::function<std::optional<Failure>()>& work) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failure("pipe", errno);
+    OwnedFd ours(ends[0]);
+    const OwnedFd theirs(ends[1]);
+    const pid_t process = ::fork();
+    if (process < 0) return failure("fork", errno);
+    if (process == 0) run(work, theirs.get());
+    return Step(process, std::move(ours));
+}
+
+std::optional<Failure> Step::result() {
+    std::array<char, PIPE_BUF> text{};
+    const ssize_t got = ::read(told_.get(), text.data(), text.size());
+    int status = 0;
+    while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
+    if (got > 0) return Failure{std::string(text.data(), static_cast<std::size_t>(got))};
+    return Failure{"a process that was to do it was killed"};
+}
+
+}  // namespace gpunbd::attach

@@ -1,0 +1,27 @@
+// `gpunbd attach`
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/command_line/command.hpp"
+#include "server/tools/attach/attach_options.hpp"
+
+namespace gpunbd::tools {
+
+class AttachCommand final : public config::Command {
+ public:
+    AttachCommand();
+    void store_arguments(const std::vector<std::string>& arguments) override;
+    void check() override;
+    int run(const config::Commands& all) override;
+
+    attach::AttachOptions settings;
+    bool list = false;  // with `json`: nothing is attached
+    bool json = false;
+
+ private:
+    std::vector<std::string> arguments_;
+};
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,115 @@
+#include "server/tools/check/subcommand.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <stdexcept>
+#include <vector>
+
+#include "config/command_line/store.hpp"
+#include "config/yaml_file.hpp"
+#include "server/base/exit_code.hpp"
+#include "server/daemon/preflight.hpp"
+#include "server/exports/question.hpp"
+#include "server/logging/log.hpp"
+
+namespace gpunbd::tools {
+
+using namespace config;
+
+CheckCommand::CheckCommand()
+    : Command(
+          {.name = "check",
+           .called = "validate test lint verify",
+           .takes = file_argument,
+           .example = "/etc/gpunbd.yaml",
+           .brief = "Validate a configuration file and print the effective one",
+           .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME] [--psk-user USER]]\n",
+           .about = R"(Prints the effective configuration, defaults filled in, as YAML to standard
+output; or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to
+standard error. It also tries what serving will need: owners, devices, sizes;
+and says what it could not try. Serves nothing.
+
+With --who it answers another question: which exports that client may open, by
+which rule, and in which line of the file that stands.
+)",
+           .groups = {{"Flags",
+                       {{.name = "--who",
+                         .takes = "CLIENT",
+                         .example = "10.1.2.3",
+                         .brief = "Tell what a client may open, and why",
+                         .more = ": 10.1.2.3, ::1, unix:uid=1000,gid=100 or vsock:3.",
+                         .store = into(who)},
+                        {.name = "--tls-name",
+                         .takes = "NAME",
+                         .example = "client.example.com",
+                         .brief = "With --who: a name of its certificate",
+                         .more = ", verified in TLS.",
+                         .store = into(tls_name)},
+                        {.name = "--psk-user",
+                         .takes = "USER",
+                         .example = "alice",
+                         .brief = "With --who: whose shared key it uses in TLS",
+                         .more = ".",
+                         .store = into(psk_user)}}}},
+           .examples = R"(  gpunbd check /etc/gpunbd.yaml
+  gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
+)",
+           .ending = R"(Exit codes: 0 the file is good, and serving would work as far as could be
+tried; 1 it is good, but something that serving needs is missing; 2 it is not
+good, --who names no client, or wrong usage.
+See also: gpunbd(8), gpunbd.yaml(5)
+)",
+           .synopsis = R"(.Nm
+.Cm check
+.Ar file
+.Op Fl -who Ar client
+)",
+           .manual = R"(.It Cm check Ar file Op Fl -who Ar client
+Validate a configuration.
+A good one is printed to standard output as it would be in effect, defaults filled in; it can serve
+as a configuration itself.
+All problems of a bad one are printed to standard error, one a line, as
+.Ar file : Ns Ar line : Ns Ar column : key : problem .
+It also tries what serving will need: owners, devices, sizes; and says what it could not try.
+)",
+           .store = into(file)}) {}
+
+void CheckCommand::check() {
+    if (who) return;
+    const std::string_view flag = tls_name ? "--tls-name" : psk_user ? "--psk-user" : "";
+    if (flag.empty()) return;
+    throw UsageError(fmt::format(
+        "{} needs to know of which client; add --who, for example --who 10.1.2.3", flag));
+}
+
+int CheckCommand::answer(const Options& options) const {
+    std::vector<std::string> lines;
+    try {
+        lines = server::what_it_may_open(options,
+                                         server::client_in_question({*who, tls_name, psk_user}));
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd check: {}\n", error.what());
+        return server::exit_usage;
+    }
+    for (const std::string& line : lines) fmt::print("{}\n", line);
+    return 0;
+}
+
+int CheckCommand::run(const Commands&) {
+    const auto options = load_or_report(file);
+    if (!options) return server::exit_usage;
+    // Log lines of a library must not come between the lines of the configuration.
+    const server::Log log({.level = "error"});
+    if (who) return answer(*options);
+    fmt::print("{}", to_yaml(*options));
+    bool would_serve = true;
+    for (const server::Finding& finding : server::try_out(*options)) {
+        fmt::print(stderr, "{}: {}: {}{}\n", file, finding.key,
+                   finding.failure ? "" : "note: ", finding.text);
+        would_serve = would_serve && !finding.failure;
+    }
+    return would_serve ? 0 : server::exit_failure;
+}
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,27 @@
+// `gpunbd check`
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/command_line/command.hpp"
+#include "config/options.hpp"
+
+namespace gpunbd::tools {
+
+class CheckCommand final : public config::Command {
+ public:
+    CheckCommand();
+    void check() override;
+    int run(const config::Commands& all) override;
+
+    std::string file;
+    std::optional<std::string> who;  // of the client in question, and what it presents in TLS
+    std::optional<std::string> tls_name;
+    std::optional<std::string> psk_user;
+
+ private:
+    int answer(const config::Options& options) const;
+};
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,123 @@
+#include "server/tools/client/address.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "config/rules.hpp"
+
+namespace gpunbd::client {
+namespace {
+
+// An errno; 0: it is connected.
+int connect_until(int fd, const Address::Place& to, Deadline until) {
+    const auto* const where = reinterpret_cast<const sockaddr*>(&to.where);
+    if (::connect(fd, where, to.length) == 0) return 0;
+    if (errno != EINPROGRESS) return errno;
+    if (!wait_for_socket(fd, POLLOUT, until)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t size = sizeof error;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+Address unix_address(const std::string& path) {
+    Address::Place place;
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    path.copy(to.sun_path, sizeof to.sun_path - 1);
+    std::memcpy(&place.where, &to, sizeof to);
+    place.length = sizeof to;
+    return {.text = path, .places = {place}};
+}
+
+// RFC 6761, 6.3: these names are the loopback interface, also where /etc/hosts does not list them.
+bool is_localhost(std::string_view host) {
+    if (host.ends_with('.')) host.remove_suffix(1);
+    const std::string name = config::rules::lower_case(host);
+    return name == "localhost" || name.ends_with(".localhost");
+}
+
+Or<Address> tcp_address(const NbdTarget& target) {
+    addrinfo wanted{};
+    wanted.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    // getaddrinfo() gives the loopback addresses for a null host.
+    const char* const host = is_localhost(target.host) ? nullptr : target.host.c_str();
+    const int unknown = ::getaddrinfo(host, target.port.c_str(), &wanted, &list);
+    if (unknown != 0) {
+        return Failure{target.host + ": " + ::gai_strerror(unknown),
+                       "check the name, or write the numeric address"};
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
+    const bool ipv6 = target.host.find(':') != std::string::npos;
+    Address out{.text = (ipv6 ? "[" + target.host + "]" : target.host) + ":" + target.port,
+                .places = {}};
+    for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+        Address::Place& place = out.places.emplace_back();
+        std::memcpy(&place.where, each->ai_addr, each->ai_addrlen);
+        place.length = each->ai_addrlen;
+    }
+    return out;
+}
+
+// Why a connection was not made, and what helps.
+Failure failed_dial(const Address& address, int error) {
+    Failure out = failure(address.text, error);
+    const bool local = address.places.empty() || address.places[0].where.ss_family == AF_UNIX;
+    switch (error) {
+        case ECONNREFUSED:
+            out.remedy = local ? "no server listens on this socket; start one, or check the path"
+                               : "no server listens there; start one, or check address and port";
+            break;
+        case ENOENT:
+            out.remedy = "start the server, or check the path";
+            break;
+        case EACCES:
+        case EPERM:
+            if (local) out.remedy = "run this as the socket's owner, or as root";
+            break;
+        case ETIMEDOUT:
+        case EHOSTUNREACH:
+        case ENETUNREACH:
+            out.remedy = "check the address, the route, and the firewalls on the way";
+            break;
+        default:
+            break;
+    }
+    return out;
+}
+
+}  // namespace
+
+Or<Address> look_up(const NbdTarget& target) {
+    if (target.host.empty()) return unix_address(target.socket);
+    return tcp_address(target);
+}
+
+Or<OwnedFd> dial(const Address& address, Deadline until) {
+    int error = ENOENT;
+    auto left = static_cast<int>(address.places.size());
+    for (const Address::Place& place : address.places) {
+        const Clock::time_point now = Clock::now();
+        const Deadline until_then = now + (until - now) / left--;
+        OwnedFd made(
+            ::socket(place.where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        error = made.get() < 0 ? errno : connect_until(made.get(), place, until_then);
+        if (error != 0) continue;
+        const int on = 1;
+        if (place.where.ss_family != AF_UNIX) {
+            ::setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        }
+        return made;
+    }
+    return failed_dial(address, error);
+}
+
+}  // namespace gpunbd::client

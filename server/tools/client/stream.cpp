@@ -1,0 +1,108 @@
+#include "server/tools/client/stream.hpp"
+
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "server/tools/client/kernel_tls.hpp"
+
+namespace gpunbd::client {
+namespace {
+
+constexpr const char* gone = "the server hung up during the handshake";
+
+}  // namespace
+
+std::optional<Failure> Stream::wait_for(short events) const {
+    if (wait_for_socket(socket_.get(), events, until_)) return std::nullopt;
+    return Failure{"the server does not answer, and the time is over"};
+}
+
+std::optional<Failure> Stream::wait_for_tls(int result) const {
+    switch (::SSL_get_error(ssl_.get(), result)) {
+        case SSL_ERROR_WANT_READ:
+            return wait_for(POLLIN);
+        case SSL_ERROR_WANT_WRITE:
+            return wait_for(POLLOUT);
+        case SSL_ERROR_ZERO_RETURN:
+            if (::SSL_is_init_finished(ssl_.get()) == 1) return Failure{gone};
+            [[fallthrough]];  // it has a reason, told or not
+        default:
+            return Failure{"TLS: " + tls_->failure_of(*ssl_)};
+    }
+}
+
+std::optional<Failure> Stream::start_tls(std::shared_ptr<const Tls> tls) {
+    ::ERR_clear_error();
+    tls_ = std::move(tls);
+    ssl_ = tls_->begin(socket_.get());
+    if (!ssl_) return Failure{"TLS: no memory"};
+    for (int result = 0; (result = ::SSL_connect(ssl_.get())) != 1;) {
+        if (auto failed = wait_for_tls(result)) return failed;
+    }
+    return tls_->by() == TlsBy::kernel ? not_all_in_kernel(*ssl_) : std::nullopt;
+}
+
+std::optional<Failure> Stream::send(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        if (ssl_) {
+            std::size_t sent = 0;
+            const int result = ::SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &sent);
+            bytes = bytes.subspan(sent);
+            if (result == 1) continue;
+            if (auto failed = wait_for_tls(result)) return failed;
+            continue;
+        }
+        const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes = bytes.subspan(static_cast<std::size_t>(sent));
+        } else if (errno == EAGAIN) {
+            if (auto failed = wait_for(POLLOUT)) return failed;
+        } else if (errno != EINTR) {
+            return failure(gone, errno);
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Failure> Stream::receive(std::span<std::byte> into) {
+    while (!into.empty()) {
+        if (ssl_) {
+            std::size_t got = 0;
+            const int result = ::SSL_read_ex(ssl_.get(), into.data(), into.size(), &got);
+            into = into.subspan(got);
+            if (result == 1) continue;
+            if (auto failed = wait_for_tls(result)) return failed;
+            continue;
+        }
+        const ssize_t got = ::recv(socket_.get(), into.data(), into.size(), 0);
+        if (got > 0) {
+            into = into.subspan(static_cast<std::size_t>(got));
+        } else if (got == 0) {
+            return Failure{gone};
+        } else if (errno == EAGAIN) {
+            if (auto failed = wait_for(POLLIN)) return failed;
+        } else if (errno != EINTR) {
+            return failure(gone, errno);
+        }
+    }
+    return std::nullopt;
+}
+
+Or<OwnedFd> Stream::hand_over() {
+    if (ssl_) {
+        if (auto failed = not_all_in_kernel(*ssl_)) return std::move(*failed);
+        ssl_.reset();  // says nothing to the server, and leaves the socket open
+    }
+    const int flags = ::fcntl(socket_.get(), F_GETFL);
+    if (flags < 0 || ::fcntl(socket_.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        return failure("a socket", errno);
+    }
+    return std::move(socket_);
+}
+
+}  // namespace gpunbd::client

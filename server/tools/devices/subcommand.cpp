@@ -1,0 +1,45 @@
+#include "server/tools/devices/subcommand.hpp"
+
+#include "config/command_line/store.hpp"
+#include "server/tools/devices/device_list.hpp"
+
+namespace gpunbd::tools {
+
+using namespace config;
+
+DevicesCommand::DevicesCommand()
+    : Command(
+          {.name = "devices",
+           .called = "list ls info gpus",
+           .brief = "List the host's memory and the GPUs that exports can use",
+           .usage = "Usage: gpunbd devices [--calibrate]\n",
+           .about = R"(For each device: its id, name, total and free memory, PCI address and link,
+copy engines, and the ways by which gpunbd can reach its memory.
+)",
+           .groups = {{"Flags",
+                       {{.name = "--calibrate",
+                         .brief = "Also measure the copies between host and device",
+                         .more =
+                             ", and show the chunk size that 'gpunbd serve' would choose. Takes "
+                             "a few seconds and some memory of each GPU.",
+                         .store = into(calibrate)}}}},
+           .examples = R"(  gpunbd devices
+  gpunbd devices --calibrate
+)",
+           .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage.
+See also: gpunbd(8)
+)",
+           .synopsis = R"(.Nm
+.Cm devices
+.Op Fl -calibrate
+)",
+           .manual = R"(.It Cm devices
+List the host's memory and the GPUs: id, name, total and free memory, PCI address and link, copy
+engines, and the ways by which
+.Nm
+can reach the memory; and large windows into memory of PCI cards, with who uses the card.
+)"}) {}
+
+int DevicesCommand::run(const Commands&) { return server::list_devices(calibrate); }
+
+}  // namespace gpunbd::tools

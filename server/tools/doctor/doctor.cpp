@@ -1,0 +1,74 @@
+#include "server/tools/doctor/doctor.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/json.hpp>
+#include <iterator>
+
+#include "server/tools/doctor/configuration.hpp"
+#include "server/tools/doctor/topics.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+struct Topic {
+    std::string_view name;
+    Diagnoses (*look)(const Machine&);
+};
+constexpr std::array topics{
+    Topic{"swap", look_at_kernel_client}, Topic{"swap", look_at_swap},
+    Topic{"remote", look_at_remote},      Topic{"gpu", look_at_gpus},
+    Topic{"keep", look_at_keeping},
+};
+
+std::string_view word(Diagnosis::Verdict verdict) {
+    switch (verdict) {
+        case Diagnosis::Verdict::ok:
+            return "ok";
+        case Diagnosis::Verdict::warn:
+            return "warn";
+        case Diagnosis::Verdict::fail:
+            break;
+    }
+    return "fail";
+}
+
+}  // namespace
+
+Diagnoses diagnose(std::string_view topic, const Machine& machine,
+                   const std::optional<std::string>& configuration) {
+    Diagnoses out;
+    const auto add = [&](Diagnoses found) {
+        std::move(found.begin(), found.end(), std::back_inserter(out));
+    };
+    for (const Topic& each : topics) {
+        if (topic.empty() || each.name == topic) add(each.look(machine));
+    }
+    if (topic.empty() || topic == "remote") add(look_at_configuration(machine, configuration));
+    return out;
+}
+
+std::string as_lines(const Diagnoses& diagnoses) {
+    std::string out;
+    for (const Diagnosis& each : diagnoses) {
+        out += fmt::format("{:<5} {}: {}", word(each.verdict), each.what, each.is);
+        if (!each.remedy.empty()) out += "; " + each.remedy;
+        out += '\n';
+    }
+    return out;
+}
+
+std::string as_json(const Diagnoses& diagnoses) {
+    boost::json::array out;
+    for (const Diagnosis& each : diagnoses) {
+        out.push_back(boost::json::object{{"verdict", word(each.verdict)},
+                                          {"what", each.what},
+                                          {"is", each.is},
+                                          {"remedy", each.remedy}});
+    }
+    return boost::json::serialize(boost::json::object{{"diagnoses", std::move(out)}}) + '\n';
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/size.hpp"
+#include "server/tools/doctor/topics.hpp"
+#include "storage/devices/drivers/device_drivers.hpp"
+#include "storage/devices/gpu/nvidia_card.hpp"
+#include "storage/devices/pci/pci_card.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::uint64_t small_window = std::uint64_t{256} << 20;  // bytes: without resizable BAR
+
+Diagnosis look_at_driver(const Machine& machine, const std::vector<std::string>& cards) {
+    const auto version = machine.text("/proc/driver/nvidia/version");
+    if (version) return well("NVIDIA driver", version->substr(0, version->find('\n')));
+    std::string remedy = storage::gpu_remedy(cards, true);
+    return bad("NVIDIA driver", fmt::format("not loaded, beside {} cards", cards.size()),
+               remedy.empty() ? "install it" : std::move(remedy));
+}
+
+Diagnosis look_at_persistence(const Machine& machine) {
+    if (machine.has("/run/nvidia-persistenced/socket")) {
+        return well("persistence mode", "nvidia-persistenced runs");
+    }
+    // Without that service it can be set as well, until the machine restarts.
+    if (machine.first_line_of(
+            {"nvidia-smi", "--query-gpu=persistence_mode", "--format=csv,noheader"}) == "Enabled") {
+        return well("persistence mode", "on until the machine restarts");
+    }
+    return doubtful("persistence mode",
+                    "off, so that a card may begin anew, and lose kept contents, whenever nobody "
+                    "uses it",
+                    "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
+}
+
+Diagnosis look_at_window(const Machine& machine, const std::string& card) {
+    std::uint64_t bytes = 0;  // of the largest: which one it is differs from machine to machine
+    if (const auto found = storage::read_pci_card(card, machine.root() + "/sys")) {
+        for (const storage::Bar& bar : found->bars) {
+            if (bar.memory) bytes = std::max(bytes, bar.bytes);
+        }
+    }
+    const std::string what = "memory of " + card + " that the CPU sees";
+    if (bytes > small_window) return well(what, config::human_size(bytes));
+    return doubtful(what, config::human_size(bytes),
+                    "turn on resizable BAR and above 4G decoding in the firmware; without, "
+                    "writes are copied by the GPU");
+}
+
+Diagnosis look_at_node(const Machine& machine, const std::string& card) {
+    const auto node = machine.text("/sys/bus/pci/devices/" + card + "/numa_node");
+    const std::string what = "NUMA node of " + card;
+    if (node && *node != "-1") return well(what, *node);
+    if (!machine.has("/sys/devices/system/node/node1")) return well(what, "there is one only");
+    return doubtful(what, "not told, so that workers run on any of them",
+                    "update the firmware, or turn on its ACPI tables for NUMA");
+}
+
+// One that cannot be opened says why.
+Diagnosis look_at_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
+    try {
+        const auto gpu = driver.open(id, 0, {});
+        if (gpu) return look_at_mapping(gpu->info());
+        return bad("mapping of " + id, "it is there no more", "gpunbd devices");
+    } catch (const std::exception& error) {
+        return bad("mapping of " + id, error.what(), "");
+    }
+}
+
+}  // namespace
+
+Diagnosis look_at_mapping(const storage::DeviceInfo& gpu) {
+    const std::string what = "mapping of " + gpu.id;
+    if (gpu.access.starts_with("mapped")) return well(what, gpu.access);
+    return doubtful(what, gpu.access,
+                    "install libvulkan1 and the driver's part for Vulkan; in a container ask for "
+                    "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
+}
+
+Diagnoses look_at_gpus(const Machine& machine) {
+    Diagnoses out;
+    const std::vector<std::string> cards = storage::nvidia_cards(machine.root() + "/sys");
+    if (cards.empty()) {
+        out.push_back(doubtful("GPU", "no NVIDIA card in this machine",
+                               "without one, --device host exports the host's memory"));
+        return out;
+    }
+    out.push_back(look_at_driver(machine, cards));
+    out.push_back(look_at_persistence(machine));
+    for (const std::string& card : cards) {
+        out.push_back(look_at_window(machine, card));
+        out.push_back(look_at_node(machine, card));
+    }
+    for (const storage::DeviceDriver* driver : storage::device_drivers()) {
+        if (!driver->drives_gpus()) continue;
+        std::string why_none;
+        const auto found = driver->enumerate(why_none);
+        const std::string what = fmt::format("devices of gpunbd, {}", driver->scheme());
+        out.push_back(found.empty() ? bad(what, "none: " + why_none, "")
+                                    : well(what, fmt::format("{}", found.size())));
+        for (const std::string& id : found) out.push_back(look_at_mapping_of(*driver, id));
+    }
+    return out;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "server/tools/doctor/topics.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr unsigned systemd_with_store = 230;      // FileDescriptorStoreMax=
+constexpr unsigned systemd_that_preserves = 254;  // FileDescriptorStorePreserve=
+constexpr rlim_t files_of_kept_slabs = 16384;     // gpunbd keep --max-descriptors
+
+// "systemd 252 (252.39-1~deb12u1)"
+std::optional<unsigned> systemd_version(const Machine& machine) {
+    const auto line = machine.first_line_of({"systemctl", "--version"});
+    if (!line || !line->starts_with("systemd ")) return std::nullopt;
+    unsigned version = 0;
+    const char* const end = line->data() + line->size();
+    const auto [stop, error] = std::from_chars(line->data() + 8, end, version);
+    return error == std::errc{} ? std::optional(version) : std::nullopt;
+}
+
+Diagnosis look_at_supervisor(const Machine& machine) {
+    const auto version = systemd_version(machine);
+    if (!version) return well("supervisor", "no systemd here: gpunbd keep");
+    const std::string is = fmt::format("systemd {}", *version);
+    if (*version >= systemd_that_preserves) return well("supervisor", is);
+    if (*version >= systemd_with_store) {
+        return well("supervisor", is + ": contents outlive crashes and restarts of the server; "
+                                       "they end with systemctl stop");
+    }
+    return bad("supervisor", is + " keeps no descriptors", "use gpunbd keep");
+}
+
+Diagnosis look_at_descriptors(const Machine& machine) {
+    const rlim_t most = machine.limit(RLIMIT_NOFILE);
+    if (most >= files_of_kept_slabs) {
+        return well("descriptors",
+                    most == RLIM_INFINITY ? "no limit" : fmt::format("at most {}", most));
+    }
+    return doubtful("descriptors",
+                    fmt::format("at most {}: large exports need one for each slab", most),
+                    fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_kept_slabs));
+}
+
+// Kept memory of the host is a memory file, and those have small pages unless told otherwise.
+Diagnosis look_at_huge_pages(const Machine& machine) {
+    const auto mode = machine.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    if (!mode) return doubtful("huge pages", "this kernel has none", "take one that has them");
+    if (mode->find("[deny]") == std::string::npos) {
+        return well("huge pages", "kept memory of the host may have them");
+    }
+    return doubtful("huge pages", "memory files are denied them",
+                    "echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+}
+
+}  // namespace
+
+Diagnoses look_at_keeping(const Machine& machine) {
+    return {look_at_supervisor(machine), look_at_descriptors(machine), look_at_huge_pages(machine)};
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+#include <linux/capability.h>
+
+#include <algorithm>
+
+#include "server/tools/doctor/topics.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr const char* loaded = "/sys/module/nbd";
+constexpr std::uint64_t few_kib = 1024;  // of a request: below, the kernel cuts more than it needs
+
+Diagnosis look_at_module(const Machine& machine) {
+    if (!machine.has(loaded)) {
+        return bad("nbd module", "not loaded",
+                   "modprobe nbd, and for each boot: echo nbd "
+                   ">/etc/modules-load.d/nbd.conf");
+    }
+    return well("nbd module", "loaded");
+}
+
+bool attached(const Machine& machine, const std::string& name) {
+    return machine.has("/sys/block/" + name + "/pid");
+}
+
+// The module makes as many as nbds_max says, when it is loaded.
+Diagnosis look_at_devices(const Machine& machine) {
+    std::size_t all = 0;
+    std::size_t free = 0;
+    for (const std::string& name : machine.names("/sys/block")) {
+        if (!name.starts_with("nbd")) continue;
+        ++all;
+        if (!attached(machine, name)) ++free;
+    }
+    const std::string is = fmt::format("{} of {} are free", free, all);
+    if (free != 0) return well("NBD devices", is);
+    return doubtful("NBD devices", is,
+                    "detach one, or load the module for more, while none is attached: modprobe -r "
+                    "nbd; modprobe nbd nbds_max=64");
+}
+
+Diagnosis look_at_partitions(const Machine& machine) {
+    const auto most = machine.number("/sys/module/nbd/parameters/max_part").value_or(0);
+    if (most != 0) return well("partitions", fmt::format("up to {} of a device", most));
+    return doubtful("partitions", "max_part is 0: none of a device is seen",
+                    "echo options nbd max_part=16 >/etc/modprobe.d/nbd.conf, and load it anew");
+}
+
+// Only an attached device says anything.
+Diagnosis look_at_request_sizes(const Machine& machine) {
+    std::string small;
+    for (const std::string& name : machine.names("/sys/block")) {
+        if (!name.starts_with("nbd")) continue;
+        if (!attached(machine, name)) continue;
+        const auto kib = machine.number("/sys/block/" + name + "/queue/max_sectors_kb");
+        if (kib && *kib < few_kib) small = fmt::format("{} of {}", *kib, name);
+    }
+    if (small.empty()) return well("size of requests", "no attached device keeps them small");
+    return doubtful("size of requests", fmt::format("max_sectors_kb is {}", small),
+                    "echo 1024 >/sys/block/nbdN/queue/max_sectors_kb; gpunbd attach does that");
+}
+
+}  // namespace
+
+Diagnoses look_at_kernel_client(const Machine& machine) {
+    Diagnoses out{look_at_module(machine)};
+    if (machine.has(loaded)) {
+        out.push_back(look_at_devices(machine));
+        out.push_back(look_at_partitions(machine));
+    }
+    out.push_back(look_at_request_sizes(machine));
+    if (machine.capable(CAP_SYS_ADMIN)) {
+        out.push_back(well("right to attach devices", "CAP_SYS_ADMIN"));
+    } else {
+        out.push_back(doubtful("right to attach devices", "this user has none",
+                               "attach as root, or by gpunbd-swap@.service"));
+    }
+    return out;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,112 @@
+#include "server/tools/doctor/machine.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+constexpr std::size_t longest_text = 64 << 10;  // bytes
+
+}  // namespace
+
+std::optional<std::string> Machine::text(const std::string& path) const {
+    std::ifstream file(root_ + path, std::ios::binary);
+    if (!file) return std::nullopt;
+    std::string out(longest_text, '\0');
+    file.read(out.data(), static_cast<std::streamsize>(out.size()));
+    if (file.bad()) return std::nullopt;
+    out.resize(static_cast<std::size_t>(file.gcount()));
+    while (!out.empty() && out.back() == '\n') out.pop_back();
+    return out;
+}
+
+std::optional<std::uint64_t> Machine::number(const std::string& path) const {
+    const auto found = text(path);
+    if (!found) return std::nullopt;
+    std::uint64_t value = 0;
+    const auto [stop, error] = std::from_chars(found->data(), found->data() + found->size(), value);
+    return error == std::errc{} ? std::optional(value) : std::nullopt;
+}
+
+bool Machine::has(const std::string& path) const {
+    std::error_code ignored;
+    return std::filesystem::exists(root_ + path, ignored);
+}
+
+std::vector<std::string> Machine::names(const std::string& folder) const {
+    std::vector<std::string> out;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(root_ + folder, error), end; !error && at != end;
+         at.increment(error)) {
+        out.push_back(at->path().filename().string());
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+}
+
+bool Machine::capable(int capability) const {
+    const auto status = text("/proc/self/status").value_or("");
+    constexpr std::string_view key = "\nCapEff:\t";
+    const std::size_t at = status.find(key);
+    if (at == std::string::npos) return false;
+    std::uint64_t mask = 0;
+    std::from_chars(status.data() + at + key.size(), status.data() + status.size(), mask, 16);
+    return (mask >> capability & 1U) != 0;
+}
+
+rlim_t Machine::limit(int resource) const {
+    rlimit limits{};
+    // What a process may raise it to, which gpunbd does.
+    return ::getrlimit(static_cast<__rlimit_resource>(resource), &limits) == 0 ? limits.rlim_max
+                                                                               : 0;
+}
+
+std::optional<std::string> Machine::first_line_of(const std::vector<std::string>& command) const {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
+    const OwnedFd from(ends[0]);
+    OwnedFd to(ends[1]);
+    posix_spawn_file_actions_t actions{};
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, to.get(), STDOUT_FILENO);
+    std::vector<std::string> words = command;
+    std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    pid_t child = -1;
+    const int error =
+        ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(to.release());
+    if (error != 0) return std::nullopt;
+    std::string out;
+    std::array<char, 512> piece{};
+    for (ssize_t got = 0;;) {
+        got = ::read(from.get(), piece.data(), piece.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        if (out.size() < longest_text) out.append(piece.data(), static_cast<std::size_t>(got));
+    }
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (status != 0 || out.empty()) return std::nullopt;
+    return out.substr(0, out.find('\n'));
+}
+
+}  // namespace gpunbd::server

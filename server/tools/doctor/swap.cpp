@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "server/protection/memory_reserve.hpp"
+#include "server/protection/protection.hpp"
+#include "server/tools/doctor/topics.hpp"
+
+namespace gpunbd::server {
+
+namespace {
+
+// MemTotal of /proc/meminfo, in KiB.
+std::uint64_t memory_of(const Machine& machine) {
+    const std::string text = machine.text("/proc/meminfo").value_or("");
+    std::uint64_t value = 0;
+    return std::sscanf(text.c_str(), "MemTotal: %" SCNu64, &value) == 1 ? value : 0;
+}
+
+Diagnosis look_at_reserve(const Machine& machine) {
+    const auto reserve = machine.number("/proc/sys/vm/min_free_kbytes").value_or(0);
+    const std::uint64_t memory = memory_of(machine);
+    const std::string is = fmt::format("vm.min_free_kbytes is {}", reserve);
+    const std::string remedy = fmt::format("sysctl vm.min_free_kbytes={}", fit_reserve(memory));
+    constexpr const char* what = "the kernel's reserve of memory";
+    if (memory != 0 && is_reserve_too_large(reserve, memory)) {
+        return doubtful(what, fmt::format("{}, more than a fifth of {} KiB", is, memory), remedy);
+    }
+    return no_less(reserve, fit_reserve(memory), what, is, remedy);
+}
+
+// Documentation/admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
+Diagnosis look_at_compaction(const Machine& machine) {
+    const auto allowed = machine.number("/proc/sys/vm/compact_unevictable_allowed");
+    if (allowed.value_or(0) == 0) return well("locked memory", "the kernel leaves it where it is");
+    return doubtful(
+        "locked memory",
+        "vm.compact_unevictable_allowed is 1: the kernel may move it, and who touches it "
+        "meanwhile waits",
+        "sysctl vm.compact_unevictable_allowed=0");
+}
+
+Diagnosis look_at_real_time(const Machine& machine) {
+    const auto runtime = machine.text("/proc/sys/kernel/sched_rt_runtime_us").value_or("");
+    if (runtime != "0") return well("real-time scheduling", "the kernel grants it");
+    return bad("real-time scheduling", "kernel.sched_rt_runtime_us is 0",
+               "sysctl kernel.sched_rt_runtime_us=950000");
+}
+
+}  // namespace
+
+Diagnoses look_at_swap(const Machine& machine) {
+    Diagnoses out{look_at_reserve(machine), look_at_compaction(machine),
+                  look_at_real_time(machine)};
+    const std::vector<std::string> lacking = what_cannot_protect();
+    for (const std::string& each : lacking) {
+        const std::size_t remedy = each.find("; ");
+        out.push_back(bad("protection for --swap", each.substr(0, remedy),
+                          remedy == std::string::npos ? "" : each.substr(remedy + 2)));
+    }
+    if (lacking.empty()) {
+        out.push_back(well("protection for --swap", "this user may have all of it"));
+    }
+    return out;
+}
+
+}  // namespace gpunbd::server

@@ -1,0 +1,19 @@
+// The generated parts of the manual pages.
+#pragma once
+
+#include <istream>
+#include <string>
+
+#include "config/command_line/command.hpp"
+
+namespace gpunbd::tools {
+
+// Replaces these lines of an mdoc page:
+//   @KEYS name...     the entries of these top-level configuration keys and of all below them
+//   @FLAGS title      the entries of the flags of serve in the group of this title
+//   @SYNOPSIS         the synopsis of every sub-command
+//   @COMMANDS         the entry of every sub-command
+// Throws std::runtime_error for an unknown name.
+std::string manual_page(std::istream& page, const config::Commands& all);
+
+}  // namespace gpunbd::tools

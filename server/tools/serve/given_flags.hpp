@@ -1,0 +1,29 @@
+// The flags of a command line with their arguments, unchecked.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpunbd::tools {
+
+class GivenFlags {
+ public:
+    void add(std::string_view name, std::string_view text) { values_[name].emplace_back(text); }
+    bool given(std::string_view name) const { return values_.contains(name); }
+    const std::vector<std::string>& all(std::string_view name) const {
+        static const std::vector<std::string> none;
+        const auto found = values_.find(name);
+        return found == values_.end() ? none : found->second;
+    }
+    const std::string* text(std::string_view name) const {
+        const auto& values = all(name);
+        return values.empty() ? nullptr : &values.front();
+    }
+
+ private:
+    std::map<std::string_view, std::vector<std::string>> values_;
+};
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,67 @@
+#include "server/tools/serve/serve.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/rules.hpp"
+#include "config/yaml_file.hpp"
+#include "server/base/exit_code.hpp"
+#include "server/base/parent.hpp"
+#include "server/base/privileges.hpp"
+#include "server/daemon/server.hpp"
+#include "server/logging/log.hpp"
+#include "server/protection/protection.hpp"
+
+namespace gpunbd::tools {
+namespace {
+
+// Flags can contradict a file although each is valid.
+std::string find_contradiction(const config::ServeCommand& command,
+                               const config::Options& options) {
+    if (const auto misfit = config::rules::swap_misfit(options)) return misfit->what;
+    if (const auto misfit = config::rules::admin_misfit(options)) return misfit->what;
+    if (!command.run || !options.any_swap()) return {};
+    return "--run and an export with swap exclude each other: the command would run in real time, "
+           "and never be killed for its memory; leave one of the two out";
+}
+
+}  // namespace
+
+int serve(const config::ServeCommand& command, pid_t parent) {
+    config::Options options = command.options;
+    if (command.config_file) {
+        auto loaded = config::load_or_report(*command.config_file);
+        if (!loaded) return server::exit_usage;
+        options = std::move(*loaded);
+        command.overrides.apply_to(options);
+    }
+    if (const std::string wrong = find_contradiction(command, options); !wrong.empty()) {
+        fmt::print(stderr, "gpunbd serve: {}\n", wrong);
+        return server::exit_usage;
+    }
+    if (!command.core_dumps) server::keep_memory_out_of_core_dumps();
+    // Before the log has a thread.
+    const std::vector<std::string> unprotected =
+        options.any_swap() ? server::protect_process() : std::vector<std::string>{};
+    const server::Log log(options.log);
+    for (const std::string& each : unprotected) spdlog::error("swap: {}", each);
+    if (!unprotected.empty()) return server::exit_failure;
+    try {
+        if (command.exit_with_parent && !server::end_with_parent(parent)) {
+            spdlog::info("--exit-with-parent: the parent has ended already");
+            return 0;
+        }
+        return server::Server(command, std::move(options), log.events()).run();
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
+        return server::exit_failure;
+    }
+}
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,13 @@
+// Runs a server until it is told to end.
+#pragma once
+
+#include <sys/types.h>
+
+#include "config/serve_command.hpp"
+
+namespace gpunbd::tools {
+
+// `parent`: the process that started this one. Returns the exit code.
+int serve(const config::ServeCommand& command, pid_t parent);
+
+}  // namespace gpunbd::tools

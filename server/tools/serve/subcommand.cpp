@@ -1,0 +1,68 @@
+#include "server/tools/serve/subcommand.hpp"
+
+#include "server/tools/serve/flags.hpp"
+#include "server/tools/serve/read_flags.hpp"
+#include "server/tools/serve/serve.hpp"
+
+namespace gpunbd::tools {
+
+using namespace config;
+
+ServeCommand::ServeCommand()
+    : Command(
+          {.name = "serve",
+           .called = "start run server daemon export",
+           .brief = "Serve exports to NBD clients",
+           .usage = R"(Usage: gpunbd serve [FLAGS]
+       gpunbd serve --config FILE [--run COMMAND]
+                    [TLS, process, data path and log flags]
+)",
+           .about = R"(Without --config there is one export, which the flags describe. With no flags
+at all it is the first GPU's free memory less a reserve or, without a GPU,
+1 GiB of host memory. SIZE is a number with K, M, G or T (binary; 1.5GiB works
+too), or plain bytes.
+)",
+           .groups = serve_flags(),
+           .examples = R"(  gpunbd serve --size 8G --device cuda:0
+  gpunbd serve --device cuda:0 --device cuda:1 --layout stripe --name fast
+  gpunbd serve --size 1G --device host -U /run/gpunbd.sock
+  gpunbd serve --size 2G --run 'nbdcopy a.img "$uri" && nbdinfo --map "$uri"'
+  gpunbd serve --config /etc/gpunbd.yaml --log-level debug
+)",
+           .ending =
+               R"(Exit codes: 0 ended by a signal, after clients were answered; 1 failed at run
+time; 2 wrong usage or configuration. With --run: the status of COMMAND, or
+128+n where signal n ended it.
+See also: gpunbd(8), gpunbd.yaml(5)
+)",
+           .synopsis = R"(.Nm
+.Cm serve
+.Op Ar flags
+.Nm
+.Cm serve
+.Fl -config Ar file
+.Op Fl -run Ar command
+.Op Ar "process, data path and log flags"
+)",
+           .manual = R"(.It Cm serve
+Serve exports until a signal ends the server.
+They are described by flags, or by the configuration
+.Ar file
+of
+.Fl -config .
+)"}) {
+    for (FlagGroup& group : groups) {
+        for (Flag& flag : group.flags) {
+            flag.store = [this, name = flag.name](std::string_view text) {
+                given_.add(name, text);
+                return std::nullopt;
+            };
+        }
+    }
+}
+
+void ServeCommand::check() { settings = read_serve_flags(*this, given_); }
+
+int ServeCommand::run(const Commands&) { return serve(settings, parent_); }
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,149 @@
+#include "server/tools/status/admin_server.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include "config/rules.hpp"
+#include "server/net/credentials/private_file.hpp"
+#include "server/tools/status/harmless_text.hpp"
+
+namespace gpunbd::status {
+namespace {
+
+constexpr std::chrono::seconds probe_patience{2};
+constexpr std::string_view socket_start = "admin-";
+constexpr std::string_view socket_end = ".sock";
+
+// One line; nothing in it that ends the header that it will stand in.
+Or<std::string> token_in(const std::string& path) {
+    std::string token;
+    try {
+        const server::SecretBytes bytes = server::read_private_file(
+            path, "copy there the server's, which its admin.tcp.token names");
+        token.assign(bytes.begin(), bytes.end());
+    } catch (const std::runtime_error& error) {
+        return Failure{error.what()};
+    }
+    while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
+    const bool good = !token.empty() && std::all_of(token.begin(), token.end(), [](char each) {
+        return each > ' ' && each < '\x7f';
+    });
+    if (good) return token;
+    return Failure{
+        fmt::format("{}: is no token: one line of printable ASCII without spaces", path)};
+}
+
+Or<AdminServer> tcp_server(const ServerSelection& asked) {
+    client::NbdTarget target;
+    target.host = asked.url->host;
+    target.port = asked.url->port;
+    AdminServer out;
+    if (asked.token) {
+        Or<std::string> token = token_in(*asked.token);
+        if (auto* const failed = std::get_if<Failure>(&token)) return std::move(*failed);
+        out.token = std::move(std::get<std::string>(token));
+    }
+    Or<client::Address> address = client::look_up(target);
+    if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
+    out.address = std::move(std::get<client::Address>(address));
+    out.host = out.address.text;
+    return out;
+}
+
+// The number of admin-PID.sock; empty: it is no such name.
+std::string pid_in(const std::string& name) {
+    if (!name.starts_with(socket_start) || !name.ends_with(socket_end)) return {};
+    const std::string pid =
+        name.substr(socket_start.size(), name.size() - socket_start.size() - socket_end.size());
+    const bool number = !pid.empty() && std::all_of(pid.begin(), pid.end(), [](char each) {
+        return each >= '0' && each <= '9';
+    });
+    return number ? pid : std::string{};
+}
+
+void look_into(const std::string& folder, FoundServers& found) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator each(folder, error), end; !error && each != end;
+         each.increment(error)) {
+        const std::string path = each->path().string();
+        const std::string pid = pid_in(each->path().filename().string());
+        if (pid.empty() || path.size() > config::rules::max_unix_path) continue;
+        Or<AdminServer> server = server_at(path);
+        const Or<OwnedFd> called =
+            call(std::get<AdminServer>(server), client::Clock::now() + probe_patience);
+        if (const auto* const failed = std::get_if<Failure>(&called)) {
+            found.silent.push_back(failed->text);
+        } else {
+            found.servers.push_back(std::move(std::get<AdminServer>(server)));
+            found.pids.push_back(pid);
+        }
+    }
+}
+
+bool is_anothers(int fd) {
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return true;
+    return peer.uid != 0 && peer.uid != ::geteuid() && ::geteuid() != 0;
+}
+
+}  // namespace
+
+Or<AdminServer> server_at(const std::string& path) {
+    client::NbdTarget target;
+    target.socket = path;
+    Or<client::Address> address = client::look_up(target);
+    if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
+    return AdminServer{
+        .address = std::move(std::get<client::Address>(address)), .host = "localhost", .token = {}};
+}
+
+FoundServers look_for_servers(const std::vector<std::string>& folders) {
+    FoundServers found;
+    for (const std::string& folder : folders) look_into(folder, found);
+    return found;
+}
+
+Failure too_many(const FoundServers& found) {
+    std::string list;
+    for (std::size_t i = 0; i != found.servers.size(); ++i) {
+        list += fmt::format("{}{} (pid {})", i == 0 ? "" : ", ",
+                            harmless(found.servers[i].address.text), found.pids[i]);
+    }
+    return Failure{fmt::format("there are {} servers: {}; choose one with --socket PATH",
+                               found.servers.size(), list)};
+}
+
+Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std::string>& folders) {
+    if (asked.socket) return server_at(*asked.socket);
+    if (asked.url) return tcp_server(asked);
+    FoundServers found = look_for_servers(folders);
+    if (found.servers.size() == 1) return std::move(found.servers[0]);
+    if (!found.servers.empty()) return too_many(found);
+    return Failure{fmt::format(
+        "no server is found in {}{}{}; start one with 'gpunbd serve', or name one with --socket "
+        "PATH or --url",
+        harmless(fmt::format("{}", fmt::join(folders, ", "))), found.silent.empty() ? "" : ": ",
+        fmt::join(found.silent, "; "))};
+}
+
+Or<OwnedFd> call(const AdminServer& server, client::Deadline until) {
+    Or<OwnedFd> called = client::dial(server.address, until);
+    const auto* const fd = std::get_if<OwnedFd>(&called);
+    if (fd == nullptr) return called;
+    const bool local = server.address.places[0].where.ss_family == AF_UNIX;
+    if (!local || !is_anothers(fd->get())) return called;
+    return Failure{fmt::format("{}: another user's server is there", server.address.text)};
+}
+
+}  // namespace gpunbd::status

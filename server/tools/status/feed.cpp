@@ -1,0 +1,152 @@
+#include "server/tools/status/feed.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/http_call.hpp"
+
+namespace gpunbd::status {
+namespace {
+
+constexpr std::chrono::seconds first_patience{10};
+constexpr std::chrono::seconds patience{2};  // keys are not read meanwhile
+constexpr std::chrono::seconds silence{10};  // of a stream, before it counts as dead
+constexpr std::chrono::seconds between_calls{1};
+
+client::Deadline in(std::chrono::seconds time) { return client::Clock::now() + time; }
+
+// The page has room for the reason alone.
+std::string without_place(std::string text, const std::string& place) {
+    return text.starts_with(place + ": ") ? text.substr(place.size() + 2) : text;
+}
+
+}  // namespace
+
+std::optional<Failure> Feed::begin() {
+    if (auto failed = find()) return failed;
+    const Or<std::string> body = get(*server_, {.target = "/api/v1/status"}, in(first_patience));
+    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
+    Or<Snapshot> status = read_status(std::get<std::string>(body));
+    if (const auto* const failed = std::get_if<Failure>(&status)) {
+        return Failure{server_->address.text + ": " + failed->text};
+    }
+    take({.status = std::move(std::get<Snapshot>(status)), .connections = {}});
+    next_ = client::Clock::now();
+    return std::nullopt;
+}
+
+int Feed::fd() const { return stream_ ? stream_->fd.get() : -1; }
+
+bool Feed::step() {
+    if (stream_) {
+        const Or<bool> read = read_stream();
+        if (const auto* const failed = std::get_if<Failure>(&read)) {
+            lose(*failed);
+            return true;
+        }
+        if (std::get<bool>(read)) return true;
+        if (!stream_) return step();  // it has none
+        if (client::Clock::now() < next_) return false;
+        lose({"it has said nothing for ten seconds"});
+        return true;
+    }
+    if (client::Clock::now() < next_) return false;
+    auto failed = without_stream_ ? ask_again() : open();
+    if (failed) lose(*failed);
+    return failed.has_value() || !stream_;
+}
+
+const Picture& Feed::picture() {
+    if (lost_) {
+        const std::chrono::duration<double> away = client::Clock::now() - *lost_;
+        picture_.trouble_seconds = away.count();
+    }
+    return picture_;
+}
+
+// Each time anew: a server that was started again has another socket, named after its process.
+std::optional<Failure> Feed::find() {
+    if (server_ && (asked_.socket || asked_.url)) return std::nullopt;
+    Or<AdminServer> found = find_server(asked_, folders_);
+    if (auto* const failed = std::get_if<Failure>(&found)) return std::move(*failed);
+    server_ = std::move(std::get<AdminServer>(found));
+    picture_.server = harmless(server_->address.text);
+    return std::nullopt;
+}
+
+std::optional<Failure> Feed::open() {
+    if (auto failed = find()) return failed;
+    without_stream_ = false;
+    Or<OwnedFd> asked = ask(*server_, {.target = "/api/v1/stream"}, in(patience));
+    if (auto* const failed = std::get_if<Failure>(&asked)) return std::move(*failed);
+    stream_.emplace(Stream{.fd = std::move(std::get<OwnedFd>(asked)),
+                           .answer = HttpAnswer(std::nullopt),
+                           .events = EventReader(longest_answer)});
+    next_ = in(silence);
+    return std::nullopt;
+}
+
+// True: a tick has come.
+Or<bool> Feed::read_stream() {
+    const Or<bool> received = receive(stream_->fd.get(), stream_->answer);
+    if (const auto* const failed = std::get_if<Failure>(&received)) return *failed;
+    if (!std::get<bool>(received) || !stream_->answer.has_head()) return false;
+    if (stream_->answer.code() != 200) {
+        // It has none, or as many as it will have at once; or it refuses all that is asked.
+        stream_.reset();
+        without_stream_ = true;
+        next_ = client::Clock::now();
+        return false;
+    }
+    const std::string body = stream_->answer.take_body();
+    const Or<std::vector<EventReader::Event>> events = stream_->events.take(body);
+    if (const auto* const failed = std::get_if<Failure>(&events)) return *failed;
+    bool ticked = false;
+    for (const EventReader::Event& each : std::get<std::vector<EventReader::Event>>(events)) {
+        if (each.name != "tick") continue;
+        Or<Tick> tick = read_tick(each.data);
+        if (const auto* const failed = std::get_if<Failure>(&tick)) return *failed;
+        take(std::move(std::get<Tick>(tick)));
+        next_ = in(silence);
+        ticked = true;
+    }
+    if (!ticked && stream_->answer.complete()) return Failure{"the server hung up"};
+    return ticked;
+}
+
+std::optional<Failure> Feed::ask_again() {
+    next_ = in(between_calls);
+    const Or<std::string> status_body = get(*server_, {.target = "/api/v1/status"}, in(patience));
+    if (const auto* const failed = std::get_if<Failure>(&status_body)) return *failed;
+    Or<Snapshot> status = read_status(std::get<std::string>(status_body));
+    if (const auto* const failed = std::get_if<Failure>(&status)) return *failed;
+    Tick tick{.status = std::move(std::get<Snapshot>(status)), .connections = {}};
+    const Or<std::string> body = get(*server_, {.target = "/api/v1/connections"}, in(patience));
+    if (const auto* const failed = std::get_if<Failure>(&body)) return *failed;
+    auto connections = read_connections(std::get<std::string>(body));
+    if (const auto* const failed = std::get_if<Failure>(&connections)) return *failed;
+    tick.connections = std::move(std::get<std::vector<ConnectionFigures>>(connections));
+    take(std::move(tick));
+    return std::nullopt;
+}
+
+void Feed::take(Tick tick) {
+    picture_.activity = has_tick_ ? activity_between(picture_.now, tick) : std::nullopt;
+    picture_.now = std::move(tick);
+    picture_.trouble.clear();
+    has_tick_ = true;
+    lost_.reset();
+}
+
+void Feed::lose(const Failure& failed) {
+    stream_.reset();
+    without_stream_ = false;
+    picture_.trouble = without_place(harmless(failed.text), picture_.server);
+    // What it does now is not known.
+    picture_.activity.reset();
+    if (!lost_) lost_ = client::Clock::now();
+    next_ = in(between_calls);
+}
+
+}  // namespace gpunbd::status

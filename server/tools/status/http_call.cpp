@@ -1,0 +1,86 @@
+#include "server/tools/status/http_call.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "server/tools/status/snapshot.hpp"
+
+namespace gpunbd::status {
+namespace {
+
+const Failure late{"no answer: the time is over"};
+
+std::optional<Failure> send_all(int fd, std::string_view bytes, client::Deadline until) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(sent));
+        } else if (errno == EAGAIN) {
+            if (!client::wait_for_socket(fd, POLLOUT, until)) return late;
+        } else if (errno != EINTR) {
+            return failure("the server hung up", errno);
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Failure> receive_whole(int fd, HttpAnswer& answer, client::Deadline until) {
+    while (!answer.complete()) {
+        if (!client::wait_for_socket(fd, POLLIN, until)) return late;
+        const Or<bool> received = receive(fd, answer);
+        if (const auto* const failed = std::get_if<Failure>(&received)) return *failed;
+        if (client::Clock::now() >= until && !answer.complete()) return late;
+    }
+    return std::nullopt;
+}
+
+Failure refusal(unsigned code, std::string_view body) {
+    const std::string why = read_error(body);
+    if (!why.empty()) return {fmt::format("the server refuses: {}", why)};
+    if (code == 401 || code == 403) return {"the server wants a token; add --token FILE"};
+    return {fmt::format("the server answers with HTTP status {}", code)};
+}
+
+}  // namespace
+
+Or<OwnedFd> ask(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
+    Or<OwnedFd> called = call(server, until);
+    if (const auto* const fd = std::get_if<OwnedFd>(&called)) {
+        const std::string text = http_request(request, server.host, server.token);
+        if (auto failed = send_all(fd->get(), text, until)) return std::move(*failed);
+    }
+    return called;
+}
+
+Or<bool> receive(int fd, HttpAnswer& answer) {
+    std::array<char, 65536> piece{};
+    const ssize_t got = ::recv(fd, piece.data(), piece.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got < 0) return failure("the server hung up", errno);
+    auto failed =
+        got == 0 ? answer.take_end() : answer.take({piece.data(), static_cast<std::size_t>(got)});
+    if (failed) return std::move(*failed);
+    return true;
+}
+
+Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
+    const Or<OwnedFd> asked = ask(server, request, until);
+    if (const auto* const failed = std::get_if<Failure>(&asked)) return *failed;
+    HttpAnswer answer(longest_answer);
+    const int fd = std::get<OwnedFd>(asked).get();
+    if (auto failed = receive_whole(fd, answer, until)) {
+        return Failure{fmt::format("{}: {}", server.address.text, failed->text)};
+    }
+    std::string body = answer.take_body();
+    if (answer.code() == 200) return body;
+    return Failure{fmt::format("{}: {}", server.address.text, refusal(answer.code(), body).text)};
+}
+
+}  // namespace gpunbd::status

@@ -1,0 +1,215 @@
+#include "server/tools/status/snapshot.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "server/tools/status/harmless_text.hpp"
+
+namespace gpunbd::status {
+namespace {
+
+namespace json = boost::json;
+
+const Failure not_json{"the answer is no JSON"};
+const Failure not_a_status{"the answer is not the status of a gpunbd server"};
+const Failure not_a_list{"the answer is no list of connections"};
+
+const json::value* member(const json::value& of, std::string_view key) {
+    return of.is_object() ? of.get_object().if_contains(key) : nullptr;
+}
+
+std::uint64_t count_in(const json::value& value) {
+    if (value.is_uint64()) return value.get_uint64();
+    return value.is_int64() && value.get_int64() > 0 ? static_cast<std::uint64_t>(value.get_int64())
+                                                     : 0;
+}
+
+std::uint64_t count(const json::value& of, std::string_view key) {
+    const json::value* const found = member(of, key);
+    return found == nullptr ? 0 : count_in(*found);
+}
+
+// Without overflow, because the numbers are not trusted.
+std::uint64_t added(std::uint64_t a, std::uint64_t b) {
+    constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+    return b > most - a ? most : a + b;
+}
+
+std::uint64_t sum(const server::CountsByReason& counts) {
+    std::uint64_t out = 0;
+    for (const auto& [reason, number] : counts) out = added(out, number);
+    return out;
+}
+
+// --- a value of any type of field
+
+void read(const json::value& from, std::string& to) {
+    if (from.is_string()) to = harmless(from.get_string());
+}
+
+void read(const json::value& from, bool& to) { to = from.is_bool() && from.get_bool(); }
+
+template <std::unsigned_integral Number>
+void read(const json::value& from, Number& to) {
+    constexpr std::uint64_t most = std::numeric_limits<Number>::max();
+    to = static_cast<Number>(std::min(count_in(from), most));
+}
+
+void read(const json::value& from, double& to) {
+    constexpr double most = 1e12;
+    boost::system::error_code error;
+    const auto value = from.is_number() ? from.to_number<double>(error) : 0;
+    to = error || !std::isfinite(value) ? 0 : std::clamp(value, 0.0, most);
+}
+
+template <class Value>
+void read(const json::value& from, std::optional<Value>& to) {
+    if (!from.is_null()) read(from, to.emplace());
+}
+
+void read(const json::value& from, server::CountsByReason& to) {
+    if (!from.is_object()) return;
+    for (const auto& each : from.get_object()) to[harmless(each.key())] = count_in(each.value());
+}
+
+void read(const json::value&, storage::Histogram&) {}  // its counts are not in the JSON
+
+template <server::Described Object>
+void read(const json::value& from, Object& to);
+
+template <class Item>
+void read(const json::value& from, std::vector<Item>& to) {
+    if (!from.is_array()) return;
+    for (const json::value& each : from.get_array()) {
+        if (each.is_object()) read(each, to.emplace_back());
+    }
+}
+
+template <server::Described Object>
+void read(const json::value& from, Object& to) {
+    server::for_each_field<Object>([&](const auto& field) {
+        if constexpr (requires { field.member; }) {
+            const json::value* const found = member(from, field.name);
+            if (found != nullptr) read(*found, to.*field.member);
+        }
+    });
+}
+
+// --- what status and top show of it
+
+RequestFigures figures_of(const server::RequestStatus& requests) {
+    return {.type = requests.type,
+            .requests = requests.requests,
+            .bytes = requests.bytes,
+            .in_flight = requests.in_flight,
+            .errors = sum(requests.errors)};
+}
+
+ExportFigures figures_of(server::ExportStatus&& exported) {
+    const server::LastSecond& last = exported.last_second;
+    ExportFigures out{.name = std::move(exported.name),
+                      .size = exported.size,
+                      .connections = exported.connections,
+                      .stalled = exported.stalled,
+                      .last_p50 = std::max(last.read_p50, last.write_p50),
+                      .last_p99 = std::max(last.read_p99, last.write_p99),
+                      .memory = std::move(exported.memory)};
+    for (const MemoryFigures& each : out.memory) out.used = added(out.used, each.used);
+    for (const auto& each : exported.requests) out.requests.push_back(figures_of(each));
+    return out;
+}
+
+std::vector<ConnectionFigures> connections_from(const json::value& list) {
+    std::vector<ConnectionFigures> out;
+    read(list, out);
+    for (ConnectionFigures& each : out) {
+        if (!each.serving) each.export_name = "(handshake)";
+    }
+    return out;
+}
+
+Or<Snapshot> status_from(const json::value& of) {
+    const json::value* const process = member(of, "process");
+    const json::value* const devices = member(of, "devices");
+    const json::value* const exports = member(of, "exports");
+    if (process == nullptr || !process->is_object() || devices == nullptr || !devices->is_array() ||
+        exports == nullptr || !exports->is_array()) {
+        return not_a_status;
+    }
+    server::Status status;
+    read(of, status);
+    Snapshot out{.time = status.time,
+                 .process = std::move(status.process),
+                 .accepted = status.accepted,
+                 .connections = count(of, "connections"),
+                 .refused = sum(status.refused),
+                 .failed_handshakes = sum(status.failed_handshakes),
+                 .progress = std::move(status.progress),
+                 .devices = std::move(status.devices)};
+    for (auto& each : status.exports) out.exports.push_back(figures_of(std::move(each)));
+    return out;
+}
+
+std::optional<json::value> parsed(std::string_view text) {
+    boost::system::error_code error;
+    json::value value = json::parse(text, error);
+    return error ? std::nullopt : std::optional(std::move(value));
+}
+
+}  // namespace
+
+std::uint64_t ExportFigures::total(std::uint64_t RequestFigures::*figure) const {
+    std::uint64_t out = 0;
+    for (const RequestFigures& each : requests) out = added(out, each.*figure);
+    return out;
+}
+
+std::uint64_t ExportFigures::bytes_of(std::string_view type) const {
+    std::uint64_t out = 0;
+    for (const RequestFigures& each : requests) {
+        if (each.type == type) out = added(out, each.bytes);
+    }
+    return out;
+}
+
+Or<Snapshot> read_status(std::string_view json) {
+    const auto value = parsed(json);
+    return value ? status_from(*value) : Or<Snapshot>(not_json);
+}
+
+Or<std::vector<ConnectionFigures>> read_connections(std::string_view json) {
+    const auto value = parsed(json);
+    if (!value) return not_json;
+    if (!value->is_array()) return not_a_list;
+    return connections_from(*value);
+}
+
+Or<Tick> read_tick(std::string_view json) {
+    const auto value = parsed(json);
+    if (!value) return not_json;
+    const json::value* const status = member(*value, "status");
+    if (status == nullptr) return not_a_status;
+    Or<Snapshot> snapshot = status_from(*status);
+    if (auto* const failed = std::get_if<Failure>(&snapshot)) return std::move(*failed);
+    Tick tick;
+    tick.status = std::move(std::get<Snapshot>(snapshot));
+    tick.connections_left_out = count(*value, "connections_left_out");
+    const json::value* const connections = member(*value, "connections");
+    if (connections != nullptr) tick.connections = connections_from(*connections);
+    return tick;
+}
+
+std::string read_error(std::string_view json) {
+    const auto value = parsed(json);
+    const json::value* const error = value ? member(*value, "error") : nullptr;
+    std::string out;
+    if (error != nullptr) read(*error, out);
+    return out;
+}
+
+}  // namespace gpunbd::status

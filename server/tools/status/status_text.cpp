@@ -1,0 +1,111 @@
+#include "server/tools/status/status_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "config/size.hpp"
+#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/short_text.hpp"
+
+namespace gpunbd::status {
+namespace {
+
+constexpr std::size_t widest_entry = 48;  // columns
+
+using Row = std::vector<std::string>;
+
+// The first entry of each row stands at the left, the others at the right, but for the last one.
+std::string table(const std::vector<Row>& rows) {
+    std::vector<std::size_t> widths(rows[0].size());
+    for (const Row& row : rows) {
+        for (std::size_t i = 0; i != row.size(); ++i) {
+            widths[i] = std::max(widths[i], std::min(columns_of(row[i]), widest_entry));
+        }
+    }
+    std::string out;
+    for (const Row& row : rows) {
+        for (std::size_t i = 0; i + 1 != row.size(); ++i) {
+            const std::size_t columns = std::min(columns_of(row[i]), widths[i]);
+            if (i != 0) out.append(widths[i] - columns, ' ');
+            out += fitted(row[i], i == 0 ? widths[i] : columns) + "  ";
+        }
+        out += row.back() + '\n';
+    }
+    return out;
+}
+
+std::string size(std::uint64_t bytes) { return config::human_size(bytes); }
+
+std::string counted(std::uint64_t count, std::string_view what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::string server_line(const Snapshot& status) {
+    const ProcessFigures& process = status.process;
+    std::string out =
+        fmt::format("gpunbd {}{}, pid {}, {} for {}: {}, {}", process.version,
+                    process.commit.empty() ? "" : fmt::format(" ({})", process.commit), process.pid,
+                    process.state, short_age(status.time - process.started),
+                    counted(process.workers, "worker"), counted(status.connections, "connection"));
+    if (status.refused > 0) out += fmt::format(", {} refused", status.refused);
+    if (status.failed_handshakes > 0) {
+        out += ", " + counted(status.failed_handshakes, "failed handshake");
+    }
+    return out + '\n';
+}
+
+Row device_row(const DeviceFigures& device) {
+    return {device.id,
+            size(device.total),
+            size(device.available),
+            size(device.allocated),
+            size(device.used),
+            device.name + (device.failed ? " (failed)" : "")};
+}
+
+Row export_row(const ExportFigures& exported) {
+    return {exported.name.empty() ? "''" : exported.name,
+            size(exported.size),
+            size(exported.used),
+            fmt::format("{}%", percent(exported.used, exported.size)),
+            exported.stalled == 0
+                ? fmt::format("{}", exported.connections)
+                : fmt::format("{} ({} stalled)", exported.connections, exported.stalled),
+            fmt::format("{}", exported.total(&RequestFigures::requests)),
+            size(exported.bytes_of("read")),
+            size(exported.bytes_of("write")),
+            fmt::format("{}", exported.total(&RequestFigures::errors))};
+}
+
+}  // namespace
+
+unsigned percent(std::uint64_t part, std::uint64_t whole) {
+    if (whole == 0) return 0;
+    const double share = static_cast<double>(part) / static_cast<double>(whole);
+    return static_cast<unsigned>(std::min(share, 1.0) * 100);
+}
+
+std::string progress_text(const ProgressFigures& progress) {
+    const auto amount = [&](std::uint64_t count) {
+        return progress.unit == "bytes" ? size(count) : fmt::format("{} {}", count, progress.unit);
+    };
+    const std::string head = fmt::format("{} '{}': ", progress.what, progress.of);
+    if (progress.total == 0) return head + amount(progress.done);
+    return fmt::format("{}{}%, {} of {}", head, percent(progress.done, progress.total),
+                       amount(progress.done), amount(progress.total));
+}
+
+std::string status_text(const Snapshot& status) {
+    std::string out = server_line(status);
+    for (const ProgressFigures& each : status.progress) out += progress_text(each) + '\n';
+    std::vector<Row> rows{{"DEVICE", "TOTAL", "AVAILABLE", "ALLOCATED", "USED", "NAME"}};
+    for (const DeviceFigures& each : status.devices) rows.push_back(device_row(each));
+    out += '\n' + table(rows);
+    rows = {{"EXPORT", "SIZE", "USED", "%", "CLIENTS", "REQUESTS", "READ", "WRITTEN", "ERRORS"}};
+    for (const ExportFigures& each : status.exports) rows.push_back(export_row(each));
+    return out + '\n' + table(rows);
+}
+
+}  // namespace gpunbd::status

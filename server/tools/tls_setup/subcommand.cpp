@@ -1,0 +1,134 @@
+#include "server/tools/tls_setup/subcommand.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include "config/command_line/store.hpp"
+#include "config/rules.hpp"
+#include "server/base/exit_code.hpp"
+
+namespace gpunbd::tools {
+
+using namespace config;
+
+TlsSetupCommand::TlsSetupCommand()
+    : Command(
+          {.name = "tls-setup",
+           .called = "tls certificates certs setup-tls mkcert keygen ca",
+           .takes = folder_argument,
+           .example = "/etc/gpunbd/tls --host storage.example.org",
+           .brief = "Make certificates or shared keys for TLS",
+           .usage = R"(Usage: gpunbd tls-setup DIR --host NAME... [--client NAME...] [--days N]
+       gpunbd tls-setup DIR --client NAME...
+       gpunbd tls-setup DIR --psk USER...
+)",
+           .about =
+               R"(Makes in DIR what servers and clients look for: an authority, the certificate of
+the server, and for each client or user a folder to be copied there; and prints
+how to use them. Run again, it adds clients and users. It never replaces a file
+but keys.psk, which it extends; and makes all that was asked for, or nothing.
+)",
+           .groups = {{"Flags",
+                       {{.name = "--host",
+                         .takes = "NAME",
+                         .example = "storage.example.org",
+                         .brief = "What clients call the server",
+                         .more = ": a DNS name or a numeric address, repeatable.",
+                         .called = "--server --hostname --san --dns --ip --name",
+                         .repeats = true,
+                         .store = append(settings.hosts, "--host", rules::host_name)},
+                        {.name = "--client",
+                         .takes = "NAME",
+                         .example = "alice",
+                         .brief = "A client that gets a certificate",
+                         .more = ", repeatable.",
+                         .called = "--user --clients --peer",
+                         .repeats = true,
+                         .store = append(settings.clients, "--client", rules::client_name)},
+                        {.name = "--psk",
+                         .takes = "USER",
+                         .example = "alice",
+                         .brief = "A user who gets a shared key instead",
+                         .more = ", repeatable.",
+                         .called = "--key --shared-key --keys",
+                         .repeats = true,
+                         .store = append(settings.users, "--psk", rules::client_name)},
+                        {.name = "--days",
+                         .takes = "N",
+                         .example = "730",
+                         .brief = "How long the certificates are valid",
+                         .more =
+                             ", 1 to 3650, but no longer than the authority, which is valid for "
+                             "ten years; default 730.",
+                         .called = "--valid --validity --expires",
+                         .store = into(settings.days, integer_in(1, 3650))}}}},
+           .examples =
+               R"(  gpunbd tls-setup /etc/gpunbd/tls --host storage.example.org --client alice
+  gpunbd tls-setup /etc/gpunbd/tls --client bob
+  gpunbd tls-setup /etc/gpunbd/tls --psk alice
+)",
+           .ending = R"(Exit codes: 0 done; 1 failed, and nothing was made; 2 wrong usage.
+See also: gpunbd(8)
+)",
+           .synopsis = R"(.Nm
+.Cm tls-setup
+.Ar dir
+.Op Fl -host Ar name ...
+.Op Fl -client Ar name ...
+.Op Fl -psk Ar user ...
+.Op Fl -days Ar n
+)",
+           .manual = R"(.It Cm tls-setup Ar dir
+Make in
+.Ar dir
+what TLS needs, for who has none of it, under the names that
+.Nm ,
+nbdkit, libnbd and QEMU look for:
+.Pa ca-cert.pem
+and
+.Pa ca-key.pem ,
+an authority that is valid for ten years, unless there is one already;
+.Pa server-cert.pem
+and
+.Pa server-key.pem ;
+.Pa keys.psk ,
+a line for each user; and for each client and user
+.Pa clients/ Ns Ar name ,
+which is to be copied there and has no secret of others.
+It prints what to write into the server's configuration, and how clients connect.
+.Pp
+Keys are on the curve P-256, in files of mode 0600; folders have mode 0700.
+The server has to be able to read its own.
+It does not need
+.Pa ca-key.pem ,
+with which certificates of any name can be made: keep that elsewhere, and bring it back to add a client.
+A file that is there is never replaced, but
+.Pa keys.psk
+gets further lines.
+Where anything fails, nothing was made.
+)",
+           .store = into(settings.folder)}) {}
+
+void TlsSetupCommand::check() {
+    if (!settings.hosts.empty() || !settings.clients.empty() || !settings.users.empty()) return;
+    throw UsageError(
+        "nothing to make; name the server as clients call it, for example --host "
+        "storage.example.org, or a user of a shared key: --psk alice");
+}
+
+int TlsSetupCommand::run(const Commands&) {
+    std::string instructions;
+    try {
+        instructions = server::set_up_tls(settings);
+    } catch (const std::runtime_error& error) {
+        fmt::print(stderr, "gpunbd tls-setup: {}\n", error.what());
+        return server::exit_failure;
+    }
+    fmt::print("{}", instructions);
+    return 0;
+}
+
+}  // namespace gpunbd::tools

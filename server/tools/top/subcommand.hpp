@@ -1,0 +1,18 @@
+// `gpunbd top`
+#pragma once
+
+#include "config/command_line/command.hpp"
+#include "server/tools/status/server_selection.hpp"
+
+namespace gpunbd::tools {
+
+class TopCommand final : public config::Command {
+ public:
+    TopCommand();
+    void check() override;
+    int run(const config::Commands& all) override;
+
+    status::ServerSelection server;
+};
+
+}  // namespace gpunbd::tools

@@ -1,0 +1,54 @@
+#include "storage/devices/cuda/cuda_syntax.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace gpunbd::storage::cuda {
+namespace {
+
+constexpr std::string_view prefix = "cuda:";
+constexpr std::size_t max_digits = 3;
+
+bool is_number(std::string_view text) {
+    return text.size() <= max_digits && text.find_first_not_of("0123456789") == text.npos;
+}
+
+std::optional<std::string> parse(std::string_view text) {
+    if (!text.starts_with(prefix)) return std::nullopt;
+    const std::string_view number = text.substr(prefix.size());
+    if (number.empty() || !is_number(number)) return std::nullopt;
+    if (number.size() > 1 && number[0] == '0') return std::nullopt;
+    return std::string(text);
+}
+
+// "gpu0", "cuda0", "0", "/dev/nvidia0"
+std::string guess(std::string_view text) {
+    constexpr std::string_view folder = "/dev/";
+    if (text.starts_with(folder)) text.remove_prefix(folder.size());
+    const std::size_t letters =
+        std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), text.size());
+    const std::string_view kind = text.substr(0, letters);
+    constexpr std::array<std::string_view, 6> others{"", "cuda", "gpu", "nvidia", "vram", "card"};
+    if (std::ranges::find(others, kind) == others.end()) return {};
+    std::string_view number = text.substr(letters);
+    const bool has_separator = !number.empty() && !kind.empty() && !is_number(number.substr(0, 1));
+    if (has_separator) number.remove_prefix(1);
+    if (!is_number(number)) return {};
+    number.remove_prefix(std::min(number.find_first_not_of('0'), number.size()));
+    return std::string(prefix) + (number.empty() ? "0" : std::string(number));
+}
+
+}  // namespace
+
+DeviceSyntax cuda_syntax() {
+    constexpr std::string_view purpose = "GPUs, whose memory the CPU cannot address as it is";
+    return {.form = "cuda:N",
+            .description = "cuda:N with the GPU's number, for example cuda:0",
+            .example = "cuda:0",
+            .parse = parse,
+            .guess = guess,
+            .settings = {{"mapped", purpose}, {"gpu_use", purpose}},
+            .device_files = "/dev/nvidia"};
+}
+
+}  // namespace gpunbd::storage::cuda

@@ -1,0 +1,43 @@
+// The completed page requests of one worker.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+#include "storage/devices/page_request.hpp"
+
+namespace gpunbd::storage {
+
+class PageCompletions {
+ public:
+    // `wake` makes the worker call deliver() soon. It may be called from any thread and does not
+    // throw. Empty: the worker polls.
+    explicit PageCompletions(std::function<void()> wake) : wake_(std::move(wake)) {}
+    PageCompletions(const PageCompletions&) = delete;
+    PageCompletions& operator=(const PageCompletions&) = delete;
+
+    // For the worker: a request is about to be submitted to a provisioner.
+    void begin(PageRequest& request) {
+        request.in_progress = true;
+        request.completions = this;
+        ++in_progress_;
+    }
+    std::uint32_t in_progress() const { return in_progress_; }
+    bool any() const { return any_.load(std::memory_order_acquire); }
+    // Notifies the waiters of completed requests.
+    void deliver();
+
+    // For the provisioner: the request is complete and belongs to the worker again.
+    void put(PageRequest& request);
+
+ private:
+    const std::function<void()> wake_;
+    std::uint32_t in_progress_ = 0;
+    std::atomic<bool> any_{false};
+    std::mutex mutex_;  // guards the following members
+    PageRequests answered_;
+};
+
+}  // namespace gpunbd::storage

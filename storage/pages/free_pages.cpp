@@ -1,0 +1,118 @@
+#include "storage/pages/free_pages.hpp"
+
+#include <bit>
+#include <cstddef>
+
+namespace gpunbd::storage {
+
+FreePages::FreePages(std::uint32_t slabs, std::uint32_t slab_pages)
+    : slab_shift_(static_cast<std::uint32_t>(std::countr_zero(slab_pages))),
+      slab_count_(slabs),
+      slabs_(slabs),
+      free_(std::size_t{slabs} << slab_shift_),
+      clear_(std::size_t{slabs} << slab_shift_),
+      has_free_(slabs),
+      has_clear_(slabs) {}
+
+std::uint32_t FreePages::unreserved_slab() const {
+    std::uint32_t slab = 0;
+    while (slabs_[slab].pages != 0) ++slab;
+    return slab;
+}
+
+void FreePages::reserve_slab(std::uint32_t slab, std::uint32_t pages) {
+    slabs_[slab].pages = pages;
+    reserved_pages_ += pages;
+}
+
+void FreePages::unreserve_slab(std::uint32_t slab) {
+    reserved_pages_ -= slabs_[slab].pages;
+    slabs_[slab].pages = 0;
+}
+
+void FreePages::add_slab(std::uint32_t slab) {
+    SlabCounts& counts = slabs_[slab];
+    counts.free = counts.clear = counts.pages;
+    const PageIndex begin = slab << slab_shift_;
+    for (PageIndex page = begin; page != begin + counts.pages; ++page) {
+        free_.set(page);
+        clear_.set(page);
+    }
+    has_free_.set(slab);
+    has_clear_.set(slab);
+    free_pages_ += counts.pages;
+    clear_pages_ += counts.pages;
+    ++empty_slabs_;
+}
+
+void FreePages::remove_slab(std::uint32_t slab) {
+    SlabCounts& counts = slabs_[slab];
+    free_pages_ -= counts.free;
+    clear_pages_ -= counts.clear;
+    counts.free = counts.clear = 0;
+    const PageIndex begin = slab << slab_shift_;
+    for (PageIndex page = begin; page != begin + counts.pages; ++page) {
+        free_.reset(page);
+        clear_.reset(page);
+    }
+    has_free_.reset(slab);
+    has_clear_.reset(slab);
+    --empty_slabs_;
+}
+
+std::uint32_t FreePages::last_empty_slab() const {
+    std::uint32_t slab = slab_count_ - 1;
+    while (slabs_[slab].pages == 0 || slabs_[slab].free != slabs_[slab].pages) --slab;
+    return slab;
+}
+
+bool FreePages::find(Page& page) const {
+    if (free_pages_ == 0) return false;
+    page.is_clear = clear_pages_ != 0;
+    const std::uint32_t slab = (page.is_clear ? has_clear_ : has_free_).first_set(0, slab_count_);
+    const PageIndex begin = slab << slab_shift_;
+    const PageIndex end = begin + (PageIndex{1} << slab_shift_);
+    page.index = (page.is_clear ? clear_ : free_).first_set(begin, end);
+    return true;
+}
+
+FreePages::Page FreePages::find_unclear() const {
+    const std::uint32_t end = slab_count_ << slab_shift_;
+    PageIndex page = free_.first_set(0, end);
+    while (clear_.is_set(page)) page = free_.first_set(page + 1, end);
+    return {page, false};
+}
+
+bool FreePages::take(Page page) {
+    const std::uint32_t slab = page.index >> slab_shift_;
+    SlabCounts& counts = slabs_[slab];
+    const bool was_empty = counts.free == counts.pages;
+    if (was_empty) --empty_slabs_;
+    free_.reset(page.index);
+    --free_pages_;
+    if (--counts.free == 0) has_free_.reset(slab);
+    if (!page.is_clear) return was_empty;
+    clear_.reset(page.index);
+    --clear_pages_;
+    if (--counts.clear == 0) has_clear_.reset(slab);
+    return was_empty;
+}
+
+bool FreePages::put(Page page) {
+    const std::uint32_t slab = page.index >> slab_shift_;
+    SlabCounts& counts = slabs_[slab];
+    free_.set(page.index);
+    has_free_.set(slab);
+    ++free_pages_;
+    if (page.is_clear) {
+        clear_.set(page.index);
+        has_clear_.set(slab);
+        ++clear_pages_;
+        ++counts.clear;
+    }
+    const bool is_empty = ++counts.free == counts.pages;
+    if (is_empty) ++empty_slabs_;
+    return is_empty;
+}
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,22 @@
+// What a page pool is configured with: its share of a volume on one device.
+#pragma once
+
+#include <cstdint>
+
+#include "storage/devices/device.hpp"
+#include "storage/pages/page_table.hpp"
+#include "storage/pages/slab_retainer.hpp"
+
+namespace gpunbd::storage {
+
+struct PoolConfig {
+    std::uint32_t device = 0;     // the index of the device in the volume
+    std::uint64_t page_size = 0;  // bytes, a power of two
+    std::uint64_t pages = 0;      // the most pages that the volume maps here at once
+    Provision provision = Provision::thin;
+    std::uint32_t slab_pages = 1;      // a power of two; the last slab may be shorter
+    SlabDirectory directory;           // has room for all of `pages`
+    SlabRetainer* retainer = nullptr;  // outlives the pool; null: slabs are not retained
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,110 @@
+#include "storage/pages/pool_slabs.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace gpunbd::storage {
+
+PoolSlabs::PoolSlabs(Device& device, const PoolConfig& config)
+    : device_(device),
+      config_(config),
+      page_size_(config.page_size),
+      count_(config.directory.slabs()),
+      slab_shift_(static_cast<std::uint32_t>(std::countr_zero(config.slab_pages))),
+      slab_mask_(config.slab_pages - 1),
+      slabs_(std::make_unique<Slab[]>(count_)),
+      adopted_(count_) {}
+
+bool PoolSlabs::retain(std::uint32_t number, Slab& slab) {
+    SlabRetainer* const retainer = config_.retainer;
+    if (retainer == nullptr || retainer->keep(config_.device, number, slab.descriptor)) return true;
+    retainer->forget(config_.device, number);  // it may have been retained, but too late
+    device_.release(slab);
+    return false;
+}
+
+void PoolSlabs::release(std::uint32_t number, Slab& slab) {
+    if (config_.retainer != nullptr) config_.retainer->forget(config_.device, number);
+    device_.release(slab);
+}
+
+void PoolSlabs::add(std::uint32_t number, std::uint32_t pages, Slab slab) {
+    slabs_[number] = std::move(slab);
+    config_.directory.store(
+        number,
+        {.pages = pages, .kind = slabs_[number].kind, .generation = entry(number).generation + 1});
+}
+
+Slab PoolSlabs::remove(std::uint32_t number) {
+    Slab slab = std::exchange(slabs_[number], Slab{});
+    config_.directory.store(number, {.generation = entry(number).generation});
+    return slab;
+}
+
+std::vector<PoolSlabs::Copy> PoolSlabs::copy() const {
+    std::vector<Copy> copies;
+    for (std::uint32_t number = 0; number != count_; ++number) {
+        const Slab& slab = slabs_[number];
+        if (slab.bytes == 0 || !slab.descriptor) continue;
+        OwnedFd copy = OwnedFd::copy_of(slab.descriptor);
+        if (!copy) throw std::system_error(errno, std::generic_category(), "no descriptor is left");
+        copies.push_back({.slab = number, .entry = entry(number), .descriptor = std::move(copy)});
+    }
+    return copies;
+}
+
+bool PoolSlabs::adopt(std::uint32_t number, SlabEntry entry, OwnedFd& descriptor,
+                      ImportedSlabs* imported) {
+    Slab slab;
+    const SlabRecord record{
+        .bytes = entry.pages * page_size_, .provision = config_.provision, .kind = entry.kind};
+    const bool is_imported =
+        imported != nullptr && imported->take(config_.device, number, entry, slab);
+    if (!is_imported && device_.adopt(descriptor, record, slab) != Status::ok) return false;
+    // abandon() has to know the slab before anything can throw.
+    slabs_[number] = std::move(slab);
+    adopted_[number] = true;
+    if (slabs_[number].cpu == nullptr) unmapped_.push_back(number);
+    return true;
+}
+
+void PoolSlabs::abandon() noexcept {
+    for (std::uint32_t number = 0; number != count_; ++number) {
+        Slab slab = std::exchange(slabs_[number], Slab{});
+        if (slab.bytes == 0) continue;
+        if (!adopted_[number] && config_.retainer != nullptr) {
+            // Restores the directory entry from before the slab was made.
+            config_.directory.store(number, {.generation = entry(number).generation - 1});
+            config_.retainer->forget(config_.device, number);
+        }
+        device_.release(slab);
+    }
+}
+
+void PoolSlabs::release_all() noexcept {
+    for (std::uint32_t number = 0; number != count_; ++number) {
+        if (slabs_[number].bytes != 0) device_.release(slabs_[number]);
+    }
+}
+
+Slab* PoolSlabs::next_unmapped() {
+    while (mapping_allowed_ && !unmapped_.empty()) {
+        Slab& slab = slabs_[unmapped_.back()];
+        unmapped_.pop_back();
+        // The slab may have been released since, and its number reused.
+        if (slab.bytes != 0 && slab.cpu == nullptr) return &slab;
+    }
+    return nullptr;
+}
+
+void PoolSlabs::map(Slab& slab) noexcept {
+    try {
+        slab.cpu = device_.address(slab);
+    } catch (const std::bad_alloc&) {  // the slab is read and written through channels
+    }
+}
+
+}  // namespace gpunbd::storage

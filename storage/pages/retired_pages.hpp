@@ -1,0 +1,45 @@
+// Pages of a pool that are no longer mapped and may still be pinned.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "storage/devices/page_entry.hpp"
+
+namespace gpunbd::storage {
+
+class RetiredPages {
+ public:
+    explicit RetiredPages(std::size_t pages)
+        : retired_(std::make_unique<std::atomic<bool>[]>(pages)), numbers_(pages) {}
+
+    // Any thread. Sequentially consistent: see PagePool::pin().
+    bool contains(PageIndex page) const { return retired_[page].load(); }
+
+    // The caller holds the lock of the pool.
+    //
+    // `number`: the page number in the volume to which the page was mapped.
+    void add(PageIndex page, std::uint64_t number) {
+        numbers_[page] = number;
+        retired_[page].store(true);
+        ++count_;
+    }
+    void remove(PageIndex page) {
+        retired_[page].store(false);
+        --count_;
+    }
+    bool contains(PageIndex page, std::uint64_t number) const {
+        return contains(page) && numbers_[page] == number;
+    }
+    std::uint64_t count() const { return count_; }
+
+ private:
+    std::unique_ptr<std::atomic<bool>[]> retired_;
+    std::vector<std::uint64_t> numbers_;
+    std::uint64_t count_ = 0;
+};
+
+}  // namespace gpunbd::storage

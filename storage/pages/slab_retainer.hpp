@@ -1,0 +1,30 @@
+// Keeps the descriptors of a volume's table and slabs, so that the volume outlives the process. The
+// volume shares ownership: the threads of its page pools call the retainer until they have ended.
+#pragma once
+
+#include <cstdint>
+
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::storage {
+
+class SlabRetainer {
+ public:
+    // All functions may be called from any thread.
+    //
+    // Called before keep(), with the same contract.
+    virtual bool keep_table(const OwnedFd& descriptor) noexcept = 0;
+    // `device` and `slab` are numbers within the volume. Blocks until the slab is kept. Returns
+    // false if it may not be kept, or if an earlier slab of this number cannot be forgotten yet;
+    // call forget() then.
+    virtual bool keep(std::uint32_t device, std::uint32_t slab,
+                      const OwnedFd& descriptor) noexcept = 0;
+    // The slab need not be kept any more. At the latest, it is forgotten before its number is kept
+    // again.
+    virtual void forget(std::uint32_t device, std::uint32_t slab) noexcept = 0;
+
+ protected:
+    ~SlabRetainer() = default;
+};
+
+}  // namespace gpunbd::storage

@@ -1,0 +1,34 @@
+"""Stops one thread of a process with ptrace, while its other threads run."""
+import contextlib
+import ctypes
+import os
+
+import server
+
+SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
+WALL = 0x40000000  # waitpid() waits for threads as well
+
+
+def thread_named(pid, name):
+    for thread in os.listdir(f'/proc/{pid}/task'):
+        with open(f'/proc/{pid}/task/{thread}/comm', encoding='ascii') as file:
+            if file.read().strip() == name:
+                return int(thread)
+    raise AssertionError(f'process {pid} has no thread {name!r}')
+
+
+@contextlib.contextmanager
+def stopped(pid, name):
+    """The thread is stopped inside of the `with` block."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    thread = thread_named(pid, name)
+    if libc.ptrace(SEIZE, thread, None, None) != 0:
+        server.skip(f'ptrace is not permitted: {os.strerror(ctypes.get_errno())}')
+    libc.ptrace(INTERRUPT, thread, None, None)
+    os.waitpid(thread, WALL)
+    try:
+        yield
+    finally:
+        libc.ptrace(DETACH, thread, None, None)

@@ -1,0 +1,296 @@
+// Requests and their answers, without a socket: what is wrong with them is said in one line.
+#include "server/admin/api/api.hpp"
+
+#include <doctest/doctest.h>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tests/server/admin/fake_server.hpp"
+
+namespace gpunbd::server::admin::test {
+namespace {
+
+namespace json = boost::json;
+
+struct Rig {
+    FakeServer server;
+    History history;
+    EventLog events;
+    Api api{server, history, events};
+
+    // Asks the server, where that is needed.
+    static Response whole(Response response) {
+        if (!response.operation) return response;
+        std::optional<Outcome> outcome;
+        response.operation(Completion([&](Outcome its) { outcome = std::move(its); }));
+        REQUIRE(outcome);
+        return Api::response_to(*outcome);
+    }
+    Response get(const std::string& target) { return whole(api.respond({.target = target})); }
+    Response post(const std::string& path, const std::string& body,
+                  const std::string& type = "application/json") {
+        Request request{.method = Method::post, .target = "/api/v1" + path};
+        request.content_type = type;
+        request.body = body;
+        return whole(api.respond(request));
+    }
+};
+
+TEST_CASE("api: what is told") {
+    Rig rig;
+    const json::value status = json::parse(rig.get("/api/v1/status").body);
+    CHECK(status.at("exports").at(0).at("name") == "<script>");
+    CHECK(status.at("exports").at(0).at("used") == 11);
+    CHECK(status.at("exports").at(0).at("allocated") == 22);
+    CHECK(status.at("connections") == 1);
+    const json::value connections = json::parse(rig.get("/api/v1/connections").body);
+    CHECK(connections.at(0).at("peer") == "un\xef\xbf\xbdix");
+    CHECK(connections.at(0).at("export").is_null());
+    CHECK(json::parse(rig.get("/api/v1/devices").body).at(0).at("others_compute").is_null());
+    const json::value map = json::parse(rig.get("/api/v1/map?export=%3Cscript%3E").body);
+    CHECK(map.at("used") == json::array{100, 2, 7, 1});
+    CHECK(map.at("read") == json::array{});
+    CHECK(map.at("written") == json::array{0, 1, 1, 2});
+    CHECK(rig.server.calls().back() == "map 0 18446744073709551615 1024");
+    CHECK(rig.get("/api/v1/map?export=%3cscript%3e&offset=2&length=18446744073709551615&cells=3")
+              .status == 200);
+    CHECK(rig.server.calls().back() == "map 2 18446744073709551613 3");
+    const json::value pages = json::parse(rig.get("/api/v1/pages?export=<script>").body);
+    CHECK(pages.at("runs").at(1).at("device").is_null());
+    CHECK(pages.at("next") == 8);
+    CHECK(json::parse(rig.get("/api/v1/history?export=<script>").body).at("reads") ==
+          json::array{});
+    CHECK(json::parse(rig.get("/api/v1/trends").body).at("exports") == json::array{});
+    CHECK(rig.get("/api/v1/access").body == R"({"steering":true,"why_not":null})");
+    Request guarded{.target = "/api/v1/access"};
+    guarded.read_only_reason = "nothing guards it";
+    CHECK(rig.api.respond(guarded).body == R"({"steering":false,"why_not":"nothing guards it"})");
+    CHECK(rig.get("/api/v1/events").body == "[]");
+    CHECK(rig.get("/api/v1/kept").body ==
+          R"({"kept":[{"name":"<script>","size":64,"used":8,"devices":"host","made":1000,)"
+          R"("instance":"abc","state":"in use"},)"
+          "{\"name\":\"un\xef\xbf\xbdknown\",\"size\":null,\"used\":null,\"devices\":null,"
+          R"("made":null,"instance":null,"state":"its checksum is wrong"}]})");
+    CHECK(rig.get("/api/v1/stream").stream);
+}
+
+TEST_CASE("api: metrics in the form that is asked for") {
+    Rig rig;
+    CHECK(rig.get("/metrics").content_type == "text/plain; version=0.0.4; charset=utf-8");
+    const Response open = rig.api.respond(
+        {.target = "/metrics", .accept = "application/openmetrics-text;version=1.0.0,*/*;q=0.1"});
+    CHECK(open.content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    CHECK(open.body.ends_with("# EOF\n"));
+}
+
+TEST_CASE("api: the page, which runs nothing that is not its own") {
+    Rig rig;
+    const Response page = rig.get("/");
+    CHECK(page.status == 200);
+    CHECK(page.content_type == "text/html; charset=utf-8");
+    CHECK(page.body.starts_with("<!doctype html>"));
+    REQUIRE(page.headers.size() == 1);
+    CHECK(page.headers[0].name == "Content-Security-Policy");
+    CHECK(page.headers[0].value.starts_with("default-src 'none'; "));
+    CHECK(rig.get("/index.html").status == 200);
+    CHECK(rig.get("/../index.html").status == 404);
+    CHECK(rig.get("//").status == 404);
+}
+
+TEST_CASE("api: questions that are wrong") {
+    Rig rig;
+    struct Row {
+        const char* target;
+        unsigned status;
+        const char* says;
+    };
+    const Row rows[] = {
+        {"", 404, "there is no ''"},
+        {"/api/v1", 404, "there is no '/api/v1'"},
+        {"/api/v1/status/", 404, "there is no"},
+        {"/API/v1/status", 404, "there is no"},
+        {"http://localhost/api/v1/status", 404, "there is no"},
+        {"/api/v1/status?a=1", 400, "'a': nothing here is called so"},
+        {"/metrics?a=1", 400, "nothing here is called so"},
+        {"/api/v1/map", 400, "export: is missing"},
+        {"/api/v1/map?export", 400, "has no value"},
+        {"/api/v1/map?export=b", 404, "no export 'b'"},
+        {"/api/v1/map?export=b&export=c", 400, "given twice"},
+        {"/api/v1/map?export=%zz", 400, "hexadecimal"},
+        {"/api/v1/map?export=%3", 400, "hexadecimal"},
+        {"/api/v1/map?export=b&offset=-1", 400, "offset: '-1' is not an integer"},
+        {"/api/v1/map?export=b&offset=", 400, "offset: '' is not an integer"},
+        {"/api/v1/map?export=b&offset=1x", 400, "offset: '1x' is not an integer"},
+        {"/api/v1/map?export=b&length=18446744073709551616", 400, "length: "},
+        {"/api/v1/map?export=b&cells=0", 400, "cells: '0' is not an integer from 1 to 16384"},
+        {"/api/v1/map?export=b&cells=16385", 400, "cells: "},
+        {"/api/v1/map?export=b&colour=red", 400, "'colour': nothing here is called so; there is"},
+        {"/api/v1/pages?export=b", 404, "no export"},
+        {"/api/v1/history?export=b", 404, "no export"},
+        {"/api/v1/history", 400, "export: is missing"},
+        {"/api/v1/history?export=b&seconds=0", 400,
+         "seconds: '0' is not an integer from 1 to 3600"},
+        {"/api/v1/history?export=b&seconds=3601", 400, "seconds: "},
+        {"/api/v1/events?after=x", 400, "after: "},
+        {"/api/v1/rates", 405, "POST"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.target);
+        const Response answer = rig.get(row.target);
+        CHECK(answer.status == row.status);
+        const json::value body = json::parse(answer.body);
+        const std::string error(std::string_view(body.at("error").as_string()));
+        CAPTURE(error);
+        CHECK(error.find(row.says) != std::string::npos);
+        CHECK(error.find('\n') == std::string::npos);
+        CHECK(body.as_object().size() == 1);
+    }
+    const Response other = rig.api.respond({.method = Method::other, .target = "/api/v1/status"});
+    CHECK(other.status == 405);
+    CHECK(other.headers.at(0).value == "GET, HEAD");
+    CHECK(rig.get("/api/v1/rates").headers.at(0).value == "POST");
+    CHECK(rig.api.respond({.method = Method::post, .target = "/"}).status == 405);
+    CHECK(rig.server.calls().empty());
+}
+
+TEST_CASE("api: what is done") {
+    Rig rig;
+    const Response ended = rig.post("/connections/end", R"({"id":7})");
+    CHECK(ended.status == 200);
+    CHECK(ended.body == R"({"done":"ended"})");
+    CHECK(ended.change == "ended");
+    CHECK(rig.post("/connections/end", R"({"id":18446744073709551615})").status == 404);
+    CHECK(rig.server.calls().back() == "end 18446744073709551615");
+    CHECK(
+        rig.post("/log-level", R"({"level":"debug"})", "Application/JSON; charset=utf-8").status ==
+        200);
+    struct Row {
+        const char* rates;
+        const char* call;
+    };
+    for (const Row& row :
+         {Row{R"({"bytes_per_second":65536,"iops":null,"burst":1.0})", "rates a 65536 0 1"},
+          Row{R"({"bytes_per_second":"10M","iops":"5","burst":"0s"})", "rates a 10485760 5 0"},
+          Row{R"({"bytes_per_second":1099511627776,"iops":1000000000,"burst":3600})",
+              "rates a 1099511627776 1000000000 3600"},
+          Row{R"({"bytes_per_second":null,"iops":null,"burst":1})", "rates a 0 0 1"}}) {
+        CAPTURE(row.rates);
+        const Response answer =
+            rig.post("/rates", std::string(R"({"export":"a","rates":)") + row.rates + "}");
+        CAPTURE(answer.body);
+        CHECK(answer.status == 200);
+        CHECK(rig.server.calls().back() == row.call);
+    }
+    CHECK(rig.post("/kept/drop", R"({"name":"old"})").status == 200);
+    CHECK(rig.post("/kept/drop", R"({"name":""})").status == 404);
+    CHECK(rig.server.calls().back() == "drop ");
+    const Response not_done = rig.post("/read-only", R"({"export":"a","read_only":true})");
+    CHECK(not_done.status == 409);
+    CHECK(not_done.body == R"({"error":"it is so already"})");
+    CHECK(not_done.change.empty());
+}
+
+TEST_CASE("api: a completion is used once, and one that is not used says that the server ends") {
+    std::vector<Outcome> outcomes;
+    const auto sink = [&](Outcome its) { outcomes.push_back(std::move(its)); };
+    {
+        const Completion completion(sink);
+        const Completion copy = completion;  // NOLINT(performance-unnecessary-copy-initialization)
+        completion(Done{"first"});
+        copy(Done{"second"});
+    }
+    REQUIRE(outcomes.size() == 1);
+    CHECK(std::get<Done>(outcomes[0]).text == "first");
+    { const Completion completion(sink); }
+    REQUIRE(outcomes.size() == 2);
+    CHECK(std::get<NotDone>(outcomes[1]).why.find("the server is ending") != std::string::npos);
+}
+
+TEST_CASE("api: bodies that are wrong change nothing") {
+    Rig rig;
+    struct Row {
+        const char* path;
+        const char* body;
+        const char* says;
+    };
+    const Row rows[] = {
+        {"/connections/end", "", "no JSON"},
+        {"/connections/end", "{\"id\":7", "no JSON"},
+        {"/connections/end", "[7]", "no JSON object"},
+        {"/connections/end", "{}", "id: is missing"},
+        {"/connections/end", R"({"id":-1})", "id: is no integer from 0 on"},
+        {"/connections/end", R"({"id":7.5})", "id: is no integer"},
+        {"/connections/end", R"({"id":"7"})", "id: is no integer"},
+        {"/connections/end", R"({"id":7,"now":true})", "'now': there is no such member"},
+        {"/connections/end", "{\"id\":7,\"\xff\":1}", "no JSON"},
+        {"/log-level", R"({"level":"loud"})", "level: 'loud' is none of trace"},
+        {"/log-level", R"({"level":1})", "level: '1' is none of"},
+        {"/log-level", R"({"level":null})", "level: is null"},
+        {"/log-level", R"({"level":["info"]})", "level: is neither a whole number nor text"},
+        {"/rates", R"({"export":"a"})", "rates: is missing"},
+        {"/rates", R"({"export":"a","rates":1})", "rates: is no JSON object"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":0,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: '0' is out of range; write 64K to 1T"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":1,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: '1' is out of range; write 64K to 1T"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65535,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: '65535' is out of range; write 64K to 1T"},
+        {"/rates",
+         R"({"export":"a","rates":{"bytes_per_second":1099511627777,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: '1099511627777' is out of range; write 64K to 1T"},
+        {"/rates",
+         R"({"export":"a","rates":{"bytes_per_second":18446744073709551615,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: '18446744073709551615' is out of range; write 64K to 1T"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":"10MB","iops":1,"burst":1}})",
+         "rates.bytes_per_second: '10MB' has a decimal unit"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536.5,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: is neither a whole number nor text"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":true,"iops":1,"burst":1}})",
+         "rates.bytes_per_second: is neither a whole number nor text"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":0,"burst":1}})",
+         "rates.iops: "},
+        {"/rates",
+         R"({"export":"a","rates":{"bytes_per_second":null,"iops":1000000001,"burst":1}})",
+         "rates.iops: "},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":-1,"burst":1}})",
+         "rates.iops: "},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"burst":1}})",
+         "rates.iops: is missing"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":-1}})",
+         "rates.burst: "},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":1e18}})",
+         "rates.burst: "},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":3601}})",
+         "rates.burst: "},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":null}})",
+         "rates.burst: is no time"},
+        {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"iops":1,"burst":1,"x":1}})",
+         "'rates.x': there is no such member"},
+        {"/kept/drop", "{}", "name: is missing"},
+        {"/kept/drop", R"({"name":null})", "name: is no string"},
+        {"/read-only", R"({"export":"a","read_only":"yes"})", "read_only: is neither"},
+        {"/read-only", R"({"export":"a","read_only":true,"x":1})", "'x': there is no such member"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.body);
+        const Response answer = rig.post(row.path, row.body);
+        CHECK(answer.status == 400);
+        CAPTURE(answer.body);
+        CHECK(answer.body.find(row.says) != std::string::npos);
+    }
+    for (const char* type :
+         {"", "text/plain", "application/jsonx", "application/x-www-form-urlencoded"}) {
+        CAPTURE(type);
+        CHECK(rig.post("/connections/end", R"({"id":7})", type).status == 415);
+    }
+    CHECK(rig.post("/connections/end", std::string(10'000, '[')).status == 400);
+    CHECK(rig.server.calls().empty());
+}
+
+}  // namespace
+}  // namespace gpunbd::server::admin::test

@@ -1,0 +1,485 @@
+// The endpoint with sockets: its limits, what is no HTTP, streams whose readers are slow, and that
+// it ends whatever its clients do.
+#include "server/admin/endpoint.hpp"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/net/address_error.hpp"
+#include "server/net/tcp_address.hpp"
+#include "tests/server/admin/fake_server.hpp"
+#include "tests/server/admin/http/http_client.hpp"
+
+namespace gpunbd::server::admin::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+class EndpointRig {
+ public:
+    explicit EndpointRig(const Limits& limits = {}) {
+        char pattern[] = "/tmp/gpunbd-adminXXXXXX";
+        REQUIRE(::mkdtemp(pattern) != nullptr);
+        folder_ = pattern;
+        endpoint = std::make_unique<Endpoint>(server, events, limits);
+        endpoint->open_unix(path());
+    }
+    ~EndpointRig() {
+        endpoint.reset();
+        ::rmdir(folder_.c_str());
+    }
+    EndpointRig(const EndpointRig&) = delete;
+    EndpointRig& operator=(const EndpointRig&) = delete;
+    std::string path() const { return folder_ + "/socket"; }
+
+    FakeServer server;
+    std::shared_ptr<EventLog> events = std::make_shared<EventLog>();
+    std::unique_ptr<Endpoint> endpoint;
+
+ private:
+    std::string folder_;
+};
+
+std::uint16_t open_on_some_port(Endpoint& endpoint, const EndpointPolicy& policy) {
+    for (std::uint16_t port = 20'000; port != 21'000; ++port) {
+        try {
+            endpoint.open_tcp({.address = "127.0.0.1", .port = port}, policy, nullptr);
+            return port;
+        } catch (const AddressError&) {
+            continue;
+        }
+    }
+    FAIL("no port is free");
+    return 0;
+}
+
+const std::string slow_change = post("/api/v1/read-only", R"({"export":"slow","read_only":true})");
+
+std::vector<Completion> take_pending(FakeServer& server, std::size_t count) {
+    for (;; ::usleep(1000)) {
+        const std::lock_guard lock(server.mutex);
+        if (server.pending.size() == count) return std::exchange(server.pending, {});
+    }
+}
+
+TEST_CASE("endpoint: requests one after the other") {
+    EndpointRig rig;
+    rig.endpoint->start();
+    struct stat file {};
+    REQUIRE(::stat(rig.path().c_str(), &file) == 0);
+    CHECK((file.st_mode & 0777) == 0600);
+    HttpClient client(rig.path());
+    // The second one comes before the first is answered.
+    client.send(get("/api/v1/status") + get("/api/v1/nothing"));
+    const std::string first = client.answer();
+    CHECK(status_of(first) == 200);
+    for (const char* field :
+         {"Content-Type: application/json\r\n", "Cache-Control: no-store\r\n",
+          "X-Content-Type-Options: nosniff\r\n", "Referrer-Policy: no-referrer\r\n", "Date: "}) {
+        CAPTURE(field);
+        CHECK(first.find(field) != std::string::npos);
+    }
+    CHECK(first.find("Set-Cookie") == std::string::npos);
+    CHECK(status_of(client.answer()) == 404);
+    client.send("HEAD /api/v1/status HTTP/1.1\r\nHost: h\r\n\r\n");
+    const std::string head = client.answer(true);
+    CHECK(status_of(head) == 200);
+    CHECK(head.find("Content-Length: ") != std::string::npos);
+    client.send("HEAD /api/v1/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(status_of(client.answer(true)) == 200);
+    client.send(post("/api/v1/connections/end", R"({"id":7})"));
+    CHECK(status_of(client.answer()) == 200);
+    client.send("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(status_of(client.answer()) == 404);
+    client.send("DELETE /api/v1/status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    const std::string last = client.rest();
+    CHECK(status_of(last) == 405);
+    CHECK(last.find("Allow: GET, HEAD\r\n") != std::string::npos);
+}
+
+TEST_CASE("endpoint: what is too long, and what is no HTTP") {
+    EndpointRig rig;
+    rig.endpoint->start();
+    struct Row {
+        const char* name;
+        std::string text;
+        int status;
+    };
+    const Row rows[] = {
+        {"header", "GET / HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n", 431},
+        {"target", get("/" + std::string(9000, 'x')), 431},
+        {"a header without end", std::string(40'000, 'x'), 431},
+        {"body", post("/api/v1/rates", std::string(16'385, ' ')), 413},
+        {"announced body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n",
+         413},
+        {"chunked body",
+         "POST /api/v1/rates HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5000\r\n" +
+             std::string(0x5000, 'x') + "\r\n0\r\n\r\n",
+         413},
+        {"no method", "\r\n\r\n\r\n", 400},
+        {"no version", "GET /\r\n\r\n", 400},
+        {"binary", std::string("\x16\x03\x01\x02\x00\x01\x00", 7), 400},
+        {"lengths that differ",
+         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", 400},
+        {"no Host", "GET /api/v1/status HTTP/1.1\r\nConnection: close\r\n\r\n", 400},
+        {"two of them", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n", 400},
+        {"another origin",
+         "GET / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nConnection: close\r\n\r\n", 403},
+        {"two origins",
+         "GET / HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nOrigin: http://b\r\n"
+         "Connection: close\r\n\r\n",
+         403},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        HttpClient client(rig.path());
+        client.send(row.text);
+        const std::string answer = client.rest();
+        CHECK(status_of(answer) == row.status);
+        CHECK(answer.find("{\"error\":\"") != std::string::npos);
+    }
+    HttpClient exact(rig.path());
+    exact.send(post("/api/v1/rates", std::string(16'384, ' ')));
+    CHECK(exact.answer().find("no JSON") != std::string::npos);
+    CHECK(rig.server.calls().empty());
+}
+
+TEST_CASE("endpoint: garbage") {
+    EndpointRig rig;
+    rig.endpoint->start();
+    std::mt19937 random(14);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same each time
+    const std::string right = post("/api/v1/rates", R"({"export":"a"})");
+    for (int round = 0; round != 300; ++round) {
+        std::string text = right;
+        for (unsigned changes = 1 + random() % 4; changes != 0; --changes) {
+            text[random() % text.size()] = static_cast<char>(random());
+        }
+        text.resize(1 + random() % text.size());
+        HttpClient client(rig.path());
+        client.send(text);
+        ::shutdown(client.fd(), SHUT_WR);
+        const std::string answer = client.rest();
+        const int status = status_of(answer);
+        CAPTURE(text);
+        CAPTURE(answer);
+        CHECK((answer.empty() || (status >= 400 && status < 500)));
+    }
+    CHECK(rig.server.calls().empty());
+    HttpClient client(rig.path());
+    client.send(get("/"));
+    CHECK(status_of(client.answer()) == 200);
+}
+
+TEST_CASE("endpoint: who does not end a request is not waited for, and who asks nothing more") {
+    EndpointRig rig({.request = milliseconds(50), .idle = milliseconds(50)});
+    rig.endpoint->start();
+    for (const char* text :
+         {"", "GET", "GET / HTTP/1.1\r\nHost: h\r\n",
+          "POST /api/v1/rates HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n{"}) {
+        CAPTURE(text);
+        HttpClient client(rig.path());
+        client.send(text);
+        CHECK(client.rest().empty());
+    }
+    HttpClient idle(rig.path());
+    idle.send(get("/"));
+    CHECK(status_of(idle.answer()) == 200);
+    CHECK(idle.rest().empty());
+}
+
+TEST_CASE("endpoint: a byte at a time is not longer than all at once") {
+    EndpointRig rig({.request = milliseconds(300)});
+    rig.endpoint->start();
+    HttpClient client(rig.path());
+    // More bytes than there is time for.
+    for (int i = 0; client.send("x") && i != 10'000; ++i) ::usleep(10'000);
+    CHECK(client.rest().find("200") == std::string::npos);
+}
+
+TEST_CASE("endpoint: who says nothing makes room for who does") {
+    EndpointRig rig({.connections = 4});
+    rig.endpoint->start();
+    std::vector<std::unique_ptr<HttpClient>> silent;
+    for (int i = 0; i != 50; ++i) silent.push_back(std::make_unique<HttpClient>(rig.path()));
+    HttpClient client(rig.path());
+    client.send(get("/"));
+    CHECK(status_of(client.answer()) == 200);
+    // The first ones had to go, and the last ones have not.
+    CHECK(silent.front()->rest().empty());
+    silent.back()->send(get("/"));
+    CHECK(status_of(silent.back()->answer()) == 200);
+}
+
+// Each listener has places of its own: clients that connect by TCP do not use this server's socket.
+TEST_CASE("endpoint: clients that fill one listener leave the others theirs") {
+    EndpointRig rig(
+        {.connections = 3, .connections_of_client = 3, .streams = 3, .streams_of_client = 3});
+    const std::uint16_t port = open_on_some_port(*rig.endpoint, {});
+    rig.endpoint->start();
+    const std::string host = "Host: 127.0.0.1:" + std::to_string(port) + "\r\n\r\n";
+    std::vector<std::unique_ptr<HttpClient>> streams;
+    for (int i = 0; i != 3; ++i) {
+        streams.push_back(std::make_unique<HttpClient>("127.0.0.1", port));
+        streams.back()->send("GET /api/v1/stream HTTP/1.1\r\n" + host);
+        CHECK(status_of(streams.back()->read_until("\r\n\r\n")) == 200);
+    }
+    HttpClient too_many("127.0.0.1", port);
+    CHECK(status_of(too_many.rest()) == 503);
+    HttpClient own(rig.path());
+    own.send(get("/api/v1/stream"));
+    CHECK(status_of(own.read_until("\r\n\r\n")) == 200);
+}
+
+TEST_CASE("endpoint: a client that lingers, or does not read, makes room as a silent one does") {
+    EndpointRig rig({.connections = 4, .connections_of_client = 4});
+    rig.server.told.exports[0].description = std::string(4 << 20, 'x');  // more than a socket takes
+    rig.endpoint->start();
+    for (const char* text :
+         {"GET / HTTP/1.0\r\nHost: h\r\n\r\n",  // answered, and not closed by its client
+          "GET /api/v1/status HTTP/1.1\r\nHost: h\r\n\r\n",  // the answer is not read
+          "GET / HTTP/1.1\r\nHost: h\r\nX: "}) {             // never ends
+        CAPTURE(text);
+        std::vector<std::unique_ptr<HttpClient>> held;
+        for (int i = 0; i != 20; ++i) {
+            held.push_back(std::make_unique<HttpClient>(rig.path()));
+            held.back()->send(text);
+        }
+        HttpClient client(rig.path());
+        client.send(get("/api/v1/events"));
+        CHECK(status_of(client.answer()) == 200);
+    }
+}
+
+TEST_CASE("endpoint: streams and pending changes are not evicted") {
+    EndpointRig rig({.connections = 2, .connections_of_client = 2});
+    rig.endpoint->start();
+    HttpClient stream(rig.path());
+    stream.send(get("/api/v1/stream"));
+    stream.read_until("event: tick\n");
+    HttpClient changing(rig.path());
+    changing.send(slow_change);
+    const auto pending = take_pending(rig.server, 1);
+    HttpClient third(rig.path());
+    CHECK(status_of(third.rest()) == 503);
+    pending[0](Done{"done"});
+    CHECK(status_of(changing.answer()) == 200);
+    HttpClient fourth(rig.path());
+    fourth.send(get("/"));
+    CHECK(status_of(fourth.answer()) == 200);
+    CHECK(changing.rest().empty());
+}
+
+TEST_CASE("endpoint: streams") {
+    EndpointRig rig({.connections = 3, .streams = 2});
+    rig.endpoint->start();
+    HttpClient first(rig.path());
+    HttpClient second(rig.path());
+    for (HttpClient* each : {&first, &second}) {
+        each->send(get("/api/v1/stream"));
+        const std::string head = each->read_until("\r\n\r\n");
+        CHECK(status_of(head) == 200);
+        CHECK(head.find("Content-Type: text/event-stream\r\n") != std::string::npos);
+    }
+    HttpClient third(rig.path());
+    third.send(get("/api/v1/stream"));
+    CHECK(status_of(third.rest()) == 503);
+    const int before = rig.server.asked;
+    const auto tick_of = [](HttpClient& client) {
+        CHECK(client.read_until("\n") == "event: tick\n");
+        const std::string data = client.read_until("\n\n");
+        return boost::json::parse(data.substr(data.find(' ') + 1));
+    };
+    static_cast<void>(tick_of(first));
+    EventStatus event;
+    event.text = "said";
+    rig.events->add(event);
+    const boost::json::value tick = [&] {
+        for (;;) {
+            boost::json::value next = tick_of(first);
+            if (!next.at("events").as_array().empty()) return next;
+        }
+    }();
+    CHECK(tick.at("events").at(0).at("text") == "said");
+    static_cast<void>(tick_of(second));
+    // Of what both were told each second, the server was asked once.
+    CHECK(rig.server.asked - before <= 4);
+}
+
+TEST_CASE("endpoint: all connections are streams, and one more is told so") {
+    EndpointRig rig({.connections = 2, .streams = 2});
+    rig.endpoint->start();
+    HttpClient first(rig.path());
+    HttpClient second(rig.path());
+    for (HttpClient* each : {&first, &second}) {
+        each->send(get("/api/v1/stream"));
+        each->read_until("event: tick\n");
+    }
+    HttpClient third(rig.path());
+    CHECK(status_of(third.rest()) == 503);
+    ::shutdown(first.fd(), SHUT_RDWR);
+    // Its end is noticed with a tick.
+    for (int status = 0; status != 200;) {
+        HttpClient fourth(rig.path());
+        fourth.send(get("/"));
+        status = status_of(fourth.answer());
+        if (status != 200) ::usleep(20'000);
+    }
+    CHECK(!second.read_until("\n\n").empty());
+}
+
+TEST_CASE("endpoint: a stream that nobody reads costs the others nothing, and ends") {
+    EndpointRig rig({.streams = 1, .idle = milliseconds(1500)});
+    // A tick is more than the sockets take.
+    rig.server.told.exports[0].description = std::string(4 << 20, 'x');
+    rig.endpoint->start();
+    HttpClient slow(rig.path());
+    slow.send(get("/api/v1/stream"));
+    CHECK(status_of(slow.read_until("\r\n\r\n")) == 200);
+    HttpClient other(rig.path());
+    other.send(get("/api/v1/events"));
+    CHECK(status_of(other.answer()) == 200);
+    for (int status = 503; status != 200;) {
+        HttpClient next(rig.path());
+        next.send(get("/api/v1/stream"));
+        status = status_of(next.read_until("\r\n\r\n"));
+        if (status != 200) ::usleep(50'000);
+    }
+    // It was cut off in the midst of its first tick; more were not kept for it.
+    const std::string rest = slow.rest();
+    CHECK(rest.find("event: tick") == rest.rfind("event: tick"));
+}
+
+TEST_CASE("endpoint: TCP with a token") {
+    char file[] = "/tmp/gpunbd-tokenXXXXXX";
+    const int fd = ::mkstemp(file);
+    constexpr std::string_view secret = "0123456789abcdef0123456789abcdef\n";
+    REQUIRE(::write(fd, secret.data(), secret.size()) == static_cast<ssize_t>(secret.size()));
+    ::close(fd);
+    EndpointRig rig;
+    const std::uint16_t open = open_on_some_port(*rig.endpoint, {});
+    const std::uint16_t closed = open_on_some_port(*rig.endpoint, {.token = Token::load(file)});
+    ::unlink(file);
+    rig.endpoint->start();
+    const auto ask = [](std::uint16_t port, const std::string& start, const std::string& fields,
+                        const std::string& body = "") {
+        HttpClient client("127.0.0.1", port);
+        client.send(start + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) + "\r\n" +
+                    "Connection: close\r\nContent-Type: application/json\r\nContent-Length: " +
+                    std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
+        return status_of(client.rest());
+    };
+    const std::string token = "Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n";
+    const std::string end = R"({"id":7})";
+    CHECK(ask(open, "GET /api/v1/status", "") == 200);
+    CHECK(ask(open, "POST /api/v1/connections/end", "", end) == 403);
+    CHECK(ask(open, "POST /api/v1/connections/end", token, end) == 403);
+    CHECK(ask(closed, "GET /api/v1/status", "") == 401);
+    CHECK(ask(closed, "GET /metrics", "") == 401);
+    CHECK(ask(closed, "GET /api/v1/stream", "") == 401);
+    CHECK(ask(closed, "GET /", "") == 200);
+    CHECK(ask(closed, "POST /api/v1/connections/end", "", end) == 401);
+    CHECK(rig.server.calls().empty());
+    CHECK(ask(closed, "GET /api/v1/status", token) == 200);
+    CHECK(ask(closed, "GET /api/v1/status", token + token) == 401);
+    CHECK(ask(closed, "POST /api/v1/connections/end", token, end) == 200);
+    CHECK(rig.server.calls().size() == 1);
+    HttpClient rebound("127.0.0.1", open);
+    rebound.send("GET / HTTP/1.1\r\nHost: evil.example:" + std::to_string(open) + "\r\n\r\n");
+    CHECK(status_of(rebound.answer()) == 421);
+}
+
+TEST_CASE("endpoint: it ends in the midst of everything") {
+    for (int round = 0; round != 5; ++round) {
+        EndpointRig rig;
+        rig.endpoint->start();
+        HttpClient silent(rig.path());
+        HttpClient half(rig.path());
+        half.send("POST /api/v1/rates HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n{");
+        HttpClient stream(rig.path());
+        stream.send(get("/api/v1/stream"));
+        if (round % 2 == 0) stream.read_until("event: tick\n");
+        rig.endpoint.reset();
+        silent.rest();
+        half.rest();
+        stream.rest();
+        CHECK(::access(rig.path().c_str(), F_OK) != 0);
+    }
+}
+
+TEST_CASE("endpoint: a change that takes long does not delay other clients") {
+    EndpointRig rig;
+    rig.endpoint->start();
+    HttpClient slow(rig.path());
+    slow.send(slow_change + get("/"));
+    const auto pending = take_pending(rig.server, 1);
+    HttpClient other(rig.path());
+    other.send(get("/api/v1/status"));
+    CHECK(status_of(other.answer()) == 200);
+    pending[0](Done{"at last"});
+    const std::string answer = slow.answer();
+    CHECK(status_of(answer) == 200);
+    CHECK(answer.find(R"({"done":"at last"})") != std::string::npos);
+    CHECK(status_of(slow.answer()) == 200);  // the connection goes on
+}
+
+TEST_CASE("endpoint: a change that the server drops, and one that takes too long") {
+    {
+        EndpointRig rig;
+        rig.endpoint->start();
+        HttpClient dropped(rig.path());
+        dropped.send(slow_change);
+        take_pending(rig.server, 1).clear();
+        CHECK(status_of(dropped.answer()) == 409);
+    }
+    EndpointRig rig({.outcome = milliseconds(200)});
+    rig.endpoint->start();
+    HttpClient late(rig.path());
+    late.send(slow_change);
+    const auto pending = take_pending(rig.server, 1);
+    CHECK(status_of(late.answer()) == 503);
+    pending[0](Done{"too late"});
+    // That outcome is not the next change's.
+    late.send(post("/api/v1/rates",
+                   R"({"export":"a","rates":{"bytes_per_second":null,"iops":null,"burst":1}})"));
+    CHECK(late.answer().find("slow") != std::string::npos);
+}
+
+// The server's thread destroys the endpoint, and is the one that would make the change.
+TEST_CASE("endpoint: it ends while changes are pending, and answers them") {
+    EndpointRig rig;
+    rig.endpoint->start();
+    HttpClient first(rig.path());
+    first.send(slow_change + get("/"));
+    HttpClient second(rig.path());
+    second.send(slow_change);
+    const auto pending = take_pending(rig.server, 2);
+    rig.endpoint.reset();
+    for (HttpClient* each : {&first, &second}) {
+        const std::string answer = each->rest();
+        CHECK(status_of(answer) == 409);
+        CHECK(answer.find("the server is ending") != std::string::npos);
+        CHECK(answer.find("Connection: close\r\n") != std::string::npos);
+        CHECK(answer.find("doctype") == std::string::npos);
+    }
+    for (const Completion& each : pending) each(Done{"not delivered"});
+}
+
+TEST_CASE("endpoint: it need not have begun") {
+    EndpointRig rig;
+    CHECK(rig.endpoint->listens());
+}
+
+}  // namespace
+}  // namespace gpunbd::server::admin::test

@@ -1,0 +1,121 @@
+// A server that tells what a test has put there, remembers what it is asked to do, and can keep a
+// change pending.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/admin/model/admin_backend.hpp"
+
+namespace gpunbd::server::admin::test {
+
+inline Status some_status() {
+    Status status;
+    status.time = 1000;
+    status.process.state = "serving";
+    ExportStatus& exported = status.exports.emplace_back();
+    exported.name = "<script>";
+    exported.size = 1 << 30;
+    exported.page_size = 2 << 20;
+    exported.memory = {{"host", 10, 20, 1}, {"cuda:0", 1, 2, 3}};
+    exported.requests.resize(1);
+    exported.requests[0].type = "read";
+    exported.requests[0].requests = 3;
+    exported.requests[0].latency.record(std::chrono::microseconds(100));
+    status.devices.emplace_back().id = "host";
+    ConnectionStatus& connection = status.connections.emplace_back();
+    connection.id = 7;
+    connection.peer = "un\xffix";
+    return status;
+}
+
+class FakeServer final : public AdminBackend {
+ public:
+    Status status() override {
+        ++asked;
+        const std::lock_guard lock(mutex);
+        return told;
+    }
+    std::optional<ExportMap> map(std::string_view name, std::uint64_t offset, std::uint64_t length,
+                                 std::uint32_t max_cells) override {
+        if (name != "<script>") return std::nullopt;
+        note("map " + std::to_string(offset) + " " + std::to_string(length) + " " +
+             std::to_string(max_cells));
+        return ExportMap{.size = 8,
+                         .page_size = 1,
+                         .offset = 0,
+                         .length = 6,
+                         .cell = 2,
+                         .used = {100, 100, 7},
+                         .read = {},
+                         .written = {0, 1, 1}};
+    }
+    std::optional<PageRuns> pages(std::string_view name, std::uint64_t, std::uint64_t,
+                                  std::size_t) override {
+        if (name != "<script>") return std::nullopt;
+        return PageRuns{.page_size = 1, .runs = {{0, 4, "host"}, {4, 4, ""}}, .next = 8};
+    }
+    void end_connection(std::uint64_t id, Completion completion) override {
+        note("end " + std::to_string(id));
+        if (id == 7) return completion(Done{"ended"});
+        completion(NotDone{.why = "there is no such connection", .unknown = true});
+    }
+    Outcome set_log_level(std::string_view level) override {
+        note("level " + std::string(level));
+        return Done{"told"};
+    }
+    void set_rates(std::string_view name, const config::Rates& rates,
+                   Completion completion) override {
+        note("rates " + std::string(name) + " " +
+             std::to_string(rates.bytes_per_second.value_or(0)) + " " +
+             std::to_string(rates.iops.value_or(0)) + " " + std::to_string(rates.burst.count()));
+        completion(Done{"slow"});
+    }
+    void set_read_only(std::string_view name, bool, Completion completion) override {
+        if (name != "slow") return completion(NotDone{.why = "it is so already"});
+        const std::lock_guard lock(mutex);
+        pending.push_back(std::move(completion));
+    }
+
+    void list_kept(Completion completion) override {
+        RetainedStatus known;
+        known.name = "<script>";
+        known.size = 64;
+        known.used = 8;
+        known.devices = "host";
+        known.made = 1000;
+        known.instance = "abc";
+        known.state = "in use";
+        RetainedStatus unknown;
+        unknown.name = "un\xffknown";
+        unknown.state = "its checksum is wrong";
+        completion(Kept{{known, unknown}});
+    }
+    void drop_kept(std::string_view name, Completion completion) override {
+        note("drop " + std::string(name));
+        if (name == "old") return completion(Done{"dropped"});
+        completion(NotDone{.why = "nothing is kept under that name", .unknown = true});
+    }
+
+    std::mutex mutex;
+    std::vector<Completion> pending;  // changes of the export "slow"
+    Status told = some_status();
+    std::atomic<int> asked{0};
+
+    std::vector<std::string> calls() {
+        const std::lock_guard lock(mutex);
+        return calls_;
+    }
+
+ private:
+    void note(std::string call) {
+        const std::lock_guard lock(mutex);
+        calls_.push_back(std::move(call));
+    }
+
+    std::vector<std::string> calls_;
+};
+
+}  // namespace gpunbd::server::admin::test

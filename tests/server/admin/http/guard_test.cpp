@@ -1,0 +1,217 @@
+// Who may ask: names and addresses, origins, tokens, and the doors where nothing is changed.
+#include "server/admin/http/guard.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <stdexcept>
+
+namespace gpunbd::server::admin::test {
+namespace {
+
+constexpr const char* secret = "0123456789abcdef0123456789abcdef";
+
+class TokenFile {
+ public:
+    explicit TokenFile(const std::string& text, mode_t mode = 0600) {
+        char pattern[] = "/tmp/gpunbd-tokenXXXXXX";
+        const int fd = ::mkstemp(pattern);
+        REQUIRE(fd >= 0);
+        ::close(fd);
+        path = pattern;
+        std::ofstream(path) << text;
+        ::chmod(path.c_str(), mode);
+    }
+    ~TokenFile() { ::unlink(path.c_str()); }
+    TokenFile(const TokenFile&) = delete;
+    TokenFile& operator=(const TokenFile&) = delete;
+    std::string path;
+};
+
+unsigned status_or_0(const std::optional<Response>& refused) {
+    return refused ? refused->status : 0;
+}
+
+Request asking(Method method, const char* host) {
+    return {.method = method, .target = "/", .host = host};
+}
+
+TEST_CASE("guard: what a TCP endpoint is called") {
+    const EndpointPolicy policy{
+        .tcp = true, .authority = "10.0.0.5:9809", .names = {"GPU.example"}};
+    struct Row {
+        const char* host;
+        unsigned status;
+    };
+    const Row rows[] = {
+        {"10.0.0.5:9809", 0},         {"localhost:9809", 0},   {"LOCALHOST:9809", 0},
+        {"127.0.0.1:9809", 0},        {"[::1]:9809", 0},       {"gpu.EXAMPLE:9809", 0},
+        {"192.168.7.7:9809", 0},  // what the client has connected to
+        {"localhost", 421},           {"localhost:9808", 421}, {"10.0.0.5", 421},
+        {"evil.example:9809", 421},   {"gpu.example", 421},    {"", 421},
+        {"localhost:9809.evil", 421}, {"[::1]", 421},          {"gpu.example.:9809", 421},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.host);
+        for (const Method method : {Method::get, Method::head, Method::post}) {
+            const auto refused =
+                check_site(asking(method, row.host), policy, "192.168.7.7:9809", false);
+            CHECK(status_or_0(refused) == row.status);
+        }
+    }
+    const EndpointPolicy standard{.tcp = true, .authority = "127.0.0.1:80"};
+    CHECK(!check_site(asking(Method::get, "localhost"), standard, "", false));
+    const EndpointPolicy secure{.tcp = true, .tls = true, .authority = "127.0.0.1:443"};
+    CHECK(!check_site(asking(Method::get, "localhost"), secure, "", false));
+}
+
+TEST_CASE("guard: a request has one Host, by whichever way it comes") {
+    Request request;
+    CHECK(status_or_0(check_site(request, EndpointPolicy{}, "", false)) == 400);
+    request.host = "whatever";
+    CHECK(!check_site(request, EndpointPolicy{}, "", false));
+}
+
+TEST_CASE("guard: pages of other origins") {
+    const EndpointPolicy tcp{.tcp = true, .authority = "127.0.0.1:9809"};
+    const EndpointPolicy tls{.tcp = true, .tls = true, .authority = "127.0.0.1:9809"};
+    const EndpointPolicy local{};
+    struct Row {
+        const EndpointPolicy& policy;
+        const char* host;
+        const char* origin;
+        unsigned status;
+    };
+    const Row rows[] = {
+        {tcp, "localhost:9809", "http://localhost:9809", 0},
+        {tcp, "localhost:9809", "HTTP://LOCALHOST:9809", 0},
+        {tcp, "localhost:9809", "https://localhost:9809", 403},
+        {tls, "localhost:9809", "https://localhost:9809", 0},
+        {tls, "localhost:9809", "http://localhost:9809", 403},
+        {tcp, "localhost:9809", "http://localhost", 403},
+        {tcp, "localhost:9809", "http://localhost:8080", 403},
+        {tcp, "localhost:9809", "http://127.0.0.1:9809", 403},
+        {tcp, "localhost:9809", "http://evil.example", 403},
+        {tcp, "localhost:9809", "null", 403},
+        {tcp, "localhost:9809", "", 403},
+        {tcp, "localhost:9809", "file://localhost:9809", 403},
+        {local, "gpu.example", "https://gpu.example", 0},  // through a proxy
+        {local, "gpu.example", "https://evil.example", 403},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.origin);
+        Request request = asking(Method::get, row.host);
+        request.origin = row.origin;
+        CHECK(status_or_0(check_site(request, row.policy, "", false)) == row.status);
+    }
+}
+
+TEST_CASE("guard: a page of another site asks nothing") {
+    for (const char* site : {"cross-site", "same-site", "Cross-Site", "nonsense", ""}) {
+        CAPTURE(site);
+        for (const Method method : {Method::get, Method::head, Method::post}) {
+            Request request = asking(method, "h");
+            request.fetch_site = site;
+            CHECK(status_or_0(check_site(request, EndpointPolicy{}, "", false)) == 403);
+            // A link to the page from elsewhere works.
+            CHECK(status_or_0(check_site(request, EndpointPolicy{}, "", true)) ==
+                  (method == Method::post ? 403 : 0));
+        }
+    }
+    for (const char* site : {"same-origin", "none"}) {
+        for (const Method method : {Method::get, Method::post}) {
+            Request request = asking(method, "h");
+            request.fetch_site = site;
+            CHECK(!check_site(request, EndpointPolicy{}, "", false));
+        }
+    }
+}
+
+TEST_CASE("guard: the token") {
+    const TokenFile file(std::string(secret) + "\n");
+    const EndpointPolicy policy{
+        .tcp = true, .authority = "127.0.0.1:9809", .token = Token::load(file.path)};
+    struct Row {
+        std::string authorization;
+        unsigned status;
+    };
+    const Row rows[] = {
+        {std::string("Bearer ") + secret, 0},
+        {std::string("bearer ") + secret, 0},
+        {std::string("Bearer ") + secret + "0", 401},
+        {std::string("Bearer ") + secret + "\n", 401},
+        {"Bearer 0123456789abcdef0123456789abcdee", 401},
+        {"Bearer ", 401},
+        {"Bearer", 401},
+        {"", 401},
+        {secret, 401},
+        {std::string("Basic ") + secret, 401},
+    };
+    for (const Method method : {Method::get, Method::post}) {
+        for (const Row& row : rows) {
+            CAPTURE(row.authorization);
+            Request request = asking(method, "localhost:9809");
+            request.authorization = row.authorization;
+            const auto refused = check_access(request, policy);
+            CHECK(status_or_0(refused) == row.status);
+            if (refused) CHECK(refused->headers.at(0).name == "WWW-Authenticate");
+        }
+        CHECK(status_or_0(check_access(asking(method, "localhost:9809"), policy)) == 401);
+    }
+}
+
+TEST_CASE("guard: where nothing guards a TCP endpoint, it only tells") {
+    const EndpointPolicy open{.tcp = true, .authority = "127.0.0.1:9809"};
+    const EndpointPolicy tls{.tcp = true, .tls = true, .authority = "127.0.0.1:9809"};
+    CHECK(!check_access(asking(Method::get, "h"), open));
+    const auto refused = check_access(asking(Method::post, "h"), open);
+    REQUIRE(refused);
+    CHECK(refused->status == 403);
+    CHECK(refused->body.find("admin.tcp.token") != std::string::npos);
+    CHECK(!check_access(asking(Method::post, "h"), tls));
+    CHECK(!check_access(asking(Method::post, "h"), EndpointPolicy{}));
+}
+
+TEST_CASE("guard: a socket for what is kept answers nothing else") {
+    const EndpointPolicy policy{.kept_only = true};
+    for (const Method method : {Method::get, Method::post}) {
+        Request request = asking(method, "h");
+        for (const char* target : {"/api/v1/kept", "/api/v1/kept/drop"}) {
+            request.target = target;
+            CHECK(!check_access(request, policy));
+        }
+        for (const char* target : {"/", "/api/v1/status", "/api/v1/rates", "/metrics", ""}) {
+            CAPTURE(target);
+            request.target = target;
+            CHECK(status_or_0(check_access(request, policy)) == 404);
+        }
+    }
+}
+
+TEST_CASE("guard: files that are no token") {
+    const auto wrong = [](const std::string& path) -> std::string {
+        try {
+            static_cast<void>(Token::load(path));
+        } catch (const std::runtime_error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(wrong("/nowhere").find("cannot be read") != std::string::npos);
+    for (const char* text : {"", "\n", "short", "0123456789abcdef 0123456789abcdef",
+                             "0123456789abcdef0123456789abcdef\nanother line\n"}) {
+        CAPTURE(text);
+        const TokenFile file(text);
+        CHECK(wrong(file.path).find("openssl rand") != std::string::npos);
+    }
+    const TokenFile readable(secret, 0644);
+    CHECK(wrong(readable.path).find("chmod o=") != std::string::npos);
+    const TokenFile windows(std::string(secret) + "\r\n", 0640);
+    CHECK(Token::load(windows.path).matches(secret));
+}
+
+}  // namespace
+}  // namespace gpunbd::server::admin::test

@@ -1,0 +1,257 @@
+#include "server/admin/metrics/metrics.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/server/admin/metrics/made_up_status.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::string& text) {
+    Lines lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+std::ptrdiff_t times(const Lines& lines, std::string_view line) {
+    return std::ranges::count(lines, line);
+}
+
+// The values of the samples that begin so.
+std::vector<double> values(const Lines& lines, std::string_view begin) {
+    std::vector<double> found;
+    for (const std::string& line : lines) {
+        if (line.starts_with(begin)) found.push_back(std::stod(line.substr(line.rfind(' '))));
+    }
+    return found;
+}
+
+// Without what only one of the two forms has, and in which both may be compared.
+Lines samples(const std::string& text) {
+    Lines lines = lines_of(text);
+    std::erase_if(lines, [](const std::string& line) { return line.starts_with('#'); });
+    return lines;
+}
+
+const char* const expected[] = {
+    // the process
+    "process_cpu_seconds_total 12.5",
+    "process_resident_memory_bytes 123456789",
+    "process_open_fds 42",
+    "process_max_fds 65536",
+    "process_start_time_seconds 1764000000.25",
+    R"(gpunbd_build_info{version="1.2.3",commit="abc123",build="Release, CUDA 12.4"} 1)",
+    "gpunbd_process_id 4711",
+    "gpunbd_workers 6",
+    R"(gpunbd_state{state="starting"} 0)",
+    R"(gpunbd_state{state="serving"} 1)",
+    R"(gpunbd_state{state="draining"} 0)",
+    "gpunbd_time_seconds 1764000100.5",
+    R"(gpunbd_progress_done{what="provisioning",of="scratch",unit="bytes"} 1073741824)",
+    R"(gpunbd_progress_expected{what="provisioning",of="scratch",unit="bytes"} 4294967296)",
+    R"(gpunbd_progress_done{what="draining",of="",unit="connections"} 2)",
+    // connections
+    "gpunbd_connections_accepted_total 1001",
+    R"(gpunbd_connections_refused_total{reason="too many connections"} 11)",
+    R"(gpunbd_connections_refused_total{reason="too many of this peer"} 12)",
+    "gpunbd_handshakes_total 901",
+    "gpunbd_tls_handshakes_total 301",
+    R"(gpunbd_handshake_failures_total{reason="timeout"} 13)",
+    R"(gpunbd_handshake_failures_total{reason="no such export"} 14)",
+    R"(gpunbd_connections{state="negotiating"} 1)",
+    R"(gpunbd_connections{state="serving"} 2)",
+    "gpunbd_tls_connections 1",
+    R"(gpunbd_listener_connections{listener="127.0.0.1:10809"} 2)",
+    R"(gpunbd_listener_connections{listener="/run/gpunbd/gpunbd.sock"} 1)",
+    // devices
+    R"(gpunbd_device_info{device="cuda:0",name="NVIDIA H200"} 1)",
+    R"(gpunbd_device_failed{device="cuda:0"} 0)",
+    R"(gpunbd_device_failed{device="cuda:1"} 1)",
+    R"(gpunbd_device_others_compute{device="cuda:0"} 1)",
+    R"(gpunbd_device_memory_size_bytes{device="cuda:0"} 151397597184)",
+    R"(gpunbd_device_memory_available_bytes{device="cuda:0"} 107374182400)",
+    R"(gpunbd_device_memory_reserve_bytes{device="cuda:0"} 2147483648)",
+    R"(gpunbd_device_memory_mapped_bytes{device="cuda:0"} 3221225472)",
+    R"(gpunbd_device_memory_allocated_bytes{device="cuda:0"} 21474836480)",
+    R"(gpunbd_device_memory_used_bytes{device="cuda:0"} 20401094656)",
+    R"(gpunbd_device_slabs{device="cuda:0"} 200)",
+    R"(gpunbd_device_staging_bytes{device="cuda:0"} 33554432)",
+    R"(gpunbd_device_staging_used_bytes{device="cuda:0"} 1048576)",
+    R"(gpunbd_device_staging_waits_total{device="cuda:0"} 21)",
+    R"(gpunbd_device_copy_failures_total{device="cuda:0"} 22)",
+    R"(gpunbd_device_copies_total{device="cuda:0",path="mapping",direction="write"} 23)",
+    R"(gpunbd_device_copied_bytes_total{device="cuda:0",path="mapping",direction="write"} 24000)",
+    R"(gpunbd_device_copies_total{device="cuda:0",path="copy engine",direction="read"} 25)",
+    R"(gpunbd_device_copied_bytes_total{device="cuda:0",path="copy engine",direction="read"} 26000)",
+    R"(gpunbd_device_competition_noticed_total{device="cuda:0"} 27)",
+    // exports
+    R"(gpunbd_export_info{export="scratch",description="for everybody",layout="stripe",)"
+    R"(provision="thin",keep="yes",swap="no",contents="0123456789abcdef"} 1)",
+    R"(gpunbd_export_size_bytes{export="scratch"} 68719476736)",
+    R"(gpunbd_export_page_size_bytes{export="scratch"} 2097152)",
+    R"(gpunbd_export_read_only{export="scratch"} 0)",
+    R"(gpunbd_export_connections{export="scratch"} 9)",
+    R"(gpunbd_export_stalled_connections{export="scratch"} 2)",
+    R"(gpunbd_export_requests_held_back_total{export="scratch"} 17)",
+    R"(gpunbd_export_limit_bytes_per_second{export="scratch"} 500000000)",
+    R"(gpunbd_export_limit_requests_per_second{export="scratch"} 70000)",
+    R"(gpunbd_export_limit_burst_seconds{export="scratch"} 1.5)",
+    R"(gpunbd_export_memory_used_bytes{export="scratch",device="cuda:0"} 5368709120)",
+    R"(gpunbd_export_memory_allocated_bytes{export="scratch",device="cuda:0"} 6442450944)",
+    R"(gpunbd_export_slabs{export="scratch",device="cuda:0"} 61)",
+    R"(gpunbd_export_slabs{export="scratch",device="cuda:1"} 81)",
+    R"(gpunbd_export_requests_total{export="scratch",type="read"} 10000)",
+    R"(gpunbd_export_requests_total{export="scratch",type="write"} 20000)",
+    R"(gpunbd_export_request_bytes_total{export="scratch",type="read"} 40960000)",
+    R"(gpunbd_export_requests_in_flight{export="scratch",type="read"} 3)",
+    R"(gpunbd_export_request_errors_total{export="scratch",type="read",error="EIO"} 0)",
+    R"(gpunbd_export_request_errors_total{export="scratch",type="read",error="ENOSPC"} 0)",
+    R"(gpunbd_export_request_errors_total{export="scratch",type="write",error="ENOSPC"} 5)",
+    R"(gpunbd_export_request_errors_total{export="scratch",type="write",error="EINVAL"} 6)",
+    R"(gpunbd_export_request_duration_seconds_bucket{export="scratch",type="read",le="5e-05"} 0)",
+    R"(gpunbd_export_request_duration_seconds_bucket{export="scratch",type="read",le="0.0001"} 1)",
+    R"(gpunbd_export_request_duration_seconds_bucket{export="scratch",type="read",le="0.002"} 2)",
+    R"(gpunbd_export_request_duration_seconds_bucket{export="scratch",type="read",le="10.0"} 2)",
+    R"(gpunbd_export_request_duration_seconds_bucket{export="scratch",type="read",le="+Inf"} 3)",
+    R"(gpunbd_export_request_duration_seconds_sum{export="scratch",type="read"} 20.00156)",
+    R"(gpunbd_export_request_duration_seconds_count{export="scratch",type="read"} 3)",
+};
+
+// The part of "# TYPE name type" and the like.
+std::string family_of(const std::string& line) {
+    const std::size_t begin = line.find(' ', 2) + 1;
+    return line.substr(begin, line.find(' ', begin) - begin);
+}
+
+// Whether the sample is one of the family, by the rules of the form.
+bool belongs(const std::string& sample, const std::string& family) {
+    if (!sample.starts_with(family)) return false;
+    const std::string rest =
+        sample.substr(family.size(), sample.find_first_of("{ ") - family.size());
+    static const std::set<std::string> suffixes = {"",        "_total", "_info",
+                                                   "_bucket", "_sum",   "_count"};
+    return suffixes.contains(rest);
+}
+
+}  // namespace
+
+TEST_CASE("metrics: everything that a status has") {
+    for (const bool openmetrics : {false, true}) {
+        CAPTURE(openmetrics);
+        const Lines lines = lines_of(metrics_text(made_up_status(), openmetrics));
+        for (const std::string_view line : expected) {
+            CAPTURE(line);
+            CHECK(times(lines, line) == 1);
+        }
+    }
+}
+
+TEST_CASE("metrics: what is not there is left out") {
+    const std::string text = metrics_text(made_up_status(), false);
+    const Lines lines = lines_of(text);
+    CHECK(values(lines, R"(gpunbd_device_others_compute{device="cuda:1")").empty());
+    CHECK(values(lines, R"(gpunbd_progress_expected{what="draining")").empty());
+    CHECK(values(lines, "gpunbd_export_limit_bytes_per_second").size() == 1);
+    CHECK(values(lines, "gpunbd_export_limit_burst_seconds").size() == 1);
+
+    const std::string nothing = metrics_text(Status{}, false);
+    CHECK(nothing.find("gpunbd_device") == std::string::npos);
+    CHECK(nothing.find("gpunbd_export") == std::string::npos);
+    CHECK(nothing.find("gpunbd_progress") == std::string::npos);
+    CHECK(times(lines_of(nothing), R"(gpunbd_connections{state="serving"} 0)") == 1);
+}
+
+TEST_CASE("metrics: no client has series of its own") {
+    const std::string text = metrics_text(made_up_status(), false);
+    CHECK(text.find("10.9.8.7") == std::string::npos);
+    CHECK(text.find("65432") == std::string::npos);
+}
+
+TEST_CASE("metrics: names are escaped, and made UTF-8") {
+    for (const bool openmetrics : {false, true}) {
+        CAPTURE(openmetrics);
+        const Lines lines = lines_of(metrics_text(made_up_status(), openmetrics));
+        CHECK(times(lines,
+                    "gpunbd_export_size_bytes{export=\"a \\\"b\\\" \\\\ c\\nd "
+                    "\xef\xbf\xbd\xe2\x82\xac\"} 1073741824") == 1);
+    }
+}
+
+TEST_CASE("metrics: each family has one head, and its samples behind it") {
+    for (const bool openmetrics : {false, true}) {
+        CAPTURE(openmetrics);
+        std::map<std::string, std::map<std::string, int>> heads;
+        std::string family;
+        for (const std::string& line : lines_of(metrics_text(made_up_status(), openmetrics))) {
+            CAPTURE(line);
+            if (line == "# EOF") continue;
+            if (line.starts_with("# HELP ")) family = family_of(line);
+            if (!line.starts_with('#')) {
+                CHECK(belongs(line, family));
+                continue;
+            }
+            CHECK(family_of(line) == family);
+            CHECK(++heads[family][line.substr(2, 4)] == 1);
+        }
+        CHECK(heads.size() > 40);
+        for (const auto& [name, words] : heads) {
+            CAPTURE(name);
+            CHECK(words.contains("HELP"));
+            CHECK(words.contains("TYPE"));
+            CHECK(words.contains("UNIT") ==
+                  (openmetrics && (name.ends_with("_bytes") || name.ends_with("_seconds"))));
+        }
+    }
+}
+
+TEST_CASE("metrics: the two forms differ in heads and end alone") {
+    const std::string prometheus = metrics_text(made_up_status(), false);
+    const std::string openmetrics = metrics_text(made_up_status(), true);
+    CHECK(samples(prometheus) == samples(openmetrics));
+    CHECK(openmetrics.ends_with("\n# EOF\n"));
+    CHECK(prometheus.find("# EOF") == std::string::npos);
+    for (const auto& [text, lines] :
+         {std::pair{prometheus, Lines{"# TYPE gpunbd_handshakes_total counter",
+                                      "# TYPE gpunbd_build_info gauge",
+                                      "# TYPE gpunbd_export_request_bytes_total counter"}},
+          std::pair{openmetrics,
+                    Lines{"# TYPE gpunbd_handshakes counter", "# TYPE gpunbd_build info",
+                          "# TYPE gpunbd_export_request_bytes counter",
+                          "# UNIT gpunbd_export_request_bytes bytes",
+                          "# UNIT process_cpu_seconds seconds",
+                          "# UNIT gpunbd_export_request_duration_seconds seconds"}}}) {
+        for (const std::string& line : lines) {
+            CAPTURE(line);
+            CHECK(times(lines_of(text), line) == 1);
+        }
+    }
+}
+
+TEST_CASE("metrics: buckets never fall, and the last one has all") {
+    const Lines lines = lines_of(metrics_text(made_up_status(777), false));
+    for (const std::string type : {"read", "write"}) {
+        CAPTURE(type);
+        const std::string labels = R"({export="scratch",type=")" + type + '"';
+        const std::string name = "gpunbd_export_request_duration_seconds";
+        const auto buckets = values(lines, fmt::format("{}_bucket{}", name, labels));
+        CHECK(buckets.size() == 23);
+        CHECK(std::ranges::is_sorted(buckets));
+        CHECK(buckets.front() < buckets.back());
+        CHECK(values(lines, fmt::format("{}_count{}", name, labels)) ==
+              std::vector{buckets.back()});
+    }
+}
+
+}  // namespace gpunbd::server::test

@@ -1,0 +1,64 @@
+// What is logged while it lives, as a queue of the logger would keep it.
+#pragma once
+
+#include <spdlog/details/log_msg_buffer.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/logging/log.hpp"
+
+namespace gpunbd::server::test {
+
+class CapturedLog {
+ public:
+    explicit CapturedLog(spdlog::level::level_enum level) : before_(spdlog::default_logger()) {
+        auto logger = std::make_shared<spdlog::logger>("kept", sink_);
+        logger->set_level(level);
+        spdlog::set_default_logger(std::move(logger));
+    }
+    ~CapturedLog() { spdlog::set_default_logger(before_); }
+    CapturedLog(const CapturedLog&) = delete;
+    CapturedLog& operator=(const CapturedLog&) = delete;
+
+    // The lines, as if all had been written at one time.
+    std::vector<std::string> lines(config::LogFormat format) const {
+        const auto formatter = log_formatter(format);
+        std::vector<std::string> lines;
+        for (spdlog::details::log_msg_buffer message : sink_->messages()) {
+            message.time = spdlog::log_clock::time_point(std::chrono::milliseconds(1795292442123));
+            spdlog::memory_buf_t line;
+            formatter->format(message, line);
+            lines.emplace_back(line.data(), line.size());
+        }
+        return lines;
+    }
+
+ private:
+    class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+     public:
+        std::vector<spdlog::details::log_msg_buffer> messages() {
+            const std::lock_guard lock(mutex_);
+            return messages_;
+        }
+
+     protected:
+        void sink_it_(const spdlog::details::log_msg& message) override {
+            messages_.emplace_back(message);
+        }
+        void flush_() override {}
+
+     private:
+        std::vector<spdlog::details::log_msg_buffer> messages_;
+    };
+
+    std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
+    std::shared_ptr<spdlog::logger> before_;
+};
+
+}  // namespace gpunbd::server::test

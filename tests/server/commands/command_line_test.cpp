@@ -1,0 +1,1011 @@
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+
+#include "config/command_line/help_text.hpp"
+#include "config/command_line/parse.hpp"
+#include "config/serve_command.hpp"
+#include "config/yaml_file.hpp"
+#include "server/commands/commands.hpp"
+#include "server/tools/attach/subcommand.hpp"
+#include "server/tools/check/subcommand.hpp"
+#include "server/tools/completion/scripts.hpp"
+#include "server/tools/detach/subcommand.hpp"
+#include "server/tools/devices/subcommand.hpp"
+#include "server/tools/keep/subcommand.hpp"
+#include "server/tools/kept/subcommand.hpp"
+#include "server/tools/serve/subcommand.hpp"
+#include "server/tools/status/subcommand.hpp"
+#include "server/tools/tls_setup/subcommand.hpp"
+#include "server/tools/top/subcommand.hpp"
+#include "tests/config/text.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+// A parsed command line; `commands` owns the command that it names.
+struct CommandLine {
+    std::shared_ptr<Commands> commands;
+    std::optional<int> exit_code;
+    std::string message;
+    const ServeCommand* serve = nullptr;
+    const tools::KeepCommand* keep = nullptr;
+    const tools::KeptCommand* kept = nullptr;
+    const tools::AttachCommand* attach = nullptr;
+    const tools::DetachCommand* detach = nullptr;
+    const tools::StatusCommand* status = nullptr;
+    const tools::TopCommand* top = nullptr;
+    const tools::DevicesCommand* devices = nullptr;
+    const tools::CheckCommand* check = nullptr;
+    const tools::TlsSetupCommand* tls_setup = nullptr;
+};
+
+CommandLine parse_line(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "gpunbd");
+    CommandLine out;
+    out.commands = std::make_shared<Commands>(server::all_commands());
+    const Parsed parsed =
+        parse(*out.commands, static_cast<int>(arguments.size()), arguments.data());
+    out.exit_code = parsed.exit_code;
+    out.message = parsed.message;
+    const auto find = [&](auto*& command) {
+        command = dynamic_cast<std::remove_reference_t<decltype(command)>>(
+            static_cast<const Command*>(parsed.command));
+    };
+    find(out.keep);
+    find(out.kept);
+    find(out.attach);
+    find(out.detach);
+    find(out.status);
+    find(out.top);
+    find(out.devices);
+    find(out.check);
+    find(out.tls_setup);
+    if (const auto* served = dynamic_cast<const tools::ServeCommand*>(parsed.command)) {
+        out.serve = &served->settings;
+    }
+    return out;
+}
+
+// What a command prints that needs no machine.
+std::string output_of(std::vector<const char*> arguments) {
+    const Commands commands = server::all_commands();
+    const CommandLine line = parse_line(arguments);
+    if (line.exit_code) return line.message;
+    REQUIRE(arguments.size() <= 2);
+    if (std::string_view(arguments[0]) == "completion") {
+        return tools::completion_script(arguments[1], commands);
+    }
+    if (arguments.size() == 1) return help_text(program(), commands);
+    return help_text(*find_command(commands, arguments[1]), commands);
+}
+
+ServeCommand serve(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "serve");
+    const CommandLine line = parse_line(std::move(arguments));
+    INFO(line.message);
+    REQUIRE_FALSE(line.exit_code.has_value());
+    REQUIRE(line.serve != nullptr);
+    CHECK(line.devices == nullptr);
+    CHECK(line.check == nullptr);
+    return *line.serve;
+}
+
+const std::vector<TcpListener> loopback = default_listeners(10809);
+
+TEST_CASE("serve with nothing else") {
+    const ServeCommand command = serve({});
+    Options expected;
+    expected.tcp = loopback;
+    expected.exports = {ExportOptions{}};
+    CHECK(command.options == expected);
+    CHECK_FALSE(command.options.exports[0].size.has_value());
+    CHECK(command.options.exports[0].devices.empty());
+    CHECK_FALSE(command.config_file.has_value());
+    CHECK_FALSE(command.run.has_value());
+}
+
+TEST_CASE(
+    "serve with BARs of PCI cards: their ids as the system writes them, and whose are forced") {
+    const Options o = serve({"--device", "pci:0A:00.0/2", "--device", "host", "--device",
+                             "pci:10000:01:1f.7/0", "--force-pci"})
+                          .options;
+    CHECK(o.exports[0].devices ==
+          std::vector<std::string>{"pci:0000:0a:00.0/2", "host", "pci:10000:01:1f.7/0"});
+    DeviceOptions first;
+    first.id = "pci:0000:0a:00.0/2";
+    first.force = true;
+    DeviceOptions second = first;
+    second.id = "pci:10000:01:1f.7/0";
+    CHECK(o.devices == std::vector<DeviceOptions>{first, second});
+    CHECK(serve({"--device", "pci:0a:00.0/2"}).options.devices.empty());
+    const Loaded loaded = load_text(to_yaml(o), "f");
+    CHECK(loaded.problems.empty());
+    CHECK(loaded.options.devices == o.devices);
+}
+
+TEST_CASE("serve with every flag") {
+    const ServeCommand command = serve(
+        {"--name",        "fast",        "--size",       "1.5GiB",        "--device", "cuda:0",
+         "--device=host", "--layout",    "stripe",       "--stripe-size", "8M",       "--provision",
+         "full",          "--page-size", "4M",           "--reserve",     "2G",       "--readonly",
+         "--block-size",  "512",         "-p",           "1234",          "-b",       "0.0.0.0",
+         "--bind",        "::",          "-U",           "/run/a.sock",   "--unix",   "/run/b.sock",
+         "--threads",     "3",           "--chunk-size", "512K",          "--slots",  "4",
+         "--log-level",   "debug",       "--log-format", "json",          "--trace"});
+    const Options& o = command.options;
+    REQUIRE(o.exports.size() == 1);
+    CHECK(o.exports[0].name == "fast");
+    CHECK(o.exports[0].size == Size{.bytes = 1536 * MiB});
+    CHECK(o.exports[0].devices == std::vector<std::string>{"cuda:0", "host"});
+    CHECK(o.exports[0].layout == LayoutKind::stripe);
+    CHECK(o.exports[0].stripe_size == 8 * MiB);
+    CHECK(o.exports[0].provision == Provision::full);
+    CHECK(o.exports[0].page_size == 4 * MiB);
+    CHECK(o.exports[0].read_only);
+    CHECK(o.exports[0].block_size == BlockSizes{512, std::nullopt, 32 * MiB});
+    CHECK(o.devices == std::vector<DeviceOptions>{
+                           {"cuda:0", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic},
+                           {"host", 2 * GiB, std::nullopt, std::nullopt, GpuUse::automatic}});
+    CHECK(o.tcp == std::vector<TcpListener>{{"0.0.0.0", 1234}, {"::", 1234}});
+    CHECK(o.unix_sockets ==
+          std::vector<UnixListener>{{"/run/a.sock", 0600, ""}, {"/run/b.sock", 0600, ""}});
+    CHECK(o.threads == 3);
+    CHECK(o.pipeline == PipelineOptions{512 * KiB, 4, 16 * MiB});
+    CHECK(o.log == LogOptions{"debug", LogFormat::json});
+    CHECK(o.trace);
+
+    // What the flags give is also what a file can say.
+    const Loaded loaded = load_text(to_yaml(o), "f");
+    CHECK(joined(loaded.problems) == "");
+    CHECK(loaded.options == o);
+}
+
+TEST_CASE("flags are still taken by their former names") {
+    CHECK(serve({"--readonly"}).options.exports[0].read_only);
+    CHECK(serve({"--read-only"}).options.exports[0].read_only);
+    CHECK_FALSE(serve({}).options.exports[0].read_only);
+}
+
+TEST_CASE("--swap: memory is there from the start on, unless it is asked for otherwise") {
+    CHECK(serve({"--swap"}).options.any_swap());
+    CHECK(serve({"--swap"}).options.exports[0].provision == Provision::full);
+    CHECK(serve({"--swap", "--provision", "thin"}).options.exports[0].provision == Provision::thin);
+    CHECK_FALSE(serve({}).options.any_swap());
+    CHECK(serve({}).options.exports[0].provision == Provision::thin);
+}
+
+TEST_CASE("listeners by flags") {
+    struct Row {
+        const char* name;
+        std::vector<const char*> arguments;
+        std::vector<TcpListener> tcp;
+        std::size_t unix_sockets;
+    };
+    const Row rows[] = {
+        {"port", {"-p", "1"}, default_listeners(1), 0},
+        {"port, attached", {"-p1"}, default_listeners(1), 0},
+        {"port, long", {"--port=65535"}, default_listeners(65535), 0},
+        {"address", {"-b", "10.1.2.3"}, {{"10.1.2.3", 10809}}, 0},
+        // Named, an address is a demand.
+        {"addresses as by default",
+         {"-b", "127.0.0.1", "-b", "::1"},
+         {{"127.0.0.1", 10809}, {"::1", 10809}},
+         0},
+        {"Unix only", {"-U", "a"}, {}, 1},
+        {"Unix and port", {"-U", "a", "-p", "10809"}, loopback, 1},
+        {"Unix and address", {"-b", "::1", "-U", "a", "-U", "b"}, {{"::1", 10809}}, 2},
+        {"run", {"--run", "true"}, {}, 0},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const ServeCommand command = serve(row.arguments);
+        CHECK(command.options.tcp == row.tcp);
+        CHECK(command.options.unix_sockets.size() == row.unix_sockets);
+    }
+}
+
+TEST_CASE("TLS by flags") {
+    CHECK(serve({"--tls-certificates", "/c"}).options.tls ==
+          TlsOptions{TlsMode::required, "/c", true, ""});
+    CHECK(serve({"--tls-psk", "/k", "--tls", "optional"}).options.tls ==
+          TlsOptions{TlsMode::optional, "", true, "/k"});
+    CHECK_FALSE(serve({"--tls-certificates", "/c", "--tls-verify-clients", "false"})
+                    .options.tls.verify_clients);
+    // Beside a file they win, and say that TLS is wanted.
+    Options from_file;
+    serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::required, "", true, "/k"});
+    from_file.tls = {TlsMode::optional, "/c", true, ""};
+    serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::optional, "/c", true, "/k"});
+    serve({"--config", "f", "--tls", "off"}).overrides.apply_to(from_file);
+    CHECK(from_file.tls == TlsOptions{TlsMode::off, "/c", true, "/k"});
+    for (const std::vector<const char*>& wrong :
+         {std::vector<const char*>{"serve", "--tls", "required"},
+          {"serve", "--tls-psk", "/k", "--tls-verify-clients", "true"},
+          {"serve", "--tls", "yes", "--tls-psk", "/k"},
+          {"serve", "--tls-psk", ""}}) {
+        const CommandLine line = parse_line(wrong);
+        CAPTURE(line.message);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message.find("--tls") != std::string::npos);
+    }
+}
+
+TEST_CASE("values that look odd and are not") {
+    CHECK(serve({"--name", ""}).options.exports[0].name == "");
+    const ServeCommand empty = serve({"--name=", "--size", "50%"});
+    CHECK(empty.options.exports[0].name == "");
+    CHECK(empty.options.exports[0].size == Size{.percent = 50});
+    CHECK(serve({"--name", "a b=c"}).options.exports[0].name == "a b=c");
+    CHECK(serve({"--run", "[ -e \"$unixsocket\" ]"}).run == "[ -e \"$unixsocket\" ]");
+    CHECK(serve({"--device", "auto"}).options.exports[0].devices.empty());
+    CHECK(serve({"--chunk-size", "16M"}).options.pipeline.pinned == 64 * MiB);
+}
+
+TEST_CASE("the process: pidfile and parent, beside anything") {
+    CHECK_FALSE(serve({}).exit_with_parent);
+    CHECK_FALSE(serve({}).pidfile.has_value());
+    CHECK(serve({"--exit-with-parent"}).exit_with_parent);
+    CHECK(serve({"--pidfile", "/run/a b.pid"}).pidfile == "/run/a b.pid");
+    const ServeCommand all =
+        serve({"--config", "c", "--run", "true", "--exit-with-parent", "--pidfile=p"});
+    CHECK(all.exit_with_parent);
+    CHECK(all.pidfile == "p");
+    CHECK(all.run == "true");
+    CHECK(all.config_file == "c");
+}
+
+TEST_CASE("serve with a file") {
+    const ServeCommand plain = serve({"--config", "/etc/gpunbd.yaml"});
+    CHECK(plain.config_file == "/etc/gpunbd.yaml");
+    CHECK(plain.options == Options{});
+
+    const ServeCommand command = serve({"--config", "c", "--run", "true", "--threads", "2",
+                                        "--chunk-size", "16M", "--log-level", "error", "--trace"});
+    CHECK(command.run == "true");
+    Loaded loaded = load_text("exports: [{}]\nthreads: 9\nlog: {level: debug, format: json}", "c");
+    REQUIRE(loaded.problems.empty());
+    command.overrides.apply_to(loaded.options);
+    CHECK(loaded.options.threads == 2);
+    CHECK(loaded.options.pipeline == PipelineOptions{16 * MiB, 2, 64 * MiB});
+    CHECK(loaded.options.log == LogOptions{"error", LogFormat::json});
+    CHECK(loaded.options.trace);
+
+    const Options before = loaded.options;
+    Overrides{}.apply_to(loaded.options);
+    CHECK(loaded.options == before);
+}
+
+TEST_CASE("insecure: by flag alone, and beside a file") {
+    CHECK_FALSE(parse_line({"serve"}).serve->options.insecure);
+    CHECK(parse_line({"serve", "-b", "0.0.0.0", "--insecure"}).serve->options.insecure);
+    const ServeCommand command = *parse_line({"serve", "--config", "f", "--insecure"}).serve;
+    Options loaded;
+    command.overrides.apply_to(loaded);
+    CHECK(loaded.insecure);
+}
+
+TEST_CASE("kept: what is asked, and whom") {
+    const CommandLine plain = parse_line({"kept"});
+    REQUIRE((plain.kept != nullptr));
+    CHECK_FALSE(plain.kept->config_file);
+    CHECK_FALSE(plain.kept->settings.socket);
+    CHECK_FALSE(plain.kept->settings.json);
+    CHECK_FALSE(plain.kept->settings.drop);
+    CHECK(parse_line({"kept", "--json"}).kept->settings.json);
+    CHECK(parse_line({"kept", "a.yaml"}).kept->config_file == "a.yaml");
+    const CommandLine dropping = parse_line({"kept", "--socket", "/run/s", "--drop", "one"});
+    const auto* drop = dropping.kept;
+    REQUIRE(drop != nullptr);
+    CHECK(drop->settings.socket == "/run/s");
+    CHECK(drop->settings.drop == "one");
+    CHECK(parse_line({"kept", "--drop", ""}).kept->settings.drop == "");
+    const auto wrong = [](std::vector<const char*> words) { return parse_line(words).message; };
+    CHECK(wrong({"kept", "a.yaml", "--socket", "b"}).find("give one of them") != std::string::npos);
+    CHECK(wrong({"kept", "--json", "--drop", "b"}).find("leave it out") != std::string::npos);
+    CHECK(wrong({"kept", "--drop", "a\nb"}).find("--drop: ") != std::string::npos);
+    CHECK(wrong({"kept", "--socket", ""}).find("--socket: ") != std::string::npos);
+    CHECK(wrong({"kept", "a", "b"}).find("one FILE at a time") != std::string::npos);
+
+    const ServeCommand serve =
+        *parse_line({"serve", "--config", "f", "--keeping-socket", "/run/k"}).serve;
+    Options loaded;
+    serve.overrides.apply_to(loaded);
+    CHECK(loaded.keeping.socket == "/run/k");
+}
+
+TEST_CASE("--admin is an address, with a port or without") {
+    struct Row {
+        const char* text;
+        const char* address;
+        std::uint16_t port;
+    };
+    for (const Row& row :
+         {Row{"127.0.0.1:80", "127.0.0.1", 80}, Row{"127.0.0.1", "127.0.0.1", 9809},
+          Row{"[::1]:80", "::1", 80}, Row{"[::1]", "::1", 9809}, Row{"::1", "::1", 9809}}) {
+        CAPTURE(row.text);
+        const ServeCommand serve =
+            *parse_line({"serve", "--config", "f", "--admin", row.text}).serve;
+        Options loaded;
+        serve.overrides.apply_to(loaded);
+        CHECK(loaded.admin.tcp.address == row.address);
+        CHECK(loaded.admin.tcp.port == row.port);
+    }
+    for (const char* text : {"", ":80", "localhost:80", "[::1", "[]", "127.0.0.1:", "127.0.0.1:x",
+                             "127.0.0.1:0", "[::1]80"}) {
+        CAPTURE(text);
+        CHECK(parse_line({"serve", "--admin", text}).message.find("--admin: ") !=
+              std::string::npos);
+    }
+    const ServeCommand rest =
+        *parse_line({"serve", "--admin-socket", "none", "--admin-token", "/t"}).serve;
+    CHECK(rest.options.admin.socket == "none");
+    CHECK(rest.options.admin.tcp.token == "/t");
+}
+
+TEST_CASE("devices and check") {
+    const CommandLine plain = parse_line({"devices"});
+    REQUIRE((plain.devices != nullptr));
+    CHECK_FALSE(plain.devices->calibrate);
+    CHECK(parse_line({"devices", "--calibrate"}).devices->calibrate);
+    CHECK(parse_line({"check", "a.yaml"}).check->file == "a.yaml");
+    CHECK(parse_line({"check", "serve"}).check->file == "serve");
+    CHECK(parse_line({"check", "--", "-a"}).check->file == "-a");
+    CHECK_FALSE(parse_line({"check", "a.yaml"}).check->who.has_value());
+    const CommandLine question_line =
+        parse_line({"check", "f", "--who", "10.1.2.3", "--tls-name", "a", "--psk-user", "b"});
+    const auto* question = question_line.check;
+    CHECK(question->file == "f");
+    CHECK(question->who == "10.1.2.3");
+    CHECK(question->tls_name == "a");
+    CHECK(question->psk_user == "b");
+}
+
+TEST_CASE("help and version go to standard output") {
+    struct Row {
+        std::vector<const char*> arguments;
+        const char* start;
+    };
+    const Row rows[] = {
+        {{"--help"}, "gpunbd - "},
+        {{"-h"}, "gpunbd - "},
+        {{"serve", "--help"}, "gpunbd serve - "},
+        {{"--help", "serve"}, "gpunbd serve - "},
+        {{"serve", "--size", "8G", "-h"}, "gpunbd serve - "},
+        {{"devices", "--help"}, "gpunbd devices - "},
+        {{"check", "--help"}, "gpunbd check - "},
+        {{"completion", "--help"}, "gpunbd completion - "},
+        {{"help"}, "gpunbd - "},
+        {{"help", "serve"}, "gpunbd serve - "},
+        {{"help", "tls-setup"}, "gpunbd tls-setup - "},
+        {{"help", "help"}, "gpunbd help - "},
+        {{"help", "--help"}, "gpunbd help - "},
+        {{"completion", "bash"}, "# bash completion"},
+        {{"completion", "zsh"}, "#compdef gpunbd\n"},
+        {{"completion", "fish"}, "# fish completion"},
+        {{"--version"}, "gpunbd "},
+        {{"--version", "--verbose"}, "gpunbd "},
+        {{"--verbose", "--version"}, "gpunbd "},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.start);
+        const CommandLine line = parse_line(row.arguments);
+        CHECK(line.exit_code.value_or(0) == 0);
+        const std::string output = output_of(row.arguments);
+        CHECK(output.find(row.start) == 0);
+        CHECK(output.back() == '\n');
+        CHECK_FALSE((line.serve != nullptr));
+        CHECK_FALSE((line.devices != nullptr));
+        CHECK_FALSE((line.check != nullptr));
+    }
+}
+
+TEST_CASE("wrong usage is one line and exit code 2") {
+    struct Row {
+        std::vector<const char*> arguments;
+        const char* message;  // less "(see ...)"
+    };
+    const Row rows[] = {
+        {{}, "gpunbd: no command; write for example gpunbd serve --size 1G"},
+        {{"serv"}, "gpunbd: unknown command 'serv'; did you mean gpunbd serve?"},
+        {{"start"}, "gpunbd: unknown command 'start'; did you mean gpunbd serve?"},
+        {{"--size", "8G"},
+         "gpunbd: --size is a flag of gpunbd serve; write gpunbd serve --size 8G"},
+        {{"serve", "--sise", "8G"}, "gpunbd serve: unknown flag '--sise'; did you mean --size?"},
+        {{"serve", "--ro"}, "gpunbd serve: unknown flag '--ro'; did you mean --read-only?"},
+        {{"serve", "--bogus=1"}, "gpunbd serve: unknown flag '--bogus=1'"},
+        {{"serve", "8G"}, "gpunbd serve: unexpected argument '8G'; did you mean --size 8G?"},
+        {{"serve", "--device", "host", "cuda:0"},
+         "gpunbd serve: unexpected argument 'cuda:0'; did you mean --device cuda:0?"},
+        {{"serve", "--", "x"},
+         "gpunbd serve: unexpected argument 'x'; values stand behind flags, as in --size 8G"},
+        {{"serve", "devices"},
+         "gpunbd serve: unexpected argument 'devices'; one command at a time: gpunbd devices"},
+        {{"serve", "--size"}, "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
+        {{"serve", "--size", "1G", "--size", "2G"},
+         "gpunbd serve: --size is given 2 times; give it once"},
+        {{"serve", "--size", "8GB"},
+         "gpunbd serve: --size: '8GB' has a decimal unit, and sizes are binary; write 8G or 8GiB"},
+        {{"serve", "--size", "1000"},
+         "gpunbd serve: --size: '1000' is not a multiple of 512 bytes; use for example 512, or "
+         "1000M with a unit"},
+        {{"serve", "--size="}, "gpunbd serve: --size: the size is empty; write for example 8G"},
+        {{"serve", "--name", "a\nb"},
+         "gpunbd serve: --name: 'a\\nb' holds a control character; use printable text"},
+        {{"serve", "--name", "\xff"},
+         "gpunbd serve: --name: '\\xff' is not UTF-8, which NBD asks for; write it in UTF-8"},
+        {{"serve", "--device", "gpu"},
+         "gpunbd serve: --device: 'gpu' is not a device; write cuda:0 ('gpunbd devices' lists "
+         "them)"},
+        {{"serve", "--device", "auto", "--device", "host"},
+         "gpunbd serve: --device auto stands alone: it leaves the choice to gpunbd"},
+        {{"serve", "--device", "host", "--device", "host"},
+         "gpunbd serve: --device host is given twice; give each device once"},
+        {{"serve", "--device", "pci:0a:00.0/2", "--device", "PCI:0000:0A:00.0/2"},
+         "gpunbd serve: --device: 'PCI:0000:0A:00.0/2' is not a device; write host, cuda:N with "
+         "the GPU's number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+        {{"serve", "--device", "pci:0a:00.0/2", "--device", "pci:0000:0A:00.0/2"},
+         "gpunbd serve: --device pci:0000:0A:00.0/2 is given twice; give each device once"},
+        {{"serve", "--device", "host", "--force-pci"},
+         "gpunbd serve: --force-pci is about memory of PCI cards; add --device, for example "
+         "--device pci:0000:01:00.0/2, or leave it out"},
+        {{"serve", "--layout", "mirror"},
+         "gpunbd serve: --layout: 'mirror' is none of linear or stripe"},
+        {{"serve", "--stripe-size", "4M"},
+         "gpunbd serve: --stripe-size: 4M has no effect with --layout linear; use --layout stripe, "
+         "or leave it out"},
+        {{"serve", "--layout", "stripe", "--stripe-size", "3M"},
+         "gpunbd serve: --stripe-size: 3M is not a multiple of --page-size (2M); use for example "
+         "4M"},
+        {{"serve", "--provision", "thick"},
+         "gpunbd serve: --provision: 'thick' is none of thin or full; did you mean thin?"},
+        {{"serve", "--page-size", "2000"},
+         "gpunbd serve: --page-size: '2000' is out of range; write 64K to 64M"},
+        {{"serve", "--reserve", "1G"},
+         "gpunbd serve: --reserve needs to know of which device; add --device, for example "
+         "--device cuda:0"},
+        {{"serve", "-p", "0"},
+         "gpunbd serve: --port: '0' would be any free port, which clients could not know; write a "
+         "whole number from 1 to 65535"},
+        {{"serve", "-p", "http"},
+         "gpunbd serve: --port: 'http' is not a whole number; write one from 1 to 65535, in "
+         "decimal"},
+        {{"serve", "-b", "localhost"},
+         "gpunbd serve: --bind: 'localhost' is not a numeric IPv4 or IPv6 address; write 127.0.0.1 "
+         "or ::1"},
+        {{"serve", "-b", "::1", "-b", "0::1"},
+         "gpunbd serve: --bind '0::1' is given twice; give each address once"},
+        {{"serve", "-U", ""},
+         "gpunbd serve: --unix: the path is empty; write for example /run/gpunbd.sock"},
+        {{"serve", "-U", "a", "--unix", "a"},
+         "gpunbd serve: --unix 'a' is given twice; give each path once"},
+        {{"serve", "--run", " "},
+         "gpunbd serve: --run: the command is empty; write for example --run 'nbdinfo \"$uri\"'"},
+        {{"serve", "--run", "x", "-p", "1"},
+         "gpunbd serve: --run and --port exclude each other: --run serves on a private Unix "
+         "socket; leave one of the two out"},
+        {{"serve", "--run", "x", "-b", "::1"},
+         "gpunbd serve: --run and --bind exclude each other: --run serves on a private Unix "
+         "socket; leave one of the two out"},
+        {{"serve", "--run", "x", "-U", "a"},
+         "gpunbd serve: --run and --unix exclude each other: --run serves on a private Unix "
+         "socket; leave one of the two out"},
+        {{"serve", "--config", ""},
+         "gpunbd serve: --config: the name of the file is empty; write for example --config "
+         "/etc/gpunbd.yaml"},
+        {{"serve", "--threads", "-1"},
+         "gpunbd serve: --threads: '-1' is out of range; write a whole number from 0 to 1024"},
+        {{"serve", "--chunk-size", "1000K"},
+         "gpunbd serve: --chunk-size: '1000K' is not a power of two; use for example 512K"},
+        {{"serve", "--slots", "9"},
+         "gpunbd serve: --slots: '9' is out of range; write a whole number from 1 to 8"},
+        {{"serve", "--log-level", "loud"},
+         "gpunbd serve: --log-level: 'loud' is none of trace, debug, info, warn or error"},
+        {{"serve", "--log-format", "xml"},
+         "gpunbd serve: --log-format: 'xml' is none of text or json"},
+        {{"--verbose"},
+         "gpunbd: --verbose goes with --version: gpunbd --version --verbose; for a log that says "
+         "more: gpunbd serve --log-level debug"},
+        {{"-v"}, "gpunbd: unknown flag '-v'; did you mean --version or --verbose?"},
+        {{"--sise", "1G"}, "gpunbd: unknown flag '--sise'; did you mean gpunbd serve --size?"},
+        {{"-p", "10809"}, "gpunbd: -p is a flag of gpunbd serve; write gpunbd serve -p 10809"},
+        {{"--size", "1G", "serve"},
+         "gpunbd serve: --size is a flag of gpunbd serve; write gpunbd serve --size 1G"},
+        {{"/etc/x.yaml"},
+         "gpunbd: unknown command '/etc/x.yaml'; did you mean gpunbd serve --config /etc/x.yaml?"},
+        {{"1G"}, "gpunbd: unknown command '1G'; did you mean gpunbd serve --size 1G?"},
+        {{"cuda:0"},
+         "gpunbd: unknown command 'cuda:0'; did you mean gpunbd serve --device cuda:0?"},
+        {{"help", "serv"},
+         "gpunbd help: 'serv' is none of the commands serve, keep, kept, attach, detach, ping, "
+         "status, top, devices, check, doctor, tls-setup, completion or help; write for example "
+         "gpunbd help serve"},
+        {{"help", "serve", "keep"}, "gpunbd help: takes one COMMAND at a time; leave 'keep' out"},
+        {{"version"}, "gpunbd: unknown command 'version'; did you mean gpunbd --version?"},
+        {{"list"}, "gpunbd: unknown command 'list'; did you mean gpunbd devices?"},
+        {{"validate"}, "gpunbd: unknown command 'validate'; did you mean gpunbd check?"},
+        {{"bogus"},
+         "gpunbd: unknown command 'bogus'; use serve, keep, kept, attach, detach, ping, status, "
+         "top, devices, "
+         "check, doctor, tls-setup, completion or help"},
+        {{"serve", "--size", "--device", "host"},
+         "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
+        {{"serve", "-p"}, "gpunbd serve: --port needs its PORT; write for example --port 10809"},
+        {{"serve", "--layout"},
+         "gpunbd serve: --layout needs its KIND: linear or stripe; write for example --layout "
+         "stripe"},
+        {{"serve", "--config"},
+         "gpunbd serve: --config needs its FILE; write for example --config /etc/gpunbd.yaml"},
+        {{"serve", "--readonly=yes"},
+         "gpunbd serve: --readonly takes no argument; write --readonly alone, or leave it out"},
+        {{"serve", "--layout", "stripe"},
+         "gpunbd serve: --layout stripe needs two devices or more; give --device again for each, "
+         "or leave --layout out"},
+        {{"serve", "--layout", "stripe", "--device", "auto"},
+         "gpunbd serve: --layout stripe needs two devices or more; give --device again for each, "
+         "or leave --layout out"},
+        {{"serve", "--tls", "off", "--tls-certificates", "/c"},
+         "gpunbd serve: --tls off and --tls-certificates exclude each other; leave one of the two "
+         "out"},
+        {{"serve", "--config", "f", "--tls-psk", "/k", "--tls", "off"},
+         "gpunbd serve: --tls off and --tls-psk exclude each other; leave one of the two out"},
+        {{"serve", "--trace="},
+         "gpunbd serve: --trace takes no argument; write --trace alone, or leave it out"},
+        {{"serve", "--readonly", "yes"},
+         "gpunbd serve: unexpected argument 'yes'; --read-only takes none: write it alone"},
+        {{"serve", "-port", "1"}, "gpunbd serve: unknown flag '-port'; did you mean --port?"},
+        {{"serve", "-size", "1G"}, "gpunbd serve: unknown flag '-size'; did you mean --size?"},
+        {{"serve", "-r"},
+         "gpunbd serve: unknown flag '-r'; did you mean --reserve, --read-only or --run?"},
+        {{"serve", "-x"}, "gpunbd serve: unknown flag '-x'"},
+        {{"serve", "--listen", "::1"},
+         "gpunbd serve: unknown flag '--listen'; did you mean --bind?"},
+        {{"serve", "--verbose"},
+         "gpunbd serve: unknown flag '--verbose'; did you mean --log-level?"},
+        {{"serve", "--version"},
+         "gpunbd serve: --version is a flag of gpunbd itself; write gpunbd --version"},
+        {{"serve", "--calibrate"},
+         "gpunbd serve: --calibrate is a flag of gpunbd devices; write gpunbd devices --calibrate"},
+        {{"devices", "--size", "1G"},
+         "gpunbd devices: --size is a flag of gpunbd serve; write gpunbd serve --size 1G"},
+        {{"check", "--config", "f"},
+         "gpunbd check: unknown flag '--config'; write gpunbd check FILE, without a flag"},
+        {{"check", "--size", "1G"},
+         "gpunbd check: --size is a flag of gpunbd serve; write gpunbd serve --size 1G"},
+        {{"serve", "/etc/x.yaml"},
+         "gpunbd serve: unexpected argument '/etc/x.yaml'; did you mean --config /etc/x.yaml?"},
+        {{"serve", "x.yml"},
+         "gpunbd serve: unexpected argument 'x.yml'; did you mean --config x.yml?"},
+        {{"serve", "/run/a.sock"},
+         "gpunbd serve: unexpected argument '/run/a.sock'; did you mean --unix /run/a.sock?"},
+        {{"serve", "10809"},
+         "gpunbd serve: unexpected argument '10809'; did you mean --port 10809?"},
+        {{"serve", "4194304"},
+         "gpunbd serve: unexpected argument '4194304'; did you mean --size 4194304?"},
+        {{"serve", "127.0.0.1"},
+         "gpunbd serve: unexpected argument '127.0.0.1'; did you mean --bind 127.0.0.1?"},
+        {{"serve", "127.0.0.1:10809"},
+         "gpunbd serve: unexpected argument '127.0.0.1:10809'; did you mean --bind 127.0.0.1 "
+         "--port 10809?"},
+        {{"serve", "size=1G"},
+         "gpunbd serve: unexpected argument 'size=1G'; did you mean --size=1G?"},
+        {{"serve", "size"}, "gpunbd serve: unexpected argument 'size'; did you mean --size 8G?"},
+        {{"serve", "readonly"},
+         "gpunbd serve: unexpected argument 'readonly'; did you mean --read-only?"},
+        {{"serve", "stripe"},
+         "gpunbd serve: unexpected argument 'stripe'; did you mean --layout stripe?"},
+        {{"serve", "--size", "1", "G"},
+         "gpunbd serve: unexpected argument 'G'; a size is one word: 1G"},
+        {{"serve", "--run", "nbdinfo", "nbd://x"},
+         "gpunbd serve: unexpected argument 'nbd://x'; quote the command of --run as one argument: "
+         "--run 'nbdinfo \"$uri\"'"},
+        {{"serve", "--size", "all"},
+         "gpunbd serve: --size: 'all' is not a size; write 100% for all there is"},
+        {{"serve", "--size", "1X"},
+         "gpunbd serve: --size: '1X' is not a size: unknown unit 'X'; write a number with K, M, G "
+         "or T, for example 8G"},
+        {{"serve", "--device", "cuda"},
+         "gpunbd serve: --device: 'cuda' is not a device; write cuda:0 ('gpunbd devices' lists "
+         "them)"},
+        {{"serve", "--device", "0"},
+         "gpunbd serve: --device: '0' is not a device; write cuda:0 ('gpunbd devices' lists them)"},
+        {{"serve", "--device", "GPU:1"},
+         "gpunbd serve: --device: 'GPU:1' is not a device; write cuda:1 ('gpunbd devices' lists "
+         "them)"},
+        {{"serve", "--device", "/dev/nvidia2"},
+         "gpunbd serve: --device: '/dev/nvidia2' is not a device; write cuda:2 ('gpunbd devices' "
+         "lists them)"},
+        {{"serve", "--device", "cpu"},
+         "gpunbd serve: --device: 'cpu' is not a device; write host ('gpunbd devices' lists them)"},
+        {{"serve", "--device", "cuda:0,cuda:1"},
+         "gpunbd serve: --device: 'cuda:0,cuda:1' is not a device; write one device at a time "
+         "('gpunbd devices' lists them)"},
+        {{"serve", "--device", "cuda:all"},
+         "gpunbd serve: --device: 'cuda:all' is not a device; write host, cuda:N with the GPU's "
+         "number, for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+        {{"serve", "-b", "[::1]"},
+         "gpunbd serve: --bind: '[::1]' is not a numeric IPv4 or IPv6 address; write ::1"},
+        {{"serve", "-b", "*"},
+         "gpunbd serve: --bind: '*' is not a numeric IPv4 or IPv6 address; write 0.0.0.0 for every "
+         "interface"},
+        {{"serve", "-b", "0.0.0.0:10809"},
+         "gpunbd serve: --bind: '0.0.0.0:10809' is not a numeric IPv4 or IPv6 address; write "
+         "0.0.0.0, and the port apart"},
+        {{"serve", "-b", "eth0"},
+         "gpunbd serve: --bind: 'eth0' is not a numeric IPv4 or IPv6 address; write for example "
+         "127.0.0.1, ::1, or 0.0.0.0 for every interface"},
+        {{"serve", "--log-level", "DEBUG"},
+         "gpunbd serve: --log-level: 'DEBUG' is none of trace, debug, info, warn or error; did you "
+         "mean debug?"},
+        {{"serve", "--log-level", "warning"},
+         "gpunbd serve: --log-level: 'warning' is none of trace, debug, info, warn or error; did "
+         "you mean warn?"},
+        {{"serve", "--pidfile"},
+         "gpunbd serve: --pidfile needs its FILE; write for example --pidfile /run/gpunbd.pid"},
+        {{"serve", "--pidfile", "a", "--pidfile", "b"},
+         "gpunbd serve: --pidfile is given 2 times; give it once"},
+        {{"serve", "--exit-with-parent=1"},
+         "gpunbd serve: --exit-with-parent takes no argument; write --exit-with-parent alone, or "
+         "leave it out"},
+        {{"devices", "serve"},
+         "gpunbd devices: unexpected argument 'serve'; gpunbd devices takes flags only"},
+        {{"completion"},
+         "gpunbd completion: SHELL is missing; write for example gpunbd completion bash"},
+        {{"completion", "tcsh"},
+         "gpunbd completion: 'tcsh' is none of the shells bash, zsh or fish; write for example "
+         "gpunbd completion bash"},
+        {{"completion", "bash", "zsh"},
+         "gpunbd completion: takes one SHELL at a time; leave 'zsh' out"},
+        {{"serve", "--pidfile", ""},
+         "gpunbd serve: --pidfile: the name of the file is empty; write for example --pidfile "
+         "/run/gpunbd.pid"},
+        {{"serve", "--device", ""},
+         "gpunbd serve: --device: '' is not a device; write host, cuda:N with the GPU's number, "
+         "for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
+        {{"serve", ""},
+         "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
+        {{""},
+         "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, ping, status, top, "
+         "devices, "
+         "check, doctor, tls-setup, completion or help"},
+        {{"--name", "two words"},
+         "gpunbd: --name is a flag of gpunbd serve; write gpunbd serve --name 'two words'"},
+        {{"--run",
+          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},
+         "gpunbd: --run is a flag of gpunbd serve; write gpunbd serve --run ..."},
+        {{"devices", "--calibrated"},
+         "gpunbd devices: unknown flag '--calibrated'; did you mean --calibrate?"},
+        {{"devices", "cuda:0"},
+         "gpunbd devices: unexpected argument 'cuda:0'; gpunbd devices takes flags only"},
+        {{"check"},
+         "gpunbd check: FILE is missing; write for example gpunbd check /etc/gpunbd.yaml"},
+        {{"check", ""},
+         "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
+        {{"check", "a", "--tls-name", "b"},
+         "gpunbd check: --tls-name needs to know of which client; add --who, for example --who "
+         "10.1.2.3"},
+        {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.message);
+        const CommandLine line = parse_line(row.arguments);
+        const std::string message(row.message);
+        const std::string command = message.substr(0, message.find(':'));
+        CHECK(line.exit_code == 2);
+        std::string expected = message;
+        expected.append(" (see '").append(command).append(" --help')\n");
+        CHECK(line.message == expected);
+        CHECK_FALSE((line.serve != nullptr));
+        CHECK_FALSE((line.devices != nullptr));
+        CHECK_FALSE((line.check != nullptr));
+    }
+}
+
+TEST_CASE("tls-setup") {
+    const CommandLine line = parse_line({"tls-setup", "d", "--host", "a.example", "--host", "::1",
+                                         "--client", "b@c", "--psk", "e", "--days", "7"});
+    REQUIRE((line.tls_setup != nullptr));
+    CHECK(line.tls_setup->settings.folder == "d");
+    CHECK(line.tls_setup->settings.hosts == std::vector<std::string>{"a.example", "::1"});
+    CHECK(line.tls_setup->settings.clients == std::vector<std::string>{"b@c"});
+    CHECK(line.tls_setup->settings.users == std::vector<std::string>{"e"});
+    CHECK(line.tls_setup->settings.days == 7);
+    CHECK(parse_line({"tls-setup", "--psk", "e", "d"}).tls_setup->settings.days == 730);
+
+    const std::string label(63, 'l');
+    const std::string longest = label + "." + label + "." + label + "." + std::string(61, 'l');
+    for (const std::string& host :
+         {std::string("a"), std::string("*.a-b.c"), std::string("10.0.0.1"), std::string("1a.2"),
+          std::string("_x.y"), longest}) {
+        CAPTURE(host);
+        CHECK(parse_line({"tls-setup", "d", "--host", host.c_str()}).tls_setup != nullptr);
+    }
+    for (const std::string& host :
+         {std::string(), std::string("."), std::string("a."), std::string(".a"), std::string("-a"),
+          std::string("a-"), std::string("a.*"), std::string("*"), std::string("*."),
+          std::string("1.2.3"), std::string("[::1]"), std::string("a,IP:1.2.3.4"),
+          std::string("nbds://a"), label + "l", longest + "l"}) {
+        CAPTURE(host);
+        CHECK(parse_line({"tls-setup", "d", "--host", host.c_str()}).exit_code == 2);
+    }
+    for (const std::string& name : {std::string("."), std::string(".."), std::string("-a"),
+                                    std::string("a/b"), std::string("a b"), std::string(65, 'a')}) {
+        CAPTURE(name);
+        CHECK(parse_line({"tls-setup", "d", "--client", name.c_str()}).exit_code == 2);
+    }
+    CHECK(parse_line({"tls-setup", "--host", "a"}).message ==
+          "gpunbd tls-setup: DIR is missing; write for example gpunbd tls-setup /etc/gpunbd/tls "
+          "--host storage.example.org (see 'gpunbd tls-setup --help')\n");
+}
+
+TEST_CASE("keep: its own flags, and behind them a server's, which it does not read") {
+    using Words = std::vector<std::string>;
+    const CommandLine kept_line =
+        parse_line({"keep", "--max-restarts", "3", "--within", "9", "--max-descriptors", "7",
+                    "--swap", "--", "serve", "--no-such-flag", "--within", "x", "--", "y"});
+    const auto* kept = kept_line.keep;
+    REQUIRE(kept);
+    CHECK(kept->settings.max_restarts == 3);
+    CHECK(kept->settings.within == 9);
+    CHECK(kept->settings.max_descriptors == 7);
+    CHECK(kept->settings.swap);
+    CHECK(kept->settings.server == Words{"serve", "--no-such-flag", "--within", "x", "--", "y"});
+    const CommandLine plain_line = parse_line({"keep", "serve", "--help"});
+    const auto* plain = plain_line.keep;
+    REQUIRE(plain);
+    CHECK(plain->settings.max_restarts == 10);
+    CHECK(plain->settings.within == 60);
+    CHECK(plain->settings.max_descriptors == 16384);
+    CHECK_FALSE(plain->settings.swap);
+    CHECK(plain->settings.server == Words{"serve", "--help"});
+    const struct {
+        std::vector<const char*> arguments;
+        const char* message;
+    } rows[] = {
+        {{"keep"}, "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep", "--"},
+         "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep", "--", "check", "f"},
+         "'check' cannot be kept, only a server; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep", "--within", "serve"},
+         "--within needs its SECONDS; write for example --within 60"},
+        {{"keep", "--", "serve", "--run=true"},
+         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+        {{"keep", "serve", "--run", "true"},
+         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse_line(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message ==
+              std::string("gpunbd keep: ") + row.message + " (see 'gpunbd keep --help')\n");
+    }
+    for (const char* flag : {"--max-restarts", "--within", "--max-descriptors"}) {
+        for (const char* value : {"0", "-1", "x", "1000000", ""}) {
+            CAPTURE(flag);
+            CAPTURE(value);
+            CHECK(parse_line({"keep", flag, value, "serve"}).exit_code == 2);
+        }
+    }
+}
+
+TEST_CASE("attach and detach") {
+    const CommandLine plain_line = parse_line({"attach", "nbd://h/", "/dev/nbd7"});
+    const auto* plain = plain_line.attach;
+    REQUIRE(plain);
+    CHECK(plain->settings.uri == "nbd://h/");
+    CHECK(plain->settings.device == 7);
+    CHECK(plain->settings.connections == 1);
+    CHECK_FALSE(plain->settings.timeout);
+    CHECK_FALSE(plain->settings.dead_timeout);
+    CHECK_FALSE(plain->settings.block_size);
+    CHECK_FALSE(plain->settings.swap);
+    CHECK_FALSE(plain->settings.unit);
+    CHECK_FALSE(plain->settings.background);
+    CHECK(parse_line({"attach", "nbd://h/", "/dev/nbd7", "--background"})
+              .attach->settings.background);
+    const CommandLine all_line =
+        parse_line({"attach", "--connections", "4", "nbd://h/", "--timeout", "0", "/dev/nbd1048575",
+                    "--dead-timeout", "31536000", "--block-size", "4K", "--swap", "--systemd"});
+    const auto* all = all_line.attach;
+    REQUIRE(all);
+    CHECK(all->settings.device == 1048575);
+    CHECK(all->settings.connections == 4);
+    CHECK(all->settings.timeout == 0);
+    CHECK(all->settings.dead_timeout == 31536000);
+    CHECK(all->settings.block_size == 4096);
+    CHECK(all->settings.swap);
+    CHECK(all->settings.unit);
+    CHECK_FALSE(parse_line({"attach", "--list"}).attach->json);
+    CHECK(parse_line({"attach", "--list", "--json"}).attach->json);
+    CHECK_FALSE(parse_line({"detach", "/dev/nbd0"}).detach->force);
+    CHECK(parse_line({"detach", "/dev/nbd3", "--force"}).detach->device == 3);
+    CHECK(parse_line({"detach", "/dev/nbd3", "--force"}).detach->force);
+    const std::string example =
+        "; write for example gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0";
+    const struct {
+        std::vector<const char*> arguments;
+        std::string message;
+    } rows[] = {
+        {{"attach"}, "attach: URI and DEVICE are missing" + example},
+        {{"attach", "nbd://h"}, "attach: DEVICE is missing" + example},
+        {{"attach", "/dev/nbd0"}, "attach: URI is missing" + example},
+        {{"attach", "nbd://h", "/dev/nbd0", "x"},
+         "attach: takes one URI and one DEVICE; leave 'x' out"},
+        {{"attach", "nbd://h", "nbd0"},
+         "attach: 'nbd0' is no NBD device; write for example /dev/nbd0"},
+        {{"attach", "nbd://h", "/dev/nbd0p1"},
+         "attach: '/dev/nbd0p1' is no NBD device; write for example /dev/nbd0"},
+        {{"attach", "nbd://h", "/dev/nbd1048576"},
+         "attach: '/dev/nbd1048576' is no NBD device; write for example /dev/nbd0"},
+        {{"attach", "nbd://h", "/dev/nbd0", "--json"},
+         "attach: --json is for --list; leave it out"},
+        {{"attach", "--list", "/dev/nbd0"},
+         "attach: --list tells of all devices; leave '/dev/nbd0' out"},
+        {{"attach", "--list", "--swap"}, "attach: --list attaches nothing; leave --swap out"},
+        {{"attach", "--list", "--background"},
+         "attach: --list attaches nothing; leave --background out"},
+        {{"attach", "--systemd", "--background", "nbd://h", "/dev/nbd0"},
+         "attach: --systemd prints a unit and attaches nothing; leave --background out"},
+        {{"detach"}, "detach: DEVICE is missing; write for example gpunbd detach /dev/nbd0"},
+        {{"detach", "/dev/sda"},
+         "detach: '/dev/sda' is no NBD device; write for example /dev/nbd0"},
+        {{"detach", "/dev/nbd0", "/dev/nbd1"},
+         "detach: takes one DEVICE at a time; leave '/dev/nbd1' out"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse_line(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message == "gpunbd " + row.message + " (see 'gpunbd " +
+                                  std::string(row.arguments[0]) + " --help')\n");
+    }
+    const std::vector<std::pair<const char*, std::vector<const char*>>> values{
+        {"--connections", {"0", "257", "x", "-1", ""}},
+        {"--timeout", {"86401", "x", "-1", ""}},
+        {"--dead-timeout", {"0", "31536001", "x", ""}},
+        {"--block-size", {"256", "8K", "1000", "x", ""}}};
+    for (const auto& [flag, wrong] : values) {
+        for (const char* value : wrong) {
+            CAPTURE(flag);
+            CAPTURE(value);
+            const CommandLine line = parse_line({"attach", "nbd://h", "/dev/nbd0", flag, value});
+            CHECK(line.exit_code == 2);
+            CHECK(line.message.find(std::string(flag) + ": ") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("status and top: which server is asked") {
+    const CommandLine plain_line = parse_line({"status"});
+    const auto* plain = plain_line.status;
+    REQUIRE(plain);
+    CHECK_FALSE(plain->settings.server.socket);
+    CHECK_FALSE(plain->settings.server.url);
+    CHECK_FALSE(plain->settings.json);
+    CHECK_FALSE(plain->settings.watch);
+    const CommandLine all_line =
+        parse_line({"status", "--json", "--watch", "--socket", "/run/x.sock"});
+    const auto* all = all_line.status;
+    REQUIRE(all);
+    CHECK(all->settings.server.socket == "/run/x.sock");
+    CHECK(all->settings.json);
+    CHECK(all->settings.watch);
+    const CommandLine top_line = parse_line({"top", "--url", "http://h:9100/", "--token", "/t"});
+    const auto* top = top_line.top;
+    REQUIRE(top);
+    CHECK(top->server.token == "/t");
+    const struct {
+        const char* url;
+        const char* host;
+        const char* port;
+    } urls[] = {{"http://node-7", "node-7", "80"},
+                {"http://127.0.0.1:1", "127.0.0.1", "1"},
+                {"http://[::1]:9100/", "::1", "9100"},
+                {"http://[::1]", "::1", "80"}};
+    for (const auto& row : urls) {
+        CAPTURE(row.url);
+        const auto url = parse_line({"top", "--url", row.url}).top->server.url;
+        REQUIRE(url);
+        CHECK(url->host == row.host);
+        CHECK(url->port == row.port);
+    }
+    const struct {
+        std::vector<const char*> arguments;
+        std::string message;
+    } rows[] = {
+        {{"status", "--socket", "/s", "--url", "http://h"},
+         "--socket and --url both say which server is asked; give one of them"},
+        {{"status", "--token", "/t"}, "--token is for a server that is asked by --url; add --url"},
+        {{"top", "--url", "h:9100"},
+         "--url: 'h:9100' is no URL; write for example --url http://127.0.0.1:9809"},
+        {{"top", "--url", "https://h"}, "--url: https is not for this command; ask over --socket"},
+        {{"top", "--url", "http://"}, "--url: "},
+        {{"top", "--url", "http://h:0"}, "--url: '0' "},
+        {{"top", "--url", "http://h:x"}, "--url: 'x' "},
+        {{"top", "--url", "http://h:"}, "--url: "},
+        {{"top", "--url", "http://h:1/path"}, "--url: '1/path' "},
+        {{"top", "--url", "http://h/path"}, "--url: 'h/path' "},
+        {{"top", "--url", "http://[::1"}, "--url: the [ in it has no ]"},
+        {{"top", "--url", "http://[::1]x"}, "--url: 'x' stands behind the host"},
+        {{"top", "--url", "http://a\r\nX: y"}, "--url: "},
+        {{"top", "--url", "http://u@h"}, "--url: "},
+        {{"status", "--socket", ""}, "--socket: "},
+        {{"status", "--url", "http://h", "--token", ""}, "--token: "},
+        {{"status", "/etc/gpunbd.yaml"}, ""},
+        {{"top", "--watch"}, ""},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse_line(row.arguments);
+        CAPTURE(row.message);
+        CAPTURE(line.message);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message.find("gpunbd " + std::string(row.arguments[0]) + ": " + row.message) ==
+              0);
+    }
+}
+
+TEST_CASE("--vsock") {
+    const Options two = serve({"--vsock", "10809", "--vsock", "2:1"}).options;
+    CHECK(two.vsock == std::vector<VsockListener>{{any_cid, 10809}, {2, 1}});
+    CHECK(two.tcp.empty());
+    CHECK(serve({"--vsock", "any:7", "-p", "1234"}).options.tcp == default_listeners(1234));
+    const struct {
+        std::vector<const char*> arguments;
+        const char* message;
+    } rows[] = {
+        {{"serve", "--vsock", "0"},
+         "gpunbd serve: --vsock: '0' is out of range; write a whole number from 1 to 4294967294"},
+        {{"serve", "--vsock", "host:1"},
+         "gpunbd serve: --vsock: 'host' is not a context id; write any, or the number of this "
+         "machine: 2 of a host"},
+        {{"serve", "--vsock", "2:"},
+         "gpunbd serve: --vsock: '' is not a whole number; write one from 1 to 4294967294, in "
+         "decimal"},
+        {{"serve", "--vsock", "1", "--vsock", "any:1"},
+         "gpunbd serve: --vsock 'any:1' is given twice; give each port once"},
+        {{"serve", "--vsock", "1", "--run", "true"},
+         "gpunbd serve: --run and --vsock exclude each other: --run serves on a private Unix "
+         "socket; leave one of the two out"},
+        {{"serve", "--size", "1536", "--block-size", "1K"},
+         "gpunbd serve: --size: 1536 is not a multiple of --block-size (1K); use for example 2K"},
+    };
+    for (const auto& row : rows) {
+        const CommandLine line = parse_line(row.arguments);
+        CHECK(line.exit_code == 2);
+        CHECK(line.message == std::string(row.message) + " (see 'gpunbd serve --help')\n");
+    }
+}
+
+TEST_CASE("--config names the flag that it excludes") {
+    const std::vector<std::vector<const char*>> flags{
+        {"--name", "a"},        {"--size", "1G"},        {"--device", "host"},
+        {"--layout", "linear"}, {"--stripe-size", "2M"}, {"--provision", "thin"},
+        {"--page-size", "2M"},  {"--reserve", "1G"},     {"--force-pci"},
+        {"--read-only"},        {"--block-size", "4K"},  {"--port", "1"},
+        {"--bind", "::1"},      {"--unix", "a"}};
+    for (std::vector<const char*> flag : flags) {
+        const std::string name = flag[0];
+        CAPTURE(name);
+        flag.insert(flag.begin(), {"serve", "--config", "c"});
+        const CommandLine line = parse_line(flag);
+        CHECK(line.exit_code == 2);
+        std::string expected = "gpunbd serve: --config and ";
+        expected.append(name).append(
+            " exclude each other: exports and listeners stand in the file; leave one of the two "
+            "out (see 'gpunbd serve --help')\n");
+        CHECK(line.message == expected);
+    }
+}
+
+TEST_CASE("a program without even a name") {
+    const char* const none[] = {nullptr};
+    CHECK(parse(server::all_commands(), 0, none).exit_code == 2);
+}
+
+}  // namespace
+}  // namespace gpunbd::config

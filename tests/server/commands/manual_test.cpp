@@ -1,0 +1,229 @@
+// The manuals, the help and the example against the program: what one of them knows, all know.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "config/command_line/parse.hpp"
+#include "config/schema.hpp"
+#include "config/yaml_file.hpp"
+#include "server/commands/commands.hpp"
+#include "server/tools/manual/page.hpp"
+#include "tests/config/text.hpp"
+
+namespace gpunbd::config {
+namespace {
+
+using Words = std::set<std::string>;
+
+constexpr std::string_view flag_letters = "abcdefghijklmnopqrstuvwxyz-";
+constexpr std::string_view key_letters = "abcdefghijklmnopqrstuvwxyz_.[]";
+
+// The words made of `letters` that follow `marker` anywhere in the text.
+Words words_after(const std::string& text, const std::string& marker, std::string_view letters) {
+    Words out;
+    for (std::size_t at = 0; (at = text.find(marker, at)) != std::string::npos;) {
+        at += marker.size();
+        const std::size_t end = std::min(text.find_first_not_of(letters, at), text.size());
+        if (end > at) out.insert(text.substr(at, end - at));
+    }
+    return out;
+}
+
+// A manual page as it is installed.
+std::string page(const std::string& name) {
+    std::ifstream file(GPUNBD_CONFIG_FOLDER "/packaging/man/" + name + ".in");
+    REQUIRE(file);
+    return tools::manual_page(file, server::all_commands());
+}
+
+// The flags that a help text describes: each on a line of its own, after two or six spaces.
+Words flags_of(const std::string& help) {
+    Words out;
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.size() < 9 || line.substr(0, 2) != "  " || line.substr(6, 2) != "--") continue;
+        out.insert(line.substr(8, line.find_first_not_of(flag_letters, 8) - 8));
+    }
+    return out;
+}
+
+std::string help_of(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "gpunbd");
+    arguments.push_back("--help");
+    return parse(server::all_commands(), static_cast<int>(arguments.size()), arguments.data())
+        .message;
+}
+
+// Is the flag known to the command, whatever becomes of its argument?
+bool is_taken(const char* command, const std::string& flag) {
+    const std::string text = "--" + flag;
+    const char* const arguments[] = {"gpunbd", command, text.c_str(), "x"};
+    const Commands commands = server::all_commands();
+    const Parsed line = parse(commands, 4, arguments);
+    return line.message.find("unknown flag") == std::string::npos;
+}
+
+TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
+    const std::string manual = page("gpunbd.8");
+    const Words in_manual = words_after(manual, "Fl -", flag_letters);
+    REQUIRE(in_manual.size() > 20);
+
+    Words in_help = flags_of(help_of({}));
+    for (const char* command : {"serve", "keep", "kept", "attach", "detach", "ping", "status",
+                                "top", "devices", "check", "doctor", "tls-setup", "completion"}) {
+        for (const std::string& flag : flags_of(help_of({command}))) {
+            CAPTURE(flag);
+            CHECK(is_taken(command, flag));
+            in_help.insert(flag);
+        }
+    }
+    for (const std::string& flag : in_manual) {
+        CAPTURE(flag);
+        CHECK(in_help.count(flag) == 1);
+    }
+    for (const std::string& flag : in_help) {
+        CAPTURE(flag);
+        CHECK(in_manual.count(flag) == 1);
+    }
+    for (const char* letter : {"p", "b", "U", "h"}) {
+        CAPTURE(letter);
+        CHECK(manual.find(std::string("Fl ") + letter) != std::string::npos);
+        CHECK(help_of({"serve"}).find(std::string("\n  -") + letter + ", --") != std::string::npos);
+    }
+}
+
+TEST_CASE("every help has the same parts, in 80 columns") {
+    for (const char* command : {"", "serve", "keep", "kept", "attach", "detach", "ping", "status",
+                                "top", "devices", "check", "doctor", "tls-setup", "completion"}) {
+        CAPTURE(command);
+        const std::string help = *command == 0 ? help_of({}) : help_of({command});
+        std::size_t at = 0;
+        for (const char* part :
+             {" - ", "\n\nUsage: gpunbd", "\n\n", "  -h, --help", "\n\nExamples:\n",
+              "\n\nExit codes: 0 ", "\nSee also: gpunbd(8)"}) {
+            CAPTURE(part);
+            at = help.find(part, at);
+            REQUIRE(at != std::string::npos);
+        }
+        std::istringstream lines(help);
+        for (std::string line; std::getline(lines, line);) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+        }
+    }
+}
+
+TEST_CASE("what check prints fits 80 columns, however many devices there are") {
+    std::string text = "exports: [{devices: [host";
+    for (int i = 0; i < 63; ++i) text += ", cuda:" + std::to_string(i);
+    const Loaded many = load_text(text + "]}]", "f");
+    REQUIRE(joined(many.problems) == "");
+    for (const Options& options : {many.options, load_file(GPUNBD_EXAMPLE).options}) {
+        std::istringstream lines(to_yaml(options));
+        for (std::string line; std::getline(lines, line);) {
+            CAPTURE(line);
+            CHECK(line.size() <= 80);
+        }
+    }
+}
+
+TEST_CASE("the first paragraph of gpunbd(8) says that nothing is persistent") {
+    const std::string manual = page("gpunbd.8");
+    const std::size_t start = manual.find(".Sh DESCRIPTION");
+    const std::string paragraph = manual.substr(start, manual.find(".Pp", start) - start);
+    for (const char* word : {"persistent", "FLUSH", "FUA", "complete in device memory"}) {
+        CAPTURE(word);
+        CHECK(paragraph.find(word) != std::string::npos);
+    }
+}
+
+// The entry of a manual that `head` begins, as it is read: without macros, in one line.
+std::string entry_of(const std::string& manual, const std::string& head) {
+    const std::size_t begin = manual.find(head + '\n');
+    if (begin == std::string::npos) return {};
+    std::istringstream lines(manual.substr(begin + head.size() + 1));
+    std::string out;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(".It") || line.starts_with(".El")) break;
+        if (line.starts_with(".")) line.erase(0, line.find(' ') + 1);
+        const bool joined = line.size() == 1 && out.size() > 0;
+        out += (out.empty() || joined ? "" : " ") + line;
+    }
+    for (const char* mark : {" .", " ,", " :"}) {
+        for (std::size_t at = 0; (at = out.find(mark, at)) != std::string::npos;) out.erase(at, 1);
+    }
+    return out;
+}
+
+TEST_CASE("gpunbd.yaml(5) describes every key and no other, the example shows each") {
+    Words keys;
+    for (const KeyText& key : all_keys()) keys.insert(key.path);
+    CHECK(keys.size() > 30);
+    const std::string manual = page("gpunbd.yaml.5");
+    CHECK(words_after(manual, ".It Va ", key_letters) == keys);
+
+    Words shown;
+    std::istringstream example(slurp(GPUNBD_EXAMPLE));
+    for (std::string line; std::getline(example, line);) {
+        const std::size_t start = std::min(line.find_first_not_of(" -"), line.size());
+        const std::size_t end = line.find_first_not_of(key_letters, start);
+        if (end != std::string::npos && line[end] == ':')
+            shown.insert(line.substr(start, end - start));
+    }
+    for (const std::string& key : keys) {
+        CAPTURE(key);
+        CHECK(shown.count(key.substr(key.find_last_of('.') + 1)) == 1);
+    }
+}
+
+TEST_CASE("gpunbd.yaml(5) says of each key what it may be, and what holds without it") {
+    const std::string manual = page("gpunbd.yaml.5");
+    for (const KeyText& key : all_keys()) {
+        const std::string entry = entry_of(manual, ".It Va " + key.path);
+        CAPTURE(entry);
+        CHECK(entry.substr(0, (key.type + key.range).size()) == key.type + key.range);
+        CAPTURE(key.fallback);
+        CHECK(entry.find(key.fallback) != std::string::npos);
+    }
+}
+
+TEST_CASE("gpunbd(8) says of each flag what the key that it sets may be") {
+    const std::string manual = page("gpunbd.8");
+    int checked = 0;
+    const Commands commands = server::all_commands();
+    for (const FlagGroup& group : find_command(commands, "serve")->groups) {
+        for (const Flag& flag : group.flags) {
+            if (flag.key.empty() || flag.takes.empty()) continue;
+            const std::string name(flag.name.substr(1));
+            const std::size_t at = manual.find("Fl " + name + " ");
+            REQUIRE(at != std::string::npos);
+            const std::size_t head = manual.rfind(".It ", at);
+            const std::string entry =
+                entry_of(manual, manual.substr(head, manual.find('\n', at) - head));
+            CAPTURE(entry);
+            const KeyText& key = key_text(flag.key);
+            if (!key.words.empty() || key.type == "Integer") {
+                CHECK(entry.find(key.fallback) != std::string::npos);
+                ++checked;
+            }
+            if (key.type == "Integer") CHECK(entry.find(key.range) != std::string::npos);
+        }
+    }
+    CHECK(checked == 8);
+}
+
+TEST_CASE("the example in gpunbd.yaml(5) is a good configuration") {
+    const std::string manual = page("gpunbd.yaml.5");
+    const std::string start = ".Bd -literal -offset indent\n";
+    const std::size_t begin = manual.find(start, manual.find(".Sh EXAMPLES")) + start.size();
+    const Loaded loaded = load_text(manual.substr(begin, manual.find(".Ed", begin) - begin), "f");
+    CHECK(joined(loaded.problems) == "");
+    CHECK(loaded.options.exports.size() == 2);
+}
+
+}  // namespace
+}  // namespace gpunbd::config

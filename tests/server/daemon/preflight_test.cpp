@@ -1,0 +1,133 @@
+// What a check finds in the way of serving, and that it takes nothing itself.
+#include "server/daemon/preflight.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace gpunbd::server::test {
+namespace {
+
+using config::MiB;
+
+// The findings as lines: "key: text", "key: note: text".
+std::string found(const config::Options& options) {
+    std::string lines;
+    for (const Finding& finding : try_out(options)) {
+        lines += finding.key + (finding.failure ? ": " : ": note: ") + finding.text + "\n";
+    }
+    return lines;
+}
+
+bool starts(const std::string& text, const std::string& start) {
+    CAPTURE(text);
+    CAPTURE(start);
+    const bool yes = text.starts_with(start);
+    CHECK(yes);
+    return yes;
+}
+
+config::Options with_export(std::uint64_t bytes) {
+    config::Options options;
+    config::DeviceOptions host;
+    host.id = "host";
+    host.reserve = 0;
+    host.capacity = 100 * MiB;
+    options.devices = {host};
+    config::ExportOptions exported;
+    exported.devices = {"host"};
+    exported.size = config::Size{.bytes = bytes};
+    options.exports = {exported};
+    return options;
+}
+
+TEST_CASE("preflight: sizes, one by one and all that are taken at once together") {
+    config::Options options = with_export(80 * MiB);
+    CHECK(found(options).empty());
+    options.exports.push_back(options.exports[0]);
+    CHECK(found(options).empty());  // thin: nothing is taken yet
+    options.exports[0].provision = config::Provision::full;
+    starts(found(options),
+           "exports[1]: 80M do not fit on host: 20 MiB are available; ask for at "
+           "most 20M");
+    options.exports[1].size = config::Size{.percent = 100};
+    CHECK(found(options).empty());
+    CHECK(starts(found(with_export(101 * MiB)), "exports[0]: 101M do not fit on host"));
+}
+
+TEST_CASE("preflight: devices that are not there") {
+    config::Options options = with_export(MiB);
+    options.exports[0].devices = {"cuda:987"};
+    starts(found(options), "exports[0]: cuda:987: ");
+}
+
+TEST_CASE("preflight: TCP addresses") {
+    config::Options options = with_export(MiB);
+    const int other = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::bind(other, reinterpret_cast<sockaddr*>(&address), length) == 0);
+    REQUIRE(::listen(other, 1) == 0);
+    REQUIRE(::getsockname(other, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    const std::uint16_t port = ntohs(address.sin_port);
+    options.tcp = {{.address = "127.0.0.2", .port = port}, {.address = "127.0.0.1", .port = port}};
+    starts(found(options),
+           "listeners.tcp[1]: 127.0.0.1:" + std::to_string(port) + ": the port is taken by ");
+    ::close(other);
+    CHECK(found(options).empty());
+    CHECK(found(options).empty());  // it has not kept them
+    options.tcp = {{.address = "192.0.2.1", .port = port, .optional = true}};
+    starts(found(options), "listeners.tcp[0]: note: 192.0.2.1:");
+    options.tcp[0].optional = false;
+    starts(found(options), "listeners.tcp[0]: 192.0.2.1:");
+}
+
+TEST_CASE("preflight: Unix sockets") {
+    char pattern[] = "/tmp/gpunbd-preflightXXXXXX";
+    REQUIRE(::mkdtemp(pattern) != nullptr);
+    const std::string folder = pattern;
+    config::Options options = with_export(MiB);
+    options.unix_sockets.resize(1);
+    options.unix_sockets[0].path = folder + "/socket";
+    CHECK(found(options).empty());
+    CHECK(std::filesystem::is_empty(folder));
+    options.unix_sockets[0].owner = "no-such-user";
+    starts(found(options), "listeners.unix[0].owner: there is no user no-such-user");
+    options.unix_sockets[0].owner = "root:root";
+    const std::string told = found(options);
+    if (::geteuid() == 0) {
+        CHECK(told.empty());
+    } else {
+        starts(told, "listeners.unix[0].owner: note: not tried: uid ");
+    }
+    options.unix_sockets[0].owner.clear();
+    std::ofstream(folder + "/file") << "x";
+    options.unix_sockets[0].path = folder + "/file";
+    CHECK(found(options).find("listeners.unix[0].path: unix socket " + folder +
+                              "/file: a file that is no socket is in the way") == 0);
+    options.unix_sockets[0].path = folder + "/no/socket";
+    starts(found(options),
+           "listeners.unix[0].path: the folder " + folder + "/no does not exist; make it");
+    options.unix_sockets[0].path = folder + "/file/socket";
+    starts(found(options), "listeners.unix[0].path: " + folder + "/file is not a folder");
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("preflight: vsock") {
+    config::Options options = with_export(80 * MiB);
+    options.vsock = {{.cid = 4'000'000'000, .port = 10809}};
+    const std::string text = found(options);
+    CHECK(text.starts_with("listeners.vsock[0]: vsock:4000000000:10809: this "));
+    CHECK(text.find('\n') == text.size() - 1);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,383 @@
+#include "server/daemon/server_admin_backend.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+
+#include "storage/base/long_work.hpp"
+#include "tests/server/captured_log.hpp"
+#include "tests/server/rig.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+constexpr std::uint64_t page_of_rig = 32 * kib;
+
+// A server's worker that is looked at as its administrator does.
+struct Watched {
+    explicit Watched(const RigOptions& options = {}) : rig(options) {
+        observed.serves({&rig.worker});
+    }
+
+    Status status() {
+        rig.settle();
+        return observed.status();
+    }
+    ExportStatus exported() { return status().exports.at(0); }
+
+    Rig rig;
+    std::unique_ptr<boost::asio::io_context> io = std::make_unique<boost::asio::io_context>();
+    AcceptCounters counters;
+    ServerAdminBackend observed{
+        *io, rig.exports, counters,
+        [](const std::string&, const ServerAdminBackend::Change&,
+           const ServerAdminBackend::ChangeDone& told) { told("not asked"); },
+        [](const ServerAdminBackend::RetainedQuery& question) {
+            question.completion(NotDone{question.drop.value_or("no list")});
+        }};
+};
+
+RequestStatus of_type(const ExportStatus& exported, const std::string& type) {
+    for (const RequestStatus& each : exported.requests) {
+        if (each.type == type) return each;
+    }
+    return {.type = "none"};
+}
+
+TEST_CASE("observed: requests are counted by their types, with their bytes and errors") {
+    Watched watched;
+    CHECK(watched.exported().requests.empty());
+    Client client = watched.rig.enter();
+    const Ask write{.type = CommandType::write, .offset = 0, .length = page_of_rig};
+    const Ask read{.offset = 100, .length = 1000};
+    CHECK(client.answer(client.send(write)).error == Error::none);
+    for (int i = 0; i != 3; ++i) CHECK(client.answer(client.send(read)).error == Error::none);
+    CHECK(client.answer(client.send({.type = CommandType::flush})).error == Error::none);
+    CHECK(client.answer(client.send({.type = CommandType::block_status, .length = page_of_rig}))
+              .error == Error::none);
+    const Ask beyond{.offset = 1 << 30, .length = 512};
+    CHECK(client.answer(client.send(beyond)).error == Error::einval);
+
+    const ExportStatus exported = watched.exported();
+    struct Row {
+        const char* type;
+        std::uint64_t requests;
+        std::uint64_t bytes;
+        std::uint64_t timed;
+    };
+    for (const Row& row : {Row{"write", 1, page_of_rig, 1}, Row{"read", 4, 3000, 3},
+                           Row{"flush", 1, 0, 1}, Row{"block_status", 1, page_of_rig, 1}}) {
+        CAPTURE(row.type);
+        const RequestStatus found = of_type(exported, row.type);
+        CHECK(found.requests == row.requests);
+        CHECK(found.bytes == row.bytes);
+        CHECK(found.in_flight == 0);
+        CHECK(found.latency.count() == row.timed);
+    }
+    CHECK(of_type(exported, "read").errors == CountsByReason{{"EINVAL", 1}});
+    CHECK(exported.requests.size() == 4);
+    CHECK(exported.memory.at(0).used == page_of_rig);
+}
+
+TEST_CASE("observed: a request that is no command has a place of its own") {
+    Watched watched;
+    Client client = watched.rig.enter();
+    CHECK(client.answer(client.send({.type = static_cast<CommandType>(77)})).error ==
+          Error::einval);
+    const RequestStatus found = of_type(watched.exported(), "unknown");
+    CHECK(found.requests == 1);
+    CHECK(found.errors == CountsByReason{{"EINVAL", 1}});
+}
+
+TEST_CASE("observed: what is under way, and a copy that fails") {
+    Watched watched;
+    Client client = watched.rig.enter();
+    const Ask write{.type = CommandType::write, .offset = 0, .length = 4 * kib};
+    CHECK(client.answer(client.send(write)).error == Error::none);
+    watched.rig.script.hold = true;
+    const std::uint64_t held = client.send({.offset = 0, .length = 4 * kib});
+    watched.rig.let_run();
+    Status status = watched.observed.status();
+    CHECK(of_type(status.exports[0], "read").in_flight == 1);
+    CHECK(of_type(status.exports[0], "read").requests == 0);
+    CHECK(status.connections.at(0).in_flight == 1);
+    CHECK(status.devices.at(0).staging_used == 4 * kib);
+    watched.rig.script.copies_until_failure = 0;
+    watched.rig.script.hold = false;
+    CHECK(client.answer(held).error == Error::eio);
+    status = watched.status();
+    CHECK(of_type(status.exports[0], "read").in_flight == 0);
+    CHECK(of_type(status.exports[0], "read").errors == CountsByReason{{"EIO", 1}});
+    CHECK(status.devices.at(0).failures == 1);
+    CHECK(status.devices.at(0).staging_used == 0);
+}
+
+TEST_CASE("observed: a device that is full") {
+    Watched watched;
+    watched.rig.script.allocations_until_failure = 0;
+    Client client = watched.rig.enter();
+    const Ask more{.type = CommandType::write, .offset = page_of_rig, .length = page_of_rig};
+    CHECK(client.answer(client.send(more)).error == Error::enospc);
+    CHECK(of_type(watched.exported(), "write").errors == CountsByReason{{"ENOSPC", 1}});
+}
+
+TEST_CASE("observed: connections come, are told, and go") {
+    Watched watched;
+    CHECK(watched.status().connections.empty());
+    {
+        Client waits = watched.rig.connect();
+        Client client = watched.rig.enter();
+        CHECK(client.answer(client.send({.length = 512})).error == Error::none);
+        watched.rig.let_run();
+        const Status status = watched.observed.status();
+        REQUIRE(status.connections.size() == 2);
+        CHECK(status.handshakes == 1);
+        const bool first_serves = status.connections[0].serving;
+        const ConnectionStatus& served = status.connections[first_serves ? 0 : 1];
+        const ConnectionStatus& other = status.connections[first_serves ? 1 : 0];
+        CHECK(served.serving);
+        CHECK_FALSE(other.serving);
+        CHECK(served.export_name == watched.rig.exports.snapshot()->front()->info.name);
+        CHECK(served.requests == 1);
+        CHECK(served.read == 512);
+        CHECK(served.written == 0);
+        CHECK(served.id != other.id);
+        CHECK_FALSE(served.peer.empty());
+    }
+    watched.rig.wait_until_left();
+    const Status status = watched.status();
+    CHECK(status.connections.empty());
+    CHECK(status.failed_handshakes.at("hung_up") == 1);
+    CHECK(status.handshakes == 1);
+}
+
+// Otherwise a client that asks for much, and takes little of it, passes for a busy one.
+TEST_CASE("observed: of a READ the bytes count that were sent, not those that were asked for") {
+    for (const bool structured : {true, false}) {
+        for (const bool hole : {true, false}) {
+            CAPTURE(structured);
+            CAPTURE(hole);
+            Watched watched({.devices = "h", .size = 64 * mib});
+            Client client = watched.rig.enter({.structured = structured});
+            constexpr std::uint64_t length = 8 * mib;
+            const Ask write{.type = CommandType::write, .offset = 0, .length = length};
+            if (!hole) CHECK(client.ask(write).error == Error::none);
+            std::vector<std::uint64_t> asked;
+            for (int i = 0; i != 4; ++i) asked.push_back(client.send({.length = length}));
+            watched.rig.let_run();
+            Status status = watched.observed.status();
+            const bool all = structured && hole;  // a hole is a few bytes
+            const std::uint64_t before = status.connections.at(0).read;
+            CHECK(of_type(status.exports[0], "read").bytes == before);
+            CHECK(before > 0);
+            CHECK((before == 4 * length) == all);
+            if (!all) CHECK(before < length);  // a part of the first answer
+            for (const std::uint64_t cookie : asked) {
+                CHECK(client.answer(cookie).error == Error::none);
+            }
+            status = watched.status();
+            CHECK(status.connections.at(0).read == 4 * length);
+            CHECK(of_type(status.exports[0], "read").bytes == 4 * length);
+        }
+    }
+}
+
+TEST_CASE("observed: requests that a client has failed with") {
+    Watched watched;
+    Client client = watched.rig.enter();
+    Client other = watched.rig.enter();
+    for (int i = 0; i != 3; ++i) {
+        CHECK(client.ask({.offset = 1 << 30, .length = 512}).error == Error::einval);
+    }
+    const Ask write{.type = CommandType::write, .offset = 0, .length = 512};
+    CHECK(client.ask(write).error == Error::none);
+    watched.rig.script.copies_until_failure = 0;
+    CHECK(client.ask({.length = 512}).error == Error::eio);
+    CHECK(other.ask({.offset = page_of_rig, .length = 512}).error == Error::none);
+    std::map<std::uint64_t, std::uint64_t> by_requests;
+    for (const ConnectionStatus& each : watched.status().connections) {
+        by_requests[each.requests] = each.errors;
+    }
+    CHECK(by_requests == std::map<std::uint64_t, std::uint64_t>{{1, 0}, {5, 4}});
+}
+
+TEST_CASE("observed: a client that takes nothing of its answers is stalled until it does") {
+    Watched watched({.devices = "h", .size = 64 * mib});
+    Client client = watched.rig.enter({.structured = false});
+    Client other = watched.rig.enter();
+    const std::uint64_t asked = client.send({.length = 8 * mib});
+    watched.rig.let_run();
+    CHECK(watched.observed.status().exports.at(0).stalled == 0);  // not for long yet
+    // Long enough, without waiting for it.
+    watched.rig.on_worker_with([](WorkerContext& its) {
+        for (const auto& each : its.counters.connections()) {
+            auto& since = const_cast<Counter&>(each.counters->unsent_since);
+            if (since.value() != 0) since.set(since.value() - 12'000'000'000);
+        }
+    });
+    const Status status = watched.observed.status();
+    CHECK(status.exports.at(0).stalled == 1);
+    REQUIRE(status.connections.size() == 2);
+    std::vector<double> stalled{status.connections[0].stalled, status.connections[1].stalled};
+    std::sort(stalled.begin(), stalled.end());
+    CHECK(stalled[0] == 0);
+    CHECK(stalled[1] >= 12);
+    CHECK(client.answer(asked).error == Error::none);
+    CHECK(watched.status().exports.at(0).stalled == 0);
+    const CapturedLog log(spdlog::level::info);
+    client.send({CommandType::disc});
+    CHECK_FALSE(client.next().has_value());
+    watched.rig.on_worker([] {});
+    const auto lines = log.lines(config::LogFormat::text);
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].find("; it took no answers for 1") != std::string::npos);
+}
+
+TEST_CASE("observed: a connection is ended by its id, and no other") {
+    Watched watched;
+    Client first = watched.rig.enter();
+    Client second = watched.rig.enter();
+    watched.rig.let_run();
+    const Status status = watched.observed.status();
+    REQUIRE(status.connections.size() == 2);
+    const std::uint64_t id = std::min(status.connections[0].id, status.connections[1].id);
+    const auto end = [&](std::uint64_t which) {
+        std::promise<Outcome> outcome;
+        watched.observed.end_connection(
+            which, Completion([&](Outcome its) { outcome.set_value(std::move(its)); }));
+        return outcome.get_future().get();
+    };
+    const Outcome nobody = end(id + 1000);
+    REQUIRE(std::holds_alternative<NotDone>(nobody));
+    CHECK(std::get<NotDone>(nobody).unknown);
+    CHECK(std::holds_alternative<Done>(end(id)));
+    CHECK_FALSE(first.next().has_value());
+    CHECK(second.answer(second.send({.length = 512})).error == Error::none);
+}
+
+TEST_CASE("observed: the map of an export, its pages, and where it was touched") {
+    Watched watched;
+    const std::string name = watched.rig.exports.snapshot()->front()->info.name;
+    const std::uint64_t size = watched.rig.options.size;
+    Client client = watched.rig.enter();
+    auto map = watched.observed.map(name, 0, size, 1024);
+    REQUIRE(map.has_value());
+    CHECK(map->cell == page_of_rig);
+    CHECK(map->used == std::vector<std::uint8_t>(watched.rig.pages(), 0));
+    const Ask write{.type = CommandType::write, .offset = 2 * page_of_rig, .length = page_of_rig};
+    CHECK(client.answer(client.send(write)).error == Error::none);
+    CHECK(client.answer(client.send({.offset = 4 * page_of_rig, .length = 512})).error ==
+          Error::none);
+    watched.rig.settle();
+    map = watched.observed.map(name, 0, size, 1024);
+    for (std::uint64_t i = 0; i != watched.rig.pages(); ++i) {
+        CAPTURE(i);
+        CHECK(map->used[i] == (i == 2 ? 100 : 0));
+        CHECK(map->written[i] == (i == 2 ? 1 : 0));
+        CHECK(map->read[i] == (i == 4 ? 1 : 0));
+    }
+    // Of cells that are larger than a page, the last one is shorter.
+    map = watched.observed.map(name, 0, size, 3);
+    CHECK(map->cell == 4 * page_of_rig);
+    CHECK(map->used == std::vector<std::uint8_t>{25, 0, 0});
+    // The end of the export lies within its last page.
+    map = watched.observed.map(name, size - 1, 1 << 30, 8);
+    CHECK(map->offset == 8 * page_of_rig);
+    CHECK(map->length == size - 8 * page_of_rig);
+    CHECK(watched.observed.map(name, size + 1, 1, 8)->used.empty());
+    CHECK_FALSE(watched.observed.map("another", 0, size, 8).has_value());
+
+    const auto pages = watched.observed.pages(name, 0, size, 100);
+    REQUIRE(pages->runs.size() == 3);
+    CHECK(pages->runs[0].device.empty());
+    CHECK(pages->runs[1].offset == 2 * page_of_rig);
+    CHECK(pages->runs[1].length == page_of_rig);
+    CHECK(pages->runs[1].device == watched.rig.devices.front()->info().id);
+    CHECK(pages->runs[2].length == size - 3 * page_of_rig);
+    CHECK_FALSE(pages->next.has_value());
+    const auto some = watched.observed.pages(name, 0, size, 2);
+    CHECK(some->runs.size() == 2);
+    CHECK(some->next == 3 * page_of_rig);
+    // A hole again.
+    const Ask trim{.type = CommandType::trim, .offset = 2 * page_of_rig, .length = page_of_rig};
+    CHECK(client.answer(client.send(trim)).error == Error::none);
+    watched.rig.settle();
+    CHECK(watched.observed.map(name, 0, size, 1024)->used[2] == 0);
+}
+
+TEST_CASE("observed: who asks finds the numbers whole while workers count") {
+    Watched watched({.devices = "h"});
+    Client client = watched.rig.enter();
+    std::atomic<bool> stop{false};
+    std::uint64_t seen = 0;
+    std::thread asks([&] {
+        while (!stop) {
+            const Status status = watched.observed.status();
+            const RequestStatus reads = of_type(status.exports.at(0), "read");
+            CHECK(reads.requests >= seen);
+            CHECK(reads.in_flight <= 2);
+            seen = std::max(seen, reads.requests);
+        }
+    });
+    for (int i = 0; i != 2000; ++i) {
+        CHECK(client.answer(client.send({.length = 512})).error == Error::none);
+    }
+    stop = true;
+    asks.join();
+    CHECK(of_type(watched.exported(), "read").requests == 2000);
+}
+
+TEST_CASE("observed: a change that the server refuses, or ends without") {
+    Watched watched;
+    const std::string name = watched.rig.exports.snapshot()->front()->info.name;
+    std::optional<Outcome> outcome;
+    const auto completion = [&] {
+        outcome.reset();
+        return Completion([&](Outcome its) { outcome = std::move(its); });
+    };
+    watched.observed.set_read_only("another", true, completion());
+    REQUIRE(outcome);
+    CHECK(std::get<NotDone>(*outcome).unknown);
+    watched.observed.set_rates(name, {.bytes_per_second = {}, .iops = 5}, completion());
+    CHECK_FALSE(outcome);  // the server's thread has it, and the caller does not wait
+    watched.io->run();
+    REQUIRE(outcome);
+    CHECK(std::get<NotDone>(*outcome).why == "not asked");
+    watched.observed.list_kept(completion());
+    watched.io->restart();
+    watched.io->run();
+    CHECK(std::get<NotDone>(outcome.value()).why == "no list");
+    watched.observed.drop_kept("old", completion());
+    watched.io->restart();
+    watched.io->run();
+    CHECK(std::get<NotDone>(outcome.value()).why == "old");
+    watched.observed.set_read_only(name, true, completion());
+    watched.io.reset();  // as when the server ends
+    REQUIRE(outcome);
+    CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
+}
+
+TEST_CASE("observed: long work is told while it lasts") {
+    Watched watched;
+    {
+        storage::LongWork work("provisioning", "cuda:0", 100, "bytes");
+        work.set_done(40);
+        const Status status = watched.observed.status();
+        REQUIRE(status.progress.size() == 1);
+        CHECK(status.progress[0].what == "provisioning");
+        CHECK(status.progress[0].of == "cuda:0");
+        CHECK(status.progress[0].done == 40);
+        CHECK(status.progress[0].total == 100);
+    }
+    CHECK(watched.observed.status().progress.empty());
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,208 @@
+// Rules against clients of every kind, and the order of rules.
+#include "server/exports/access_list.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "config/rules.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using config::AccessMode;
+
+Peer tcp(const std::string& address) {
+    Peer peer;
+    peer.kind = Peer::Kind::tcp;
+    peer.address = address;
+    return peer;
+}
+
+Peer local(uid_t uid, gid_t gid, std::vector<gid_t> groups = {}) {
+    Peer peer;
+    peer.kind = Peer::Kind::unix_socket;
+    peer.uid = uid;
+    peer.gid = gid;
+    peer.groups = std::move(groups);
+    return peer;
+}
+
+Peer virtual_machine(std::uint32_t cid) {
+    Peer peer;
+    peer.kind = Peer::Kind::vsock;
+    peer.cid = cid;
+    return peer;
+}
+
+Peer with_tls(Peer peer, std::vector<std::string> names, std::string psk_user = {}) {
+    peer.tls = TlsIdentity{.names = std::move(names), .psk_user = std::move(psk_user)};
+    return peer;
+}
+
+config::AccessRule network(const char* text) {
+    config::AccessRule rule;
+    rule.network = std::get<config::Network>(config::rules::network(text));
+    return rule;
+}
+
+config::AccessRule read_only(config::AccessRule rule) {
+    rule.mode = AccessMode::read_only;
+    return rule;
+}
+
+bool matches(const config::AccessRule& rule, const Peer& peer) {
+    return AccessRule(rule).matches(PeerIdentity(peer));
+}
+
+Verdict decide(const std::vector<config::AccessRule>& rules, const Peer& peer) {
+    return AccessList(rules).decide(PeerIdentity(peer));
+}
+
+TEST_CASE("access: a network is of TCP clients of its family; what is mapped is IPv4 alone") {
+    struct Row {
+        const char* network;
+        Peer peer;
+        bool matches;
+    };
+    const Row rows[] = {
+        {"10.0.0.0/8", tcp("10.200.0.1"), true},
+        {"10.0.0.0/8", tcp("11.0.0.1"), false},
+        {"10.0.0.0/8", tcp("::ffff:10.200.0.1"), true},
+        {"10.0.0.0/8", tcp("::ffff:11.0.0.1"), false},
+        {"0.0.0.0/0", tcp("::1"), false},
+        {"::/0", tcp("::1"), true},
+        {"::/0", tcp("10.0.0.1"), false},
+        {"::/0", tcp("::ffff:10.0.0.1"), false},
+        {"::/64", tcp("::ffff:10.0.0.1"), false},
+        {"2001:db8::/64", tcp("2001:db8::42"), true},
+        {"2001:db8::/64", tcp("2001:db8:0:1::42"), false},
+        // What is no address of those matches nothing, be the network as wide as it may.
+        {"::/0", tcp("fe80::1%eth0"), false},
+        {"0.0.0.0/0", tcp(""), false},
+        {"0.0.0.0/0", tcp("10.0.0.1 "), false},
+        {"0.0.0.0/0", local(0, 0), false},
+        {"::/0", local(0, 0), false},
+        {"0.0.0.0/0", virtual_machine(0), false},
+        {"::/0", Peer{}, false},
+        {"0.0.0.0/0", Peer{}, false},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.network);
+        CAPTURE(row.peer.address);
+        CHECK(matches(network(row.network), row.peer) == row.matches);
+    }
+    // An address that stands in a peer of another kind is not looked at.
+    Peer odd = tcp("10.0.0.1");
+    odd.kind = Peer::Kind::unknown;
+    CHECK_FALSE(matches(network("0.0.0.0/0"), odd));
+}
+
+TEST_CASE("access: users and groups are of Unix sockets, and supplementary groups count") {
+    config::AccessRule user;
+    user.uid = config::Account{1000, "1000"};
+    CHECK(matches(user, local(1000, 5)));
+    CHECK_FALSE(matches(user, local(0, 1000)));
+    config::AccessRule root;
+    root.uid = config::Account{0, "root"};
+    // Peers of other kinds have a uid of 0, since they have none.
+    CHECK_FALSE(matches(root, tcp("127.0.0.1")));
+    CHECK_FALSE(matches(root, virtual_machine(2)));
+    CHECK_FALSE(matches(root, Peer{}));
+    config::AccessRule group;
+    group.gid = config::Account{6, "disk"};
+    CHECK(matches(group, local(1, 6)));
+    CHECK(matches(group, local(1, 5, {7, 6})));
+    CHECK_FALSE(matches(group, local(6, 5, {7})));
+    group.gid = config::Account{0, "root"};
+    CHECK_FALSE(matches(group, tcp("127.0.0.1")));
+    CHECK_FALSE(matches(group, Peer{}));
+    group.uid = config::Account{1, "1"};
+    CHECK(matches(group, local(1, 0)));
+    CHECK_FALSE(matches(group, local(2, 0)));
+    CHECK_FALSE(matches(group, local(1, 1)));
+}
+
+TEST_CASE("access: a cid is of vsock") {
+    config::AccessRule machine;
+    machine.cid = 0;
+    CHECK(matches(machine, virtual_machine(0)));
+    CHECK_FALSE(matches(machine, virtual_machine(1)));
+    CHECK_FALSE(matches(machine, local(0, 0)));
+    CHECK_FALSE(matches(machine, Peer{}));
+}
+
+TEST_CASE("access: names and keys of TLS are whole, and those of clients that are in TLS") {
+    config::AccessRule name;
+    name.tls_name = "Client.Example.com";
+    CHECK(matches(name, with_tls(tcp("10.0.0.1"), {"other", "client.EXAMPLE.com"})));
+    CHECK(matches(name, with_tls(local(1, 1), {"client.example.com"})));
+    for (const char* other : {"client.example.co", "client.example.com.", "xclient.example.com", "",
+                              "*.example.com", "client-example.com"}) {
+        CAPTURE(other);
+        CHECK_FALSE(matches(name, with_tls(tcp("10.0.0.1"), {other})));
+    }
+    CHECK_FALSE(matches(name, with_tls(tcp("10.0.0.1"), {})));
+    CHECK_FALSE(matches(name, with_tls(tcp("10.0.0.1"), {}, "client.example.com")));
+    CHECK_FALSE(matches(name, tcp("10.0.0.1")));
+    config::AccessRule key;
+    key.psk_user = "alice";
+    CHECK(matches(key, with_tls(tcp("10.0.0.1"), {}, "alice")));
+    CHECK_FALSE(matches(key, with_tls(tcp("10.0.0.1"), {}, "Alice")));
+    CHECK_FALSE(matches(key, with_tls(tcp("10.0.0.1"), {"alice"})));
+    CHECK_FALSE(matches(key, with_tls(tcp("10.0.0.1"), {}, "")));
+    CHECK_FALSE(matches(key, tcp("10.0.0.1")));
+}
+
+TEST_CASE("access: all that a rule names must match; one that names nothing is for nobody") {
+    config::AccessRule both = network("10.0.0.0/8");
+    both.tls_name = "a";
+    CHECK(matches(both, with_tls(tcp("10.0.0.1"), {"a"})));
+    CHECK_FALSE(matches(both, with_tls(tcp("11.0.0.1"), {"a"})));
+    CHECK_FALSE(matches(both, with_tls(tcp("10.0.0.1"), {"b"})));
+    CHECK_FALSE(matches(both, tcp("10.0.0.1")));
+    for (const Peer& peer : {tcp("10.0.0.1"), local(0, 0), virtual_machine(2), Peer{}}) {
+        CHECK_FALSE(matches({}, peer));
+    }
+}
+
+TEST_CASE("access: the first rule that matches decides, and none denies") {
+    const std::vector<config::AccessRule> rules = {network("10.1.0.0/16"),
+                                                   read_only(network("10.0.0.0/8")),
+                                                   network("10.2.0.0/16"), network("::1")};
+    const AccessList list(rules);
+    struct Row {
+        Peer peer;
+        Access access;
+        std::optional<std::size_t> rule;
+        const char* why;
+    };
+    const Row rows[] = {
+        {tcp("10.1.0.1"), Access::read_write, 0, "rule 1 matches: network 10.1.0.0/16"},
+        {tcp("10.2.0.1"), Access::read_only, 1, "rule 2 matches: network 10.0.0.0/8"},
+        {tcp("::1"), Access::read_write, 3, "rule 4 matches: network ::1"},
+        {tcp("11.0.0.1"), Access::denied, std::nullopt, "none of its 4 rules matches"},
+        {local(0, 0), Access::denied, std::nullopt, "none of its 4 rules matches"},
+        {Peer{}, Access::denied, std::nullopt, "none of its 4 rules matches"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.why);
+        const Verdict verdict = list.decide(PeerIdentity(row.peer));
+        CHECK(verdict.access == row.access);
+        CHECK(verdict.rule == row.rule);
+        CHECK(list.why(verdict) == row.why);
+    }
+    CHECK(decide({network("10.1.0.0/16")}, Peer{}).access == Access::denied);
+}
+
+TEST_CASE("access: without a list everybody may, known or not") {
+    for (const Peer& peer : {tcp("10.0.0.1"), local(0, 0), virtual_machine(2), Peer{}}) {
+        CHECK(decide({}, peer).access == Access::read_write);
+        CHECK(AccessList().decide(PeerIdentity(peer)).access == Access::read_write);
+    }
+    CHECK(AccessList().why({.access = Access::read_write}) == "it has no access list");
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,292 @@
+// Devices found and opened through drivers, among them some of GPUs that are not there.
+#include "server/exports/device_registry.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "server/handover/retained_calibration.hpp"
+#include "storage/devices/host/host_device.hpp"
+#include "tests/server/supervisor/living_supervisor.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+// Remembers how it was opened and calibrated.
+class Card final : public storage::Device {
+ public:
+    Card(std::uint32_t number, std::string id) : Device(number) {
+        info_.id = std::move(id);
+        info_.identity = "GPU-of-" + info_.id;
+    }
+    const storage::DeviceInfo& info() const override { return info_; }
+    std::uint64_t available() const override { return 0; }
+    storage::Status allocate(const storage::SlabRequest&, storage::Slab&) override {
+        return storage::Status::no_space;
+    }
+    void release(storage::Slab&) noexcept override {}
+    storage::Status clear(const storage::Slab&, std::uint64_t, std::uint64_t) override {
+        return storage::Status::io_error;
+    }
+    std::unique_ptr<storage::Channel> open_channel(const storage::ChannelOptions&) override {
+        throw std::runtime_error("there is none");
+    }
+    std::string calibrate() override {
+        if (fails) throw std::runtime_error("it cannot be measured");
+        state_ = "found on " + info_.id;
+        return "table of " + info_.id;
+    }
+    std::string calibration_state() const override { return state_; }
+    bool restore_calibration(std::string_view state) override {
+        if (state != "found on " + info_.id) return false;
+        state_ = state;
+        return true;
+    }
+
+    std::span<const OwnedFd> mapping_files() const override { return {&mapping_file, 1}; }
+    bool lacks_mapping() const override { return no_room; }
+
+    bool fails = false;
+    bool no_room = false;
+    OwnedFd mapping_file;
+
+ private:
+    storage::DeviceInfo info_;
+    std::string state_;
+};
+
+class CardDriver final : public storage::DeviceDriver {
+ public:
+    CardDriver(std::string scheme, std::size_t count) : scheme_(std::move(scheme)), count_(count) {}
+    std::string_view scheme() const override { return scheme_; }
+    bool drives_gpus() const override { return true; }
+    std::vector<std::string> enumerate(std::string& why_none) const override {
+        ++enumerated;
+        std::vector<std::string> ids;
+        for (std::size_t i = 0; i != count_; ++i) ids.push_back(scheme_ + ":" + std::to_string(i));
+        if (ids.empty()) why_none = "no " + scheme_ + " today";
+        return ids;
+    }
+    std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t number,
+                                          const storage::DeviceOptions& options) const override {
+        std::string why_none;
+        const std::vector<std::string> ids = enumerate(why_none);
+        if (std::find(ids.begin(), ids.end(), id) == ids.end()) return nullptr;
+        opened_with = options;
+        auto card = std::make_unique<Card>(number, std::string(id));
+        card->fails = fails;
+        card->no_room = no_room;
+        return card;
+    }
+
+    bool fails = false;
+    bool no_room = false;
+    mutable int enumerated = 0;
+    mutable storage::DeviceOptions opened_with;
+
+ private:
+    const std::string scheme_;
+    const std::size_t count_;
+};
+
+class LittleHost final : public storage::DeviceDriver {
+ public:
+    std::string_view scheme() const override { return "host"; }
+    bool drives_gpus() const override { return false; }
+    std::vector<std::string> enumerate(std::string&) const override { return {"host"}; }
+    std::unique_ptr<storage::Device> open(std::string_view, std::uint32_t number,
+                                          const storage::DeviceOptions&) const override {
+        return storage::open_host_device(number, {.reserve = 0, .capacity = 1 << 20});
+    }
+};
+
+// Its one device is opened only where it is named.
+class Untouched final : public storage::DeviceDriver {
+ public:
+    std::string_view scheme() const override { return "shy"; }
+    bool drives_gpus() const override { return false; }
+    std::vector<std::string> enumerate(std::string&) const override { return {}; }
+    std::vector<storage::DeviceInfo> only_by_name() const override {
+        storage::DeviceInfo info;
+        info.id = "shy:1";
+        return {info};
+    }
+    std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t number,
+                                          const storage::DeviceOptions&) const override {
+        if (id != "shy:1") throw std::runtime_error("there is but shy:1");
+        ++opened;
+        return std::make_unique<Card>(number, std::string(id));
+    }
+
+    mutable int opened = 0;
+};
+
+std::string refusal(DeviceRegistry& registry, const std::string& id) {
+    try {
+        registry.open(id);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return {};
+}
+
+TEST_CASE("device registry: devices without room for a mapping are opened anew") {
+    CardDriver red("red", 2);
+    const std::array<const storage::DeviceDriver*, 1> drivers{&red};
+    DeviceRegistry registry({}, false, drivers);
+    registry.open("red:1");
+    CHECK(!registry.lacks_mapping());
+    red.no_room = true;
+    registry.open("red:0");
+    CHECK(registry.mapping_files().size() == 2);
+    CHECK(registry.lacks_mapping());
+    registry.close();
+    CHECK(!registry.lacks_mapping());
+    CHECK(registry.mapping_files().empty());
+    red.no_room = false;
+    CHECK(registry.open("red:0").number() == 0);
+    CHECK(!registry.lacks_mapping());
+}
+
+TEST_CASE("device registry: each driver opens what has its scheme") {
+    const LittleHost host;
+    const CardDriver red("red", 2);
+    const CardDriver green("green", 12);
+    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &green};
+    config::DeviceOptions options;
+    options.id = "green:11";
+    options.reserve = 1;
+    options.capacity = 2;
+    options.mapped = 3;
+    options.gpu_use = config::GpuUse::copy_engines;
+    options.force = true;
+    DeviceRegistry registry({options}, false, drivers);
+    CHECK(registry.open("host").available() == 1 << 20);
+    CHECK(red.enumerated + green.enumerated == 0);  // no driver is started for nothing
+    CHECK(registry.open("green:11").info().id == "green:11");
+    CHECK(red.enumerated == 0);
+    CHECK(green.opened_with.reserve == 1U);
+    CHECK(green.opened_with.capacity == 2U);
+    CHECK(green.opened_with.mapped == 3U);
+    CHECK(green.opened_with.gpu_use == storage::GpuUse::copy_engines);
+    CHECK(registry.open("red:1").info().id == "red:1");
+    CHECK(green.opened_with.force);
+    CHECK_FALSE(red.opened_with.reserve);
+    CHECK_FALSE(red.opened_with.force);
+    CHECK(registry.open("red:1").number() == 2);
+    CHECK(&registry.open("red:1") == &registry.open("red:1"));
+}
+
+TEST_CASE("device registry: what is not there is told beside what is") {
+    const LittleHost host;
+    const CardDriver red("red", 2);
+    const CardDriver green("green", 0);
+    const CardDriver blue("blue", 0);
+    const std::array<const storage::DeviceDriver*, 4> some{&host, &red, &green, &blue};
+    DeviceRegistry registry({}, false, some);
+    const std::string choices = ": there is no such GPU; choose one of host, red:0, red:1";
+    for (const char* id : {"red:2", "green:0", "red", "redder:0", "re:0", "", "red:01", "pink:0"}) {
+        CHECK(refusal(registry, id) == id + choices);
+    }
+    const std::array<const storage::DeviceDriver*, 3> none{&host, &green, &blue};
+    DeviceRegistry poor({}, false, none);
+    CHECK(refusal(poor, "green:0") ==
+          "green:0: no GPU can be used: no green today; no blue today; without one, choose host");
+    std::string why_none;
+    CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0", "red:1"});
+    CHECK(why_none.empty());
+}
+
+TEST_CASE("device registry: what changes when it is opened is opened by its name alone") {
+    const LittleHost host;
+    const CardDriver red("red", 1);
+    const Untouched shy;
+    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &shy};
+    DeviceRegistry registry({}, false, drivers);
+    const auto told = registry.only_by_name();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].id == "shy:1");
+    CHECK(registry.open_hardware("GPU-of-red:0", "").info().id == "red:0");
+    CHECK_THROWS_AS(registry.open_hardware("GPU-of-shy:1", ""), std::runtime_error);
+    std::string why_none;
+    CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0"});
+    CHECK(shy.opened == 0);
+    CHECK(refusal(registry, "shy:2") == "there is but shy:1");
+    CHECK(registry.open("shy:1").info().id == "shy:1");
+    CHECK(shy.opened == 1);
+}
+
+TEST_CASE("device registry: what was found by calibrating outlives it") {
+    const LittleHost host;
+    CardDriver red("red", 2);
+    const std::array<const storage::DeviceDriver*, 2> drivers{&host, &red};
+    DeviceRegistry first({}, true, drivers);
+    first.open("host");
+    first.open("red:0");
+    CHECK(first.calibration("red:0") == "table of red:0");
+    CHECK(first.calibration("host").empty());
+    const auto states = first.calibration_states();
+    CHECK(states == std::map<std::string, std::string>{{"GPU-of-red:0", "found on red:0"}});
+
+    // The next process measures only what is not known, or not as it was.
+    DeviceRegistry next({}, true, drivers);
+    next.set_calibration_states({{"GPU-of-red:0", "found on red:0"}, {"GPU-of-red:1", "odd"}});
+    next.open("red:0");
+    CHECK(next.calibration("red:0").empty());
+    next.open("red:1");
+    CHECK(next.calibration("red:1") == "table of red:1");
+    CHECK(next.calibration_states() ==
+          std::map<std::string, std::string>{{"GPU-of-red:0", "found on red:0"},
+                                             {"GPU-of-red:1", "found on red:1"}});
+
+    // By way of a supervisor.
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    {
+        InheritedDescriptors none;
+        DescriptorStore store(way, std::nullopt, {});
+        RetainedCalibration(store, none).keep(next.calibration_states());
+    }
+    InheritedDescriptors handed_over = supervisor.hand_over(way);
+    DescriptorStore store(way, std::nullopt, handed_over.names());
+    DeviceRegistry last({}, true, drivers);
+    last.set_calibration_states(RetainedCalibration(store, handed_over).states());
+    last.open("red:0");
+    last.open("red:1");
+    CHECK(last.calibration("red:0").empty());
+    CHECK(last.calibration("red:1").empty());
+    CHECK(last.calibration_states() == next.calibration_states());
+
+    // Of what has not been opened nothing is forgotten.
+    DeviceRegistry idle({}, true, drivers);
+    idle.set_calibration_states(states);
+    CHECK(idle.calibration_states() == states);
+
+    red.fails = true;
+    DeviceRegistry failing({}, true, drivers);
+    failing.open("red:0");
+    CHECK(failing.calibration("red:0").empty());
+    CHECK(failing.calibration_states().empty());
+}
+
+TEST_CASE("device registry: the drivers of this program") {
+    const auto drivers = storage::device_drivers();
+    REQUIRE(drivers.size() == 3);
+    CHECK(drivers[0]->scheme() == "host");
+    CHECK_FALSE(drivers[0]->drives_gpus());
+    CHECK(drivers[1]->scheme() == "cuda");
+    CHECK(drivers[1]->drives_gpus());
+    std::string why_none;
+    const bool none = drivers[1]->enumerate(why_none).empty();
+    CHECK(none != why_none.empty());
+    CHECK(drivers[2]->scheme() == "pci");
+    CHECK_FALSE(drivers[2]->drives_gpus());
+    CHECK(drivers[2]->enumerate(why_none).empty());  // to open one writes over it
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,311 @@
+// A connection that pauses between two requests, or within the payload of a WRITE, and goes on: in
+// the same process, or where another has taken it over.
+#include <doctest/doctest.h>
+
+#include <future>
+#include <thread>
+
+#include "server/handover/message.hpp"
+#include "tests/server/happy_script.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using MovingSessions = std::vector<std::unique_ptr<Session::Moving>>;
+
+std::size_t count_busy(Rig& rig) {
+    std::promise<std::size_t> count;
+    auto told = count.get_future();
+    rig.worker.count_busy([&](Worker::Busy unquiet) { count.set_value(unquiet.sessions); });
+    return told.get();
+}
+
+void pause_all(Rig& rig) {
+    rig.worker.quiesce_sessions();
+    while (count_busy(rig) != 0) std::this_thread::yield();
+}
+
+MovingSessions move_all(Rig& rig) {
+    std::promise<MovingSessions> moved;
+    auto told = moved.get_future();
+    rig.worker.move_sessions([&](MovingSessions moving) { moved.set_value(std::move(moving)); });
+    return told.get();
+}
+
+// As it passes from process to process.
+std::unique_ptr<ConnectionState> sent(ConnectionState state) {
+    auto decoded = decode_connection(encode_connection(state));
+    REQUIRE(std::holds_alternative<DecodedConnection>(decoded));
+    auto& [there, later] = std::get<DecodedConnection>(decoded);
+    CHECK(later == state.received.size());
+    there.received = std::move(state.received);
+    return std::make_unique<ConnectionState>(std::move(there));
+}
+
+void serve_elsewhere(Rig& rig, MovingSessions moving) {
+    rig.worker.leave_sessions();
+    rig.wait_until_left();
+    for (const auto& each : moving) {
+        const int fd = each->socket.release();
+        rig.worker.serve(fd, peer_of(fd, each->state.listener), rig.exports, rig.options.limits,
+                         nullptr, nullptr, sent(std::move(each->state)));
+    }
+}
+
+// `there`: another process goes on; else this one, after all.
+void interrupt(Rig& rig, bool there, std::size_t connections = 1) {
+    pause_all(rig);
+    MovingSessions moving = move_all(rig);
+    CHECK(moving.size() == connections);
+    if (there) {
+        serve_elsewhere(rig, std::move(moving));
+    } else {
+        moving.clear();
+        rig.worker.resume_sessions();
+    }
+}
+
+RigOptions kept_rig(const Variant& variant) { return {.devices = variant.devices, .kept = true}; }
+
+TEST_CASE("moving: between all requests") {
+    for (const Variant& variant : variants) {
+        for (const bool there : {false, true}) {
+            CAPTURE(variant.name);
+            CAPTURE(there);
+            Rig rig(kept_rig(variant));
+            Model model(rig.options.size);
+            Client client = rig.enter(variant.handshake());
+            for (const Ask& ask : happy_script(variant)) {
+                const Answer answer = client.ask(ask);
+                CHECK(answer.error == Error::none);
+                if (ask.type == CommandType::read) {
+                    model.check(ask, answer);
+                } else {
+                    model.apply(ask, true);
+                }
+                interrupt(rig, there);
+            }
+        }
+    }
+}
+
+TEST_CASE("moving: wherever a write is cut in two") {
+    for (const Variant& variant : variants) {
+        for (const bool there : {false, true}) {
+            CAPTURE(variant.name);
+            CAPTURE(there);
+            Rig rig(kept_rig(variant));
+            Model model(rig.options.size);
+            Client client = rig.enter(variant.handshake());
+            const std::size_t all = encoded({CommandType::write, 100, 5 * page}, 1).size();
+            std::uint32_t seed = 0;
+            for (const std::size_t cut :
+                 {std::size_t{1}, std::size_t{27}, std::size_t{28}, std::size_t{33},
+                  std::size_t{40}, std::size_t{5000}, std::size_t{8 * kib}, std::size_t{page},
+                  all / 2, all - 1}) {
+                CAPTURE(cut);
+                const Ask ask{CommandType::write, 100, 5 * page, 0, ++seed};
+                const std::uint64_t cookie = client.expect(ask);
+                const Bytes bytes = encoded(ask, cookie, variant.extended);
+                client.send_bytes(std::span(bytes).first(cut));
+                rig.let_run();
+                interrupt(rig, there);
+                client.send_bytes(std::span(bytes).subspan(cut, 1));
+                rig.let_run();
+                interrupt(rig, there);
+                client.send_bytes(std::span(bytes).subspan(cut + 1));
+                CHECK(client.answer(cookie).error == Error::none);
+                model.apply(ask, true);
+                const Ask read{CommandType::read, 0, rig.options.size};
+                model.check(read, client.ask(read));
+            }
+            client.close();
+            rig.check_clean();
+        }
+    }
+}
+
+TEST_CASE("moving: half a write that fails is answered, and the rest of it is nobody's") {
+    for (const bool there : {false, true}) {
+        CAPTURE(there);
+        Rig rig({.devices = "s", .kept = true});
+        Client client = rig.enter({.structured = false});
+        CHECK(client.ask({CommandType::write, 0, 5 * page}).error == Error::none);
+        const Ask ask{CommandType::write, 100, 3 * page, 0, 2};
+        const std::uint64_t cookie = client.expect(ask);
+        const Bytes bytes = encoded(ask, cookie);
+        rig.script.copies_until_failure = 0;
+        client.send_bytes(std::span(bytes).first(page));
+        rig.let_run();
+        interrupt(rig, there);
+        CHECK(client.answer(cookie).error == Error::eio);
+        client.send_bytes(std::span(bytes).subspan(page));
+        CHECK(client.ask({CommandType::write, 0, 10}).error == Error::none);
+        client.close();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("moving: given up before all has been answered") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig(kept_rig(variant));
+        Model model(rig.options.size);
+        Client client = rig.enter(variant.handshake());
+        for (std::uint32_t seed = 1; seed != 20; ++seed) {
+            const Ask ask{CommandType::write, 100, 5 * page, 0, seed};
+            const std::uint64_t cookie = client.expect(ask);
+            const Bytes bytes = encoded(ask, cookie, variant.extended);
+            client.send_bytes(std::span(bytes).first(seed * 4 * kib));
+            rig.worker.quiesce_sessions();
+            rig.worker.resume_sessions();
+            rig.worker.quiesce_sessions();
+            rig.worker.resume_sessions();
+            client.send_bytes(std::span(bytes).subspan(seed * 4 * kib));
+            CHECK(client.answer(cookie).error == Error::none);
+            model.apply(ask, true);
+            const Ask read{CommandType::read, 0, rig.options.size};
+            model.check(read, client.ask(read));
+        }
+    }
+}
+
+TEST_CASE("moving: requests that nobody has read yet go along") {
+    for (const bool there : {false, true}) {
+        Rig rig({.devices = "h", .kept = true});
+        Client client = rig.enter();
+        Bytes many;
+        std::vector<std::uint64_t> cookies;
+        for (int i = 0; i != 3000; ++i) {
+            const Ask ask{CommandType::read, 0, 10};
+            cookies.push_back(client.expect(ask));
+            const Bytes one = encoded(ask, cookies.back());
+            many.insert(many.end(), one.begin(), one.end());
+        }
+        rig.worker.quiesce_sessions();
+        client.send_bytes(many);
+        interrupt(rig, there);
+        for (const std::uint64_t cookie : cookies) {
+            CHECK(client.answer(cookie).error == Error::none);
+        }
+    }
+}
+
+TEST_CASE("moving: nobody who has not come to an export, nor who is on one that is not kept") {
+    Rig rig({.kept = true});
+    Client negotiating = rig.connect();
+    rig.let_run();
+    interrupt(rig, false, 0);
+    negotiating.enter();
+    CHECK(negotiating.ask({CommandType::write, 0, 10}).error == Error::none);
+    Rig other;
+    Client client = other.enter();
+    interrupt(other, true, 0);
+    client.check_end();
+}
+
+TEST_CASE("moving: who comes to an export meanwhile waits, too") {
+    Rig rig({.kept = true});
+    Client client = rig.connect();
+    rig.let_run();
+    pause_all(rig);
+    client.enter();
+    const std::uint64_t cookie = client.send({CommandType::write, 0, 10});
+    rig.let_run();
+    CHECK_FALSE(client.readable());
+    rig.worker.resume_sessions();
+    CHECK(client.answer(cookie).error == Error::none);
+}
+
+// A connection that cannot move: its session has to notice the end of the pause wherever it waits.
+TEST_CASE("moving: a client that stays behind is closed at once, whatever it was doing") {
+    enum class Doing { nothing, requests, half_a_write, half_a_request, waiting_for_its_rate };
+    for (const Variant& variant : variants) {
+        for (const Doing doing : {Doing::nothing, Doing::requests, Doing::half_a_write,
+                                  Doing::half_a_request, Doing::waiting_for_its_rate}) {
+            for (const bool drained : {false, true}) {
+                CAPTURE(variant.name);
+                CAPTURE(static_cast<int>(doing));
+                CAPTURE(drained);
+                Rig rig(kept_rig(variant));
+                if (doing == Doing::waiting_for_its_rate) {
+                    auto slow = std::make_shared<Export>(*rig.exports.snapshot()->front());
+                    slow->options.rates.iops = 1;
+                    slow->options.rates.burst = std::chrono::seconds(0);
+                    rig.exports.replace({slow});
+                }
+                Client client = rig.enter(variant.handshake());
+                const Ask write{CommandType::write, 100, 5 * page};
+                const Bytes bytes = encoded(write, client.expect(write), variant.extended);
+                if (doing == Doing::half_a_write) client.send_bytes(std::span(bytes).first(50'000));
+                if (doing == Doing::half_a_request) client.send_bytes(std::span(bytes).first(20));
+                if (doing == Doing::requests || doing == Doing::waiting_for_its_rate) {
+                    client.send_bytes(bytes);
+                    for (int i = 0; i != 20; ++i) client.send({CommandType::read, 0, 10});
+                }
+                rig.let_run();
+                pause_all(rig);
+                if (doing == Doing::requests) client.send({CommandType::flush});
+                drained ? rig.worker.drain_sessions() : rig.worker.leave_sessions();
+                rig.wait_until_left();
+                while (const auto answer = client.next()) CHECK(answer->error == Error::none);
+                CHECK_FALSE(client.ended_within_an_answer());
+                rig.check_clean();
+            }
+        }
+    }
+}
+
+TEST_CASE("moving: a client that pauses while its answers wait for it is closed after them") {
+    Rig rig({.kept = true});
+    Client client = rig.enter();
+    REQUIRE(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+    std::vector<std::uint64_t> cookies;
+    for (int i = 0; i != 40; ++i) cookies.push_back(client.send({CommandType::read, 0, 8 * page}));
+    rig.settle();
+    rig.worker.quiesce_sessions();
+    rig.settle();
+    CHECK(count_busy(rig) == 1);
+    rig.worker.leave_sessions();
+    rig.settle();
+    CHECK(rig.worker.connections() == 1);
+    std::size_t answered = 0;
+    while (const auto answer = client.next()) {
+        CHECK(answer->error == Error::none);
+        ++answered;
+    }
+    CHECK(answered > 0);
+    CHECK_FALSE(client.ended_within_an_answer());
+    rig.check_clean();
+}
+
+TEST_CASE("moving: a handshake that another server cannot go on with is closed at once") {
+    for (const std::size_t sent : {0, 2, 4, 12, 20, 30}) {
+        CAPTURE(sent);
+        Rig rig({.limits = {.handshake = std::chrono::hours(1)}, .kept = true});
+        Client client = rig.connect();
+        const Bytes bytes = handshake_bytes({});
+        client.send_bytes(std::span(bytes).first(sent));
+        rig.let_run();
+        pause_all(rig);
+        CHECK(move_all(rig).empty());
+        rig.worker.leave_sessions();
+        rig.wait_until_left();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("moving: an export that has become another one ends the connection") {
+    Rig rig({.kept = true});
+    Client client = rig.enter();
+    pause_all(rig);
+    MovingSessions moving = move_all(rig);
+    REQUIRE(moving.size() == 1);
+    moving.front()->state.negotiated.export_info.size += 512;
+    serve_elsewhere(rig, std::move(moving));
+    client.check_end();
+    rig.check_clean();
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

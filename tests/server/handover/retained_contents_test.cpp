@@ -1,0 +1,339 @@
+// Contents from one server to the next, over a supervisor that is played: what is taken over, what
+// is refused, and that nothing is thrown away unasked.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "server/daemon/retained_outcome.hpp"
+#include "tests/server/handover/retained_rig.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = RetainedContents::Clock;
+
+bool has(const std::string& text, const std::string& part) {
+    INFO(text);
+    const bool found = text.find(part) != std::string::npos && text.find('\n') == std::string::npos;
+    CHECK(found);
+    return found;
+}
+
+TEST_CASE("kept contents: names") {
+    const auto table = parse_contents_name("gpunbd/0123456789ab/table");
+    REQUIRE(table);
+    CHECK(table->id == "0123456789ab");
+    CHECK_FALSE(table->place);
+    const auto slab = parse_contents_name("gpunbd/0123456789ab/3/4294967295");
+    REQUIRE(slab);
+    REQUIRE(slab->place);
+    CHECK(slab->place->device == 3);
+    CHECK(slab->place->slab == 4294967295);
+    for (const char* name :
+         {"", "gpunbd/", "table", "gpunbd/0123456789ab", "gpunbd/0123456789ab/",
+          "gpunbd/calibration", "gpunbd/0123456789a/table", "gpunbd/0123456789abc/table",
+          "gpunbd/0123456789AB/table", "gpunbd/0123456789ab/1", "gpunbd/0123456789ab/1/",
+          "gpunbd/0123456789ab//1", "gpunbd/0123456789ab/1/2/3", "gpunbd/0123456789ab/-1/2",
+          "gpunbd/0123456789ab/1/ 2", "gpunbd/0123456789ab/1/4294967296",
+          "gpunbd/listen/0123456789abcdef"}) {
+        CAPTURE(name);
+        CHECK_FALSE(parse_contents_name(name));
+    }
+}
+
+TEST_CASE("kept contents: the next server takes them over") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    std::string instance;
+    Names names;
+    {
+        Life first(supervisor, way);
+        REQUIRE(first.make({kept_export("one")}).problems.empty());
+        instance = first.instance();
+        first.fill(5);
+        CHECK(first.state_of("one") == "in use");
+        CHECK_FALSE(first.settle(Clock::now()));
+        names = supervisor.names(way);
+        CHECK(names.size() == 3);  // the table, and a slab of each device
+    }
+    for (int i = 0; i != 2; ++i) {
+        Life next(supervisor, way);
+        CHECK(next.state_of("one") == "no export has them");
+        REQUIRE(next.make({kept_export("one"), kept_export("two")}).refused.empty());
+        CHECK(next.instance() == instance);
+        CHECK(next.instance(1) != instance);
+        CHECK(next.volume().mapped_bytes() == 5 * kept_page);
+        CHECK(next.state_of("one") == "in use");
+        next.make({kept_export("one")});
+        CHECK(next.contents.drop("two") == 0);  // nobody has looked yet whether they are wanted
+        next.settle(Clock::now());
+        CHECK(next.contents.drop("two") == 1);
+        CHECK(supervisor.names(way) == names);
+    }
+}
+
+struct Refusal {
+    const char* name;
+    void (*spoil)(LivingSupervisor& supervisor, const Names& names);
+    ServerOptions next;
+    std::uint64_t pages;
+    const char* reason;
+};
+
+TEST_CASE("kept contents: what is not whole, or not what is wanted, is refused and stays") {
+    const auto nothing = [](LivingSupervisor&, const Names&) {};
+    const Refusal refusals[] = {
+        {"another size",
+         nothing,
+         {},
+         16,
+         "they were made for size 512K, devices memory:0 memory:1"},
+        {"another device",
+         nothing,
+         {.devices = 1},
+         8,
+         "they are on memory:1, which cannot be used here"},
+        {"a slab is missing",
+         [](LivingSupervisor& supervisor, const Names& names) { supervisor.lose(names.at(1)); },
+         {},
+         8,
+         "on memory:1: "},
+        {"another slab is missing",
+         [](LivingSupervisor& supervisor, const Names& names) { supervisor.lose(names.at(0)); },
+         {},
+         8,
+         "on memory:0: "},
+    };
+    for (const Refusal& row : refusals) {
+        CAPTURE(row.name);
+        LivingSupervisor supervisor;
+        const NotifySocket way = supervisor.way();
+        std::string instance;
+        {
+            Life first(supervisor, way);
+            REQUIRE(first.make({kept_export("one")}).problems.empty());
+            instance = first.instance();
+            first.fill(8);
+        }
+        row.spoil(supervisor, supervisor.names(way));
+        const Names left = supervisor.names(way);
+        // Again and again, and nothing changes.
+        for (int i = 0; i != 2; ++i) {
+            Life next(supervisor, way, row.next);
+            const MadeExports made = next.make({kept_export("one", row.pages)});
+            CHECK(made.problems.empty());
+            CHECK(made.exports.empty());
+            REQUIRE(made.refused.size() == 1);
+            CHECK(made.refused[0].name == "one");
+            has(made.refused[0].why, row.reason);
+            has(made.refused[0].why, "they stay until they are given up: gpunbd kept --drop 'one'");
+            has(next.state_of("one"), row.reason);
+            CHECK_FALSE(next.settle(Clock::now()));  // no time is running out
+            CHECK(supervisor.names(way) == left);
+        }
+        Life last(supervisor, way, row.next);
+        last.make({kept_export("one", row.pages)});
+        CHECK(std::holds_alternative<Done>(drop_kept(last.contents, "one")));
+        CHECK(supervisor.names(way).empty());
+        CHECK(last.state_of("one") == "there is none");
+    }
+}
+
+TEST_CASE("kept contents: a table that cannot be read is listed by its id, and stays") {
+    struct Row {
+        off_t offset;
+        const char* reason;
+    };
+    const Row rows[] = {{0, "it is not a page table of gpunbd"},
+                        {8, "its format is "},
+                        {12, "its checksum is wrong"},
+                        {16, " bytes and says "},
+                        {56, "its checksum is wrong"}};
+    for (const Row& row : rows) {
+        CAPTURE(row.offset);
+        LivingSupervisor supervisor;
+        const NotifySocket way = supervisor.way();
+        std::string id;
+        {
+            Life first(supervisor, way);
+            REQUIRE(first.make({kept_export("one")}).problems.empty());
+            id = first.instance().substr(0, 12);
+            first.fill(1);
+        }
+        supervisor.spoil("gpunbd/" + id + "/table", row.offset);
+        const Names left = supervisor.names(way);
+        Life next(supervisor, way);
+        has(next.state_of(id), row.reason);
+        // Whose they are is not known: an export of that name is made anew, beside them.
+        REQUIRE(next.make({kept_export("one")}).refused.empty());
+        CHECK(next.instance().substr(0, 12) != id);
+        CHECK_FALSE(next.settle(Clock::now()));
+        const Names now = supervisor.names(way);
+        CHECK(std::includes(now.begin(), now.end(), left.begin(), left.end()));
+        const std::vector<RetainedStatus> listed = list_kept(next.contents).contents;
+        CHECK(std::any_of(listed.begin(), listed.end(), [&](const RetainedStatus& each) {
+            return each.name == id && each.instance.empty() && !each.size && !each.made;
+        }));
+        CHECK(next.contents.drop(id) == 1);
+        CHECK(next.state_of(id) == "there is none");
+        CHECK(next.state_of("one") == "in use");
+    }
+}
+
+TEST_CASE("kept contents: of two under one name that is taken which fits") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    std::string small;
+    std::string large;
+    {
+        Life first(supervisor, way);
+        REQUIRE(first.make({kept_export("one")}).problems.empty());
+        small = first.instance();
+        REQUIRE(first.make({kept_export("one", 16)}).problems.empty());
+        large = first.instance();
+        first.settle(Clock::now());  // within the grace
+    }
+    for (const std::uint64_t pages : {8, 16, 8}) {
+        Life next(supervisor, way);
+        REQUIRE(next.make({kept_export("one", pages)}).refused.empty());
+        CHECK(next.instance() == (pages == 8 ? small : large));
+        CHECK(next.contents.summaries().size() == 2);
+    }
+    Life third(supervisor, way);
+    const MadeExports made = third.make({kept_export("one", 32)});
+    REQUIRE(made.refused.size() == 1);
+    has(made.refused[0].why, "they were made for");
+    CHECK(third.contents.drop("one") == 2);
+    CHECK(supervisor.names(way).empty());
+}
+
+TEST_CASE("kept contents: what no export has is given back after the grace, and not before") {
+    for (const bool by_the_next : {false, true}) {
+        CAPTURE(by_the_next);
+        LivingSupervisor supervisor;
+        const NotifySocket way = supervisor.way();
+        auto server = std::make_unique<Life>(supervisor, way);
+        REQUIRE(server->make({kept_export("one")}).problems.empty());
+        const std::string instance = server->instance();
+        server->fill(3);
+        if (by_the_next) {
+            server.reset();
+            server = std::make_unique<Life>(supervisor, way);
+        }
+        const Clock::time_point start = Clock::now();
+        server->make({});
+        CHECK(server->settle(start) == start + 60s);
+        CHECK(server->settle(start + 59s) == start + 60s);
+        CHECK(server->state_of("one") == "no export has them");
+
+        // It comes back, whole; and goes again, with all of its grace.
+        REQUIRE(server->make({kept_export("one")}).refused.empty());
+        CHECK_FALSE(server->settle(start + 59s));
+        CHECK(server->instance() == instance);
+        CHECK(server->volume().mapped_bytes() == 3 * kept_page);
+        server->make({});
+        CHECK(server->settle(start + 59s) == start + 119s);
+        CHECK_FALSE(supervisor.names(way).empty());
+        CHECK_FALSE(server->settle(start + 119s));
+        CHECK(supervisor.names(way).empty());
+        CHECK(server->contents.summaries().empty());
+    }
+}
+
+TEST_CASE("kept contents: a configuration that is refused after all has not thrown them away") {
+    config::ExportOptions impossible = kept_export("two");
+    impossible.devices = {"memory:7"};
+    impossible.layout = config::LayoutKind::linear;
+    impossible.keep = false;
+    for (const bool of_an_earlier_server : {true, false}) {
+        CAPTURE(of_an_earlier_server);
+        LivingSupervisor supervisor;
+        const NotifySocket way = supervisor.way();
+        auto server = std::make_unique<Life>(supervisor, way);
+        REQUIRE(server->make({kept_export("one")}).problems.empty());
+        const std::string instance = server->instance();
+        server->fill(3);
+        if (of_an_earlier_server) {
+            server.reset();
+            server = std::make_unique<Life>(supervisor, way);
+        }
+        server->make({});
+        const Clock::time_point start = Clock::now();
+        CHECK(server->settle(start) == start + 60s);
+        const Names names = supervisor.names(way);
+        // It is in there, and has its contents, for as long as that lasts.
+        CHECK(server->make({kept_export("one"), impossible}).problems.size() == 1);
+        CHECK(server->settle(start + 10s) == start + 70s);
+        CHECK(supervisor.names(way) == names);
+        CHECK(server->state_of("one") == "no export has them");
+        REQUIRE(server->make({kept_export("one")}).refused.empty());
+        CHECK(server->instance() == instance);
+        CHECK(server->volume().mapped_bytes() == 3 * kept_page);
+    }
+}
+
+TEST_CASE("kept contents: without keep they end with the server") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way);
+    REQUIRE(server.make({kept_export("one")}).problems.empty());
+    server.fill(2);
+    config::ExportOptions plain = kept_export("one");
+    plain.keep = false;
+    REQUIRE(server.make({plain}).problems.empty());
+    CHECK_FALSE(server.settle(Clock::now()));
+    CHECK(supervisor.names(way).empty());
+    CHECK(server.volume().mapped_bytes() == 2 * kept_page);
+    server.fill(8);  // also what comes from now on
+    CHECK(supervisor.names(way).empty());
+    CHECK(server.contents.summaries().empty());
+}
+
+TEST_CASE("kept contents: what an export has is not dropped") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way);
+    REQUIRE(server.make({kept_export("one")}).problems.empty());
+    const Names before = supervisor.names(way);
+    has(std::get<NotDone>(drop_kept(server.contents, "one")).why, "export 'one' has them");
+    const auto none = std::get<NotDone>(drop_kept(server.contents, "two"));
+    has(none.why, "nothing is kept under the name");
+    CHECK(none.unknown);
+    CHECK(supervisor.names(way) == before);
+}
+
+TEST_CASE(
+    "kept contents: a store that is full, and one that does not answer, keep nothing by halves") {
+    config::ExportOptions filled = kept_export("one");
+    filled.provision = config::Provision::full;
+    for (const bool answers : {true, false}) {
+        CAPTURE(answers);
+        LivingSupervisor supervisor;
+        const NotifySocket way = supervisor.way();
+        ServerOptions options{.capacity = 2};         // the table, and one of two slabs
+        if (!answers) options = {.patience = 300ms};  // enough for one that does
+        Life server(supervisor, way, options);
+        supervisor.answers = answers;
+        const MadeExports made = server.make({filled});
+        CHECK(made.exports.empty());
+        CHECK(made.problems.size() == 1);
+        CHECK(server.contents.summaries().empty());
+        CHECK(supervisor.names(way).empty());
+        if (!answers) CHECK(server.make({filled}).problems.empty());
+    }
+}
+
+TEST_CASE("kept contents: a slab that cannot be kept is no memory for a write") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way, {.capacity = 1});
+    REQUIRE(server.make({kept_export("one")}).problems.empty());
+    storage::PageRef held;
+    CHECK(server.volume().map(0, held) != storage::Status::ok);
+    CHECK(supervisor.names(way).size() == 1);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

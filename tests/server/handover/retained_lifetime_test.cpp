@@ -1,0 +1,94 @@
+// What volumes need until they are destroyed, and the owner of the last one.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "server/handover/retained_mappings.hpp"
+#include "tests/server/handover/retained_rig.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = RetainedContents::Clock;
+
+// Built with the address sanitizer it also sees that the volume calls no keeper that is gone.
+TEST_CASE("kept contents: a volume that still ends when its contents are given back ends well") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way);
+    constexpr std::uint64_t slabs = 6;
+    REQUIRE(server.make({export_of_slabs("one", slabs)}).problems.empty());
+    server.fill(slabs);
+    auto client = server.exports.at(0)->volume;
+    const Clock::time_point start = Clock::now();
+    server.settle(start);
+    server.make({});
+    CHECK(server.settle(start) == start + 60s);
+    CHECK_FALSE(server.settle(start + 60s));
+    CHECK(supervisor.names(way).empty());
+
+    server.device().releasing.close();
+    for (std::uint64_t page = 0; page != slabs; ++page) client->unmap(page);
+    server.device().releasing.wait_for_one();
+    client.reset();  // its end waits for the slabs that are being released
+    CHECK_FALSE(server.settle(start + 61s));
+    server.device().releasing.open();
+}
+
+TEST_CASE("kept contents: a server ends with contents that no export has") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Names names;
+    for (const bool settled : {false, true}) {
+        CAPTURE(settled);
+        Life server(supervisor, way);
+        REQUIRE(server.make({kept_export("one")}).problems.empty());
+        REQUIRE(server.make({kept_export("one", 16)}).problems.empty());
+        if (settled) server.settle(Clock::now());
+        server.fill(3);
+        server.contents.rest();  // so that no slab is made ahead
+        names = supervisor.names(way);
+        CHECK(names.size() >= 4);  // two tables, two slabs
+    }
+    CHECK(supervisor.names(way) == names);
+}
+
+// As the thread that undoes what an earlier server has mapped.
+TEST_CASE("volume disposal: waits for volumes that other threads still own") {
+    storage::test::MemoryDevice device(0, {});
+    std::atomic<bool> ending{false};
+    std::thread other;
+    {
+        VolumeDisposal disposal;
+        auto made =
+            storage::Volume::create({.size = 4 * kept_page, .page_size = kept_page}, {&device});
+        REQUIRE(std::holds_alternative<std::unique_ptr<storage::Volume>>(made));
+        auto volume = disposal.shared(std::get<std::unique_ptr<storage::Volume>>(std::move(made)));
+        {
+            storage::PageRef held;
+            REQUIRE(volume->map(0, held) == storage::Status::ok);
+        }
+        other = std::thread([&ending, volume = std::move(volume)]() mutable {
+            ending.wait(false);
+            std::this_thread::sleep_for(50ms);  // to let the disposal go first, if it does
+            volume.reset();
+        });
+        CHECK(device.slabs() == 1);
+        ending = true;
+        ending.notify_one();
+    }
+    CHECK(device.slabs() == 0);
+    other.join();
+}
+
+TEST_CASE("volume disposal: a place that was not used is none to wait for") {
+    VolumeDisposal disposal;
+    const VolumeDisposal::Place unused = disposal.reserve();
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,141 @@
+// Contents that rest, as while another process takes them over: no slab comes or goes, whoever made
+// it and whatever is under way.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/server/handover/retained_rig.hpp"
+#include "tests/storage/pages/page_waiter.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = RetainedContents::Clock;
+using storage::test::TestWaiter;
+
+constexpr std::uint64_t resting_slabs = 4;
+
+void unmap_all(storage::Volume& volume) {
+    for (std::uint64_t page = 0; page != resting_slabs; ++page) volume.unmap(page);
+}
+
+Names names_of(const std::vector<RetainedContents::Copy>& copies) {
+    Names names;
+    for (const auto& each : copies) names.push_back(each.name);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+InheritedDescriptors handed_over(std::vector<RetainedContents::Copy> copies) {
+    InheritedDescriptors all;
+    for (auto& each : copies) all.add(each.name, std::move(each.descriptor));
+    return all;
+}
+
+TEST_CASE("kept contents: while they rest no slab goes, and then they do") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    {
+        Life server(supervisor, way);
+        REQUIRE(server.make({export_of_slabs("one", resting_slabs)}).problems.empty());
+        server.fill(resting_slabs);
+        server.settle(Clock::now());
+        server.contents.rest();
+        unmap_all(server.volume());
+        CHECK(server.device().memory.slabs() == resting_slabs);
+        CHECK(supervisor.names(way).size() == 1 + resting_slabs);
+    }
+    // The next one has them, and rests from the beginning.
+    Life next(supervisor, way);
+    next.contents.rest();
+    REQUIRE(next.make({export_of_slabs("one", resting_slabs)}).refused.empty());
+    CHECK(next.volume().allocated_bytes() == resting_slabs * kept_slab);
+    CHECK(supervisor.names(way).size() == 1 + resting_slabs);
+    next.contents.go_on();
+    while (next.device().memory.slabs() != 1) std::this_thread::yield();
+    next.volume().quiesce();  // behind the last message
+    CHECK(supervisor.names(way).size() == 2);
+}
+
+TEST_CASE("kept contents: what is asked for while they rest waits, also of what is made then") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way);
+    REQUIRE(server.make({export_of_slabs("one", 2)}).problems.empty());
+    server.settle(Clock::now());
+    server.contents.rest();
+    REQUIRE(server.make({export_of_slabs("one", 2), export_of_slabs("two", 2)}).problems.empty());
+    const Names names = supervisor.names(way);
+    CHECK(names.size() == 2);  // tables
+    TestWaiter first;
+    TestWaiter second;
+    storage::PageRef one;
+    storage::PageRef two;
+    REQUIRE_FALSE(first.try_acquire(*server.exports.at(0)->volume, 0, one).has_value());
+    REQUIRE_FALSE(second.try_acquire(*server.exports.at(1)->volume, 0, two).has_value());
+    for (int i = 0; i != 50 && server.device().memory.slabs() == 0; ++i) {
+        std::this_thread::sleep_for(1ms);  // to let it go wrong
+    }
+    CHECK(server.device().memory.slabs() == 0);
+    CHECK(names_of(server.contents.copies()) == names);
+    CHECK(first.in_progress());
+    CHECK(second.in_progress());
+    server.contents.go_on();
+    CHECK(first.acquire(*server.exports.at(0)->volume, 0, one) == storage::Status::ok);
+    CHECK(second.acquire(*server.exports.at(1)->volume, 0, two) == storage::Status::ok);
+}
+
+// The client's write waits in this process until the slab is there. It is part of what is handed
+// over: in the table, with the supervisor, and among the copies.
+TEST_CASE("kept contents: a slab that is being allocated is there when they rest") {
+    LivingSupervisor supervisor;
+    const NotifySocket way = supervisor.way();
+    Life server(supervisor, way);
+    const config::ExportOptions options = export_of_slabs("one", resting_slabs);
+    REQUIRE(server.make({options}).problems.empty());
+    server.settle(Clock::now());
+    server.device().allocating.close();
+    TestWaiter waiter;
+    storage::PageRef page;
+    REQUIRE_FALSE(waiter.try_acquire(server.volume(), 0, page).has_value());
+    server.device().allocating.wait_for_one();
+    std::atomic<bool> rests{false};
+    std::vector<RetainedContents::Copy> copies;
+    std::thread upgrade([&] {
+        server.contents.rest();
+        rests = true;
+        copies = server.contents.copies();
+    });
+    for (int i = 0; i != 50 && !rests; ++i) std::this_thread::sleep_for(1ms);  // to let it go wrong
+    CHECK_FALSE(rests);
+    server.device().allocating.open();
+    upgrade.join();
+    CHECK(waiter.answer() == storage::Status::ok);
+    const Names kept = supervisor.names(way);
+    CHECK(kept.size() >= 2);
+    CHECK(names_of(copies) == kept);
+
+    // The next process: what was given up on here is done there.
+    InheritedDescriptors all = handed_over(std::move(copies));
+    DescriptorStore store(way, std::nullopt, all.names());
+    const MemoryDriver driver(1);
+    const std::array<const storage::DeviceDriver*, 1> drivers{&driver};
+    DeviceRegistry devices({}, false, drivers);
+    VolumeDisposal disposal;
+    RetainedContents contents(store, all);
+    contents.rest();
+    MadeExports made =
+        make_exports({options}, devices, {}, {.disposal = &disposal, .contents = &contents});
+    REQUIRE(made.refused.empty());
+    REQUIRE(made.exports.size() == 1);
+    storage::Volume& volume = *made.exports.at(0)->volume;
+    CHECK(volume.mapped(0));
+    CHECK(volume.allocated_bytes() == (kept.size() - 1) * kept_slab);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,247 @@
+// What passes between a server and the one in its place: each message whole, or refused.
+#include "server/handover/message.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "server/handover/message_socket.hpp"
+#include "server/net/transport/receive_buffer.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using Body = std::vector<std::byte>;
+
+int some_descriptor() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+struct KindRow {
+    MessageKind kind;
+    bool body;
+    bool descriptor;
+};
+constexpr KindRow kinds[] = {
+    {MessageKind::start, false, false},    {MessageKind::listener, true, true},
+    {MessageKind::device, true, false},    {MessageKind::calibration, true, false},
+    {MessageKind::import, true, true},     {MessageKind::prepare, false, false},
+    {MessageKind::contents, true, true},   {MessageKind::connection, true, true},
+    {MessageKind::received, true, false},  {MessageKind::all, false, false},
+    {MessageKind::yours, false, false},    {MessageKind::cannot_run, true, false},
+    {MessageKind::prepared, false, false}, {MessageKind::ready, false, false},
+};
+
+std::string why_refused(const Body& bytes, int descriptor) {
+    const auto decoded = decode_message(bytes, descriptor);
+    const auto* const why = std::get_if<std::string>(&decoded);
+    return why != nullptr ? *why : "";
+}
+
+TEST_CASE("upgrade messages: each kind with what it has, and with nothing else") {
+    for (const KindRow& row : kinds) {
+        CAPTURE(static_cast<int>(row.kind));
+        for (const bool body : {false, true}) {
+            for (const bool descriptor : {false, true}) {
+                const Body sent =
+                    encode_message({.kind = row.kind, .body = body ? text_body("text") : Body{}});
+                const int fd = descriptor ? some_descriptor() : -1;
+                const bool right = body == row.body && descriptor == row.descriptor;
+                {
+                    const auto got = decode_message(sent, fd);
+                    CHECK(std::holds_alternative<UpgradeMessage>(got) == right);
+                    if (!right) continue;
+                    const auto& message = std::get<UpgradeMessage>(got);
+                    CHECK(message.kind == row.kind);
+                    CHECK(body_text(message.body) == (body ? "text" : ""));
+                    CHECK(message.descriptor.get() == fd);
+                }
+                if (descriptor) CHECK(::fcntl(fd, F_GETFD) < 0);  // nobody has taken it
+            }
+        }
+    }
+}
+
+TEST_CASE("upgrade messages: a head that is not one") {
+    const Body good = encode_message({.kind = MessageKind::all});
+    CHECK(good == Body{std::byte{0x67}, std::byte{0x70}, std::byte{0x75}, std::byte{0x70},
+                       std::byte{0}, std::byte{2}, std::byte{0}, std::byte{10}});
+    for (std::size_t length = 0; length != good.size(); ++length) {
+        CHECK(why_refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length)}, -1) ==
+              "a message is too short");
+    }
+    Body longer = good;
+    longer.push_back(std::byte{0});
+    CHECK(why_refused(longer, -1) == "a message of kind 10 is too long");
+    Body other = good;
+    other[5] = std::byte{3};
+    CHECK(why_refused(other, -1) == "it speaks version 3, and this gpunbd version 2");
+    other = good;
+    other[0] = std::byte{0};
+    CHECK(why_refused(other, -1) == "what is there is no server of gpunbd");
+    for (const int kind : {0, 15, 255}) {
+        other = good;
+        other[7] = static_cast<std::byte>(kind);
+        CHECK(why_refused(other, -1).find("unknown kind") != std::string::npos);
+    }
+    const int fd = some_descriptor();
+    CHECK(why_refused(other, fd).find("unknown kind") != std::string::npos);
+    CHECK(::fcntl(fd, F_GETFD) < 0);
+}
+
+ConnectionState some_state() {
+    protocol::MetaContexts contexts(protocol::MetaContext::device);
+    return {.listener = "unix socket /run/x",
+            .negotiated = {.headers = protocol::Headers::extended,
+                           .contexts = contexts,
+                           .export_info = {.name = "a",
+                                           .size = 1 << 30,
+                                           .read_only = true,
+                                           .minimum_block = 512,
+                                           .preferred_block = 8192,
+                                           .maximum_payload = 1 << 20}},
+            .half_write = {.cookie = 0xfedcba9876543210,
+                           .offset = 4096,
+                           .length = 65536,
+                           .arrived = 65535},
+            .discarded = 0,
+            .received = Body(100, std::byte{7}),
+            .requests = 1,
+            .read = 2,
+            .written = 3,
+            .errors = 4,
+            .milliseconds = 4};
+}
+
+TEST_CASE("upgrade messages: a part of kept contents and back") {
+    const ImportPart part{.name = "gpunbd/0123456789ab/1/2",
+                          .entry = {.pages = 512, .kind = 0x84, .generation = 0xabcdef}};
+    const Body body = encode_import(part);
+    CHECK(std::get<ImportPart>(decode_import(body)) == part);
+    CHECK(
+        std::holds_alternative<std::string>(decode_import(std::span(body).first(body.size() - 1))));
+}
+
+TEST_CASE("upgrade messages: a connection's state and back") {
+    const ConnectionState state = some_state();
+    const auto decoded = decode_connection(encode_connection(state));
+    REQUIRE(std::holds_alternative<DecodedConnection>(decoded));
+    const auto& [there, later] = std::get<DecodedConnection>(decoded);
+    CHECK(there.listener == state.listener);
+    CHECK(there.negotiated.headers == state.negotiated.headers);
+    CHECK(there.negotiated.contexts == state.negotiated.contexts);
+    const protocol::ExportInfo& info = there.negotiated.export_info;
+    CHECK(info.name == "a");
+    CHECK(info.size == 1 << 30);
+    CHECK(info.read_only);
+    CHECK(info.minimum_block == 512);
+    CHECK(info.preferred_block == 8192);
+    CHECK(info.maximum_payload == 1 << 20);
+    CHECK(there.half_write == state.half_write);
+    CHECK(there.requests == 1);
+    CHECK(there.read == 2);
+    CHECK(there.written == 3);
+    CHECK(there.milliseconds == 4);
+    CHECK(there.received.empty());
+    CHECK(later == 100);
+}
+
+TEST_CASE("upgrade messages: a body one byte too short or too long") {
+    const Body connection = encode_connection(some_state());
+    const Body calibration = encode_calibration({.device = "GPU-1", .found = "as it is"});
+    CHECK(std::get<Calibration>(decode_calibration(calibration)) ==
+          Calibration{.device = "GPU-1", .found = "as it is"});
+    const auto refuses = [](const Body& body, auto decode) {
+        for (std::size_t length = 0; length != body.size(); ++length) {
+            const Body part(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(length));
+            CHECK(std::holds_alternative<std::string>(decode(part)));
+        }
+        Body longer = body;
+        longer.push_back(std::byte{0});
+        CHECK(std::holds_alternative<std::string>(decode(longer)));
+    };
+    refuses(connection, [](const Body& body) { return decode_connection(body); });
+    refuses(calibration, [](const Body& body) { return decode_calibration(body); });
+}
+
+TEST_CASE("upgrade messages: a connection that cannot be") {
+    const auto refused = [](auto change) {
+        ConnectionState state = some_state();
+        change(state);
+        return std::holds_alternative<std::string>(decode_connection(encode_connection(state)));
+    };
+    CHECK_FALSE(refused([](ConnectionState&) {}));
+    CHECK_FALSE(refused([](ConnectionState& state) { state.half_write = {}; }));
+    CHECK(refused([](ConnectionState& state) { state.half_write.arrived = 65536; }));
+    CHECK(refused([](ConnectionState& state) { state.half_write.length = 0; }));
+    CHECK(refused([](ConnectionState& state) { state.half_write.offset = 1 << 30; }));
+    CHECK(refused([](ConnectionState& state) { state.half_write.offset = ~std::uint64_t{0}; }));
+    CHECK(refused([](ConnectionState& state) { state.half_write.length = ~std::uint64_t{0}; }));
+    CHECK(refused([](ConnectionState& state) { state.discarded = 1; }));
+    CHECK(refused(
+        [](ConnectionState& state) { state.received.resize(ReceiveBuffer::capacity + 1); }));
+    CHECK(refused([](ConnectionState& state) {
+        state.negotiated.headers = static_cast<protocol::Headers>(3);
+    }));
+    CHECK(refused([](ConnectionState& state) { state.negotiated.export_info.minimum_block = 0; }));
+}
+
+std::string why_not_received(const MessageSocket& socket, MessageKind kind) {
+    try {
+        socket.expect(kind, std::chrono::milliseconds(0));
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return {};
+}
+
+TEST_CASE("upgrade messages: through a pair of sockets") {
+    auto [one, other] = MessageSocket::make_pair();
+    const int raw = one.get();
+    const MessageSocket here(std::move(one));
+    CHECK_FALSE(here.has_message());
+    CHECK(why_not_received(here, MessageKind::ready) == "it is too slow");
+    {
+        const MessageSocket there(std::move(other));
+        here.send({.kind = MessageKind::contents,
+                   .body = text_body("gpunbd/a"),
+                   .descriptor = OwnedFd(some_descriptor())});
+        CHECK(there.has_message());
+        const UpgradeMessage got = there.expect(MessageKind::contents, std::chrono::seconds(1));
+        CHECK(body_text(got.body) == "gpunbd/a");
+        CHECK(::fcntl(got.descriptor.get(), F_GETFD) == FD_CLOEXEC);
+        const Body longest =
+            encode_message({.kind = MessageKind::received, .body = Body(max_upgrade_message - 8)});
+        REQUIRE(::send(raw, longest.data(), longest.size(), 0) > 0);
+        CHECK(why_not_received(there, MessageKind::received).empty());
+        const Body longer =
+            encode_message({.kind = MessageKind::received, .body = Body(max_upgrade_message - 7)});
+        REQUIRE(::send(raw, longer.data(), longer.size(), 0) > 0);
+        CHECK(why_not_received(there, MessageKind::received) == "a message is too long");
+        here.send({.kind = MessageKind::all});
+        CHECK(why_not_received(there, MessageKind::yours) ==
+              "a message of kind 10 came, and not of kind 11");
+        here.send({.kind = MessageKind::cannot_run, .body = text_body("no such file")});
+        CHECK(why_not_received(there, MessageKind::prepared) == "no such file");
+    }
+    CHECK(here.has_message());
+    CHECK(why_not_received(here, MessageKind::ready) == "it has ended");
+    CHECK_THROWS_WITH(here.send({.kind = MessageKind::all}), "it has ended");
+}
+
+TEST_CASE("upgrade messages: what was said before an end is heard, whatever was not taken") {
+    auto [one, other] = MessageSocket::make_pair();
+    const MessageSocket here(std::move(one));
+    {
+        const MessageSocket there(std::move(other));
+        here.send({.kind = MessageKind::all});
+        there.send({.kind = MessageKind::cannot_run, .body = text_body("no such file")});
+    }
+    CHECK(why_not_received(here, MessageKind::ready) == "no such file");
+    CHECK(why_not_received(here, MessageKind::ready) == "it has ended");
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,353 @@
+// Sessions under access lists, maxima and rates, and what a reload does to them.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/server/captured_log.hpp"
+#include "tests/server/happy_script.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+constexpr std::uint32_t err_policy = (1U << 31) + 2;
+constexpr std::uint32_t err_unknown = (1U << 31) + 6;
+
+// The clients of a rig are of this process.
+config::AccessRule this_user(config::AccessMode mode = config::AccessMode::read_write) {
+    config::AccessRule rule;
+    rule.uid = config::Account{::geteuid(), "this"};
+    rule.mode = mode;
+    return rule;
+}
+
+config::AccessRule another_user() {
+    config::AccessRule rule;
+    rule.uid = config::Account{::geteuid() + 1, "another"};
+    return rule;
+}
+
+// The rig's one export over the same volume, as a reload makes it.
+void reload(
+    Rig& rig, const config::ExportOptions& options, std::function<void()> then = [] {}) {
+    const auto old = rig.exports.snapshot()->front();
+    auto next = std::make_shared<Export>(*old);
+    next->options = options;
+    next->access = AccessList(options.access);
+    rig.exports.replace({next});
+    rig.worker.check_access(std::move(then));
+    rig.on_worker([] {});
+}
+
+config::ExportOptions with_access(std::vector<config::AccessRule> rules) {
+    config::ExportOptions options;
+    options.access = std::move(rules);
+    return options;
+}
+
+config::ExportOptions with_iops(std::uint64_t iops) {
+    config::ExportOptions options;
+    options.rates.iops = iops;
+    options.rates.burst = std::chrono::seconds(0);
+    return options;
+}
+
+bool logged(const CapturedLog& log, std::string_view part) {
+    const auto lines = log.lines(config::LogFormat::text);
+    return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+        return line.find(part) != std::string::npos;
+    });
+}
+
+TEST_CASE("access: a session is held to the rules of its peer") {
+    Rig rig;
+    reload(rig, with_access({this_user(config::AccessMode::read_only)}));
+    Client reader = rig.enter();
+    CHECK(reader.ask({CommandType::write, 0, 10}).error == Error::eperm);
+    CHECK(reader.ask({CommandType::trim, 0, page}).error == Error::eperm);
+    CHECK(reader.ask({CommandType::write_zeroes, 0, page}).error == Error::eperm);
+    CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
+    reader.close();
+    reload(rig, with_access({another_user()}));
+    Client refused = rig.connect();
+    CHECK(refused.shake_hands() == err_unknown);
+    Client over_tcp = rig.connect({}, Transport::tcp);
+    CHECK(over_tcp.shake_hands() == err_unknown);
+    refused.close();
+    over_tcp.close();
+    rig.check_clean();
+}
+
+TEST_CASE("access: a reload ends who may not stay, says why, and leaves the others alone") {
+    const CapturedLog log(spdlog::level::info);
+    Rig rig;
+    Client writer = rig.enter();
+    Client over_tcp = rig.enter({}, Transport::tcp);
+    REQUIRE(writer.ask({CommandType::write, 0, 10}).error == Error::none);
+    reload(rig, with_access({another_user(), this_user()}));
+    over_tcp.check_end();
+    CHECK(writer.ask({CommandType::write, 0, 10}).error == Error::none);
+    reload(rig, with_access({this_user(config::AccessMode::read_only)}));
+    writer.check_end();
+    Client reader = rig.enter();
+    // To be read-only is nothing new to it.
+    reload(rig, with_access({another_user(), this_user(config::AccessMode::read_only)}));
+    CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
+    reload(rig, with_access({this_user()}));
+    CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
+    // Nobody is asked about an export that is gone.
+    rig.exports.replace({});
+    rig.worker.check_access([] {});
+    CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
+    reader.close();
+    rig.wait_until_left();
+    CHECK(logged(log,
+                 "by the new configuration it may not open the export any more: none of its 2 "
+                 "rules matches"));
+    CHECK(logged(log, "by the new configuration it may only read: rule 1 matches: uid 'this'"));
+    rig.check_over();
+}
+
+TEST_CASE("access: a reload ends who may not stay with requests in flight, and nothing is left") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices});
+        rig.script.polls_per_copy = 3;
+        Client client = rig.enter(variant.handshake());
+        for (const Ask& ask : happy_script(variant)) client.send(ask);
+        reload(rig, with_access({another_user()}));
+        client.close();
+        rig.script.polls_per_copy = 0;
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("access: a reload holds once no write that it refuses is being executed") {
+    enum class End { none, by_client, by_reload };
+    for (const End before : {End::none, End::by_client, End::by_reload}) {
+        CAPTURE(static_cast<int>(before));
+        Rig rig;
+        Client client = rig.enter();
+        REQUIRE(client.ask({CommandType::write, 0, page}).error == Error::none);
+        rig.script.hold = true;
+        client.send({CommandType::write, 0, 4 * kib});
+        rig.let_run();
+        if (before == End::by_client) client.close();
+        const auto read_only = with_access({this_user(config::AccessMode::read_only)});
+        if (before == End::by_reload) reload(rig, read_only);
+        rig.let_run();
+        std::atomic<bool> holds{false};
+        reload(rig, read_only, [&holds] { holds = true; });
+        rig.let_run();
+        CHECK_FALSE(holds);
+        rig.script.hold = false;
+        rig.wait_until_left();
+        rig.let_run();
+        CHECK(holds);
+        if (before != End::by_client) client.close();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("access: a reload does not wait for requests that it permits") {
+    Rig rig;
+    Client writer = rig.enter();
+    REQUIRE(writer.ask({CommandType::write, 0, page}).error == Error::none);
+    rig.script.hold = true;
+    const std::uint64_t held = writer.send({CommandType::write, 0, 4 * kib});
+    rig.let_run();
+    std::atomic<bool> holds{false};
+    reload(rig, with_access({this_user()}), [&holds] { holds = true; });
+    rig.let_run();
+    CHECK(holds);
+    rig.script.hold = false;
+    CHECK(writer.answer(held).error == Error::none);
+    writer.close();
+    rig.check_clean();
+}
+
+TEST_CASE("access: places of an export come back, whichever way a connection ends") {
+    Rig rig;
+    config::ExportOptions two;
+    two.max_connections = 2;
+    two.max_connections_per_peer = 2;
+    reload(rig, two);
+    using End = void (*)(Rig&, Client&);
+    const End ends[] = {
+        [](Rig&, Client& client) { client.close(); },
+        [](Rig&, Client& client) {
+            client.send({CommandType::disc, 0, 0});
+        },
+        [](Rig&, Client& client) { client.shut_down_sending(); },
+        [](Rig&, Client& client) {
+            client.send({CommandType::write, 0, 8 * page});
+            client.send({CommandType::read, 0, 8 * page});
+            client.close();
+        },
+        [](Rig&, Client& client) {
+            const Bytes noise(28, std::byte{0x55});
+            client.send_bytes(noise);
+        },
+        [](Rig& its, Client&) { its.cut(); },
+        [](Rig& its, Client&) { its.drain(); },
+    };
+    for (const End end : ends) {
+        Client first = rig.enter();
+        Client second = rig.enter();
+        Client third = rig.connect();
+        CHECK(third.shake_hands() == err_policy);
+        third.close();
+        end(rig, first);
+        end(rig, second);
+        first.close();
+        second.close();
+        rig.wait_until_left();
+    }
+    // Nor is one kept by who asks, and goes before it hears the answer.
+    for (int i = 0; i != 5; ++i) {
+        Client hasty = rig.connect();
+        hasty.send_bytes(handshake_bytes({}));
+        hasty.close();
+    }
+    rig.wait_until_left();
+    {
+        const Client first = rig.enter();
+        const Client second = rig.enter();
+    }
+    rig.check_over();
+}
+
+TEST_CASE("rates: what has to wait is answered all the same, in every variant") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices});
+        config::ExportOptions options = with_iops(300);
+        options.rates_per_peer.bytes_per_second = 20 * mib;
+        options.rates_per_peer.burst = std::chrono::seconds(0);
+        reload(rig, options);
+        Client client = rig.enter(variant.handshake());
+        Model model(rig.options.size);
+        std::vector<std::pair<Ask, std::uint64_t>> asked;
+        for (const Ask& ask : happy_script(variant)) {
+            const Answer answer = client.ask(ask);
+            CHECK(answer.error == Error::none);
+            if (ask.type == CommandType::read) model.check(ask, answer);
+            model.apply(ask, true);
+        }
+        // Many at once, some of them wrong.
+        for (int i = 0; i != 20; ++i) {
+            client.send({CommandType::write, page, 100, 0, 9});
+            client.send({CommandType::write, rig.options.size, 100});
+            client.send({CommandType::flush, 0, 0});
+        }
+        while (client.unanswered() != 0) REQUIRE(client.next().has_value());
+        client.close();
+        rig.check_clean();
+    }
+}
+
+// One request, and then none for a very long time.
+Client with_a_request_held_back(Rig& rig, Transport transport, std::uint64_t& cookie) {
+    reload(rig, with_iops(1));
+    const auto use = rig.exports.snapshot()->front()->use;
+    const auto place = use->enter("test").lease;
+    for (int i = 0; i != 3600; ++i) {
+        place->rates().of_export->take(0, TokenBucket::Clock::now());
+    }
+    Client client = rig.enter({}, transport);
+    cookie = client.send({CommandType::write, 0, 2 * page});
+    rig.let_run();
+    CHECK_FALSE(client.readable());
+    return client;
+}
+
+TEST_CASE("rates: a server that stops does not wait for the turn of who waits") {
+    Rig rig;
+    std::uint64_t cookie = 0;
+    Client client = with_a_request_held_back(rig, Transport::unix_, cookie);
+    // Nor do those behind it, of which each has a turn of its own.
+    for (int i = 0; i != 200; ++i) client.send({CommandType::read, 0, 10});
+    rig.drain();
+    CHECK(client.answer(cookie).error == Error::eshutdown);
+    while (client.unanswered() != 0) {
+        const auto answer = client.next();
+        REQUIRE(answer.has_value());
+        CHECK(answer->error == Error::eshutdown);
+    }
+    client.check_end();
+    rig.check_clean();
+}
+
+TEST_CASE("rates: who waits can be cut, and a client that goes is not waited for") {
+    Rig rig;
+    std::uint64_t cookie = 0;
+    { const Client client = with_a_request_held_back(rig, Transport::unix_, cookie); }
+    rig.wait_until_left();
+    {
+        Client client = with_a_request_held_back(rig, Transport::tcp, cookie);
+        client.reset();
+    }
+    rig.wait_until_left();
+    const Client client = with_a_request_held_back(rig, Transport::unix_, cookie);
+    rig.cut();
+    rig.check_clean();
+}
+
+TEST_CASE("rates: a request that is held back returns its tokens however its connection ends") {
+    for (const bool kept : {false, true}) {
+        for (const char* const ending : {"cut", "drain", "reset", "close"}) {
+            CAPTURE(kept);
+            CAPTURE(ending);
+            Rig rig({.kept = kept});
+            std::uint64_t cookie = 0;
+            // Only a Unix socket tells at once that its client has closed it.
+            const bool closes = ending == std::string_view("close");
+            Client client =
+                with_a_request_held_back(rig, closes ? Transport::unix_ : Transport::tcp, cookie);
+            const auto place = rig.exports.snapshot()->front()->use->enter("test").lease;
+            const auto bucket = place->rates().of_export;
+            // The bucket is overdrawn by an hour, so that the time of the call does not matter.
+            const auto next = bucket->take(0, TokenBucket::Clock::now());
+            bucket->give_back(0);
+            if (ending == std::string_view("cut")) rig.cut();
+            if (ending == std::string_view("drain")) rig.drain();
+            if (ending == std::string_view("reset")) client.reset();
+            if (closes) client.close();
+            rig.wait_until_left();
+            CHECK(bucket->take(0, TokenBucket::Clock::now()) == next - std::chrono::seconds(1));
+            rig.check_over();
+        }
+    }
+}
+
+TEST_CASE("rates: those who wait go on with new rates, or with none") {
+    for (const bool none : {true, false}) {
+        CAPTURE(none);
+        Rig rig;
+        std::uint64_t cookie = 0;
+        Client client = with_a_request_held_back(rig, Transport::unix_, cookie);
+        reload(rig, none ? config::ExportOptions{} : with_iops(1000));
+        CHECK(client.answer(cookie).error == Error::none);
+        CHECK(client.ask({CommandType::read, 0, 10}).error == Error::none);
+        client.close();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("rates: a client that waits for its turn is not idle") {
+    RigOptions options;
+    options.limits.idle = std::chrono::milliseconds(200);
+    Rig rig(options);
+    reload(rig, with_iops(2));
+    Client client = rig.enter();
+    for (int i = 0; i != 4; ++i) client.send({CommandType::read, 0, 10});
+    while (client.unanswered() != 0) REQUIRE(client.next().has_value());
+    client.check_end();  // now it is
+    rig.check_clean();
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

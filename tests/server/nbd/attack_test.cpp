@@ -1,0 +1,281 @@
+// What a hostile or clumsy client does, and what others of the same worker must not notice. Nothing
+// here is measured in time: what is counted is work.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/server/happy_script.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+RigOptions attacked(std::string_view devices) {
+    RigOptions options{.devices = devices};
+    options.size = 64 * page;
+    return options;
+}
+
+// Every request of `count`, in one go; nothing of their answers is looked at.
+void flood(Client& client, const Ask& ask, int count) {
+    Bytes together;
+    for (int i = 0; i != count; ++i) {
+        const Bytes each = encoded(ask, client.expect(ask));
+        together.insert(together.end(), each.begin(), each.end());
+    }
+    client.send_bytes(together);
+}
+
+TEST_CASE("attack: zeroes do not outlive their client") {
+    for (const char* devices : {"s", "h"}) {
+        CAPTURE(devices);
+        RigOptions options = attacked(devices);
+        Rig rig(options);
+        {
+            Client client = rig.enter();
+            Client other = rig.enter();
+            REQUIRE(client.ask({CommandType::write, 0, 64 * page}).error == Error::none);
+            rig.settle();
+            const std::uint64_t before = rig.script.copies_seen;
+            rig.script.hold = true;
+            flood(client,
+                  {CommandType::write_zeroes, 0, 64 * page, protocol::command_flag::no_hole}, 500);
+            rig.let_run();
+            client.close();
+            rig.let_run();
+            rig.script.hold = false;
+            CHECK(other.ask({CommandType::write_zeroes, 100, 5000}).error == Error::none);
+            rig.settle();
+            // What a client may have in flight: 64 MiB of the 1,000 that it asked for.
+            if (rig.options.devices == "s") CHECK(rig.script.copies_seen - before < 2200);
+        }
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("attack: long zeroes of one client do not come before those of another") {
+    Rig rig(attacked("s"));
+    {
+        Client client = rig.enter();
+        Client other = rig.enter();
+        REQUIRE(client.ask({CommandType::write, 0, 64 * page}).error == Error::none);
+        rig.settle();
+        rig.script.hold = true;
+        flood(client, {CommandType::write_zeroes, 0, 64 * page, protocol::command_flag::no_hole},
+              200);
+        const auto zeroes = other.send({CommandType::write_zeroes, 100, 5000});
+        rig.let_run();
+        rig.script.copies_until_held = 1000;  // of 12,800
+        rig.script.hold = false;
+        CHECK(other.answer(zeroes).error == Error::none);
+        client.close();
+        rig.script.copies_until_held = storage::FaultScript::never;
+        rig.script.hold = false;
+    }
+    rig.check_clean();
+}
+
+// The event loop is never without events: copies have to be polled all the same.
+TEST_CASE("attack: busy sockets do not starve the copies of others") {
+    RigOptions options = attacked("s");
+    Rig rig(options);
+    {
+        Client victim = rig.enter();
+        REQUIRE(victim.ask({CommandType::write, 0, page}).error == Error::none);
+        std::atomic<bool> over{false};
+        std::atomic<std::uint64_t> answers{0};
+        std::vector<std::thread> threads;
+        std::vector<Client> clients;
+        for (int i = 0; i != 8; ++i) clients.push_back(rig.enter());
+        threads.reserve(clients.size());
+        for (Client& client : clients) {
+            threads.emplace_back([&client, &over, &answers] {
+                const Ask hole{CommandType::read, 32 * page, 4 * kib};
+                flood(client, hole, 64);
+                while (!over) {
+                    static_cast<void>(client.next());
+                    client.send(hole);
+                    ++answers;
+                }
+                while (client.unanswered() != 0) static_cast<void>(client.next());
+            });
+        }
+        while (answers < 1000) std::this_thread::yield();
+        const std::uint64_t before = answers;
+        constexpr int reads = 50;
+        for (int i = 0; i != reads; ++i) {
+            CHECK(victim.ask({CommandType::read, 0, 4 * kib}).error == Error::none);
+        }
+        // A round of all of them is a few hundred answers, and a read takes a few rounds.
+        CHECK((answers - before) / reads < 20'000);
+        over = true;
+        for (std::thread& thread : threads) thread.join();
+    }
+    rig.check_clean();
+}
+
+TEST_CASE("attack: payload that trickles does not keep staging memory from others") {
+    RigOptions options = attacked("s");
+    options.channels.pinned = 32 * kib;
+    options.stall_limit = std::chrono::milliseconds(200);
+    Rig rig(options);
+    {
+        Client quick = rig.enter();
+        REQUIRE(quick.ask({CommandType::write, 0, 4 * page}).error == Error::none);
+        std::vector<Client> slow;
+        std::vector<Bytes> payloads;
+        for (int i = 0; i != 4; ++i) {
+            slow.push_back(rig.enter());
+            const Ask ask{CommandType::write, 0, 32 * page};
+            payloads.push_back(encoded(ask, slow.back().expect(ask)));
+            slow.back().send_bytes(std::span(payloads.back()).first(100));
+        }
+        rig.let_run();
+        std::atomic<bool> over{false};
+        std::thread trickle([&] {
+            for (std::size_t at = 100; !over; ++at) {
+                for (std::size_t i = 0; i != slow.size(); ++i) {
+                    slow[i].offer(std::span(payloads[i]).subspan(at, 1));
+                }
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+        });
+        CHECK(quick.ask({CommandType::write, 0, 4 * page}).error == Error::none);
+        over = true;
+        trickle.join();
+    }
+    rig.check_clean();
+}
+
+TEST_CASE("attack: who does not take its answers leaves the worker's memory to others") {
+    for (const char* devices : {"s", "h"}) {
+        CAPTURE(devices);
+        RigOptions options = attacked(devices);
+        options.in_flight = 16 * mib;
+        options.stall_limit = std::chrono::milliseconds(100);
+        Rig rig(options);
+        {
+            Client quick = rig.enter();
+            REQUIRE(quick.ask({CommandType::write, 0, 64 * page}).error == Error::none);
+            std::vector<Client> stalled;
+            for (int i = 0; i != 20; ++i) {
+                stalled.push_back(rig.enter());
+                flood(stalled.back(), {CommandType::read, 0, 64 * page}, 10);
+            }
+            rig.settle();
+            // Others have 400 MiB of answers waiting, which are not memory of the server's.
+            CHECK_FALSE(
+                rig.on_worker_with([](WorkerContext& its) { return its.budget.exceeded(); }));
+            flood(quick, {CommandType::read, 0, 4 * kib}, 32);
+            while (quick.unanswered() != 0) CHECK(quick.next()->error == Error::none);
+            for (Client& each : stalled) each.close();  // those that were not cut for it
+        }
+        rig.check_clean();
+    }
+}
+
+// Each holds pages that are trimmed and written meanwhile, and the device has not one more.
+TEST_CASE("attack: readers that do not read bring no ENOSPC to those who write") {
+    for (const char* devices : {"h", "s"}) {
+        for (const auto provision : {storage::Provision::thin, storage::Provision::full}) {
+            CAPTURE(devices);
+            RigOptions options = attacked(devices);
+            options.capacity = options.size;
+            options.provision = provision;
+            Rig rig(options);
+            {
+                Client writer = rig.enter();
+                REQUIRE(writer.ask({CommandType::write, 0, 64 * page}).error == Error::none);
+                std::vector<Client> readers;
+                for (int i = 0; i != 3; ++i) {
+                    readers.push_back(rig.enter());
+                    for (int turn = 0; turn != 20; ++turn) {
+                        for (std::uint64_t at = 0; at != 64 * page; at += page) {
+                            readers.back().send({CommandType::read, at, page});
+                        }
+                    }
+                }
+                rig.let_run();
+                for (std::uint32_t round = 1; round != 6; ++round) {
+                    CHECK(writer.ask({CommandType::trim, 0, 64 * page}).error == Error::none);
+                    if (rig.options.devices == "h") {
+                        CHECK(rig.volume->retired_bytes() == 64 * page);
+                    }
+                    const Ask ask{CommandType::write, 0, 64 * page, 0, round};
+                    CHECK(writer.ask(ask).error == Error::none);
+                    CHECK(writer.ask({CommandType::read, 0, 64 * page}).data == payload_of(ask));
+                }
+                CHECK(rig.volume->allocated_bytes() == options.size);
+                CHECK(writer.ask({CommandType::trim, 0, 64 * page}).error == Error::none);
+                for (Client& reader : readers) {
+                    while (reader.unanswered() != 0) CHECK(reader.next()->error == Error::none);
+                }
+                rig.let_run();
+                CHECK(rig.volume->retired_bytes() == 0);
+            }
+            rig.check_clean();
+        }
+    }
+}
+
+std::uint64_t budget_used(Rig& rig) {
+    return rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); });
+}
+
+TEST_CASE("attack: what requests hold is charged, bounded, and given back") {
+    const Ask asks[] = {{CommandType::trim, 0, 40 * page},
+                        {CommandType::block_status, 0, 64 * page},
+                        {CommandType::read, 0, 2 * page},
+                        {CommandType::write_zeroes, 0, page}};
+    for (const Ask& ask : asks) {
+        RigOptions options = attacked("s");
+        options.in_flight = 256 * kib;
+        Rig rig(options);
+        {
+            std::vector<Client> clients;
+            for (int i = 0; i != 10; ++i) {
+                clients.push_back(rig.enter());
+                flood(clients.back(), ask, 3000);
+            }
+            rig.let_run();
+            // One request of each is let through, and each has buffers.
+            CHECK(budget_used(rig) < options.in_flight + 10 * 512 * kib);
+            for (Client& client : clients) {
+                while (client.unanswered() != 0) REQUIRE(client.next().has_value());
+            }
+            rig.settle();
+        }
+        rig.check_over();
+        CHECK(budget_used(rig) == 0);
+        CHECK(rig.on_worker_with([](WorkerContext& its) {
+            return its.operations.zeroes.size() <= OperationPools::max_free &&
+                   its.operations.statuses.size() <= OperationPools::max_free &&
+                   its.operations.reads.size() <= OperationPools::max_free &&
+                   its.receive_buffers.size() <= WorkerContext::max_free_buffers;
+        }));
+        rig.check_clean();
+    }
+}
+
+// While it has nothing to do it does not count: a lone client's requests are submitted at once.
+TEST_CASE("attack: idle clients cost a lone one nothing") {
+    Rig rig(attacked("s"));
+    {
+        Client busy = rig.enter();
+        std::vector<Client> idle;
+        for (int i = 0; i != 5; ++i) idle.push_back(rig.enter());
+        REQUIRE(idle[0].ask({CommandType::write, 0, page}).error == Error::none);
+        rig.settle();
+        CHECK(rig.on_worker_with([](WorkerContext& its) { return its.scheduler.working(); }) == 0);
+        rig.script.hold = true;
+        busy.send({CommandType::read, 0, 4 * kib});
+        while (!rig.busy()) rig.let_run();
+        CHECK(rig.on_worker_with([](WorkerContext& its) { return its.scheduler.working(); }) == 1);
+        rig.script.hold = false;
+        CHECK(busy.next()->error == Error::none);
+    }
+    rig.check_clean();
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

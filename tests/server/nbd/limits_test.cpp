@@ -1,0 +1,364 @@
+// Little staging memory, many requests, clients that do not take their answers: nobody starves, and
+// nothing grows without bound.
+#include <doctest/doctest.h>
+
+#include "tests/server/happy_script.hpp"
+#include "tests/storage/random.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using storage::test::Random;
+
+// What a socket takes without being read, and more.
+constexpr std::size_t buffers = 8 * mib;
+
+RigOptions tiny(std::uint32_t pinned, std::uint32_t slots = 2) {
+    RigOptions options;
+    options.page_size = 64 * kib;
+    options.size = 4 * mib;
+    options.channels = {.chunk_size = 16 * kib, .slots = slots, .pinned = pinned};
+    return options;
+}
+
+void read_all(Client& client) {
+    while (client.unanswered() != 0) {
+        const auto answer = client.next();
+        REQUIRE(answer.has_value());
+        REQUIRE(answer->error == Error::none);
+    }
+}
+
+TEST_CASE("limits: many large requests over little staging memory") {
+    for (const std::uint32_t pinned : {16 * kib, 32 * kib, 64 * kib}) {
+        for (const std::uint32_t slots : {1U, 2U, 8U}) {
+            for (const bool structured : {false, true}) {
+                CAPTURE(pinned);
+                CAPTURE(slots);
+                Rig rig(tiny(pinned, slots));
+                rig.script.polls_per_copy = 2;
+                {
+                    std::vector<Client> clients;
+                    for (int i = 0; i != 3; ++i) {
+                        clients.push_back(rig.enter({.structured = structured}));
+                    }
+                    for (Client& client : clients) client.wait_together_with(clients);
+                    REQUIRE(clients[0].ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+                    Random random(pinned + slots);
+                    for (int i = 0; i != 150; ++i) {
+                        Client& client = clients[random.below(3)];
+                        const std::uint32_t length = 1 + random.below(512 * kib);
+                        const std::uint64_t offset =
+                            random.below(static_cast<std::uint32_t>(4 * mib - length));
+                        const auto seed = static_cast<std::uint32_t>(i);
+                        if (random.one_in(2)) {
+                            client.send({CommandType::write, offset, length, 0, seed});
+                        } else {
+                            client.send({CommandType::read, offset, length});
+                        }
+                    }
+                    for (Client& client : clients) read_all(client);
+                }
+                rig.check_clean();
+            }
+        }
+    }
+}
+
+// READs that are answered in one piece have the stream to themselves: none of them may wait for
+// staging memory that is with those who wait for the stream.
+TEST_CASE("limits: READs in one piece, in chunks, over holes, on mixed devices") {
+    enum class Form { simple, all_df, some_df };
+    for (const Form form : {Form::simple, Form::all_df, Form::some_df}) {
+        for (const std::string_view devices : {"s", "hs", "shs"}) {
+            for (const std::uint32_t pinned : {16 * kib, 64 * kib, 256 * kib}) {
+                CAPTURE(static_cast<int>(form));
+                CAPTURE(devices);
+                CAPTURE(pinned);
+                RigOptions options = tiny(pinned);
+                options.devices = devices;
+                Rig rig(options);
+                {
+                    Client client = rig.enter({.structured = form != Form::simple});
+                    Model model(rig.options.size);
+                    // More holes in a row than chunks are issued at once, at two places.
+                    for (const Ask& ask : {Ask{CommandType::write, 1 * mib, 1 * mib, 0, 1},
+                                           Ask{CommandType::write, 3 * mib, 1 * mib, 0, 2}}) {
+                        REQUIRE(client.ask(ask).error == Error::none);
+                        model.apply(ask, true);
+                    }
+                    std::vector<std::pair<Ask, std::uint64_t>> asks;
+                    const auto send = [&](std::uint64_t offset, std::uint32_t length) {
+                        const bool df =
+                            form == Form::all_df || (form == Form::some_df && asks.size() % 5 == 4);
+                        const Ask ask{CommandType::read, offset, length,
+                                      df ? protocol::command_flag::df : std::uint16_t{0}};
+                        asks.emplace_back(ask, client.send(ask));
+                    };
+                    Random random(pinned);
+                    for (int round = 0; round != 3; ++round) {
+                        send(0, 2 * mib);
+                        for (int i = 0; i != 40; ++i) {
+                            send(3 * mib + random.below(900 * kib), 1 + random.below(50 * kib));
+                        }
+                        send(1 * mib + 512 * kib, 2 * mib);
+                        send(random.below(2 * mib), 1 * mib + random.below(1 * mib));
+                    }
+                    for (const auto& [ask, cookie] : asks) {
+                        const Answer answer = client.answer(cookie);
+                        REQUIRE(answer.error == Error::none);
+                        model.check(ask, answer);
+                    }
+                }
+                rig.check_clean();
+            }
+        }
+    }
+}
+
+TEST_CASE("limits: who does not take its answers does not keep others from theirs") {
+    for (const bool structured : {false, true}) {
+        Rig rig(tiny(64 * kib));
+        {
+            Client slow = rig.enter({.structured = structured});
+            Client quick = rig.enter({.structured = structured});
+            REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+            for (int i = 0; i != 30; ++i) slow.send({CommandType::read, 0, 2 * mib});
+            rig.settle();
+            Model model(rig.options.size);
+            model.apply({CommandType::write, 0, 4 * mib}, true);
+            for (int i = 0; i != 20; ++i) {
+                const Ask ask{CommandType::read, 100, 1 * mib};
+                model.check(ask, quick.ask(ask));
+            }
+            read_all(slow);
+        }
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("limits: who does not send its payload does not keep others from sending theirs") {
+    Rig rig(tiny(64 * kib));
+    {
+        Client slow = rig.enter();
+        Client quick = rig.enter();
+        const Ask ask{CommandType::write, 0, 2 * mib};
+        const std::uint64_t cookie = slow.expect(ask);
+        const Bytes bytes = encoded(ask, cookie);
+        slow.send_bytes(std::span(bytes).first(100 * kib));
+        rig.settle();
+        for (int i = 0; i != 5; ++i) {
+            CHECK(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        }
+        slow.send_bytes(std::span(bytes).subspan(100 * kib));
+        CHECK(slow.answer(cookie).error == Error::none);
+    }
+    rig.check_clean();
+}
+
+// As many as there are first pieces of staging memory, each with one.
+TEST_CASE("limits: clients that stop with all staging memory in hand are cut, and nobody else") {
+    for (const CommandType type : {CommandType::write, CommandType::read}) {
+        RigOptions options = tiny(64 * kib);
+        options.stall_limit = std::chrono::milliseconds(100);
+        Rig rig(options);
+        {
+            Client quick = rig.enter();
+            REQUIRE(quick.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+            std::vector<Client> stalled;
+            for (int i = 0; i != 4; ++i) {
+                Client& slow = stalled.emplace_back(rig.enter());
+                const Ask ask{type, 0, type == CommandType::write ? 1 * mib : 2 * mib};
+                const auto bytes = encoded(ask, slow.expect(ask));
+                slow.send_bytes(std::span(bytes).first(std::min<std::size_t>(bytes.size(), 1000)));
+                if (type == CommandType::read) {
+                    // Its answers fill the socket and then staging memory.
+                    for (int more = 0; more != 8; ++more) slow.send(ask);
+                }
+                rig.settle();
+            }
+            Client idle = rig.enter();
+            for (int i = 0; i != 3; ++i) {
+                CHECK(quick.ask({type, 0, 1 * mib}).error == Error::none);
+            }
+            CHECK(idle.ask({CommandType::read, 0, 1 * mib}).error == Error::none);
+        }
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("limits: a client that stops is left alone while nobody else waits") {
+    RigOptions options = tiny(64 * kib);
+    options.stall_limit = std::chrono::milliseconds(20);
+    Rig rig(options);
+    {
+        Client slow = rig.enter({.structured = false});
+        Client other = rig.enter();
+        REQUIRE(slow.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+        for (int i = 0; i != 8; ++i) slow.send({CommandType::read, 0, 2 * mib});
+        rig.settle();
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        CHECK(other.ask({CommandType::read, 0, 16 * kib}).error == Error::none);
+        read_all(slow);
+    }
+    rig.check_clean();
+}
+
+// The one that is not taken has come in full, and nothing else comes that would wake the session.
+TEST_CASE("limits: a request that waits for others of its connection is taken after them") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        for (const std::uint64_t max : {std::uint64_t{1}, std::uint64_t{3 * page}}) {
+            for (const bool of_worker : {false, true}) {
+                RigOptions options{.devices = variant.devices};
+                (of_worker ? options.in_flight : options.limits.in_flight) = max;
+                Rig rig(options);
+                {
+                    Client client = rig.enter(variant.handshake());
+                    REQUIRE(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+                    for (std::uint32_t count = 2; count != 6; ++count) {
+                        CAPTURE(count);
+                        Bytes together;
+                        for (std::uint32_t i = 0; i != count; ++i) {
+                            const Ask ask{CommandType::read, 0, 2 * page};
+                            const Bytes bytes = encoded(ask, client.expect(ask), variant.extended);
+                            together.insert(together.end(), bytes.begin(), bytes.end());
+                        }
+                        client.send_bytes(together);
+                        read_all(client);
+                    }
+                }
+                rig.check_clean();
+            }
+        }
+    }
+}
+
+// The last bytes of a payload are in the receive buffer and there is no memory to lend them.
+TEST_CASE("limits: the end of a payload waits for staging memory") {
+    for (std::uint32_t left = 1; left <= 40; left += left < 26 ? 5 : 1) {
+        CAPTURE(left);
+        Rig rig(tiny(16 * kib));
+        {
+            Client client = rig.enter();
+            REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+            rig.script.hold = true;
+            const Ask first{CommandType::write, 0, 16 * kib};
+            const Ask second{CommandType::write, 64 * kib, left};
+            Bytes together = encoded(first, client.expect(first));
+            const Bytes more = encoded(second, client.expect(second));
+            together.insert(together.end(), more.begin(), more.end());
+            client.send_bytes(together);
+            rig.let_run();
+            CHECK(client.unanswered() == 2);
+            rig.script.hold = false;
+            read_all(client);
+        }
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("limits: a client that asks on and on without taking its answers is not read") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        const Ask asks[] = {{CommandType::flush, 0, 0},
+                            {CommandType::read, 1 * mib, 1},  // refused
+                            {CommandType::read, 0, 0},
+                            {CommandType::write, 0, 1},
+                            {CommandType::trim, 5 * page, 10},
+                            {CommandType::read, page, 1},
+                            {CommandType::block_status, 0, 8 * page}};
+        for (const Ask& ask : asks) {
+            if (ask.type == CommandType::block_status && !variant.structured) continue;
+            if (variant.devices != "s") continue;
+            Rig rig({.devices = variant.devices, .limits = {.in_flight = 256 * kib}});
+            {
+                Client client = rig.enter(variant.handshake());
+                REQUIRE(client.ask({CommandType::write, 0, 4 * page}).error == Error::none);
+                const Bytes request = encoded(ask, 0, variant.extended);
+                constexpr std::size_t batch = 1000;
+                std::size_t sent = 0;
+                for (bool refused = false; !refused && sent < 2 * buffers;) {
+                    Bytes many;
+                    for (std::size_t i = 0; i != batch; ++i) {
+                        const Bytes each = encoded(ask, client.expect(ask), variant.extended);
+                        many.insert(many.end(), each.begin(), each.end());
+                    }
+                    for (std::span<const std::byte> rest = many; !rest.empty();) {
+                        std::size_t taken = client.offer(rest);
+                        sent += taken;
+                        rest = rest.subspan(taken);
+                        if (taken != 0) continue;
+                        rig.settle();
+                        taken = client.offer(rest);
+                        sent += taken;
+                        rest = rest.subspan(taken);
+                        if (taken != 0) continue;
+                        // It is not read any more. What is missing goes while answers come.
+                        refused = true;
+                        client.send_bytes(rest);
+                        rest = {};
+                    }
+                }
+                CHECK(sent < 2 * buffers);
+                while (client.unanswered() != 0) REQUIRE(client.next().has_value());
+                CHECK(client.ask({CommandType::read, 0, page}).error == Error::none);
+            }
+            rig.check_clean();
+        }
+    }
+}
+
+TEST_CASE("limits: bytes in flight") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        if (variant.devices != "s") continue;
+        RigOptions options = tiny(1 * mib);
+        options.limits.in_flight = 1 * mib;
+        Rig rig(options);
+        {
+            Client client = rig.enter(variant.handshake());
+            REQUIRE(client.ask({CommandType::write, 0, 4 * mib}).error == Error::none);
+            const std::uint64_t before = rig.script.copies_seen;
+            constexpr std::uint32_t length = 16 * kib;  // one copy
+            Bytes together;
+            for (int i = 0; i != 2000; ++i) {
+                const Ask ask{CommandType::read, 0, length};
+                const Bytes bytes = encoded(ask, client.expect(ask), variant.extended);
+                together.insert(together.end(), bytes.begin(), bytes.end());
+            }
+            client.send_bytes(together);
+            rig.settle();
+            CHECK((rig.script.copies_seen - before) * length < buffers);
+            read_all(client);
+            CHECK(rig.script.copies_seen - before == 2000);
+        }
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("limits: the worker's bytes in flight are shared, and everybody has one request") {
+    for (const Variant& variant : variants) {
+        CAPTURE(variant.name);
+        Rig rig({.devices = variant.devices, .in_flight = 64 * kib});
+        {
+            Client slow = rig.enter(variant.handshake());
+            REQUIRE(slow.ask({CommandType::write, 0, 8 * page}).error == Error::none);
+            for (int i = 0; i != 40; ++i) slow.send({CommandType::read, 0, 8 * page});
+            rig.settle();
+            Client quick = rig.enter(variant.handshake());
+            Client other = rig.enter(variant.handshake());
+            for (int i = 0; i != 20; ++i) {
+                quick.send({CommandType::read, 0, 2 * page});
+                other.send({CommandType::write, 0, 2 * page});
+            }
+            read_all(quick);
+            read_all(other);
+            read_all(slow);
+        }
+        rig.check_clean();
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,134 @@
+// The happy script, replayed with allocations of the worker failing in turn: at worst the
+// connection ends, and nothing that it held is lost.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "server/net/transport/tls_context.hpp"
+#include "tests/server/failing_allocation.hpp"
+#include "tests/server/happy_script.hpp"
+#include "tests/server/net/transport/tls_client.hpp"
+#include "tests/server/net/transport/tls_files.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+enum class Ending { disconnect, drain };
+
+struct Tls {
+    std::shared_ptr<const TlsContext> context = nullptr;  // null: in the clear
+    TlsClientOptions client = {};
+};
+
+// So that most requests of the script have to wait for their turn.
+void hold_back(Rig& rig) {
+    config::ExportOptions options;
+    options.rates.iops = 1000;
+    options.rates.burst = std::chrono::seconds(0);
+    options.rates_per_peer = options.rates;
+    rig.exports.snapshot()->front()->use->apply(options);
+}
+
+// As far as it gets. What is answered has to be right.
+void play(Rig& rig, Client client, const Variant& variant, Model& model, Ending ending) {
+    if (client.shake_hands() != 0) return;
+    for (const Ask& ask : happy_script(variant)) {
+        const auto answer = client.answer_or_end(client.send(ask));
+        const bool succeeded = answer && answer->error == Error::none;
+        model.apply(ask, succeeded);
+        if (!answer) return;
+        if (succeeded && ask.type == CommandType::read) model.check(ask, *answer);
+    }
+    if (ending == Ending::disconnect) client.send({CommandType::disc});
+    if (ending == Ending::drain) rig.drain();
+    CHECK_FALSE(client.next().has_value());
+}
+
+// false: nothing has failed any more.
+bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending,
+            bool with_rates = false, const Tls& tls = {}) {
+    CAPTURE(number);
+    RigOptions options{.devices = variant.devices, .tls = tls.context};
+    Rig rig(options);
+    if (with_rates) hold_back(rig);
+    Model model(options.size);
+    rig.on_worker([] { failing_allocation::take_part(); });
+    failing_allocation::arm(number, count);
+    if (tls.context) {
+        const TlsGoBetween between(rig.connect_socket(), tls.client);
+        play(rig, Client(between.client_end(), variant.handshake()), variant, model, ending);
+    } else {
+        play(rig, rig.connect(variant.handshake()), variant, model, ending);
+    }
+    rig.wait_until_left();
+    const bool failed = failing_allocation::disarm();
+    {
+        Client fresh = rig.enter(variant.handshake());
+        const Ask all{CommandType::read, 0, static_cast<std::uint32_t>(options.size)};
+        model.check(all, fresh.ask(all));
+        const Ask write{CommandType::write, 100, 3 * page, 0, 9};
+        REQUIRE(fresh.ask(write).error == Error::none);
+        model.apply(write, true);
+        model.check(all, fresh.ask(all));
+    }
+    rig.wait_until_left();
+    CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
+    CHECK(rig.on_worker_with([](WorkerContext& its) { return its.scheduler.working(); }) == 0);
+    forget_logged_errors();  // what has failed was to be told
+    rig.check_clean();
+    return failed;
+}
+
+void replay_all(const Variant& variant, std::int64_t count, Ending ending,
+                bool with_rates = false) {
+    CAPTURE(variant.name);
+    CAPTURE(count);
+    std::int64_t number = 1;
+    while (replay(variant, number, count, ending, with_rates)) ++number;
+    CHECK(number > 50);  // else they are not counted
+}
+
+TEST_CASE("no memory: each allocation fails once, and the server goes on") {
+    for (const Variant& variant : variants) replay_all(variant, 1, Ending::disconnect);
+}
+
+TEST_CASE("no memory: each allocation fails once, and the server ends its connections") {
+    replay_all(variants[0], 1, Ending::drain);
+}
+
+TEST_CASE("no memory: each allocation fails once, and requests that wait for a rate go on") {
+    for (const Ending ending : {Ending::disconnect, Ending::drain}) {
+        replay_all(variants[0], 1, ending, true);
+    }
+}
+
+TEST_CASE("no memory: several fail in a row, and the server goes on") {
+    for (const std::int64_t count : {2, 3, 10, 1000}) {
+        replay_all(variants[0], count, Ending::disconnect);
+    }
+}
+
+// OpenSSL's own allocations among them, which are many more.
+TEST_CASE("no memory: each allocation of a connection in TLS fails once, and the server goes on") {
+    const TlsFiles files;
+    config::Options options;
+    options.tls = {config::TlsMode::optional, files.folder(), true, files.path("keys.psk")};
+    const std::shared_ptr<const TlsContext> context = TlsContext::load(options);
+    const Tls by_certificate{context, {.folder = files.folder()}};
+    const Tls by_key{context,
+                     {.version = TLS1_2_VERSION, .user = "alice", .key = TlsFiles::alices_key}};
+    for (const Tls& tls : {by_certificate, by_key}) {
+        for (const std::int64_t count : {1, 1000}) {
+            std::int64_t number = 1;
+            while (replay(variants[0], number, count, Ending::disconnect, false, tls)) {
+                number += 1 + number / 50;
+            }
+            CHECK(number > 500);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,214 @@
+// READs that are answered in one piece: one header and then all of the data, while other answers
+// wait. Simple replies, and structured ones with DF.
+#include <doctest/doctest.h>
+
+#include "tests/server/happy_script.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+// Pages 0, 4 and 8 are holes, the others are mapped: a READ that starts with a hole has its header
+// on the way before anything is copied.
+class OnePiece {
+ public:
+    explicit OnePiece(bool is_structured, std::uint32_t polls = 1, std::string_view devices = "s")
+        : structured(is_structured),
+          rig({.devices = devices,
+               .channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 256 * kib}}),
+          client(rig.enter({.structured = is_structured})) {
+        change({CommandType::write, page, 3 * page, 0, 5});
+        change({CommandType::write, 5 * page, 3 * page, 0, 6});
+        rig.script.polls_per_copy = polls;
+    }
+    Ask read(std::uint64_t offset, std::uint32_t length) const {
+        return {CommandType::read, offset, length,
+                structured ? protocol::command_flag::df : std::uint16_t{0}};
+    }
+    void change(const Ask& ask) {
+        REQUIRE(client.ask(ask).error == Error::none);
+        model.apply(ask, true);
+    }
+    // The next answer is this one.
+    void expect_next(std::uint64_t cookie, const Ask& ask, Error error = Error::none) {
+        const auto answer = client.next();
+        REQUIRE(answer.has_value());
+        CHECK(answer->cookie == cookie);
+        CHECK(answer->error == error);
+        if (ask.type != CommandType::read || error != Error::none) return;
+        model.check(ask, *answer);
+        if (structured && ask.length != 0) {
+            CHECK(answer->chunks == std::vector{protocol::ChunkType::offset_data});
+        }
+    }
+    void check_end_of_test() {
+        const Ask whole = read(0, 8 * page + 5000);
+        expect_next(client.send(whole), whole);
+        client.send({CommandType::disc});
+        CHECK_FALSE(client.next().has_value());
+        rig.check_clean();
+    }
+
+    const bool structured;
+    Rig rig;
+    Client client;
+    Model model{rig.options.size};
+};
+
+constexpr Ask flush{CommandType::flush, 0, 0};
+
+TEST_CASE("one piece: others' answers wait, and come right after it in their order") {
+    for (const bool structured : {false, true}) {
+        OnePiece test(structured);
+        test.rig.script.hold = true;
+        const Ask large = test.read(0, 4 * page);
+        const Ask hole = test.read(4 * page, page);
+        const std::uint64_t first = test.client.send(large);
+        std::uint64_t others[5];
+        for (int i = 0; i != 5; ++i) others[i] = test.client.send(i % 2 == 0 ? flush : hole);
+        test.rig.let_run();
+        CHECK(test.client.readable());
+        test.rig.script.hold = false;
+        test.expect_next(first, large);
+        for (int i = 0; i != 5; ++i) test.expect_next(others[i], i % 2 == 0 ? flush : hole);
+        test.check_end_of_test();
+    }
+}
+
+TEST_CASE("one piece: nobody waits for one that has not begun") {
+    for (const bool structured : {false, true}) {
+        OnePiece test(structured);
+        test.rig.script.hold = true;
+        // Two copies, both under way: it wants no more memory.
+        const Ask two = test.read(page, 16 * kib);
+        const std::uint64_t first = test.client.send(two);
+        test.expect_next(test.client.send(flush), flush);
+        test.rig.script.hold = false;
+        test.expect_next(first, two);
+        test.check_end_of_test();
+    }
+}
+
+TEST_CASE("one piece: large ones take turns") {
+    for (const bool structured : {false, true}) {
+        for (const std::uint32_t polls : {1U, 2U, 5U}) {
+            OnePiece test(structured, polls);
+            test.rig.script.hold = true;
+            const Ask asks[] = {
+                test.read(0, 4 * page),        test.read(4 * page, 4 * page),
+                test.read(0, 8 * page),        test.read(100, 3 * page),
+                test.read(4 * page + 1, page), test.read(0, 8 * page + 5000),
+            };
+            std::vector<std::uint64_t> cookies;
+            for (const Ask& ask : asks) cookies.push_back(test.client.send(ask));
+            test.rig.let_run();
+            test.rig.script.hold = false;
+            for (std::size_t i = 0; i != std::size(asks); ++i) {
+                const Answer answer = test.client.answer(cookies[i]);
+                CHECK(answer.error == Error::none);
+                test.model.check(asks[i], answer);
+            }
+            test.check_end_of_test();
+        }
+    }
+}
+
+TEST_CASE("one piece: the first of its copies fails: it is an error, and the others are served") {
+    for (const bool structured : {false, true}) {
+        OnePiece test(structured);
+        test.rig.script.hold = true;
+        const Ask large = test.read(page, 3 * page);
+        const Ask small = test.read(5 * page, 100);
+        const std::uint64_t first = test.client.send(large);
+        const std::uint64_t second = test.client.send(small);
+        const std::uint64_t third = test.client.send(large);
+        test.rig.let_run();
+        test.rig.script.copies_until_failure = 0;
+        test.rig.script.hold = false;
+        CHECK(test.client.answer(first).error == Error::eio);
+        test.model.check(small, test.client.answer(second));
+        test.model.check(large, test.client.answer(third));
+        test.check_end_of_test();
+    }
+}
+
+// It waits for the stream, and all its copies have ended, one of them badly, before those of the
+// one that has it: the channel of the even pages is the first to be asked.
+TEST_CASE("one piece: one that waits its turn fails") {
+    for (const bool structured : {false, true}) {
+        for (const std::uint32_t length : {100U, 10 * kib, 16 * kib}) {
+            for (const std::int64_t k : {0, 1}) {
+                CAPTURE(length);
+                CAPTURE(k);
+                if (k == 1 && length < 8 * kib) continue;
+                OnePiece test(structured, 1, "ss");
+                test.change({CommandType::trim, 5 * page, page});
+                test.rig.script.hold = true;
+                const Ask holds = test.read(0, page + 16 * kib);
+                const Ask waits = test.read(5 * page, page + length);
+                const std::uint64_t first = test.client.send(holds);
+                const std::uint64_t second = test.client.send(waits);
+                const std::uint64_t third = test.client.send(flush);
+                test.rig.let_run();
+                test.rig.on_worker([&] {  // between two polls of its channels
+                    test.rig.script.copies_until_failure = k;
+                    test.rig.script.hold = false;
+                });
+                test.expect_next(first, holds);
+                // The third was answered before or after the second had its turn.
+                CHECK(test.client.answer(second).error == Error::eio);
+                CHECK(test.client.answer(third).error == Error::none);
+                // Requests that come after use the same objects again.
+                const Ask large = test.read(0, 4 * page);
+                for (int i = 0; i != 3; ++i) {
+                    const std::uint64_t again = test.client.send(large);
+                    const std::uint64_t other = test.client.send(waits);
+                    test.model.check(large, test.client.answer(again));
+                    test.model.check(waits, test.client.answer(other));
+                }
+                test.check_end_of_test();
+            }
+        }
+    }
+}
+
+TEST_CASE("one piece: once its header is on the way, a failure can only be a disconnect") {
+    for (const bool structured : {false, true}) {
+        OnePiece test(structured);
+        test.rig.script.copies_until_failure = 0;
+        test.client.send(test.read(0, 2 * page));
+        CHECK_FALSE(test.client.next().has_value());
+        CHECK(test.client.ended_within_an_answer());
+        CHECK(test.client.unanswered() == 1);
+        test.rig.check_clean();
+    }
+}
+
+TEST_CASE("chunks: a failure after the first of them is an error chunk, and the connection lives") {
+    OnePiece test(true);
+    test.rig.script.copies_until_failure = 1;
+    const Answer answer = test.client.ask({CommandType::read, 0, 3 * page});
+    CHECK(answer.error == Error::eio);
+    CHECK(answer.chunks.front() == protocol::ChunkType::offset_hole);
+    CHECK(answer.chunks.back() == protocol::ChunkType::error_offset);
+    const Ask whole{CommandType::read, 0, 8 * page};
+    const Answer good = test.client.ask(whole);
+    test.model.check(whole, good);
+    test.check_end_of_test();
+}
+
+TEST_CASE("chunks: block status tells of pages") {
+    OnePiece test(true);
+    using protocol::Extent;
+    constexpr std::uint32_t hole = protocol::state_hole | protocol::state_zero;
+    const Answer all = test.client.ask({CommandType::block_status, 100, 8 * page});
+    CHECK(all.extents ==
+          std::vector<Extent>{
+              {page - 100, hole}, {3 * page, 0}, {page, hole}, {3 * page, 0}, {100, hole}});
+    const Answer one = test.client.ask(
+        {CommandType::block_status, page + 1, 7 * page, protocol::command_flag::req_one});
+    CHECK(one.extents == std::vector<Extent>{{3 * page - 1, 0}});
+    test.check_end_of_test();
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,393 @@
+// The send queue alone: whatever part of it the socket takes, the bytes and their order are the
+// same.
+#include "server/nbd/send_queue.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpunbd::server::test {
+namespace {
+
+// Records the order of completions.
+class CompletionRecorder final : public Reply {
+ public:
+    void sent() override {
+        ++sents;
+        if (on_sent) on_sent();
+    }
+    void resume() override {
+        ++resumes;
+        if (on_resume) on_resume();
+    }
+
+    int sents = 0;
+    int resumes = 0;
+    std::function<void()> on_sent;
+    std::function<void()> on_resume;
+};
+
+class Texts {
+ public:
+    void add(const Reply* reply, const std::string& header, const std::string& payload = {},
+             Reply* told = nullptr) {
+        SendQueue::Item& item = queue.add(reply);
+        items_.push_back(&item);
+        std::memcpy(item.header.data(), header.data(), header.size());
+        item.header_length = static_cast<std::uint8_t>(header.size());
+        payloads_.push_back(payload);
+        item.payload = reinterpret_cast<const std::byte*>(payloads_.back().data());
+        item.payload_length = static_cast<std::uint32_t>(payload.size());
+        item.reply = told;
+    }
+    // Of each item that has been added, the bytes of a READ that it answers.
+    void count_reads(std::span<const std::uint32_t> read) {
+        for (std::size_t i = 0; i != read.size(); ++i) items_.at(i)->read = read[i];
+    }
+    // Sends at most so many bytes in at most so many pieces; what was sent.
+    std::string send(std::size_t max, std::size_t pieces = 64) {
+        std::vector<iovec> out(pieces);
+        out.resize(queue.gather(out));
+        std::string text;
+        for (const iovec& piece : out) {
+            CHECK(piece.iov_len != 0);
+            text.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+        }
+        text.resize(std::min(text.size(), max));
+        queue.sent(text.size());
+        return text;
+    }
+    std::string send_all(std::size_t max = 1000, std::size_t pieces = 64) {
+        std::string text;
+        while (!queue.nothing_to_send()) text += send(max, pieces);
+        return text;
+    }
+
+    SendQueue queue{nullptr};
+
+ private:
+    std::deque<std::string> payloads_;     // stay where they are
+    std::vector<SendQueue::Item*> items_;  // there is room for a few hundred
+};
+
+TEST_CASE("send queue: parts of every length, in pieces of every number") {
+    for (std::size_t max = 1; max != 60; ++max) {
+        for (std::size_t pieces = 2; pieces != 9; ++pieces) {
+            CAPTURE(max);
+            CAPTURE(pieces);
+            Texts texts;
+            CompletionRecorder told[6];
+            std::vector<int> order;
+            for (int i = 0; i != 6; ++i) told[i].on_sent = [&order, i] { order.push_back(i); };
+            texts.add(nullptr, "head0:", "payload0.", &told[0]);
+            texts.add(nullptr, "head1:", "", &told[1]);
+            texts.add(nullptr, "", "payload2.", &told[2]);
+            texts.add(nullptr, "head:");
+            texts.add(nullptr, "", "p");
+            texts.add(nullptr, "h", "q", &told[3]);
+            texts.add(nullptr, "head4:", std::string(30, 'x'), &told[4]);
+            texts.add(nullptr, "head5:", "end", &told[5]);
+            CHECK(texts.queue.size() == 8);
+            CHECK(texts.send_all(max, pieces) == "head0:payload0.head1:payload2.head:phqhead4:" +
+                                                     std::string(30, 'x') + "head5:end");
+            CHECK(order == std::vector{0, 1, 2, 3, 4, 5});
+            CHECK(texts.queue.empty());
+            CHECK(texts.queue.size() == 0);
+        }
+    }
+}
+
+TEST_CASE("send queue: bytes of READs count as they are sent, a hole with its header") {
+    Texts texts;
+    texts.add(nullptr, "head:", std::string(10, 'r'));
+    texts.add(nullptr, "hole:");
+    texts.add(nullptr, "error", "text");
+    texts.add(nullptr, "h", std::string(5, 'r'));
+    const std::uint32_t read[] = {10, 4096, 0, 5};
+    texts.count_reads(read);
+    // After each byte that is sent.
+    std::vector<std::uint64_t> expected(5, 0);
+    for (std::uint64_t i = 1; i <= 10; ++i) expected.push_back(i);
+    expected.insert(expected.end(), 4, 10);
+    expected.insert(expected.end(), 1 + 9 + 1, 4106);
+    for (std::uint64_t i = 1; i <= 5; ++i) expected.push_back(4106 + i);
+    std::vector<std::uint64_t> counted;
+    while (!texts.queue.nothing_to_send()) {
+        texts.send(1);
+        counted.push_back(texts.queue.read_sent());
+    }
+    CHECK(counted == expected);
+}
+
+TEST_CASE("send queue: a long payload leaves by itself, after its header") {
+    const std::string payload(512 << 10, 'x');
+    Texts texts;
+    CompletionRecorder told;
+    texts.add(nullptr, "1", "short");
+    texts.add(nullptr, "long:", payload, &told);
+    texts.add(nullptr, "", payload);
+    texts.add(nullptr, "2", "short");
+    texts.add(nullptr, "3");
+    constexpr std::size_t all = 4 << 20;
+    CHECK(texts.send(all) == "1short");
+    CHECK(texts.send(3) == "lon");
+    CHECK(texts.send(all) == "g:");
+    CHECK(texts.send(1000) == payload.substr(0, 1000));
+    CHECK(told.sents == 0);
+    CHECK(texts.send(all) == payload.substr(1000));
+    CHECK(told.sents == 1);
+    CHECK(texts.send(all) == payload);
+    CHECK(texts.send(all) == "2short3");
+    CHECK(texts.queue.empty());
+}
+
+TEST_CASE("send queue: who is told is told with the last byte, not before") {
+    Texts texts;
+    CompletionRecorder told;
+    texts.add(nullptr, "12345", "678", &told);
+    texts.add(nullptr, "9");
+    CHECK(texts.send(7) == "1234567");
+    CHECK(told.sents == 0);
+    CHECK(texts.send(1) == "8");
+    CHECK(told.sents == 1);
+    CHECK(texts.send_all() == "9");
+    CHECK(told.sents == 1);
+}
+
+TEST_CASE("send queue: who is told may add items") {
+    for (std::size_t max = 1; max != 20; ++max) {
+        Texts texts;
+        CompletionRecorder told;
+        int left = 50;
+        told.on_sent = [&] {
+            if (--left != 0) texts.add(&told, std::to_string(left) + " ", "and ", &told);
+        };
+        texts.add(&told, "50 ", "and ", &told);
+        texts.add(nullptr, "other ");
+        std::string expected = "50 and other ";
+        for (int i = 49; i != 0; --i) expected += std::to_string(i) + " and ";
+        CHECK(texts.send_all(max) == expected);
+    }
+}
+
+// What has gone is forgotten, even where there is always more to send.
+TEST_CASE("send queue: never empty, for long") {
+    for (const std::size_t max : {1U, 7U, 30U, 100U, 1000U}) {
+        Texts texts;
+        std::string expected;
+        std::string text;
+        for (int i = 0; i != 5000; ++i) {
+            const std::string each = std::to_string(i) + ";";
+            texts.add(nullptr, each);
+            expected += each;
+            if (texts.queue.size() > 300 || i % 3 == 0) text += texts.send(max, 700);
+        }
+        while (!texts.queue.nothing_to_send()) text += texts.send(1000);
+        CHECK(text == expected);
+    }
+}
+
+// A burst that comes late must not have to ask for memory that one before it has had.
+TEST_CASE("send queue: its room depends on what is unsent, not on how long it is never empty") {
+    Texts texts;
+    const auto add = [&] { texts.add(nullptr, "12345678"); };
+    add();
+    const std::size_t memory = texts.queue.memory();
+    for (int i = 0; i != 200; ++i) add();
+    for (int i = 0; i != 5000; ++i) {
+        add();
+        CHECK(texts.send(8) == "12345678");
+    }
+    texts.send_all();
+    texts.queue.free_memory();
+    CHECK(texts.queue.memory() == memory);
+}
+
+// How a READ whose reply may not be split, and does not come at once, asks for the stream.
+bool enter(Texts& texts, CompletionRecorder& told) {
+    return texts.queue.sequencer().enter(told, Reply::Form::whole);
+}
+bool hold(Texts& texts, CompletionRecorder& told) { return texts.queue.sequencer().hold(told); }
+// It has all the memory that it wants, so that it may wait for the stream and hold it.
+void enter_served(Texts& texts, CompletionRecorder& told) {
+    CHECK(enter(texts, told));
+    texts.queue.sequencer().staged(told);
+}
+
+TEST_CASE("send queue: what others add waits behind the holder, in order") {
+    Texts texts;
+    CompletionRecorder holder;
+    CompletionRecorder other;
+    texts.add(nullptr, "before ");
+    enter_served(texts, holder);
+    enter_served(texts, other);
+    CHECK(hold(texts, holder));
+    CHECK(hold(texts, holder));
+    texts.add(nullptr, "A ");
+    texts.add(&holder, "1 ");
+    texts.add(&other, "B ", "b ", &other);
+    CHECK(texts.send_all() == "before 1 ");
+    CHECK_FALSE(texts.queue.empty());
+    CHECK(texts.queue.size() == 2);
+    texts.add(&holder, "2 ");
+    texts.queue.leave(other);
+    CHECK(texts.send_all() == "2 ");
+    CHECK(other.sents == 0);
+    texts.queue.leave(holder);
+    CHECK(texts.send_all() == "A B b ");
+    CHECK(other.sents == 1);
+    CHECK(texts.queue.empty());
+}
+
+TEST_CASE("reply sequencer: those who wait are resumed in order, until one holds again") {
+    Texts texts;
+    CompletionRecorder holder;
+    CompletionRecorder waiting[4];
+    enter_served(texts, holder);
+    CHECK(hold(texts, holder));
+    for (int i = 0; i != 4; ++i) {
+        enter_served(texts, waiting[i]);
+        waiting[i].on_resume = [&texts, &waiting, i] {
+            texts.add(&waiting[i], std::to_string(i) + " ");
+            if (i == 1) CHECK(hold(texts, waiting[i]));
+        };
+        CHECK_FALSE(hold(texts, waiting[i]));
+        CHECK_FALSE(hold(texts, waiting[i]));  // asks again
+    }
+    texts.add(nullptr, "behind ");
+    // It has found another way to answer: nothing touches it any more.
+    texts.queue.leave(waiting[2]);
+    texts.queue.leave(holder);
+    CHECK(texts.send_all() == "behind 0 1 ");
+    CHECK(waiting[3].resumes == 0);
+    texts.queue.leave(waiting[1]);
+    CHECK(texts.send_all() == "3 ");
+    CHECK(waiting[0].resumes == 1);
+    CHECK(waiting[1].resumes == 1);
+    CHECK(waiting[2].resumes == 0);
+    CHECK(waiting[3].resumes == 1);
+}
+
+TEST_CASE("reply sequencer: a whole reply begins once those in chunks are answered") {
+    Texts texts;
+    ReplySequencer& sequencer = texts.queue.sequencer();
+    CompletionRecorder chunks[2];
+    CompletionRecorder whole;
+    for (CompletionRecorder& each : chunks) CHECK(sequencer.enter(each, Reply::Form::chunks));
+    CHECK(sequencer.takes_requests());
+    CHECK_FALSE(enter(texts, whole));
+    CHECK(whole.state() == RequestState::waiting);
+    CHECK_FALSE(sequencer.takes_requests());
+    whole.on_resume = [&] {
+        if (sequencer.begin(whole)) texts.add(&whole, "whole ");
+    };
+    CHECK_FALSE(texts.queue.leave(chunks[0]));
+    CHECK(whole.resumes == 1);
+    CHECK(whole.state() == RequestState::waiting);
+    CHECK_FALSE(texts.queue.leave(chunks[1]));
+    CHECK(whole.resumes == 2);
+    CHECK(whole.state() == RequestState::executing);
+    CHECK(texts.send_all() == "whole ");
+    CHECK_FALSE(sequencer.takes_requests());
+    CHECK(sequencer.staged(whole));
+    CHECK(sequencer.takes_requests());
+    CHECK_FALSE(sequencer.staged(whole));
+    CHECK_FALSE(texts.queue.leave(whole));
+}
+
+TEST_CASE(
+    "reply sequencer: one that wants memory holds the stream only where no other would wait") {
+    Texts texts;
+    CompletionRecorder first;
+    CompletionRecorder wants;
+    enter_served(texts, first);
+    CHECK(enter(texts, wants));
+    CHECK_FALSE(hold(texts, wants));  // the first one might wait for the stream with memory in hand
+    wants.on_resume = [&] {
+        if (hold(texts, wants)) texts.add(&wants, "held ");
+    };
+    texts.add(&first, "first ");
+    CHECK_FALSE(texts.queue.leave(first));
+    CHECK(wants.resumes == 1);
+    texts.add(nullptr, "behind ");
+    CHECK(texts.send_all() == "first held ");
+    CHECK(texts.queue.leave(wants));  // it had kept requests from being taken
+    CHECK(wants.resumes == 1);
+    CHECK(texts.send_all() == "behind ");
+}
+
+TEST_CASE("reply sequencer: one that is resumed and leaves at once lets the next one come") {
+    Texts texts;
+    CompletionRecorder holder;
+    CompletionRecorder waiting[3];
+    enter_served(texts, holder);
+    CHECK(hold(texts, holder));
+    for (CompletionRecorder& each : waiting) {
+        enter_served(texts, each);
+        each.on_resume = [&texts, &each] {
+            CHECK(hold(texts, each));
+            texts.add(&each, "x");
+            texts.queue.leave(each);
+        };
+        CHECK_FALSE(hold(texts, each));
+    }
+    texts.queue.leave(holder);
+    CHECK(texts.send_all() == "xxx");
+    for (const CompletionRecorder& each : waiting) CHECK(each.resumes == 1);
+}
+
+TEST_CASE("reply sequencer: one that has to wait again has its turn when another has answered") {
+    Texts texts;
+    CompletionRecorder holder;
+    CompletionRecorder wants;
+    CompletionRecorder answers;
+    enter_served(texts, holder);
+    CHECK(hold(texts, holder));
+    enter_served(texts, answers);
+    CHECK(enter(texts, wants));
+    wants.on_resume = [&] {
+        if (!hold(texts, wants)) return;
+        texts.add(&wants, "second");
+        texts.queue.leave(wants);
+    };
+    answers.on_resume = [&] {
+        texts.add(&answers, "first ");
+        texts.queue.leave(answers);
+    };
+    CHECK_FALSE(hold(texts, wants));
+    CHECK_FALSE(hold(texts, answers));
+    texts.queue.leave(holder);
+    CHECK(wants.resumes == 2);
+    CHECK(answers.resumes == 1);
+    CHECK(texts.send_all() == "first second");
+}
+
+TEST_CASE("send queue: cleared, it tells nobody") {
+    Texts texts;
+    CompletionRecorder holder;
+    CompletionRecorder waiting;
+    enter_served(texts, holder);
+    enter_served(texts, waiting);
+    CHECK(hold(texts, holder));
+    CHECK_FALSE(hold(texts, waiting));
+    texts.add(&holder, "1234", "5678", &holder);
+    texts.add(nullptr, "behind");
+    CHECK(texts.send(5) == "12345");
+    texts.queue.clear();
+    CHECK(texts.queue.empty());
+    CHECK(texts.queue.nothing_to_send());
+    texts.add(nullptr, "new");
+    CHECK(texts.send_all() == "new");
+    CHECK(holder.sents == 0);
+    CHECK(waiting.resumes == 0);
+    CHECK(hold(texts, waiting));
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,155 @@
+// What a session tells in the log of requests that failed and of its end.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/server/captured_log.hpp"
+#include "tests/server/rig.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+bool holds(const std::string& line, std::string_view part) {
+    return line.find(part) != std::string::npos;
+}
+
+TEST_CASE("session: a request that fails is told by name, with export, place and device") {
+    struct Row {
+        const char* name;
+        bool no_memory;
+        std::string_view devices;
+        Ask ask;
+        const char* text;
+        const char* json;
+    };
+    const Row rows[] = {
+        {"WRITE",
+         false,
+         "s",
+         {CommandType::write, 8192, 4096},
+         "export '': WRITE of 4 KiB at offset 8192 failed: EIO: an error of memory:0\n",
+         R"("export":"","request":"WRITE","offset":8192,"length":4096,"error":"EIO","device":"memory:0","unreported":0})"},
+        {"READ",
+         false,
+         "s",
+         {CommandType::read, 0, 1024},
+         "export '': READ of 1 KiB at offset 0 failed: EIO: an error of memory:0\n",
+         R"("export":"","request":"READ","offset":0,"length":1024,"error":"EIO","device":"memory:0","unreported":0})"},
+        {"TRIM",
+         false,
+         "s",
+         {CommandType::trim, 1, 100},
+         "export '': TRIM of 100 bytes at offset 1 failed: EIO: an error of memory:0\n",
+         R"("request":"TRIM","offset":1,"length":100,"error":"EIO","device":"memory:0")"},
+        {"no memory, on two devices",
+         true,
+         "ss",
+         {CommandType::write, 65536, 1},
+         "export '': WRITE of 1 byte at offset 65536 failed: ENOSPC: no space left on "
+         "memory:0, memory:1\n",
+         R"("request":"WRITE","offset":65536,"length":1,"error":"ENOSPC","device":"memory:0, memory:1")"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const CapturedLog log(spdlog::level::warn);
+        {
+            Rig rig({.devices = row.devices});
+            Client client = rig.enter();
+            if (row.no_memory) {
+                rig.script.allocations_until_failure = 0;
+            } else {
+                CHECK(client.ask({CommandType::write, 0, 32 * kib}).error == Error::none);
+                rig.script.copies_until_failure = 0;
+            }
+            CHECK(client.ask(row.ask).error != Error::none);
+        }
+        const auto text = log.lines(config::LogFormat::text);
+        const auto json = log.lines(config::LogFormat::json);
+        REQUIRE(text.size() == 1);
+        CAPTURE(text[0]);
+        CAPTURE(json[0]);
+        CHECK(text[0].ends_with(row.text));
+        CHECK(holds(json[0], row.json));
+        CHECK(holds(json[0], R"("level":"warning")"));
+    }
+}
+
+TEST_CASE("session: of a flood of failures, one is told, with the number of the others") {
+    const CapturedLog log(spdlog::level::warn);
+    {
+        Rig rig;
+        Client client = rig.enter();
+        rig.script.allocations_until_failure = 0;
+        for (int i = 0; i != 50; ++i) {
+            CHECK(client.ask({CommandType::write, 0, 4096}).error == Error::enospc);
+        }
+    }
+    CHECK(log.lines(config::LogFormat::text).size() < 50);
+}
+
+TEST_CASE("session: one line at its end, at level info") {
+    const CapturedLog log(spdlog::level::info);
+    {
+        Rig rig;
+        Client client = rig.enter();
+        client.ask({CommandType::write, 0, 3 * kib / 2});
+        client.ask({CommandType::read, 0, 100});
+        client.send({CommandType::disc});
+        CHECK_FALSE(client.next().has_value());
+        rig.check_over();
+    }
+    const auto text = log.lines(config::LogFormat::text);
+    const auto json = log.lines(config::LogFormat::json);
+    REQUIRE(text.size() == 1);
+    CHECK(holds(text[0],
+                ": export '': 3 requests, 100 bytes read, 1.5 KiB written; closed after 0."));
+    CHECK(text[0].ends_with(" s: the client disconnected\n"));
+    CHECK(holds(json[0],
+                R"("export":"","requests":3,"errors":0,"bytes_read":100,"bytes_written":1536,)"
+                R"("seconds":0.)"));
+    CHECK(json[0].ends_with("\"reason\":\"the client disconnected\"}\n"));
+}
+
+TEST_CASE("session: refused requests are logged and counted") {
+    const CapturedLog log(spdlog::level::info);
+    {
+        Rig rig;
+        Client client = rig.enter();
+        for (int i = 0; i != 266; ++i) {
+            CHECK(client.ask({CommandType::read, 1 << 30, 512}).error == Error::einval);
+        }
+        CHECK(client.ask({CommandType::write, 0, 512}).error == Error::none);
+        client.send({CommandType::disc});
+        CHECK_FALSE(client.next().has_value());
+        rig.check_over();
+    }
+    const auto text = log.lines(config::LogFormat::text);
+    const auto json = log.lines(config::LogFormat::json);
+    REQUIRE(text.size() >= 2);  // one a second of refusals, and the end
+    CHECK(holds(text[0], "warning: "));
+    CHECK(holds(text[0], ": export '': READ at offset 1073741824 refused: EINVAL: beyond the end"));
+    CHECK(holds(json[0], R"("request":"READ","offset":1073741824,"error":"EINVAL")"));
+    CHECK(holds(text.back(), "268 requests (266 failed), 0 bytes read, 512 bytes written"));
+    CHECK(holds(json.back(), R"("requests":268,"errors":266,)"));
+}
+
+// Clients try what the server may not support, and go on without it.
+TEST_CASE("session: a refusal that clients provoke is logged at level debug only") {
+    const CapturedLog log(spdlog::level::info);
+    {
+        Rig rig;
+        Client client = rig.enter();
+        const auto flags = static_cast<std::uint16_t>(protocol::command_flag::fast_zero |
+                                                      protocol::command_flag::no_hole);
+        CHECK(client.ask({CommandType::write_zeroes, 0, 512, flags}).error == Error::enotsup);
+        client.send({CommandType::disc});
+        CHECK_FALSE(client.next().has_value());
+        rig.check_over();
+    }
+    const auto text = log.lines(config::LogFormat::text);
+    REQUIRE(text.size() == 1);
+    CHECK(holds(text[0], "2 requests (1 failed)"));
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,415 @@
+// Listeners: what can be wrong with an address, and that nothing ends them but stop().
+#include "server/net/listener.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "server/net/address_error.hpp"
+#include "server/net/unix_address.hpp"
+#include "server/net/vsock_address.hpp"
+#include "tests/server/client.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+class Directory {
+ public:
+    Directory() {
+        char pattern[] = "/tmp/gpunbd-listenerXXXXXX";
+        REQUIRE(::mkdtemp(pattern) != nullptr);
+        path = pattern;
+    }
+    ~Directory() {
+        ::unlink(socket().c_str());
+        ::rmdir(path.c_str());
+    }
+    Directory(const Directory&) = delete;
+    Directory& operator=(const Directory&) = delete;
+    std::string socket() const { return path + "/socket"; }
+    std::string path;
+};
+
+sockaddr_un address_of(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    return address;
+}
+
+int connect_to(const std::string& path) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    const sockaddr_un address = address_of(path);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    ::close(fd);
+    return -1;
+}
+
+int bound_to(const std::string& path, int backlog) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    const sockaddr_un address = address_of(path);
+    REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    if (backlog >= 0) REQUIRE(::listen(fd, backlog) == 0);
+    return fd;
+}
+
+template <typename Call>
+std::string error_of(Call call) {
+    try {
+        static_cast<void>(call());
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "none";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+    CAPTURE(text);
+    CAPTURE(part);
+    const bool found = text.find(part) != std::string::npos;
+    CHECK(found);
+    return found;
+}
+
+// As messages call this program.
+std::string own_name() {
+    std::ifstream file("/proc/self/comm");
+    std::string name;
+    std::getline(file, name);
+    return name + " (pid " + std::to_string(::getpid()) + ")";
+}
+
+config::UnixListener at(const std::string& path) {
+    config::UnixListener options;
+    options.path = path;
+    return options;
+}
+
+TEST_CASE("listener: accepts, and removes its socket when it stops") {
+    boost::asio::io_context io;
+    const Directory directory;
+    auto options = at(directory.socket());
+    options.mode = 0640;
+    const auto listener = Listener::unix_socket(io, options);
+    struct stat status {};
+    REQUIRE(::stat(options.path.c_str(), &status) == 0);
+    CHECK((status.st_mode & 07777) == 0640);
+    std::vector<int> accepted;
+    listener->start([&](int fd, const Peer&) { accepted.push_back(fd); });
+    std::vector<int> clients;
+    for (int i = 0; i != 5; ++i) clients.push_back(connect_to(options.path));
+    while (accepted.size() != clients.size()) io.run_one();
+    for (const int fd : accepted) {
+        CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+        ::close(fd);
+    }
+    for (const int fd : clients) ::close(fd);
+    listener->stop();
+    listener->stop();
+    CHECK(::stat(options.path.c_str(), &status) != 0);
+    io.run();  // the coroutine ends
+    CHECK(connect_to(options.path) < 0);
+}
+
+TEST_CASE("listener: a stale socket is replaced") {
+    boost::asio::io_context io;
+    const Directory directory;
+    ::close(bound_to(directory.socket(), 1));
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    const int client = connect_to(directory.socket());
+    CHECK(client >= 0);
+    ::close(client);
+}
+
+TEST_CASE("listener: another server's socket at its path stays when it stops") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    // Somebody has removed the file by hand, and started another server.
+    REQUIRE(::unlink(directory.socket().c_str()) == 0);
+    const int other = bound_to(directory.socket(), 1);
+    listener->stop();
+    const int client = connect_to(directory.socket());
+    CHECK(client >= 0);
+    ::close(client);
+    ::close(other);
+}
+
+TEST_CASE("listener: of two servers that start over one stale socket, one does") {
+    const Directory directory;
+    const auto options = at(directory.socket());
+    ::close(bound_to(options.path, 1));
+    {
+        // Has the path, and does not listen yet: to others that looks like a stale socket.
+        const auto first = bind_unix(options);
+        contains(error_of([&] { return bind_unix(options); }), "another server is starting there");
+    }
+    // Whoever has failed to start is in nobody's way.
+    boost::asio::io_context io;
+    const auto listener = Listener::unix_socket(io, options);
+    const int client = connect_to(options.path);
+    CHECK(client >= 0);
+    ::close(client);
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path)) {
+        CAPTURE(entry.path().string());
+        ++files;
+        CHECK(entry.path() == options.path);
+    }
+    CHECK(files == 1);
+}
+
+TEST_CASE("listener: a socket that is in use is left alone") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const int other = bound_to(directory.socket(), 0);
+    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
+             "another server is listening there, " + own_name() + ";");
+    // Its backlog is full, by now or soon, and nobody takes from it.
+    std::vector<int> waiting;
+    for (int fd = 0; fd >= 0 && waiting.size() < 100;) {
+        fd = connect_to(directory.socket());
+        if (fd >= 0) waiting.push_back(fd);
+    }
+    CHECK(waiting.size() < 100);
+    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
+             "another server is listening");
+    struct stat status {};
+    CHECK(::stat(directory.socket().c_str(), &status) == 0);
+    for (const int fd : waiting) ::close(fd);
+    ::close(other);
+}
+
+TEST_CASE("listener: a file that is no socket is left alone") {
+    boost::asio::io_context io;
+    const Directory directory;
+    std::ofstream(directory.socket()) << "precious";
+    contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
+             "no socket is in the way");
+    std::string text;
+    CHECK(std::getline(std::ifstream(directory.socket()), text));
+    CHECK(text == "precious");
+}
+
+TEST_CASE("listener: paths") {
+    boost::asio::io_context io;
+    const Directory directory;
+    contains(error_of([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes");
+    const std::string longest =
+        directory.path + "/" + std::string(106 - directory.path.size(), 's');
+    CHECK(longest.size() == 107);
+    CHECK(error_of([&] { return Listener::unix_socket(io, at(longest)); }) == "none");
+    contains(error_of([&] { return Listener::unix_socket(io, at(longest + "s")); }),
+             "1 to 107 bytes");
+    contains(error_of([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
+             "the folder /no/such/directory does not exist; make it");
+    contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
+             "/dev/null is not a folder");
+}
+
+TEST_CASE("listener: an owner that does not exist, and nothing is left behind") {
+    boost::asio::io_context io;
+    const Directory directory;
+    struct stat status {};
+    for (const char* owner : {"no-such-user-here", ":no-such-group-here", "root:no-such-group"}) {
+        CAPTURE(owner);
+        auto options = at(directory.socket());
+        options.owner = owner;
+        contains(error_of([&] { return Listener::unix_socket(io, options); }), "there is no");
+        CHECK(::lstat(options.path.c_str(), &status) != 0);
+    }
+}
+
+std::uint16_t port_of(int fd) {
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    return ntohs(address.sin_port);
+}
+
+TEST_CASE("listener: TCP addresses") {
+    boost::asio::io_context io;
+    const int other = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(other, 1) == 0);
+    const std::uint16_t port = port_of(other);
+    const std::string in_use =
+        error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
+    contains(in_use, "127.0.0.1:" + std::to_string(port));
+    contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose");
+    // Who listens at every address stands in the way, too.
+    ::close(other);
+    const int everywhere = ::socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = 0;
+    REQUIRE(::bind(everywhere, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(everywhere, 1) == 0);
+    const std::uint16_t taken = port_of(everywhere);
+    contains(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = taken}); }),
+             "the port is taken by " + own_name());
+    ::close(everywhere);
+    try {
+        Listener::tcp(io, {.address = "192.0.2.1", .port = 1});  // for documentation only
+        FAIL("an address of another machine was taken");
+    } catch (const AddressError& error) {
+        CHECK(error.kind == AddressError::Kind::absent);
+        contains(error.what(), "this machine has no address 192.0.2.1");
+    }
+    for (const char* wrong : {"localhost", "", "127.0.0", "::1::", "1.2.3.4.5"}) {
+        contains(error_of([&] { return Listener::tcp(io, {.address = wrong, .port = 1}); }),
+                 "not a numeric");
+    }
+    CHECK(error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = 0}); }) ==
+          "none");
+}
+
+TEST_CASE("listener: vsock addresses") {
+    boost::asio::io_context io;
+    const int probe = ::socket(AF_VSOCK, SOCK_STREAM, 0);
+    if (probe < 0) {
+        contains(error_of([&] { Listener::vsock(io, {}); }), "this kernel has no vsock");
+        MESSAGE("SKIPPED: this kernel has no vsock");
+        return;
+    }
+    ::close(probe);
+    // Ports above 2^31, which the kernel does not choose from.
+    const config::VsockListener any{.port = 0x90000000U + static_cast<std::uint32_t>(::getpid())};
+    {
+        const auto listener = Listener::vsock(io, any);
+        const auto uri = listener->uri("x", false);
+        REQUIRE(uri.has_value());
+        contains(*uri, "nbd+vsock://");
+        contains(*uri, ":" + std::to_string(any.port) + "/x");
+        const std::string taken = error_of([&] { Listener::vsock(io, any); });
+        CHECK(taken == "vsock:any:" + std::to_string(any.port) +
+                           ": the port is taken; end the program that listens there, or choose "
+                           "another port");
+    }
+    CHECK(error_of([&] { Listener::vsock(io, any); }) == "none");  // it is free again
+    try {
+        Listener::vsock(io, {.cid = 4'000'000'000, .port = any.port});
+        FAIL("the address of another machine was taken");
+    } catch (const AddressError& error) {
+        CHECK(error.kind == AddressError::Kind::absent);
+        contains(error.what(), "this machine is not CID 4000000000");
+    }
+}
+
+TEST_CASE("listener: each errno of a vsock has its remedy") {
+    const config::VsockListener options{.cid = 7, .port = 80};
+    const struct {
+        int error;
+        AddressError::Kind kind;
+        const char* remedy;
+    } rows[] = {
+        {EADDRINUSE, AddressError::Kind::taken, "choose another port"},
+        {EADDRNOTAVAIL, AddressError::Kind::absent, "any means whatever it is"},
+        {EAFNOSUPPORT, AddressError::Kind::absent, "modprobe vsock"},
+        {EACCES, AddressError::Kind::other, "CAP_NET_BIND_SERVICE"},
+        {ENOMEM, AddressError::Kind::other, "cannot listen there"},
+    };
+    for (const auto& row : rows) {
+        const AddressError error = vsock_error(options, row.error);
+        CHECK(error.kind == row.kind);
+        contains(error.what(), "vsock:7:80: ");
+        contains(error.what(), row.remedy);
+    }
+}
+
+TEST_CASE("listener: inherited sockets must listen") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const int quiet = bound_to(directory.socket(), -1);
+    contains(error_of([&] { return Listener::inherited(io, quiet); }), "does not listen");
+    contains(error_of([&] { return Listener::inherited(io, 999); }), "does not listen");
+    REQUIRE(::listen(quiet, 5) == 0);
+    const auto listener = Listener::inherited(io, quiet);
+    bool accepted = false;
+    listener->start([&](int fd, const Peer&) {
+        accepted = true;
+        ::close(fd);
+    });
+    const int client = connect_to(directory.socket());
+    while (!accepted) io.run_one();
+    ::close(client);
+    // Somebody else made it, and somebody else removes it.
+    listener->stop();
+    struct stat status {};
+    CHECK(::stat(directory.socket().c_str(), &status) == 0);
+}
+
+TEST_CASE("listener: survives that there is no memory for a connection") {
+    boost::asio::io_context io;
+    const Directory directory;
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    int accepted = 0;
+    listener->start([&](int fd, const Peer&) {
+        ::close(fd);
+        if (++accepted == 1) throw std::bad_alloc();
+    });
+    const int first = connect_to(directory.socket());
+    const int second = connect_to(directory.socket());
+    while (accepted != 2 && io.run_one() != 0) {
+    }
+    CHECK(accepted == 2);
+    ::close(first);
+    ::close(second);
+}
+
+TEST_CASE("listener: survives that there are no descriptors left") {
+#ifdef __SANITIZE_ADDRESS__
+    MESSAGE(
+        "skipped: UBSan opens a pipe to look at a new vptr, and takes that it cannot for a fault");
+    return;
+#endif
+    const auto level = spdlog::get_level();
+    spdlog::set_level(spdlog::level::off);
+    boost::asio::io_context io;
+    const Directory directory;
+    const auto listener = Listener::unix_socket(io, at(directory.socket()));
+    int accepted = 0;
+    listener->start([&](int fd, const Peer&) {
+        ++accepted;
+        ::close(fd);
+    });
+    const int client = connect_to(directory.socket());
+    std::vector<int> all;
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit few = before;
+    few.rlim_cur = 200;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (int fd = 0; fd >= 0;) {
+        fd = ::dup(client);
+        if (fd >= 0) all.push_back(fd);
+    }
+    for (int i = 0; i != 3; ++i) io.run_one();
+    CHECK(accepted == 0);
+    for (const int fd : all) ::close(fd);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    while (accepted == 0) io.run_one();
+    ::close(client);
+    spdlog::set_level(level);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

@@ -1,0 +1,118 @@
+// URIs of what really listens.
+#include "server/net/nbd_uri.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+
+#include "server/net/vsock_address.hpp"
+
+// After <sys/socket.h>, whose types it needs.
+#include <linux/vm_sockets.h>
+
+namespace gpunbd::server::test {
+namespace {
+
+// The URI of a socket at `address`, with PORT for the port that it was given.
+std::string uri_at(const char* address, const std::string& name, bool tls = false) {
+    const bool v6 = std::strchr(address, ':') != nullptr;
+    const int fd = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+    sockaddr_in in{};
+    sockaddr_in6 in6{};
+    in.sin_family = AF_INET;
+    in6.sin6_family = AF_INET6;
+    ::inet_pton(v6 ? AF_INET6 : AF_INET, address,
+                v6 ? static_cast<void*>(&in6.sin6_addr) : static_cast<void*>(&in.sin_addr));
+    const bool bound = v6 ? ::bind(fd, reinterpret_cast<sockaddr*>(&in6), sizeof in6) == 0
+                          : ::bind(fd, reinterpret_cast<sockaddr*>(&in), sizeof in) == 0;
+    if (!bound) {
+        ::close(fd);
+        return "none";
+    }
+    socklen_t length = sizeof in6;  // the port lies at the same place in both
+    ::getsockname(fd, reinterpret_cast<sockaddr*>(&in6), &length);
+    std::string uri = listener_uri(fd, name, tls).value_or("no URI");
+    const std::string port = std::to_string(ntohs(in6.sin6_port));
+    uri.replace(uri.find(port), port.size(), "PORT");
+    ::close(fd);
+    return uri;
+}
+
+TEST_CASE("nbd uri: TCP") {
+    CHECK(uri_at("127.0.0.1", "") == "nbd://127.0.0.1:PORT");
+    CHECK(uri_at("127.0.0.2", "a b/c?") == "nbd://127.0.0.2:PORT/a%20b/c%3F");
+    CHECK(uri_at("127.0.0.1", "x", true) == "nbds://127.0.0.1:PORT/x");
+    CHECK(uri_at("0.0.0.0", "x") == "nbd://127.0.0.1:PORT/x");
+    if (uri_at("::1", "") == "none") {
+        MESSAGE("SKIPPED: there is no IPv6 here");
+        return;
+    }
+    CHECK(uri_at("::1", "") == "nbd://[::1]:PORT");
+    CHECK(uri_at("::", "") == "nbd://[::1]:PORT");
+}
+
+TEST_CASE("nbd uri: Unix sockets") {
+    CHECK(unix_uri("/run/a b", "x&y") == "nbd+unix:///x%26y?socket=/run/a%20b");
+    CHECK(unix_uri("/run/a", "x", true) == "nbds+unix:///x?socket=/run/a");
+    const std::string relative = "gpunbd-nbd-uri-test";
+    for (const std::string& path : {std::string("/tmp/gpunbd-nbd-uri-test"), relative}) {
+        const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path, path.data(), path.size());
+        ::unlink(path.c_str());
+        REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+        CHECK(listener_uri(fd, "") == unix_uri(std::filesystem::absolute(path).string(), ""));
+        ::unlink(path.c_str());
+        ::close(fd);
+    }
+    // Of an abstract socket, or one without a name, there is none.
+    const int nameless = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK_FALSE(listener_uri(nameless, "").has_value());
+    sockaddr_un abstract{};
+    abstract.sun_family = AF_UNIX;
+    std::memcpy(abstract.sun_path + 1, "gpunbd-test", 11);
+    REQUIRE(::bind(nameless, reinterpret_cast<sockaddr*>(&abstract),
+                   offsetof(sockaddr_un, sun_path) + 12) == 0);
+    CHECK_FALSE(listener_uri(nameless, "").has_value());
+    ::close(nameless);
+    CHECK_FALSE(listener_uri(-1, "").has_value());
+}
+
+TEST_CASE("nbd uri: vsock") {
+    const int fd = ::socket(AF_VSOCK, SOCK_STREAM, 0);
+    if (fd < 0) {
+        MESSAGE("SKIPPED: this kernel has no vsock");
+        return;
+    }
+    sockaddr_vm address{};
+    address.svm_family = AF_VSOCK;
+    address.svm_cid = VMADDR_CID_ANY;
+    address.svm_port = VMADDR_PORT_ANY;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    const std::string own = std::to_string(local_cid().value_or(VMADDR_CID_LOCAL));
+    const std::string place = own + ":" + std::to_string(address.svm_port);
+    CHECK(listener_uri(fd, "") == "nbd+vsock://" + place + "/");
+    CHECK(listener_uri(fd, "a b") == "nbd+vsock://" + place + "/a%20b");
+    ::close(fd);
+}
+
+TEST_CASE("nbd uri: as a word for a shell") {
+    CHECK(shell_word("nbd://127.0.0.1:10809/a%20b") == "nbd://127.0.0.1:10809/a%20b");
+    CHECK(shell_word("nbd://[::1]:10809") == "'nbd://[::1]:10809'");
+    CHECK(shell_word("nbd+unix:///?socket=/s") == "'nbd+unix:///?socket=/s'");
+    CHECK(shell_word("it's") == "'it'\\''s'");
+    CHECK(shell_word("") == "''");
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

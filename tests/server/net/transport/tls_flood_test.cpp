@@ -1,0 +1,495 @@
+// Clients in TLS that send records by the thousand, of kinds that take the server's time and hold
+// nothing: a turn of theirs stays short, and those without payload are not taken for long.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <functional>
+#include <thread>
+
+#include "protocol/bytes.hpp"
+#include "server/net/transport/tls_context.hpp"
+#include "server/net/transport/tls_stream.hpp"
+#include "tests/server/captured_log.hpp"
+#include "tests/server/happy_script.hpp"
+#include "tests/server/net/transport/tls_client.hpp"
+#include "tests/server/net/transport/tls_files.hpp"
+#include "tests/server/net/transport/tls_records.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using RecordType = TlsRecords::Type;
+using StreamWait = gpunbd::server::Transport::Wait;
+
+constexpr std::size_t work_of_turn = 256 * kib;  // of work, as bytes of payload
+constexpr std::size_t largest = 48 * kib;        // of work, for one record
+
+std::shared_ptr<const TlsContext> flooded_context(
+    const TlsFiles& files, config::TlsMode mode = config::TlsMode::required) {
+    config::Options options;
+    options.tls = {mode, files.folder(), true, ""};
+    return TlsContext::load(options);
+}
+
+TlsClientOptions flooding_client(const TlsFiles& files, int version) {
+    return {.version = version, .folder = files.folder()};
+}
+
+// The records that a flood repeats. `next`: bytes of payload, where some belong to it.
+struct Flood {
+    std::string name;
+    int version;
+    std::function<Bytes(TlsRecords&, std::span<const std::byte> next)> records;
+    bool control = true;  // without payload
+};
+
+// In this order, in which they are sealed.
+Bytes one_after_the_other(std::initializer_list<Bytes> records) {
+    Bytes all;
+    for (const Bytes& each : records) all.insert(all.end(), each.begin(), each.end());
+    return all;
+}
+
+const Flood floods[] = {
+    {"key updates", TLS1_3_VERSION, [](TlsRecords& its, auto) { return its.update_key(); }},
+    {"key updates that want others", TLS1_3_VERSION,
+     [](TlsRecords& its, auto) { return its.update_key(true); }},
+    {"key updates, each behind a byte", TLS1_3_VERSION,
+     [](TlsRecords& its, auto next) {
+         return one_after_the_other({its.seal(RecordType::data, next.first(1)), its.update_key()});
+     }},
+    {"empty records, 1.3", TLS1_3_VERSION,
+     [](TlsRecords& its, auto next) {
+         return one_after_the_other(
+             {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
+     }},
+    {"empty records that are long", TLS1_3_VERSION,
+     [](TlsRecords& its, auto next) {
+         return one_after_the_other(
+             {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {}, 16'000)});
+     }},
+    {"empty records, 1.2", TLS1_2_VERSION,
+     [](TlsRecords& its, auto next) {
+         return one_after_the_other(
+             {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
+     }},
+    {"renegotiations", TLS1_2_VERSION, [](TlsRecords& its, auto) { return its.renegotiate(); }},
+    {"renegotiations, each behind a byte", TLS1_2_VERSION,
+     [](TlsRecords& its, auto next) {
+         return one_after_the_other({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
+     }},
+    {"warnings, each behind a byte", TLS1_2_VERSION,
+     [](TlsRecords& its, auto next) {
+         const Bytes user_canceled{std::byte{1}, std::byte{90}};
+         return one_after_the_other({its.seal(RecordType::data, next.first(1)),
+                                     its.seal(RecordType::alert, user_canceled)});
+     }},
+    {"single bytes, 1.3", TLS1_3_VERSION,
+     [](TlsRecords& its, auto next) { return its.seal(RecordType::data, next.first(1)); }, false},
+    {"single bytes, 1.2", TLS1_2_VERSION,
+     [](TlsRecords& its, auto next) { return its.seal(RecordType::data, next.first(1)); }, false},
+    {"padded bytes", TLS1_3_VERSION,
+     [](TlsRecords& its, auto next) { return its.seal(RecordType::data, next.first(1), 16'000); },
+     false},
+};
+
+// A stream behind its handshake, and the client at its other end.
+class StreamPair {
+ public:
+    StreamPair(const TlsFiles& files, int version) : both_(unix_pair()) {
+        ::fcntl(both_.second, F_SETFL, O_NONBLOCK);
+        stream.emplace(flooded_context(files), both_.second, buffers_);
+        client.emplace(both_.first, flooding_client(files, version));
+        records.emplace(client->ssl());
+        std::thread shaking([&] { words_ = client->shake_hands(); });
+        while (!stream->established() && !stream->shake_hands().ended) std::this_thread::yield();
+        if (!stream->established()) ::shutdown(both_.second, SHUT_RDWR);  // or the client waits
+        shaking.join();
+        CAPTURE(stream->failure());
+        REQUIRE(words_ == "");
+        records->begin();
+        ::fcntl(both_.first, F_SETFL, O_NONBLOCK);
+    }
+    ~StreamPair() {
+        stream.reset();
+        ::close(both_.second);
+    }
+    StreamPair(const StreamPair&) = delete;
+    StreamPair& operator=(const StreamPair&) = delete;
+
+    std::optional<TlsStream> stream;
+    std::optional<TlsClient> client;
+    std::optional<TlsRecords> records;
+
+ private:
+    static std::pair<int, int> unix_pair() {
+        int both[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
+        return {both[0], both[1]};
+    }
+    std::pair<int, int> both_;
+    Pool<ReceiveBuffer> buffers_{4};
+    std::string words_;
+};
+
+TEST_CASE("tls: a call that receives does a bounded amount of work, whatever has come") {
+    const TlsFiles files;
+    for (const Flood& flood : floods) {
+        for (const bool serving : {false, true}) {
+            CAPTURE(flood.name);
+            CAPTURE(serving);
+            StreamPair pair(files, flood.version);
+            if (serving) pair.stream->begin_serving();
+            const Bytes payload(1, std::byte{7});
+            std::vector<char> room(mib);
+            std::size_t sent = 0;  // of the flood
+            std::size_t calls = 0;
+            std::size_t bytes = 0;
+            std::size_t work = 0;
+            Bytes left;
+            for (bool ended = false; !ended && (sent != 5000 || !left.empty());) {
+                while (sent != 5000 || !left.empty()) {  // as much as the socket takes at once
+                    if (left.empty()) {
+                        left = flood.records(*pair.records, payload);
+                        ++sent;
+                    }
+                    const ssize_t gone = ::send(pair.client->fd(), left.data(), left.size(), 0);
+                    if (gone <= 0) break;
+                    left.erase(left.begin(), left.begin() + gone);
+                }
+                for (bool waits = false; !ended && !waits; ++calls) {
+                    iovec piece{.iov_base = room.data(), .iov_len = room.size()};
+                    const auto got = pair.stream->receive({&piece, 1});
+                    CHECK(got.work <= work_of_turn + largest);
+                    CHECK(got.bytes <= work_of_turn / kib);  // a record counts as 1 KiB at least
+                    bytes += got.bytes;
+                    work += got.work;
+                    ended = got.ended;
+                    waits = got.wait != StreamWait::none;
+                }
+                CHECK((!ended || flood.control));
+            }
+            if (flood.control) {
+                CHECK(pair.stream->failure().find("more TLS records without data") !=
+                      std::string::npos);
+                CHECK(bytes <= ControlAllowance::most + 1);
+                CHECK(calls > 1);
+            } else {
+                CHECK(pair.stream->failure() == "");
+                CHECK(bytes == sent);
+            }
+        }
+    }
+}
+
+TEST_CASE("tls: full records count as what they carry") {
+    const TlsFiles files;
+    for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+        StreamPair pair(files, version);
+        pair.stream->begin_serving();
+        int big = 4 << 20;
+        ::setsockopt(pair.client->fd(), SOL_SOCKET, SO_SNDBUF, &big, sizeof big);
+        const Bytes payload(16 * kib, std::byte{7});
+        std::vector<char> room(mib);
+        std::size_t bytes = 0;
+        std::size_t work = 0;
+        for (int i = 0; i != 100; ++i) {
+            const Bytes next = pair.records->seal(RecordType::data, payload);
+            ::fcntl(pair.client->fd(), F_SETFL, 0);
+            REQUIRE(::send(pair.client->fd(), next.data(), next.size(), 0) ==
+                    static_cast<ssize_t>(next.size()));
+            iovec piece{.iov_base = room.data(), .iov_len = room.size()};
+            const auto got = pair.stream->receive({&piece, 1});
+            bytes += got.bytes;
+            work += got.work;
+        }
+        CHECK(bytes == 100 * payload.size());
+        CHECK(work >= bytes);
+        CHECK(work <= bytes + bytes / 100);
+    }
+}
+
+TEST_CASE("tls: a client that changes its keys as often as its payload allows goes on") {
+    const TlsFiles files;
+    StreamPair pair(files, TLS1_3_VERSION);
+    pair.stream->begin_serving();
+    constexpr std::uint64_t between = ControlAllowance::payload / ControlAllowance::most;
+    const Bytes payload(16 * kib, std::byte{7});
+    std::vector<char> room(mib);
+    ::fcntl(pair.client->fd(), F_SETFL, 0);
+    for (std::uint64_t i = 0; i != 2 * ControlAllowance::most; ++i) {
+        Bytes next = pair.records->update_key();
+        std::uint64_t received = 0;
+        for (std::uint64_t left = between; left != 0; left -= payload.size()) {
+            const Bytes data = pair.records->seal(RecordType::data, payload);
+            next.insert(next.end(), data.begin(), data.end());
+            REQUIRE(::send(pair.client->fd(), next.data(), next.size(), 0) ==
+                    static_cast<ssize_t>(next.size()));
+            next.clear();
+            iovec piece{.iov_base = room.data(), .iov_len = room.size()};
+            for (;;) {
+                const auto got = pair.stream->receive({&piece, 1});
+                REQUIRE_FALSE(got.ended);
+                received += got.bytes;
+                if (got.wait != StreamWait::none) break;
+            }
+        }
+        REQUIRE(received == between);
+    }
+}
+
+// --- as sessions
+
+Bytes served_options() {
+    Bytes options = handshake_bytes({.structured = false});
+    options.erase(options.begin(), options.begin() + 4);
+    return options;
+}
+constexpr std::size_t answer_to_go = 52;
+
+// The log's line of a connection that had to end says why.
+void check_log(const CapturedLog& log, std::string_view why) {
+    const auto lines = log.lines(config::LogFormat::text);
+    CAPTURE(lines.back());
+    CHECK(std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
+              return line.find(why) != std::string::npos;
+          }) == 1);
+}
+
+TEST_CASE("tls: a flood of records without payload ends the connection, before GO and after it") {
+    const TlsFiles files;
+    for (const Flood& flood : floods) {
+        if (!flood.control) continue;
+        for (const bool served : {false, true}) {
+            CAPTURE(flood.name);
+            CAPTURE(served);
+            const CapturedLog log{spdlog::level::info};
+            Rig rig({.tls = flooded_context(files)});
+            TlsClient client(rig.connect_socket(), flooding_client(files, flood.version));
+            TlsRecords records(client.ssl());
+            client.enter();
+            records.begin();
+            if (served) {
+                const Bytes asks = records.seal(RecordType::data, served_options());
+                REQUIRE(::send(client.fd(), asks.data(), asks.size(), 0) > 0);
+                REQUIRE(client.take(answer_to_go).has_value());
+            }
+            // Payload that means something: a request, or an option, a byte at a time.
+            Bytes payload = served ? encoded({CommandType::flush}, 1) : Bytes();
+            if (!served) {
+                protocol::append_be(payload, protocol::option_magic);
+                protocol::append_be(payload, std::uint32_t{77});
+                protocol::append_be(payload, std::uint32_t{0});
+            }
+            for (std::size_t i = 0; i != 100'000; ++i) {
+                const Bytes next =
+                    flood.records(records, std::span(payload).subspan(i % payload.size()));
+                if (::send(client.fd(), next.data(), next.size(), MSG_NOSIGNAL) < 0) break;
+                REQUIRE(i < 50'000);
+            }
+            CHECK(client.hangs_up());
+            client.close();
+            rig.check_clean();
+            check_log(log, "more TLS records without data");
+        }
+    }
+}
+
+std::chrono::nanoseconds cpu_time_of_this_thread() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+std::size_t unread(int fd) {
+    int bytes = 0;
+    REQUIRE(::ioctl(fd, FIONREAD, &bytes) == 0);
+    return static_cast<std::size_t>(bytes);
+}
+
+// A client whose flood waits in its socket: requests where it is served, else options, a byte in
+// each record. `answers`: bytes that come when all of it has been answered.
+struct Flooder {
+    std::unique_ptr<TlsClient> client;
+    Bytes records = {};
+    std::size_t answers = 0;
+};
+
+Flooder make_flooder(Rig& rig, const TlsFiles& files, int version, bool served) {
+    constexpr std::size_t most = 150 * kib;  // fits into a Unix socket
+    Flooder its{std::make_unique<TlsClient>(rig.connect_socket(), flooding_client(files, version))};
+    TlsRecords records(its.client->ssl());
+    its.client->enter();
+    records.begin();
+    Bytes payload = encoded({CommandType::flush}, 1);
+    if (served) {
+        const Bytes asks = records.seal(RecordType::data, served_options());
+        REQUIRE(::send(its.client->fd(), asks.data(), asks.size(), 0) > 0);
+        REQUIRE(its.client->take(answer_to_go).has_value());
+    } else {
+        payload.clear();
+        protocol::append_be(payload, protocol::option_magic);
+        protocol::append_be(payload, std::uint32_t{77});
+        protocol::append_be(payload, std::uint32_t{0});
+    }
+    constexpr std::size_t reply_to_flush = 16;
+    const std::size_t reply_to_option = 20 + std::string("unsupported option").size();
+    while (its.records.size() < most) {
+        for (std::size_t i = 0; i != payload.size(); ++i) {
+            const Bytes next = records.seal(RecordType::data, std::span(payload).subspan(i, 1));
+            its.records.insert(its.records.end(), next.begin(), next.end());
+        }
+        its.answers += served ? reply_to_flush : reply_to_option;
+    }
+    ::fcntl(its.client->fd(), F_SETFL, O_NONBLOCK);
+    return its;
+}
+
+// In the worker's own time, so that a busy machine changes nothing.
+TEST_CASE("tls: a request waits for a small part of what others have sent in single bytes") {
+    constexpr std::size_t crowd = 4;
+    const TlsFiles files;
+    for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+        for (const bool served : {false, true}) {
+            CAPTURE(version);
+            CAPTURE(served);
+            Rig rig({.tls = flooded_context(files, config::TlsMode::optional)});
+            Client reader = rig.enter();
+            std::vector<Flooder> flooders;
+            for (std::size_t i = 0; i != crowd; ++i) {
+                flooders.push_back(make_flooder(rig, files, version, served));
+            }
+            rig.let_run();
+            std::chrono::nanoseconds waited{};
+            std::chrono::nanoseconds all{};
+            rig.on_worker_with([&](WorkerContext& its) {
+                for (const Flooder& each : flooders) {
+                    REQUIRE(::send(each.client->fd(), each.records.data(), each.records.size(),
+                                   0) == static_cast<ssize_t>(each.records.size()));
+                }
+                const auto start = cpu_time_of_this_thread();
+                its.scheduler.round();
+                const auto asked = cpu_time_of_this_thread();
+                reader.send({CommandType::read, 0, 4 * kib});
+                while (!reader.readable()) its.scheduler.round();
+                waited = cpu_time_of_this_thread() - asked;
+                while (std::any_of(flooders.begin(), flooders.end(), [](const Flooder& each) {
+                    return unread(each.client->fd()) < each.answers;
+                })) {
+                    its.scheduler.round();
+                }
+                all = cpu_time_of_this_thread() - start;
+            });
+            CHECK(waited < all / 3);
+            flooders.clear();
+            reader.close();
+            rig.check_over();
+        }
+    }
+}
+
+// --- in the handshake of TLS
+
+// What OpenSSL's client sends first, without the headers of its records.
+Bytes client_hello() {
+    const std::unique_ptr<SSL_CTX, decltype(&::SSL_CTX_free)> context(
+        ::SSL_CTX_new(::TLS_client_method()), ::SSL_CTX_free);
+    const std::unique_ptr<SSL, decltype(&::SSL_free)> ssl(::SSL_new(context.get()), ::SSL_free);
+    BIO* const out = ::BIO_new(::BIO_s_mem());
+    ::SSL_set_bio(ssl.get(), ::BIO_new(::BIO_s_mem()), out);
+    ::SSL_connect(ssl.get());
+    ::ERR_clear_error();
+    Bytes bytes(::BIO_ctrl_pending(out));
+    REQUIRE(::BIO_read(out, bytes.data(), static_cast<int>(bytes.size())) > 5);
+    bytes.erase(bytes.begin(), bytes.begin() + 5);
+    return bytes;
+}
+
+// A record of the handshake for each byte.
+Bytes in_single_bytes(std::span<const std::byte> message) {
+    Bytes out;
+    for (const std::byte each : message) {
+        for (const int next : {22, 3, 1, 0, 1}) out.push_back(static_cast<std::byte>(next));
+        out.push_back(each);
+    }
+    return out;
+}
+
+TEST_CASE("tls: a ClientHello may come in many records, but not in any number") {
+    const TlsFiles files;
+    {
+        Rig rig({.tls = flooded_context(files)});
+        TlsClient client(rig.connect_socket(), flooding_client(files, TLS1_3_VERSION));
+        REQUIRE(client.ask_for_tls());
+        const Bytes hello = in_single_bytes(client_hello());
+        REQUIRE(::send(client.fd(), hello.data(), hello.size(), 0) ==
+                static_cast<ssize_t>(hello.size()));
+        std::array<std::byte, 6> answer;  // a ServerHello
+        REQUIRE(::recv(client.fd(), answer.data(), answer.size(), MSG_WAITALL) == 6);
+        CHECK(answer[0] == std::byte{22});
+        CHECK(answer[5] == std::byte{2});
+        client.close();
+        rig.check_over();
+    }
+    const CapturedLog log{spdlog::level::info};
+    Rig rig({.tls = flooded_context(files)});
+    TlsClient client(rig.connect_socket(), flooding_client(files, TLS1_3_VERSION));
+    REQUIRE(client.ask_for_tls());
+    Bytes endless{std::byte{1}, std::byte{1}, std::byte{0}, std::byte{0}};  // of 64 KiB
+    endless.resize(endless.size() + 64 * kib);
+    endless = in_single_bytes(endless);
+    ::send(client.fd(), endless.data(), endless.size(), MSG_NOSIGNAL);
+    CHECK(client.hangs_up());
+    client.close();
+    rig.check_over();
+    check_log(log, "the TLS handshake failed: it takes more records than that of any client");
+}
+
+TEST_CASE("tls: a request does not wait behind the records of a handshake") {
+    constexpr std::size_t crowd = 8;
+    const TlsFiles files;
+    Rig rig({.tls = flooded_context(files, config::TlsMode::optional)});
+    Client reader = rig.enter();
+    std::vector<std::unique_ptr<TlsClient>> clients;
+    for (std::size_t i = 0; i != crowd; ++i) {
+        clients.push_back(std::make_unique<TlsClient>(rig.connect_socket(),
+                                                      flooding_client(files, TLS1_3_VERSION)));
+        REQUIRE(clients.back()->ask_for_tls());
+        ::fcntl(clients.back()->fd(), F_SETFL, O_NONBLOCK);
+    }
+    rig.let_run();
+    Bytes hello{std::byte{1}, std::byte{0}, std::byte{0x40}, std::byte{0}};  // of 16 KiB
+    hello.resize(1500);
+    const Bytes records = in_single_bytes(hello);
+    const auto left = rig.on_worker_with([&](WorkerContext& its) {
+        for (const auto& each : clients) {
+            REQUIRE(::send(each->fd(), records.data(), records.size(), 0) ==
+                    static_cast<ssize_t>(records.size()));
+        }
+        for (int i = 0; i != 3; ++i) its.scheduler.round();
+        reader.send({CommandType::read, 0, 4 * kib});
+        while (!reader.readable()) its.scheduler.round();
+        std::vector<int> unread;
+        for (const auto& each : clients) {
+            unread.push_back(0);
+            REQUIRE(::ioctl(each->fd(), TIOCOUTQ, &unread.back()) == 0);
+        }
+        return unread;
+    });
+    // Most of what they have sent is still to be read.
+    CHECK(std::count_if(left.begin(), left.end(), [](int bytes) { return bytes > 0; }) ==
+          static_cast<std::ptrdiff_t>(crowd));
+    clients.clear();
+    reader.close();
+    rig.check_over();
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

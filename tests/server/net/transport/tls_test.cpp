@@ -1,0 +1,845 @@
+// TLS as clients meet it: whoever they are and whatever they send, before, in and after its
+// handshake.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "protocol/bytes.hpp"
+#include "server/net/transport/tls_context.hpp"
+#include "server/net/transport/tls_stream.hpp"
+#include "tests/server/captured_log.hpp"
+#include "tests/server/happy_script.hpp"
+#include "tests/server/net/transport/tls_client.hpp"
+#include "tests/server/net/transport/tls_files.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using config::TlsMode;
+
+constexpr int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+// Where it can, the kernel does TLS over TCP; over a Unix socket it never does.
+constexpr Transport transports[] = {Transport::unix_, Transport::tcp};
+constexpr std::pair<int, Transport> every_kind[] = {{TLS1_2_VERSION, Transport::unix_},
+                                                    {TLS1_2_VERSION, Transport::tcp},
+                                                    {TLS1_3_VERSION, Transport::unix_},
+                                                    {TLS1_3_VERSION, Transport::tcp}};
+
+std::shared_ptr<const TlsContext> context_of(const config::TlsOptions& tls) {
+    config::Options options;
+    options.tls = tls;
+    return TlsContext::load(options);
+}
+
+std::shared_ptr<const TlsContext> context_of(const TlsFiles& files,
+                                             TlsMode mode = TlsMode::required) {
+    return context_of({mode, files.folder(), true, files.path("keys.psk")});
+}
+
+TlsClientOptions with_certificate(const TlsFiles& files, int version = TLS1_3_VERSION,
+                                  std::string name = "client") {
+    return {.version = version, .folder = files.folder(), .name = std::move(name)};
+}
+
+TlsClientOptions with_key(std::string user, std::string key, int version = TLS1_3_VERSION) {
+    return {.version = version, .user = std::move(user), .key = std::move(key)};
+}
+
+// What the log has of the connections that have ended, and of nothing else.
+class Ends {
+ public:
+    bool tell(std::string_view part) const {
+        for (const std::string& line : log_.lines(config::LogFormat::text)) {
+            if (line.find(part) != std::string::npos) return true;
+        }
+        return false;
+    }
+    void check(std::string_view part) const {
+        const auto lines = log_.lines(config::LogFormat::text);
+        CAPTURE(part);
+        CAPTURE(lines.back());
+        CHECK(tell(part));
+    }
+
+ private:
+    CapturedLog log_{spdlog::level::info};
+};
+
+std::string shake_hands(TlsClient& client) {
+    if (!client.ask_for_tls()) return "STARTTLS was refused";
+    std::string words = client.shake_hands();
+    if (!words.empty()) return words;
+    // In TLS 1.3 a client is content before the server has seen its certificate.
+    Bytes list;
+    protocol::append_be(list, protocol::option_magic);
+    protocol::append_be(list, std::uint32_t{3});
+    protocol::append_be(list, std::uint32_t{0});
+    client.send(list);
+    char byte = 0;
+    std::size_t got = 0;
+    if (::SSL_read_ex(&client.ssl(), &byte, 1, &got) == 1) return "";
+    const unsigned long error = ::ERR_peek_error();
+    ::ERR_clear_error();
+    return error == 0 ? "the server hung up" : ::ERR_reason_error_string(error);
+}
+
+void play(Rig& rig, const Variant& variant, const TlsClientOptions& options, Transport transport) {
+    const TlsGoBetween between(rig.connect_socket(transport), options);
+    Client client(between.client_end(), variant.handshake());
+    client.enter();
+    Model model(rig.options.size);
+    for (const Ask& ask : happy_script(variant)) {
+        const Answer answer = client.ask(ask);
+        REQUIRE(answer.error == Error::none);
+        model.apply(ask, true);
+        if (ask.type == CommandType::read) model.check(ask, answer);
+    }
+    client.send({CommandType::disc});
+    CHECK_FALSE(client.next().has_value());
+}
+
+TEST_CASE("tls: the happy script, by certificate and by key, in both versions") {
+    const TlsFiles files;
+    for (const Variant& variant : variants) {
+        for (const int version : versions) {
+            CAPTURE(variant.name);
+            CAPTURE(version);
+            Rig rig({.devices = variant.devices, .tls = context_of(files)});
+            for (const Transport transport : transports) {
+                play(rig, variant, with_certificate(files, version), transport);
+            }
+            play(rig, variant, with_key("alice", TlsFiles::alices_key, version), Transport::tcp);
+            rig.check_clean();
+            CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
+        }
+    }
+}
+
+TEST_CASE("tls: many requests at once, of all lengths, whatever records they come in") {
+    const TlsFiles files;
+    std::mt19937 random(11);
+    constexpr std::uint64_t slot = 16 * kib;
+    constexpr std::uint64_t slots = 200;
+    for (const std::size_t longest_record : {1, 40, 5'000, 16'384}) {
+        CAPTURE(longest_record);
+        const Transport transport =
+            longest_record == 40 || longest_record == 16'384 ? Transport::tcp : Transport::unix_;
+        Rig rig({.devices = "hs", .size = slots * slot, .tls = context_of(files)});
+        TlsClientOptions options = with_certificate(files);
+        options.longest_record = longest_record;
+        const TlsGoBetween between(rig.connect_socket(transport), options);
+        Client client(between.client_end(), {});
+        client.enter();
+        Model model(rig.options.size);
+        std::vector<std::uint64_t> cookies;
+        // A record for each byte takes its time: fewer of them.
+        const std::uint64_t used = longest_record == 1 ? 5 : slots;
+        for (std::uint64_t i = 0; i != used; ++i) {
+            const Ask write{CommandType::write, i * slot, 1 + random() % slot, 0, 7};
+            cookies.push_back(client.send(write));
+            model.apply(write, true);
+        }
+        for (const std::uint64_t cookie : cookies) {
+            REQUIRE(client.answer(cookie).error == Error::none);
+        }
+        std::vector<std::pair<Ask, std::uint64_t>> reads;
+        for (std::uint64_t i = 0; i != used; ++i) {
+            const Ask read{CommandType::read, i * slot, 1 + random() % slot};
+            reads.emplace_back(read, client.send(read));
+        }
+        for (const auto& [read, cookie] : reads) model.check(read, client.answer(cookie));
+        client.close();
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("tls: large answers to a client that reads slowly come whole and once") {
+    const TlsFiles files;
+    constexpr std::uint64_t size = 8 * mib;
+    for (const int version : versions) {
+        Rig rig({.devices = "h", .page_size = mib, .size = size, .tls = context_of(files)});
+        const TlsGoBetween between(rig.connect_socket(Transport::tcp),
+                                   with_certificate(files, version));
+        Client client(between.client_end(), {});
+        client.enter();
+        Model model(size);
+        const Ask write{CommandType::write, 0, size, 0, 3};
+        REQUIRE(client.ask(write).error == Error::none);
+        model.apply(write, true);
+        std::vector<std::pair<Ask, std::uint64_t>> asked;
+        for (std::uint64_t i = 0; i != 40; ++i) {
+            const Ask read{CommandType::read, i * 1001, i % 2 == 0 ? size - i * 1001 : 5000 + i};
+            asked.emplace_back(read, client.send(read));
+        }
+        for (const auto& [read, cookie] : asked) model.check(read, client.answer(cookie));
+        client.send({CommandType::disc});
+        CHECK_FALSE(client.next().has_value());
+        rig.check_clean();
+    }
+}
+
+TEST_CASE("tls: the log says which TLS it was, and who the client is") {
+    const TlsFiles files;
+    const Ends ends;
+    Rig rig({.tls = context_of(files)});
+    {
+        TlsClient client(rig.connect_socket(), with_certificate(files));
+        CHECK(shake_hands(client) == "");
+    }
+    {
+        TlsClient client(rig.connect_socket(),
+                         with_key("alice", TlsFiles::alices_key, TLS1_2_VERSION));
+        CHECK(shake_hands(client) == "");
+    }
+    rig.check_over();
+    ends.check(
+        "TLS 1.3, TLS_AES_128_GCM_SHA256, in the process, certificate 'alice', 'alice.example'");
+    ends.check(
+        "TLS 1.2, TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, in the process, user 'alice'");
+}
+
+// tests/vm runs these where the kernel can.
+TEST_CASE("tls: over TCP the kernel has what it can do, and the log says so") {
+    const TlsFiles files;
+    const bool kernel_can = std::getenv("GPUNBD_KERNEL_TLS") != nullptr;
+    for (const int version : versions) {
+        CAPTURE(version);
+        const Ends ends;
+        Rig rig({.tls = context_of(files)});
+        TlsClient client(rig.connect_socket(Transport::tcp), with_certificate(files, version));
+        CHECK(shake_hands(client) == "");
+        client.close();
+        rig.check_over();
+        const bool sends = ends.tell(", kernel sending");
+        if (kernel_can) {
+            CHECK(sends);
+        } else {
+            CHECK((sends || ends.tell(", in the process")));
+        }
+    }
+}
+
+TEST_CASE("tls: a client that nobody has vouched for is refused, and told why in the log") {
+    const TlsFiles files;
+    const TlsFiles strangers;
+    files.issue("expired", {.common_name = "old", .from = -7200, .until = -3600});
+    files.issue("early", {.common_name = "early", .from = 3600, .until = 7200});
+    files.issue("revoked", {.common_name = "revoked"});
+    files.revoke("revoked");
+    struct Row {
+        const char* name;
+        TlsClientOptions options;
+        const char* told;
+    };
+    for (const int version : versions) {
+        const Row rows[] = {
+            {"another authority", with_certificate(strangers, version),
+             "the client's certificate: "},
+            {"expired", with_certificate(files, version, "expired"),
+             "the client's certificate: certificate has expired"},
+            {"early", with_certificate(files, version, "early"),
+             "the client's certificate: certificate is not yet valid"},
+            {"revoked", with_certificate(files, version, "revoked"),
+             "the client's certificate: certificate revoked"},
+            {"none", with_certificate(files, version, ""), "peer did not return a certificate"},
+        };
+        for (const Row& row : rows) {
+            CAPTURE(row.name);
+            CAPTURE(version);
+            const Ends ends;
+            Rig rig({.tls = context_of(files)});
+            TlsClient client(rig.connect_socket(), row.options);
+            CHECK(shake_hands(client) != "");
+            rig.check_over();
+            ends.check(std::string("the TLS handshake failed: ") + row.told);
+        }
+    }
+}
+
+TEST_CASE("tls: without verify_clients a certificate proves nothing, and none is asked for") {
+    const TlsFiles files;
+    const TlsFiles strangers;
+    const Ends ends;
+    Rig rig({.tls = context_of({TlsMode::required, files.folder(), false, ""})});
+    for (const std::string& name : {std::string(), std::string("client")}) {
+        TlsClient client(rig.connect_socket(), with_certificate(strangers, TLS1_3_VERSION, name));
+        CHECK(shake_hands(client) == "");
+    }
+    rig.check_over();
+    CHECK_FALSE(ends.tell("alice"));
+}
+
+// By the alert a client must not learn which of the two it was.
+TEST_CASE("tls: an unknown user and a wrong key are one to the client") {
+    const TlsFiles files;
+    for (const bool certificates : {true, false}) {
+        for (const int version : versions) {
+            CAPTURE(version);
+            const Ends ends;
+            Rig rig({.tls = context_of({TlsMode::required, certificates ? files.folder() : "", true,
+                                        files.path("keys.psk")})});
+            std::set<std::string> answers;
+            for (const char* user : {"alice", "nobody", "alicf", ""}) {
+                TlsClient client(rig.connect_socket(),
+                                 with_key(*user == 0 ? "a" : user, std::string(64, '7'), version));
+                answers.insert(shake_hands(client));
+            }
+            CHECK(answers.size() == 1);
+            CHECK(answers.count("") == 0);
+            rig.check_over();
+            ends.check("(user 'alice')");
+            ends.check("(unknown user 'nobody')");
+        }
+    }
+}
+
+TEST_CASE("tls: a plain client is told to begin TLS where it is required") {
+    const TlsFiles files;
+    Rig rig({.tls = context_of(files)});
+    Client client = rig.connect();
+    CHECK(client.shake_hands() == 0x80000005);
+    client.close();
+    rig.check_over();
+}
+
+TEST_CASE("tls: a plain client is served where it is optional") {
+    const TlsFiles files;
+    Rig rig({.tls = context_of(files, TlsMode::optional)});
+    Client client = rig.enter();
+    CHECK(client.ask({CommandType::read, 0, 4096}).error == Error::none);
+    client.close();
+    play(rig, variants[0], with_certificate(files), Transport::tcp);
+    rig.check_clean();
+}
+
+TEST_CASE("tls: older versions are refused") {
+    const TlsFiles files;
+    const Ends ends;
+    Rig rig({.tls = context_of(files)});
+    for (const int version : {TLS1_VERSION, TLS1_1_VERSION}) {
+        TlsClient client(rig.connect_socket(), with_certificate(files, version));
+        CHECK(shake_hands(client) != "");
+    }
+    rig.check_over();
+    ends.check("the TLS handshake failed: unsupported protocol");
+}
+
+TEST_CASE("tls: bytes in the clear around STARTTLS close the connection") {
+    const TlsFiles files;
+    const Bytes option = [] {
+        Bytes bytes;
+        protocol::append_be(bytes, protocol::option_magic);
+        protocol::append_be(bytes, std::uint32_t{3});
+        protocol::append_be(bytes, std::uint32_t{0});
+        return bytes;
+    }();
+    const Ends ends;
+    Rig rig({.tls = context_of(files)});
+    {  // together with it: what is injected is never answered, and neither is STARTTLS
+        TlsClient client(rig.connect_socket(), with_certificate(files));
+        CHECK_FALSE(client.ask_for_tls(option));
+    }
+    {  // after it, before the handshake
+        TlsClient client(rig.connect_socket(), with_certificate(files));
+        REQUIRE(client.ask_for_tls());
+        REQUIRE(::send(client.fd(), option.data(), option.size(), 0) > 0);
+        CHECK(client.hangs_up());
+    }
+    {  // after the handshake
+        TlsClient client(rig.connect_socket(), with_certificate(files));
+        client.enter();
+        REQUIRE(::send(client.fd(), option.data(), option.size(), 0) > 0);
+        CHECK(client.hangs_up());
+    }
+    rig.check_over();
+    ends.check("bytes in the clear behind STARTTLS");
+    ends.check("the TLS handshake failed: wrong version number");
+}
+
+bool has_something_to_read(int fd) {
+    pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&poll, 1, 0) == 1;
+}
+
+// Played on the worker's own thread, so that nothing moves but in its rounds.
+TEST_CASE("tls: a request does not wait behind the handshakes that came before it") {
+    constexpr int crowd = 24;
+    const TlsFiles files;
+    Rig rig({.tls = context_of(files, TlsMode::optional)});
+    Client reader = rig.enter();
+    std::vector<std::unique_ptr<TlsClient>> greeted;
+    for (int i = 0; i != crowd; ++i) {
+        greeted.push_back(
+            std::make_unique<TlsClient>(rig.connect_socket(), with_certificate(files)));
+        REQUIRE(greeted.back()->ask_for_tls());
+        ::fcntl(greeted.back()->fd(), F_SETFL, O_NONBLOCK);
+    }
+    rig.let_run();
+    const auto shaken = rig.on_worker_with([&](WorkerContext& its) {
+        for (const auto& each : greeted)
+            ::SSL_connect(&each->ssl());  // no more than the ClientHello
+        ::ERR_clear_error();
+        reader.send({CommandType::read, 0, 4 * kib});
+        while (!reader.readable()) its.scheduler.round();
+        return std::count_if(greeted.begin(), greeted.end(),
+                             [](const auto& each) { return has_something_to_read(each->fd()); });
+    });
+    CHECK(shaken <= crowd / 4);
+    greeted.clear();
+    reader.close();
+    rig.check_over();
+}
+
+TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
+    const TlsFiles files;
+    Rig rig({.tls = context_of(files)});
+    std::mt19937 random(3);
+    for (int i = 0; i != 50; ++i) {
+        TlsClient client(rig.connect_socket(), with_certificate(files));
+        REQUIRE(client.ask_for_tls());
+        Bytes garbage(1 + random() % 2000);
+        for (std::byte& each : garbage) each = static_cast<std::byte>(random());
+        if (i % 2 == 0) {  // as if it were a record of a handshake
+            garbage.insert(garbage.begin(), {std::byte{22}, std::byte{3}, std::byte{1}});
+        }
+        REQUIRE(::send(client.fd(), garbage.data(), garbage.size(), MSG_NOSIGNAL) > 0);
+        ::shutdown(client.fd(), SHUT_WR);  // it may wait for more
+        CHECK(client.hangs_up());
+    }
+    rig.check_over();
+}
+
+TEST_CASE("tls: a handshake that stalls is cut, at each of its steps") {
+    const TlsFiles files;
+    const Ends ends;
+    Rig rig({.limits = {.handshake = std::chrono::seconds(1)}, .tls = context_of(files)});
+    TlsClient before(rig.connect_socket(), with_certificate(files));
+    REQUIRE(before.ask_for_tls());
+    TlsClient within(rig.connect_socket(), with_certificate(files));
+    REQUIRE(within.ask_for_tls());
+    const Bytes start{std::byte{22}, std::byte{3}, std::byte{1}, std::byte{2}};  // of a record
+    REQUIRE(::send(within.fd(), start.data(), start.size(), 0) > 0);
+    TlsClient after(rig.connect_socket(), with_certificate(files));
+    after.enter();
+    for (TlsClient* const client : {&before, &within, &after}) CHECK(client->hangs_up());
+    rig.check_over();
+    ends.check("the handshake took too long");
+}
+
+TEST_CASE("tls: a client that hangs up after each byte of its handshake leaves nothing behind") {
+    const TlsFiles files;
+    // What a client sends until it is served, as a server of the same kind makes it send.
+    Rig rig({.tls = context_of(files)});
+    for (std::size_t length = 0;; length += 13) {
+        int both[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
+        const int server = rig.connect_socket();
+        std::atomic<std::size_t> passed{0};
+        // Passes so many bytes of the client's on, and all of the server's.
+        std::thread cut([&] {
+            const std::size_t most = length;
+            std::size_t sent = 0;
+            for (;;) {
+                pollfd waits[2] = {{both[1], POLLIN, 0}, {server, POLLIN, 0}};
+                if (::poll(waits, 2, guard) < 1) break;
+                char bytes[4096];
+                if (waits[1].revents != 0) {
+                    const ssize_t got = ::recv(server, bytes, sizeof bytes, 0);
+                    if (got <= 0) break;
+                    ::send(both[1], bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL);
+                }
+                if (waits[0].revents == 0) continue;
+                const ssize_t got = ::recv(both[1], bytes, sizeof bytes, 0);
+                if (got <= 0) break;
+                const std::size_t used = std::min(static_cast<std::size_t>(got), most - sent);
+                ::send(server, bytes, used, MSG_NOSIGNAL);
+                sent += used;
+                if (sent == most) break;
+            }
+            passed = sent;
+            ::close(server);
+            ::close(both[1]);
+        });
+        TlsClient client(both[0], with_certificate(files));
+        const bool in = shake_hands(client).empty();
+        client.close();
+        cut.join();
+        if (in) break;
+        REQUIRE(passed == length);
+    }
+    rig.check_over();
+}
+
+TEST_CASE("tls: a cut inside a record is a hang-up, and gives everything back") {
+    const TlsFiles files;
+    for (const auto& [version, transport] : every_kind) {
+        const Ends ends;
+        Rig rig({.tls = context_of(files)});
+        TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
+        client.enter();
+        Bytes out = handshake_bytes({.structured = false});
+        out.erase(out.begin(), out.begin() + 4);
+        const Bytes write = encoded({CommandType::write, 0, 100'000}, 1);
+        out.insert(out.end(), write.begin(), write.begin() + 20'000);
+        client.send(out);
+        REQUIRE(client.take(52).has_value());  // it is served
+        const unsigned char record[] = {23, 3, 3, 0x40, 0, 1, 2, 3, 4, 5, 6, 7};
+        REQUIRE(::send(client.fd(), record, sizeof record, 0) == sizeof record);
+        client.close();
+        rig.check_clean();
+        ends.check("the client hung up");
+    }
+}
+
+TEST_CASE(
+    "tls: a record that was changed on its way ends the connection, and nothing of it counts") {
+    const TlsFiles files;
+    const Ends ends;
+    Rig rig({.tls = context_of(files)});
+    TlsClient client(rig.connect_socket(), with_certificate(files));
+    client.enter();
+    Bytes record(100, std::byte{7});
+    record[0] = std::byte{23};
+    record[1] = record[2] = std::byte{3};
+    record[3] = std::byte{0};
+    record[4] = std::byte{95};
+    REQUIRE(::send(client.fd(), record.data(), record.size(), 0) == 100);
+    CHECK(client.hangs_up());
+    rig.check_over();
+}
+
+TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
+    const TlsFiles files;
+    for (const auto& [version, transport] : every_kind) {
+        const Ends ends;
+        Rig rig({.tls = context_of(files)});
+        const auto served = [&](TlsClient& client) {
+            client.enter();
+            Bytes out = handshake_bytes({.structured = false});
+            out.erase(out.begin(), out.begin() + 4);
+            client.send(out);
+            REQUIRE(client.take(52).has_value());
+        };
+        {
+            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
+            served(client);
+            client.send(encoded({CommandType::disc}, 1));
+            CHECK_FALSE(client.take(1).has_value());
+            CHECK(::SSL_get_shutdown(&client.ssl()) == SSL_RECEIVED_SHUTDOWN);
+            unsigned char left = 0;
+            CHECK(::recv(client.fd(), &left, 1, 0) == 0);
+        }
+        {
+            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
+            served(client);
+            rig.drain();
+            CHECK_FALSE(client.take(1).has_value());
+            CHECK(client.told_end());
+        }
+        {
+            TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
+            served(client);
+            ::SSL_shutdown(&client.ssl());
+            CHECK(client.hangs_up());
+        }
+        rig.check_over();
+        ends.check("the client hung up");
+        ends.check("the client disconnected");
+    }
+}
+
+TEST_CASE("tls: a client that never reads keeps nobody waiting, and is cut at the end") {
+    const TlsFiles files;
+    Rig rig({.devices = "sh", .size = 40 * 32 * kib, .tls = context_of(files)});
+    TlsClient silent(rig.connect_socket(), with_certificate(files));
+    silent.enter();
+    Bytes out = handshake_bytes({.structured = false});
+    out.erase(out.begin(), out.begin() + 4);
+    for (std::uint64_t i = 0; i != 100; ++i) {
+        const Bytes read = encoded({CommandType::read, 0, mib}, i);
+        out.insert(out.end(), read.begin(), read.end());
+    }
+    silent.send(out);
+    play(rig, variants[0], with_certificate(files), Transport::tcp);
+    rig.cut();
+    rig.check_clean();
+}
+
+TEST_CASE("tls: nothing is renegotiated, resumed or compressed") {
+    const TlsFiles files;
+    Rig rig({.tls = context_of(files)});
+    for (const int version : versions) {
+        TlsClient client(rig.connect_socket(), with_certificate(files, version));
+        CHECK(shake_hands(client) == "");
+        CHECK(::SSL_get_current_compression(&client.ssl()) == nullptr);
+        CHECK(::SSL_SESSION_has_ticket(::SSL_get0_session(&client.ssl())) == 0);
+        CHECK(::SSL_SESSION_get_max_early_data(::SSL_get0_session(&client.ssl())) == 0);
+        unsigned int length = 0;
+        if (version == TLS1_2_VERSION) {
+            ::SSL_SESSION_get_id(::SSL_get0_session(&client.ssl()), &length);
+            CHECK(length == 0);
+            ::SSL_renegotiate(&client.ssl());
+            CHECK(::SSL_do_handshake(&client.ssl()) != 1);
+            ::ERR_clear_error();
+        }
+    }
+    rig.check_over();
+}
+
+TEST_CASE("tls: a client that changes its keys, and wants others, goes on") {
+    const TlsFiles files;
+    // Where the kernel sends, the server has no others to give.
+    for (const auto& [transport, kind] :
+         {std::pair(Transport::unix_, SSL_KEY_UPDATE_REQUESTED),
+          std::pair(Transport::tcp, SSL_KEY_UPDATE_NOT_REQUESTED)}) {
+        Rig rig({.tls = context_of(files)});
+        TlsClient client(rig.connect_socket(transport), with_certificate(files));
+        client.enter();
+        Bytes out = handshake_bytes({.structured = false});
+        out.erase(out.begin(), out.begin() + 4);
+        client.send(out);
+        REQUIRE(client.take(52).has_value());
+        for (std::uint64_t i = 0; i != 20; ++i) {
+            REQUIRE(::SSL_key_update(&client.ssl(), kind) == 1);
+            client.send(encoded({CommandType::write, 0, 5000, 0, 9}, i));
+            REQUIRE(client.take(16).has_value());
+            client.send(encoded({CommandType::read, 0, 5000}, i));
+            const auto answer = client.take(16 + 5000);
+            REQUIRE(answer.has_value());
+            CHECK(Bytes(answer->begin() + 16, answer->end()) ==
+                  payload_of({.length = 5000, .seed = 9}));
+        }
+        client.close();
+        rig.check_clean();
+    }
+}
+
+struct Seen {
+    std::uint64_t key_updates = 0;
+    std::uint64_t records = 0;           // with payload, with the key of now
+    std::uint64_t records_of_a_key = 0;  // at most; TLS 1.3
+};
+
+void look_at_records(int writes, int version, int type, const void* bytes, std::size_t length,
+                     SSL* ssl, void* given) {
+    auto& seen = *static_cast<Seen*>(given);
+    const auto* const message = static_cast<const unsigned char*>(bytes);
+    static_cast<void>(version);
+    if (writes != 0 || ::SSL_version(ssl) != TLS1_3_VERSION) return;
+    if (type == SSL3_RT_HANDSHAKE && length != 0 && message[0] == SSL3_MT_KEY_UPDATE) {
+        ++seen.key_updates;
+        seen.records = 0;
+    }
+    if (type == SSL3_RT_INNER_CONTENT_TYPE && message[0] == SSL3_RT_APPLICATION_DATA) {
+        seen.records_of_a_key = std::max(seen.records_of_a_key, ++seen.records);
+    }
+}
+
+TEST_CASE("tls: a key seals so many records and no more") {
+    constexpr std::uint64_t records_per_key = 5;
+    const TlsFiles files;
+    for (const int version : versions) {
+        int both[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, both) == 0);
+        ::fcntl(both[0], F_SETFL, 0);
+        Pool<ReceiveBuffer> buffers(4);
+        Bytes sent(3 * mib);
+        for (std::size_t i = 0; i != sent.size(); ++i) sent[i] = static_cast<std::byte>(i % 251);
+        std::thread server([&] {
+            TlsStream stream(context_of(files), both[1], buffers, records_per_key);
+            const auto wait = [&](gpunbd::server::Transport::Wait direction) {
+                using Wait = gpunbd::server::Transport::Wait;
+                pollfd poll{
+                    .fd = both[1],
+                    .events = static_cast<short>(direction == Wait::writable ? POLLOUT : POLLIN),
+                    .revents = 0};
+                REQUIRE(::poll(&poll, 1, guard) == 1);
+            };
+            for (;;) {
+                const auto done = stream.shake_hands();
+                REQUIRE_FALSE(done.ended);
+                if (stream.established()) break;
+                if (done.wait != gpunbd::server::Transport::Wait::none) wait(done.wait);
+            }
+            std::array<iovec, 3> pieces;
+            for (std::size_t gone = 0; gone != sent.size();) {
+                // Short, long, and the rest; nothing is at the same place twice.
+                Bytes copy(sent.begin() + static_cast<std::ptrdiff_t>(gone), sent.end());
+                const std::size_t first = std::min<std::size_t>(100, copy.size());
+                const std::size_t second = std::min<std::size_t>(60'000, copy.size() - first);
+                pieces[0] = {copy.data(), first};
+                pieces[1] = {copy.data() + first, second};
+                pieces[2] = {copy.data() + first + second, copy.size() - first - second};
+                const auto done = stream.send(pieces);
+                REQUIRE_FALSE(done.ended);
+                if (done.wait != gpunbd::server::Transport::Wait::none) {
+                    CHECK(done.bytes == 0);
+                    wait(done.wait);
+                }
+                gone += done.bytes;
+            }
+            stream.say_goodbye();
+        });
+        {
+            TlsClient client(both[0], with_certificate(files, version));
+            REQUIRE(client.shake_hands() == "");
+            Seen seen;
+            ::SSL_set_msg_callback(&client.ssl(), look_at_records);
+            ::SSL_set_msg_callback_arg(&client.ssl(), &seen);
+            const auto got = client.take(sent.size());
+            REQUIRE(got.has_value());
+            CHECK(*got == sent);
+            CHECK(seen.records_of_a_key <= records_per_key);
+            CHECK((seen.key_updates != 0) == (version == TLS1_3_VERSION));
+            CHECK_FALSE(client.take(1).has_value());
+            CHECK(client.told_end());
+        }
+        server.join();
+        ::close(both[1]);
+    }
+}
+
+TEST_CASE("tls: files that cannot be used are told in one line") {
+    const TlsFiles files;
+    const TlsFiles others;
+    const auto said = [](const config::TlsOptions& options) -> std::string {
+        try {
+            static_cast<void>(context_of(options));
+        } catch (const std::runtime_error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const auto with_folder = [&] { return said({TlsMode::required, files.folder(), true, ""}); };
+    const auto with_keys = [&](const std::string& text, unsigned int mode = 0600) {
+        files.write("k", text, mode);
+        return said({TlsMode::required, "", true, files.path("k")});
+    };
+    const auto at = [&](const char* name) { return files.path(name) + ": "; };
+    const std::string certificate = files.read("server-cert.pem");
+    const std::string key = files.read("server-key.pem");
+    const std::string authority = files.read("ca-cert.pem");
+    CHECK(with_folder() == "");
+
+    CHECK(said({TlsMode::required, "", true, ""}).starts_with("TLS needs certificates"));
+    CHECK(
+        said({TlsMode::required, "/nowhere", true, ""}) ==
+        "/nowhere/server-cert.pem: cannot be read: there is no folder '/nowhere'; gpunbd tls-setup "
+        "makes what servers and clients need, or correct the path");
+    files.write("server-key.pem", others.read("server-key.pem"));
+    CHECK(with_folder() == at("server-key.pem") + "is not the key of the certificate " +
+                               files.path("server-cert.pem"));
+    files.write("server-key.pem", "nothing");
+    CHECK(with_folder() == at("server-key.pem") + "is not a private key in PEM");
+    for (const unsigned int mode : {0604U, 0602U, 0601U, 0666U}) {
+        files.write("server-key.pem", key, mode);
+        CHECK(with_folder().starts_with(at("server-key.pem") +
+                                        "holds a secret, and everybody may open it (mode 0" +
+                                        fmt::format("{:o}", mode) + "); run: chmod o= "));
+    }
+    files.write("server-key.pem", key, 0640);  // the group is who the owner says it is
+    CHECK(with_folder() == "");
+    files.write("server-cert.pem", "nothing");
+    CHECK(with_folder().starts_with(at("server-cert.pem") + "is not a certificate in PEM"));
+    files.issue("server", {.common_name = "x", .from = -100, .until = -50});
+    CHECK(with_folder().starts_with(at("server-cert.pem") + "expired on "));
+    files.issue("server", {.common_name = "x", .from = 1000, .until = 5000});
+    CHECK(with_folder().starts_with(at("server-cert.pem") + "is not valid before "));
+    files.write("server-cert.pem", certificate);
+    files.write("server-key.pem", key);
+    files.write("ca-cert.pem", "nothing");
+    CHECK(with_folder().starts_with(at("ca-cert.pem") + "holds no certificate in PEM"));
+    CHECK(said({TlsMode::required, files.folder(), false, ""}) == "");  // nobody asks it
+    files.write("ca-cert.pem", authority);
+    files.write("ca-crl.pem", "nothing");
+    CHECK(with_folder().starts_with(at("ca-crl.pem") + "holds no list of revoked"));
+
+    const std::string good(64, 'a');
+    CHECK(with_keys("alice:" + good + "\r\n\nbob:" + good) == "");
+    struct Row {
+        std::string text;
+        const char* said;
+    };
+    const Row rows[] = {
+        {"", "k: no user is in it; "},
+        {"alice\n", "k:1: no ':'; write user:hexkey"},
+        {"a:" + good + "\n\n:" + good, "k:3: the user's name is empty"},
+        {"alice:abc", "k:1: the key of 'alice' has 3 digits; "},
+        {"alice:" + std::string(30, '1'), "k:1: the key of 'alice' has 30 digits; "},
+        {"alice:" + std::string(130, '1'), "k:1: the key of 'alice' has 130 digits; "},
+        {"alice:" + std::string(31, '1') + "g", "k:1: the key of 'alice' has other characters"},
+        {"a:" + good + "\na:" + good, "k:2: the user 'a' is there twice"},
+        {"#616263:" + good, "k:1: names in hexadecimal"},
+        {std::string(129, 'x') + ":" + good, "k:1: the user's name has 129 bytes; 128 at most"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.text);
+        const std::string wrong = with_keys(row.text);
+        CHECK(wrong.starts_with(files.folder() + "/" + row.said));
+        CHECK(wrong.find(good) == std::string::npos);
+    }
+    CHECK(with_keys("alice:" + good, 0644).starts_with(at("k") + "holds a secret"));
+    CHECK(said({TlsMode::required, "", true, files.folder()}) ==
+          files.folder() + ": is not a regular file");
+}
+
+TEST_CASE("tls: an export that is to be had in TLS only needs TLS") {
+    config::Options options;
+    options.exports.resize(1);
+    options.exports[0].name = "x";
+    options.exports[0].tls_required = true;
+    CHECK_THROWS_WITH_AS(static_cast<void>(TlsContext::load(options)),
+                         "export 'x': it is to be had in TLS only, and TLS is off; set tls.mode to "
+                         "optional or required",
+                         std::runtime_error);
+    options.exports[0].tls_required = false;
+    CHECK(TlsContext::load(options) == nullptr);
+}
+
+TEST_CASE("tls: a rule about who is in TLS needs what it is about") {
+    const TlsFiles files;
+    const auto said = [&](const config::AccessRule& rule, const config::TlsOptions& tls) {
+        config::Options options;
+        options.tls = tls;
+        options.exports.resize(1);
+        options.exports[0].name = "x";
+        options.exports[0].access = {rule};
+        try {
+            static_cast<void>(TlsContext::load(options));
+        } catch (const std::runtime_error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    config::AccessRule by_name;
+    by_name.tls_name = "a.example";
+    config::AccessRule by_key;
+    by_key.psk_user = "alice";
+    using enum config::TlsMode;
+    const std::string keys = files.path("keys.psk");
+    CHECK(said(by_name, {optional, files.folder(), true, ""}) == "");
+    CHECK(said(by_key, {optional, "", true, keys}) == "");
+    for (const config::TlsOptions& tls : {config::TlsOptions{off, files.folder(), true, ""},
+                                          {required, files.folder(), false, ""},
+                                          {required, "", true, keys}}) {
+        CHECK(said(by_name, tls).starts_with("export 'x': access[0]: tls_name is about"));
+    }
+    for (const config::TlsOptions& tls :
+         {config::TlsOptions{off, "", true, keys}, {required, files.folder(), true, ""}}) {
+        CHECK(said(by_key, tls).starts_with("export 'x': access[0]: psk_user is about"));
+    }
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

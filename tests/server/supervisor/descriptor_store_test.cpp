@@ -1,0 +1,252 @@
+#include "server/supervisor/descriptor_store.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+#include "server/base/open_files.hpp"
+#include "server/supervisor/descriptor_name.hpp"
+#include "tests/server/supervisor/supervisor.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+NotifySocket way_to(const std::string& address) {
+    ::setenv("NOTIFY_SOCKET", address.c_str(), 1);
+    auto socket = NotifySocket::from_environment();
+    REQUIRE(socket);
+    CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
+    return std::move(*socket);
+}
+
+bool says(const std::optional<std::string>& wrong, const std::string& part) {
+    INFO(wrong.value_or("nothing went wrong"));
+    const bool found =
+        wrong && wrong->find(part) != std::string::npos && wrong->find('\n') == std::string::npos;
+    CHECK(found);
+    return found;
+}
+
+bool same_file(int one, int other) {
+    struct stat a {};
+    struct stat b {};
+    return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+TEST_CASE("descriptor store: the messages are systemd's, by a path and by an abstract name") {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("gpunbd-" + std::to_string(::getpid())))
+            .string();
+    for (const bool abstract : {true, false}) {
+        const PlayedSupervisor supervisor(abstract ? "" : path);
+        const NotifySocket way = way_to(supervisor.address());
+        DescriptorStore store(way, std::nullopt, {});
+        const OwnedFd memory(::memfd_create("slab", MFD_CLOEXEC));
+        CHECK(store.store("gpunbd/slab 1", memory.get()) == std::nullopt);
+        CHECK(store.remove("gpunbd/slab 1") == std::nullopt);
+        CHECK(way.send("READY=1") == std::nullopt);
+        const auto stored = supervisor.next();
+        REQUIRE(stored);
+        CHECK(stored->text == "FDSTORE=1\nFDNAME=gpunbd/slab 1\nFDPOLL=0");
+        REQUIRE(stored->descriptors.size() == 1);
+        CHECK(same_file(stored->descriptors[0].get(), memory.get()));
+        const auto removed = supervisor.next();
+        REQUIRE(removed);
+        CHECK(removed->text == "FDSTOREREMOVE=1\nFDNAME=gpunbd/slab 1");
+        CHECK(removed->descriptors.empty());
+        const auto ready = supervisor.next();
+        REQUIRE(ready);
+        CHECK(ready->text == "READY=1");
+        if (!abstract) ::unlink(path.c_str());
+    }
+}
+
+TEST_CASE("descriptor store: a barrier ends when the supervisor closes it, and not before") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    DescriptorStore store(way, 10, {});
+    CHECK(says(store.barrier(10ms), "does not answer"));
+    auto first = supervisor.next();  // that one's
+    REQUIRE(first);
+    std::jthread later([&] {
+        std::optional<PlayedSupervisor::Message> message;
+        while (!(message = supervisor.next())) std::this_thread::yield();
+        CHECK(message->text == "BARRIER=1");
+        CHECK(message->descriptors.size() == 1);
+    });
+    CHECK(store.barrier(60s) == std::nullopt);
+}
+
+TEST_CASE("descriptor store: an end that nobody holds any more is no barrier") {
+    auto supervisor = std::make_unique<PlayedSupervisor>();
+    const NotifySocket way = way_to(supervisor->address());
+    supervisor.reset();
+    CHECK(says(DescriptorStore(way, 10, {}).barrier(60s), "cannot be told: Connection refused"));
+}
+
+TEST_CASE("descriptor store: an address that leads nowhere is one line") {
+    for (const char* address :
+         {"relative/path", "vsock:2:1234", "@", "/", "/no/such/folder/notify", "unix:/run/x"}) {
+        CAPTURE(address);
+        says(way_to(address).send("READY=1"), "NOTIFY_SOCKET");
+    }
+    const std::string long_path = "/" + std::string(107, 'x');
+    says(way_to(long_path).send("READY=1"), "is neither a path nor");
+    says(way_to("@x" + std::string(107, 'x')).send("READY=1"), "is neither a path nor");
+    ::setenv("NOTIFY_SOCKET", "", 1);
+    CHECK_FALSE(NotifySocket::from_environment());
+    CHECK_FALSE(NotifySocket::from_environment());
+}
+
+TEST_CASE(
+    "descriptor store: names that the protocol cannot carry are refused, and nothing is sent") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    DescriptorStore store(way, std::nullopt, {});
+    for (const std::string& name :
+         {std::string(), std::string("a:b"), std::string("a\nFDSTOREREMOVE=1"), std::string("\x7f"),
+          std::string("\xc3\xa4"), std::string("a\0b", 3), std::string(256, 'x')}) {
+        CAPTURE(name);
+        CHECK(says(store.store(name, STDIN_FILENO), "name"));
+        CHECK(says(store.remove(name), "name"));
+        CHECK_FALSE(supervisor.next());
+    }
+    CHECK(store.store(std::string(255, 'x'), STDIN_FILENO) == std::nullopt);
+}
+
+TEST_CASE("descriptor store: what cannot be sent is told and not counted") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    DescriptorStore store(way, 1, {});
+    CHECK(says(store.store("a", -1), "Bad file descriptor"));
+    CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
+    const std::vector<int> many(254, STDIN_FILENO);
+    CHECK(says(way.send("FDSTORE=1", many), "254 descriptors"));
+    CHECK(way.send("FDSTORE=1", std::span(many).first(253)) == std::nullopt);
+    supervisor.next();
+    const auto most = supervisor.next();
+    REQUIRE(most);
+    CHECK(most->descriptors.size() == 253);
+}
+
+TEST_CASE("descriptor store: what is held back comes in its order, once the supervisor listens") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    DescriptorStore store(way, 3, {});
+    store.hold_back();
+    store.knows("there");
+    {
+        const OwnedFd memory(::memfd_create("slab", MFD_CLOEXEC));
+        CHECK(store.store("a", memory.get()) == std::nullopt);
+    }
+    CHECK(says(store.store("b", -1), "Bad file descriptor"));
+    CHECK(store.remove("there") == std::nullopt);
+    CHECK(store.barrier(60s) == std::nullopt);
+    CHECK_FALSE(supervisor.next());
+    CHECK(says(store.go_on(0ms), "does not answer"));
+    const auto stored = supervisor.next();
+    REQUIRE(stored);
+    CHECK(stored->text == "FDSTORE=1\nFDNAME=a\nFDPOLL=0");
+    CHECK(stored->descriptors.size() == 1);
+    const auto removed = supervisor.next();
+    REQUIRE(removed);
+    CHECK(removed->text == "FDSTOREREMOVE=1\nFDNAME=there");
+    const auto barrier = supervisor.next();
+    REQUIRE(barrier);
+    CHECK(barrier->text == "BARRIER=1");
+    CHECK(store.store("b", STDIN_FILENO) == std::nullopt);
+    CHECK(supervisor.next());
+}
+
+TEST_CASE("descriptor store: what a supervisor has not taken waits, before anything later") {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("gpunbd-late-" + std::to_string(::getpid())))
+            .string();
+    const NotifySocket way = way_to(path);
+    DescriptorStore store(way, 3, {"there"});
+    store.hold_back();
+    CHECK(store.remove("there") == std::nullopt);
+    CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
+    CHECK(says(store.go_on(0ms), "cannot be told"));
+    CHECK(says(store.store("b", STDIN_FILENO), "cannot be told"));
+    const PlayedSupervisor supervisor(path);
+    CHECK(store.store("c", STDIN_FILENO) == std::nullopt);
+    for (const char* expected : {"FDSTOREREMOVE=1\nFDNAME=there", "FDSTORE=1\nFDNAME=a\nFDPOLL=0",
+                                 "FDSTORE=1\nFDNAME=c\nFDPOLL=0"}) {
+        const auto message = supervisor.next();
+        REQUIRE(message);
+        CHECK(message->text == expected);
+    }
+    CHECK_FALSE(supervisor.next());
+    ::unlink(path.c_str());
+}
+
+TEST_CASE("descriptor store: a store that is full refuses, and has room again behind a removal") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    DescriptorStore store(way, 3, {"there", "there"});
+    CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
+    CHECK(says(store.store("b", STDIN_FILENO), "keeps 3 descriptors, and no more"));
+    CHECK(store.remove("there") == std::nullopt);
+    CHECK(store.remove("never there") == std::nullopt);
+    CHECK(store.store("b", STDIN_FILENO) == std::nullopt);
+    CHECK(store.store("b", STDIN_FILENO) == std::nullopt);
+    CHECK(says(store.store("c", STDIN_FILENO), "FileDescriptorStoreMax="));
+}
+
+TEST_CASE("descriptor store: names never fill more than one variable of an environment") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    const std::vector<std::string> names(max_all_names / 256, std::string(255, 'x'));
+    DescriptorStore store(way, std::nullopt, names);
+    const std::size_t left = max_all_names % 256;
+    CHECK(says(store.store(std::string(left, 'y'), STDIN_FILENO), "bytes that there are"));
+    CHECK(store.store(std::string(left - 1, 'y'), STDIN_FILENO) == std::nullopt);
+    CHECK(says(store.store("z", STDIN_FILENO), "bytes that there are"));
+}
+
+TEST_CASE("descriptor store: how many descriptors a supervisor keeps") {
+    const PlayedSupervisor supervisor;
+    const NotifySocket way = way_to(supervisor.address());
+    const auto store_of = [&](const char* text) {
+        text != nullptr ? ::setenv("FDSTORE", text, 1) : ::unsetenv("FDSTORE");
+        return DescriptorStore::from_environment(way, {});
+    };
+    CHECK(store_of("512")->capacity() == 512);
+    CHECK(std::getenv("FDSTORE") == nullptr);
+    CHECK(store_of(nullptr)->capacity() == std::nullopt);
+    CHECK(store_of("0") == nullptr);
+    for (const char* wrong : {"", "x", "-1", "1 ", "99999999999999999999"}) {
+        CAPTURE(wrong);
+        CHECK_THROWS_AS(store_of(wrong), std::runtime_error);
+    }
+}
+
+TEST_CASE("open files: the limit goes as far up as it can, and one line tells of what is missing") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit low{.rlim_cur = 64, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+    CHECK(raise_open_files(before.rlim_max) == std::nullopt);
+    rlimit now{};
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    CHECK(now.rlim_cur == before.rlim_max);
+    if (before.rlim_max != RLIM_INFINITY) {
+        CHECK(says(raise_open_files(before.rlim_max + 1), "LimitNOFILE="));
+    }
+    ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

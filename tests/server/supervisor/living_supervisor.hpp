@@ -1,0 +1,102 @@
+// A supervisor that keeps what it is sent, as `gpunbd keep` would, on a thread of its own; and that
+// can lose it, spoil it, or not answer.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/supervisor/inherited_descriptors.hpp"
+#include "server/supervisor/notify_socket.hpp"
+#include "tests/server/supervisor/supervisor.hpp"
+
+namespace gpunbd::server::test {
+
+class LivingSupervisor {
+ public:
+    LivingSupervisor() : thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+    NotifySocket way() const {
+        ::setenv("NOTIFY_SOCKET", socket_.address().c_str(), 1);
+        return std::move(*NotifySocket::from_environment());
+    }
+    // What is kept, once all that was sent before has been read.
+    std::vector<std::string> names(const NotifySocket& way) {
+        answers = true;
+        static_cast<void>(way.barrier(std::chrono::minutes(1)));
+        const std::lock_guard lock(mutex_);
+        std::vector<std::string> all;
+        for (const auto& each : kept_) all.push_back(each.first);
+        return all;
+    }
+    // For the next server; what is kept stays so.
+    InheritedDescriptors hand_over(const NotifySocket& way) {
+        names(way);
+        const std::lock_guard lock(mutex_);
+        InheritedDescriptors::Descriptors copies;
+        for (const auto& each : kept_) {
+            copies.emplace(each.first, ::fcntl(each.second.get(), F_DUPFD_CLOEXEC, 0));
+        }
+        return InheritedDescriptors(std::move(copies));
+    }
+    void lose(const std::string& name) {
+        const std::lock_guard lock(mutex_);
+        kept_.erase(name);
+    }
+    // One more byte at that place of the file.
+    void spoil(const std::string& name, off_t offset) {
+        const std::lock_guard lock(mutex_);
+        const int fd = kept_.find(name)->second.get();
+        unsigned char byte = 0;
+        if (::pread(fd, &byte, 1, offset) != 1) std::abort();
+        ++byte;
+        if (::pwrite(fd, &byte, 1, offset) != 1) std::abort();
+    }
+
+    std::atomic<bool> answers{true};  // barriers
+
+ private:
+    void run(const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            auto message = socket_.next();
+            if (message) {
+                const std::lock_guard lock(mutex_);
+                take(*message);
+            } else {
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+            }
+        }
+    }
+    void take(PlayedSupervisor::Message& message) {
+        const std::string mark = "\nFDNAME=";
+        const std::size_t at = message.text.find(mark);
+        if (at == std::string::npos) {
+            if (!answers) waiting_.push_back(std::move(message.descriptors));
+            return;
+        }
+        const std::size_t begin = at + mark.size();
+        const std::string name = message.text.substr(begin, message.text.find('\n', begin) - begin);
+        if (message.text.starts_with("FDSTOREREMOVE=1")) {
+            kept_.erase(name);
+        } else if (message.text.starts_with("FDSTORE=1")) {
+            for (OwnedFd& each : message.descriptors) kept_.emplace(name, std::move(each));
+        }
+    }
+
+    PlayedSupervisor socket_;
+    std::mutex mutex_;
+    std::multimap<std::string, OwnedFd> kept_;
+    std::vector<std::vector<OwnedFd>> waiting_;
+    std::jthread thread_;
+};
+
+}  // namespace gpunbd::server::test

@@ -1,0 +1,76 @@
+// A supervisor that plays systemd's side of sd_notify(3): a datagram socket, and what came by it.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "storage/base/owned_fd.hpp"
+
+namespace gpunbd::server::test {
+
+class PlayedSupervisor {
+ public:
+    struct Message {
+        std::string text;
+        std::vector<OwnedFd> descriptors;
+    };
+
+    // At a path, or in the abstract namespace, where the kernel chooses the name.
+    explicit PlayedSupervisor(const std::string& path = {})
+        : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        const socklen_t length = path.empty() ? sizeof address.sun_family : sizeof address;
+        if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return;
+        socklen_t bound = sizeof address;
+        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bound);
+        address_ = path;
+        if (path.empty()) {
+            address_ = "@" + std::string(address.sun_path + 1,
+                                         bound - offsetof(sockaddr_un, sun_path) - 1);
+        }
+    }
+
+    const std::string& address() const { return address_; }
+
+    // What is there; waits for nothing.
+    std::optional<Message> next() const {
+        std::array<char, 4096> text{};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(253 * sizeof(int))> control{};
+        iovec into{.iov_base = text.data(), .iov_len = text.size()};
+        msghdr header{};
+        header.msg_iov = &into;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        const ssize_t length = ::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (length < 0) return std::nullopt;
+        Message out;
+        out.text.assign(text.data(), static_cast<std::size_t>(length));
+        for (cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr;
+             each = CMSG_NXTHDR(&header, each)) {
+            if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+            const std::size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            for (std::size_t i = 0; i != count; ++i) {
+                int fd = -1;
+                std::memcpy(&fd, CMSG_DATA(each) + i * sizeof fd, sizeof fd);
+                out.descriptors.emplace_back(fd);
+            }
+        }
+        return out;
+    }
+
+ private:
+    OwnedFd socket_;
+    std::string address_;
+};
+
+}  // namespace gpunbd::server::test

@@ -1,0 +1,85 @@
+#include "server/tools/client/address.hpp"
+
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+namespace gpunbd::client {
+namespace {
+
+bool is_loopback(const Address::Place& place) {
+    if (place.where.ss_family == AF_INET) {
+        sockaddr_in in{};
+        std::memcpy(&in, &place.where, sizeof in);
+        return in.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && in.sin_port == htons(10809);
+    }
+    sockaddr_in6 in6{};
+    std::memcpy(&in6, &place.where, sizeof in6);
+    return std::memcmp(&in6.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0 &&
+           in6.sin6_port == htons(10809);
+}
+
+std::string remedy_of_dial(const NbdTarget& target) {
+    const auto address = std::get<Address>(look_up(target));
+    const auto dialed = dial(address, Clock::now() + std::chrono::seconds(10));
+    return std::get<Failure>(dialed).remedy;
+}
+
+// A port that nothing listens on: it stays bound while `holder` is open.
+std::string silent_port(const OwnedFd& holder) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof in;
+    REQUIRE(::bind(holder.get(), reinterpret_cast<const sockaddr*>(&in), length) == 0);
+    REQUIRE(::getsockname(holder.get(), reinterpret_cast<sockaddr*>(&in), &length) == 0);
+    return std::to_string(ntohs(in.sin_port));
+}
+
+TEST_CASE("address: localhost and the names below it are loopback without any name service") {
+    for (const char* host :
+         {"localhost", "LocalHost", "localhost.", "a.localhost", "b.a.localhost."}) {
+        CAPTURE(host);
+        const auto found = look_up({.host = host, .port = "10809"});
+        REQUIRE(std::holds_alternative<Address>(found));
+        const auto& address = std::get<Address>(found);
+        CHECK(address.text == std::string(host) + ":10809");
+        CHECK(!address.places.empty());
+        for (const Address::Place& place : address.places) CHECK(is_loopback(place));
+    }
+}
+
+TEST_CASE("address: a name that does not resolve has a remedy") {
+    // Dots and letters only, but no label may be longer than 63 characters: no name server is
+    // asked.
+    const std::string host(64, 'a');
+    const auto found = look_up({.host = host + ".invalid", .port = "10809"});
+    REQUIRE(std::holds_alternative<Failure>(found));
+    CHECK(std::get<Failure>(found).remedy.find("numeric address") != std::string::npos);
+}
+
+TEST_CASE("address: a connection that cannot be made has a remedy") {
+    const OwnedFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    CHECK(remedy_of_dial({.host = "127.0.0.1", .port = silent_port(holder)}) ==
+          "no server listens there; start one, or check address and port");
+
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("gpunbd-dial-" + std::to_string(::getpid())))
+            .string();
+    CHECK(remedy_of_dial({.socket = path}) == "start the server, or check the path");
+    const OwnedFd left(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un un{};
+    un.sun_family = AF_UNIX;
+    path.copy(un.sun_path, sizeof un.sun_path - 1);
+    REQUIRE(::bind(left.get(), reinterpret_cast<const sockaddr*>(&un), sizeof un) == 0);
+    CHECK(remedy_of_dial({.socket = path}) ==
+          "no server listens on this socket; start one, or check the path");
+    std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace gpunbd::client

@@ -1,0 +1,349 @@
+// What the doctor says of machines that are made up: folders with the files that it looks at.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "server/tools/doctor/configuration.hpp"
+#include "server/tools/doctor/doctor.hpp"
+#include "server/tools/doctor/tls_files.hpp"
+#include "server/tools/doctor/topics.hpp"
+#include "server/tools/tls_setup/tls_setup.hpp"
+
+namespace gpunbd::server::test {
+namespace {
+
+using Verdict = Diagnosis::Verdict;
+
+std::string made_folder() {
+    std::string folder = "/tmp/gpunbd-doctor-XXXXXX";
+    REQUIRE(::mkdtemp(folder.data()) != nullptr);
+    return folder;
+}
+
+class MadeUpMachine : public Machine {
+ public:
+    MadeUpMachine() : Machine(made_folder()) {}
+    ~MadeUpMachine() override { std::filesystem::remove_all(root()); }
+    void put(const std::string& path, const std::string& text) const {
+        const std::filesystem::path file = root() + path;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text << '\n';
+    }
+    bool capable(int) const override { return capable_; }
+    rlim_t limit(int) const override { return limit_; }
+    std::optional<std::string> first_line_of(const std::vector<std::string>&) const override {
+        return line_;
+    }
+
+    bool capable_ = true;
+    rlim_t limit_ = RLIM_INFINITY;
+    std::optional<std::string> line_;
+};
+
+Diagnosis of(const Diagnoses& all, const std::string& what) {
+    for (const Diagnosis& each : all) {
+        if (each.what == what) return each;
+    }
+    FAIL("nothing about " << what);
+    return {};
+}
+
+TEST_CASE("doctor: the kernel's client") {
+    MadeUpMachine machine;
+    CHECK(of(look_at_kernel_client(machine), "nbd module").verdict == Verdict::fail);
+    CHECK(of(look_at_kernel_client(machine), "nbd module").remedy.starts_with("modprobe nbd"));
+    machine.put("/sys/module/nbd/parameters/max_part", "0");
+    CHECK(of(look_at_kernel_client(machine), "nbd module").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "partitions").verdict == Verdict::warn);
+    machine.put("/sys/module/nbd/parameters/max_part", "16");
+    CHECK(of(look_at_kernel_client(machine), "partitions").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
+    // One that nothing is attached to says nothing.
+    machine.put("/sys/block/nbd0/queue/max_sectors_kb", "128");
+    CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").is == "1 of 1 are free");
+    machine.put("/sys/block/nbd0/pid", "12");
+    CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::warn);
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
+    machine.put("/sys/block/nbd1/queue/max_sectors_kb", "128");
+    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::ok);
+    machine.put("/sys/block/nbd0/queue/max_sectors_kb", "1024");
+    CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::ok);
+    CHECK(of(look_at_kernel_client(machine), "right to attach devices").verdict == Verdict::ok);
+    machine.capable_ = false;
+    CHECK(of(look_at_kernel_client(machine), "right to attach devices").verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: a machine that swaps to its own server") {
+    const MadeUpMachine machine;
+    const auto reserve = [&] {
+        return of(look_at_swap(machine), "the kernel's reserve of memory");
+    };
+    struct Row {
+        const char* memory;
+        const char* fit;
+    };
+    for (const Row& row :
+         {Row{"222000", "18500"}, Row{"786432", "65536"}, Row{"64000000", "65536"}}) {
+        CAPTURE(row.memory);
+        machine.put("/proc/meminfo",
+                    std::string("MemTotal:  ") + row.memory + " kB\nMemFree: 1 kB");
+        machine.put("/proc/sys/vm/min_free_kbytes", "8000");
+        CHECK(reserve().verdict == Verdict::warn);
+        CHECK(reserve().remedy == std::string("sysctl vm.min_free_kbytes=") + row.fit);
+        machine.put("/proc/sys/vm/min_free_kbytes", row.fit);
+        CHECK(reserve().verdict == Verdict::ok);
+    }
+    machine.put("/proc/meminfo", "MemTotal:  222000 kB");
+    machine.put("/proc/sys/vm/min_free_kbytes", "65536");
+    CHECK(reserve().verdict == Verdict::warn);
+    CHECK(reserve().is.find("more than a fifth") != std::string::npos);
+    CHECK(reserve().remedy == "sysctl vm.min_free_kbytes=18500");
+    machine.put("/proc/sys/vm/compact_unevictable_allowed", "1");
+    CHECK(of(look_at_swap(machine), "locked memory").remedy ==
+          "sysctl vm.compact_unevictable_allowed=0");
+    machine.put("/proc/sys/vm/compact_unevictable_allowed", "0");
+    CHECK(of(look_at_swap(machine), "locked memory").verdict == Verdict::ok);
+    machine.put("/proc/sys/kernel/sched_rt_runtime_us", "0");
+    CHECK(of(look_at_swap(machine), "real-time scheduling").verdict == Verdict::fail);
+    machine.put("/proc/sys/kernel/sched_rt_runtime_us", "-1");
+    CHECK(of(look_at_swap(machine), "real-time scheduling").verdict == Verdict::ok);
+}
+
+TEST_CASE("doctor: clients on other machines") {
+    MadeUpMachine machine;
+    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::warn);
+    CHECK(of(look_at_remote(machine), "clients that wait to be accepted").verdict == Verdict::warn);
+    machine.put("/sys/module/tls/refcnt", "0");
+    machine.put("/proc/sys/net/core/somaxconn", "4096");
+    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::ok);
+    CHECK(of(look_at_remote(machine), "clients that wait to be accepted").verdict == Verdict::ok);
+    CHECK(of(look_at_remote(machine), "open files").verdict == Verdict::ok);
+    machine.limit_ = 1024;
+    CHECK(of(look_at_remote(machine), "open files").verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: kernel TLS that is no module") {
+    const MadeUpMachine machine;
+    machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp");
+    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::warn);
+    machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp tls");
+    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::ok);
+}
+
+// Files for TLS, and what the doctor says of them.
+class TlsFolder {
+ public:
+    explicit TlsFolder(int days = 730) : folder_(made_folder()) {
+        static_cast<void>(set_up_tls({.folder = path("tls"),
+                                      .hosts = {"storage.example.org", "10.1.2.3", "fe80::1"},
+                                      .clients = {},
+                                      .users = {"alice"},
+                                      .days = days}));
+    }
+    ~TlsFolder() { std::filesystem::remove_all(folder_); }
+    TlsFolder(const TlsFolder&) = delete;
+    TlsFolder& operator=(const TlsFolder&) = delete;
+
+    std::string path(const std::string& name) const { return folder_ + "/" + name; }
+    std::string file(const std::string& name) const { return path("tls/" + name); }
+    void write(const std::string& name, const std::string& text) const {
+        std::ofstream(file(name)) << text;
+    }
+    void take(const std::string& name, const TlsFolder& other) const {
+        std::filesystem::copy_file(other.file(name), file(name),
+                                   std::filesystem::copy_options::overwrite_existing);
+    }
+    Diagnosis look(const std::string& what) const {
+        return of(look_at_tls_files({.mode = config::TlsMode::required,
+                                     .certificates = path("tls"),
+                                     .psk = file("keys.psk")}),
+                  what);
+    }
+
+ private:
+    const std::string folder_;
+};
+
+TEST_CASE("doctor: files for TLS that are good") {
+    const TlsFolder tls;
+    const std::string certificate = tls.file("server-cert.pem");
+    CHECK(tls.look(certificate).verdict == Verdict::ok);
+    CHECK(tls.look(certificate).is.starts_with("valid until 20"));
+    CHECK(tls.look("names of " + certificate).is == "storage.example.org, 10.1.2.3, fe80::1");
+    for (const std::string& what : {tls.file("server-key.pem"), tls.file("ca-cert.pem"),
+                                    std::string("authority"), tls.file("keys.psk")}) {
+        CHECK(tls.look(what).verdict == Verdict::ok);
+    }
+    CHECK(look_at_tls_files({.mode = config::TlsMode::off, .certificates = "/no/such", .psk = {}})
+              .empty());
+}
+
+TEST_CASE("doctor: certificates that end") {
+    const TlsFolder soon(29);
+    const std::string certificate = soon.file("server-cert.pem");
+    CHECK(soon.look(certificate).verdict == Verdict::warn);
+    CHECK(soon.look(certificate).is.starts_with("ends in 2"));
+    const TlsFolder late(31);
+    CHECK(late.look(late.file("server-cert.pem")).verdict == Verdict::ok);
+    const TlsFolder ended(-1);
+    CHECK(ended.look(ended.file("server-cert.pem")).verdict == Verdict::fail);
+    CHECK(ended.look(ended.file("server-cert.pem")).is.starts_with("expired on 20"));
+    CHECK(ended.look("authority").verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: keys that others may read, or that do not fit") {
+    const TlsFolder tls;
+    const TlsFolder other;
+    tls.take("server-key.pem", other);
+    CHECK(tls.look(tls.file("server-key.pem")).is == "is the key of another certificate");
+    tls.write("server-key.pem", "no key");
+    CHECK(tls.look("private key").is.find("is not a private key") != std::string::npos);
+    for (const auto& [file, what] :
+         {std::pair("server-key.pem", "private key"), std::pair("keys.psk", "shared keys")}) {
+        std::filesystem::permissions(tls.file(file), std::filesystem::perms(0644));
+        CHECK(tls.look(what).verdict == Verdict::fail);
+        CHECK(tls.look(what).is.find("everybody may open it") != std::string::npos);
+    }
+}
+
+TEST_CASE("doctor: certificates that are of no use") {
+    const TlsFolder tls;
+    const TlsFolder other;
+    tls.take("ca-cert.pem", other);
+    CHECK(tls.look("authority").verdict == Verdict::warn);
+    tls.write("ca-cert.pem", "nothing");
+    CHECK(tls.look(tls.file("ca-cert.pem")).is == "holds no certificate in PEM");
+    tls.take("server-cert.pem", other);
+    CHECK(tls.look(tls.file("server-key.pem")).verdict == Verdict::fail);
+    std::filesystem::remove(tls.file("server-cert.pem"));
+    CHECK(tls.look(tls.file("server-cert.pem")).is == "cannot be read: No such file or directory");
+    // An authority's own certificate names nobody.
+    std::filesystem::copy_file(other.file("ca-cert.pem"), tls.file("server-cert.pem"));
+    CHECK(tls.look("names of " + tls.file("server-cert.pem")).verdict == Verdict::warn);
+}
+
+TEST_CASE("doctor: the configuration names the files") {
+    const TlsFolder tls;
+    const MadeUpMachine machine;
+    const auto about_key = [&](const Diagnoses& all) {
+        return std::any_of(all.begin(), all.end(), [&](const Diagnosis& each) {
+            return each.what == tls.file("server-key.pem");
+        });
+    };
+    CHECK(look_at_configuration(machine, {}).empty());
+    const std::string text =
+        "exports: [{size: 1M, devices: [host]}]\ntls: {mode: required, certificates: '" +
+        tls.path("tls") + "'}\n";
+    machine.put(packaged_configuration, text);
+    CHECK(about_key(look_at_configuration(machine, {})));
+    CHECK(about_key(diagnose("remote", machine)));
+    CHECK(about_key(diagnose("", machine)));
+    CHECK(!about_key(diagnose("swap", machine)));
+    CHECK(about_key(diagnose("remote", MadeUpMachine(), machine.root() + packaged_configuration)));
+    machine.put(packaged_configuration, "exports: 1");
+    CHECK(of(look_at_configuration(machine, {}), "configuration").verdict == Verdict::fail);
+    CHECK(of(look_at_configuration(machine, "/no/such"), "configuration").verdict == Verdict::fail);
+}
+
+TEST_CASE("doctor: a GPU") {
+    MadeUpMachine machine;
+    CHECK(of(look_at_gpus(machine), "GPU").verdict == Verdict::warn);
+    const std::string card = "/sys/bus/pci/devices/0000:65:00.0/";
+    machine.put(card + "vendor", "0x10de");
+    machine.put(card + "class", "0x030200");
+    machine.put(card + "numa_node", "1");
+    const std::string first = "0x00000000a3000000 0x00000000a3ffffff 0x0000000000040200\n";
+    machine.put(card + "resource",
+                first + "0x0000000090000000 0x000000009fffffff 0x000000000014220c");
+    Diagnoses found = look_at_gpus(machine);
+    CHECK(of(found, "NVIDIA driver").verdict == Verdict::fail);
+    CHECK(!of(found, "NVIDIA driver").remedy.empty());
+    CHECK(of(found, "persistence mode").verdict == Verdict::warn);
+    CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "256 MiB");
+    CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").verdict == Verdict::warn);
+    CHECK(of(found, "NUMA node of 0000:65:00.0").is == "1");
+    machine.put(card + "numa_node", "-1");
+    CHECK(of(look_at_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::ok);
+    machine.put("/sys/devices/system/node/node1/cpulist", "8-15");
+    CHECK(of(look_at_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::warn);
+    machine.line_ = "Disabled";
+    CHECK(of(look_at_gpus(machine), "persistence mode").verdict == Verdict::warn);
+    machine.line_ = "Enabled";
+    CHECK(of(look_at_gpus(machine), "persistence mode").verdict == Verdict::ok);
+    machine.line_.reset();
+    machine.put(card + "resource",
+                first + "0x0000202000000000 0x0000203fffffffff 0x000000000014220c");
+    machine.put("/proc/driver/nvidia/version", "NVRM version: 550.54\nGCC version: 12");
+    machine.put("/run/nvidia-persistenced/socket", "");
+    found = look_at_gpus(machine);
+    CHECK(of(found, "NVIDIA driver").is == "NVRM version: 550.54");
+    CHECK(of(found, "persistence mode").verdict == Verdict::ok);
+    CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "128 GiB");
+    // In a virtual machine, whose registers take two places (seen with an H200).
+    machine.put(card + "resource",
+                first + "0x0 0x0 0x0\n0x0000202000000000 0x0000205fffffffff 0x000000000014220c");
+    CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").is == "256 GiB");
+    machine.put(card + "resource", first + "0x00");
+    CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
+          Verdict::warn);
+}
+
+TEST_CASE("doctor: a GPU that the CPU reaches, and one that it does not") {
+    storage::DeviceInfo gpu;
+    gpu.id = "cuda:1";
+    gpu.access = "mapped: writes are received into GPU memory";
+    CHECK(look_at_mapping(gpu).verdict == Verdict::ok);
+    CHECK(look_at_mapping(gpu).what == "mapping of cuda:1");
+    gpu.access = "not mapped (there is no libvulkan.so.1): by kernels and copy engines";
+    CHECK(look_at_mapping(gpu).verdict == Verdict::warn);
+    CHECK(look_at_mapping(gpu).is == gpu.access);
+}
+
+TEST_CASE("doctor: contents that outlive the server") {
+    MadeUpMachine machine;
+    CHECK(of(look_at_keeping(machine), "supervisor").is.find("gpunbd keep") != std::string::npos);
+    machine.line_ = "systemd 252 (252.39-1~deb12u1)";
+    CHECK(of(look_at_keeping(machine), "supervisor").verdict == Verdict::ok);
+    machine.line_ = "systemd 219";
+    CHECK(of(look_at_keeping(machine), "supervisor").verdict == Verdict::fail);
+    machine.line_ = "systemd of another kind";
+    CHECK(of(look_at_keeping(machine), "supervisor").verdict == Verdict::ok);
+    machine.limit_ = 4096;
+    CHECK(of(look_at_keeping(machine), "descriptors").verdict == Verdict::warn);
+    const std::string huge = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    machine.put(huge, "always within_size advise never [deny] force");
+    CHECK(of(look_at_keeping(machine), "huge pages").verdict == Verdict::warn);
+    machine.put(huge, "always within_size advise [never] deny force");
+    CHECK(of(look_at_keeping(machine), "huge pages").verdict == Verdict::ok);
+}
+
+TEST_CASE("doctor: what it prints") {
+    const Diagnoses found{well("one", "fine"), doubtful("two", "odd", "mend it"),
+                          bad("three", "broken", "make it \"new\"")};
+    CHECK(as_lines(found) ==
+          "ok    one: fine\nwarn  two: odd; mend it\nfail  three: broken; make it \"new\"\n");
+    const auto json = boost::json::parse(as_json(found));
+    const auto& list = json.at("diagnoses").as_array();
+    REQUIRE(list.size() == 3);
+    CHECK(list[2].at("verdict").as_string() == "fail");
+    CHECK(list[2].at("remedy").as_string() == "make it \"new\"");
+}
+
+TEST_CASE("doctor: a topic is a part of all") {
+    const MadeUpMachine machine;
+    std::size_t parts = 0;
+    for (const char* topic : {"swap", "remote", "gpu", "keep"}) {
+        const std::size_t count = diagnose(topic, machine).size();
+        CHECK(count != 0);
+        parts += count;
+    }
+    CHECK(diagnose("", machine).size() == parts);
+}
+
+}  // namespace
+}  // namespace gpunbd::server::test

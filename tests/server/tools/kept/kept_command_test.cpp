@@ -1,0 +1,43 @@
+// What `gpunbd kept` makes of a server's answer, which is not trusted.
+#include "server/tools/kept/kept_command.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <variant>
+
+namespace gpunbd::status {
+namespace {
+
+std::string table_of(const std::string& json) {
+    const Or<std::string> table = kept_table(json);
+    if (const auto* const failed = std::get_if<Failure>(&table)) return "failed: " + failed->text;
+    return std::get<std::string>(table);
+}
+
+TEST_CASE("kept: a table of what is known") {
+    const std::string table = table_of(
+        R"({"kept":[{"name":"a b","size":1073741824,"used":2097152,"devices":"host","made":0,
+        "instance":"4c7f","state":"in use"},
+        {"name":"4c7f0e0c6a5b","size":null,"used":null,"devices":null,"made":null,"instance":null,
+        "state":"its checksum is wrong"}]})");
+    CHECK(table.starts_with("EXPORT          SIZE   USED   DEVICES  SINCE "));
+    CHECK(table.find("'a b'           1 GiB  2 MiB  host     19") != std::string::npos);
+    CHECK(table.find("'4c7f0e0c6a5b'  -      -      -        -  ") != std::string::npos);
+    CHECK(table.find("its checksum is wrong\n") != std::string::npos);
+    CHECK(table_of(R"({"kept":[]})") == "nothing is kept\n");
+}
+
+TEST_CASE("kept: answers that are none, and texts that are not harmless") {
+    for (const char* json : {"", "[]", "{}", R"({"kept":{}})", R"({"kept":[1]})", R"({"kept":)"}) {
+        CAPTURE(json);
+        CHECK(table_of(json).starts_with("failed: the answer is no list"));
+    }
+    const std::string table = table_of(
+        R"({"kept":[{"name":7,"size":-1,"used":1e300,"devices":"\u001b[2J","made":"x","state":[]}]})");
+    CHECK(table.find('\x1b') == std::string::npos);
+    CHECK(table.find("\n-  ") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpunbd::status

@@ -1,0 +1,134 @@
+// Answers of servers: good ones, those of other versions, and those that are meant to harm.
+#include "server/tools/status/snapshot.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+
+#include "server/tools/status/status_text.hpp"
+#include "tests/server/tools/status/sample.hpp"
+
+namespace gpunbd::status {
+namespace {
+
+const Snapshot& good(const Or<Snapshot>& read) {
+    const auto* const failed = std::get_if<Failure>(&read);
+    CAPTURE((failed == nullptr ? std::string() : failed->text));
+    REQUIRE(failed == nullptr);
+    return std::get<Snapshot>(read);
+}
+
+std::string why(const Or<Snapshot>& read) {
+    const auto* const failed = std::get_if<Failure>(&read);
+    return failed == nullptr ? "" : failed->text;
+}
+
+TEST_CASE("a status is read whole") {
+    const auto read = read_status(sample_status());
+    const Snapshot& status = good(read);
+    CHECK(status.process.version == "0.1.0");
+    CHECK(status.process.pid == 4711);
+    CHECK(status.refused == 3);
+    CHECK(status.failed_handshakes == 4);
+    REQUIRE(status.devices.size() == 2);
+    CHECK(status.devices[0].id == "cuda:0");
+    CHECK(status.devices[1].failed);
+    REQUIRE(status.exports.size() == 2);
+    CHECK(status.exports[0].name == "fast");
+    CHECK(status.exports[0].total(&RequestFigures::requests) == 30);
+    CHECK(status.exports[0].total(&RequestFigures::errors) == 5);
+    CHECK(status.exports[0].bytes_of("read") == 1 << 20);
+    CHECK(status.exports[0].last_p50 == doctest::Approx(0.0002));
+    CHECK(status.exports[0].last_p99 == doctest::Approx(0.02));
+    CHECK(status.exports[0].stalled == 0);
+    REQUIRE(status.progress.size() == 1);
+    CHECK(progress_text(status.progress[0]) == "provisioning 'fast': 25%, 1 GiB of 4 GiB");
+}
+
+TEST_CASE("what is missing, or of another type, counts as nothing") {
+    for (const char* text :
+         {R"({"process":{},"devices":[],"exports":[]})",
+          R"({"process":{"pid":-1,"version":7,"started":"x","workers":1.5},"devices":[7,null,"x"],
+              "exports":[[],{}],"progress":{},"refused":[1],"time":1e999,"connections":"many"})",
+          R"({"process":{"pid":1e300},"devices":[{"total":-5,"failed":"yes","id":null}],
+              "exports":[{"name":{},"requests":[{"type":"read","errors":{"EIO":-1,"x":[]},
+              "latency":[]}],"memory":[{}],"size":1.0e400}],"time":-1})"}) {
+        CAPTURE(text);
+        const auto read = read_status(text);
+        const Snapshot& status = good(read);
+        CHECK(status.time >= 0);
+        CHECK(status.connections == 0);
+        CHECK(status.refused == 0);
+        CHECK_FALSE(status_text(status).empty());
+    }
+}
+
+TEST_CASE("what is no status is none") {
+    for (const char* text :
+         {"", "{", "nonsense", "{}}", "\xff", "{\"process\":{\"version\":\"\xff\"}}"}) {
+        CAPTURE(text);
+        CHECK(why(read_status(text)) == "the answer is no JSON");
+    }
+    CHECK(why(read_status(std::string(100'000, '['))) == "the answer is no JSON");
+    for (const char* text :
+         {"{}", "[]", "7", "null", R"({"process":7,"devices":[],"exports":[]})",
+          R"({"process":{},"devices":{},"exports":[]})", R"({"process":{},"devices":[]})"}) {
+        CAPTURE(text);
+        CHECK(why(read_status(text)) == "the answer is not the status of a gpunbd server");
+    }
+}
+
+TEST_CASE("a status that is cut at any byte is none") {
+    const std::string whole = sample_status();
+    for (std::size_t end = 0; end != whole.size(); ++end) {
+        CHECK(std::holds_alternative<Failure>(read_status(whole.substr(0, end))));
+    }
+}
+
+TEST_CASE("sums of what a server claims do not overflow") {
+    const std::string most = std::to_string(std::numeric_limits<std::uint64_t>::max());
+    const auto read = read_status(
+        R"({"process":{},"devices":[],"exports":[{"requests":[{"requests":)" + most +
+        R"(},{"requests":)" + most + R"(}]}],"refused":{"a":)" + most + R"(,"b":)" + most + "}}");
+    CHECK(good(read).refused == std::numeric_limits<std::uint64_t>::max());
+    CHECK(good(read).exports[0].total(&RequestFigures::requests) ==
+          std::numeric_limits<std::uint64_t>::max());
+}
+
+TEST_CASE("a tick is a status and connections") {
+    const auto tick = read_tick(sample_tick(100, 0));
+    REQUIRE(std::holds_alternative<Tick>(tick));
+    CHECK(std::get<Tick>(tick).connections.size() == 2);
+    CHECK(std::get<Tick>(tick).connections[0].peer == "10.1.2.3:4567");
+    CHECK(std::get<Tick>(tick).connections[1].export_name == "(handshake)");
+    CHECK(std::get<Tick>(tick).connections_left_out == 7);
+    CHECK(std::holds_alternative<Failure>(read_tick("{}")));
+    CHECK(std::holds_alternative<Failure>(read_tick(R"({"status":[]})")));
+    CHECK(std::holds_alternative<Failure>(read_connections("{}")));
+    CHECK(std::holds_alternative<Failure>(read_connections("")));
+}
+
+TEST_CASE("an error is read, and shown without what a terminal would obey") {
+    CHECK(read_error(R"({"error":"no such\u001b[31m export"})") == "no such?[31m export");
+    CHECK(read_error("{}") == "");
+    CHECK(read_error("<html>") == "");
+}
+
+TEST_CASE("what status prints has a row for each device and export, and no control characters") {
+    std::string text = sample_status();
+    text.replace(text.find("slow"), 4, "\\u001b[2J\xe6\xbc\xa2");
+    const auto read = read_status(text);
+    const std::string printed = status_text(good(read));
+    CAPTURE(printed);
+    CHECK(printed.find("gpunbd 0.1.0 (abc1234), pid 4711, serving for 1h00: 2 workers, 2 "
+                       "connections, 3 refused, 4 failed handshakes\n") == 0);
+    CHECK(printed.find("?[2J\xe6\xbc\xa2 ") != std::string::npos);
+    CHECK(printed.find('\x1b') == std::string::npos);
+    CHECK(printed.find("NVIDIA H200\n") != std::string::npos);
+    CHECK(printed.find("host memory (failed)\n") != std::string::npos);
+    CHECK(printed.find("fast ") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpunbd::status

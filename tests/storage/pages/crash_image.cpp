@@ -1,0 +1,142 @@
+#include "tests/storage/pages/crash_image.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <new>
+#include <utility>
+
+#include "storage/base/memory_file.hpp"
+
+namespace gpunbd::storage::test {
+
+namespace {
+
+std::uint64_t bytes_of(const OwnedFd& file) {
+    struct stat facts {};
+    REQUIRE(::fstat(file.get(), &facts) == 0);
+    return static_cast<std::uint64_t>(facts.st_size);
+}
+
+void read_at(const OwnedFd& file, void* to, std::size_t bytes, std::uint64_t at) {
+    REQUIRE(::pread(file.get(), to, bytes, static_cast<off_t>(at)) == static_cast<ssize_t>(bytes));
+}
+
+OwnedFd file_with(const void* data, std::size_t bytes) {
+    OwnedFd file = make_memory_file(bytes);
+    REQUIRE(file);
+    REQUIRE(::pwrite(file.get(), data, bytes, 0) == static_cast<ssize_t>(bytes));
+    return file;
+}
+
+void write_words(const OwnedFd& file, const PageWords& words, std::uint64_t page,
+                 std::uint64_t size) {
+    const auto places = places_in(size);
+    for (std::size_t i = 0; i != places.size(); ++i) {
+        if (words[i] == 0) continue;
+        const auto at = static_cast<off_t>(page * size + places[i]);
+        REQUIRE(::pwrite(file.get(), &words[i], sizeof words[i], at) == sizeof words[i]);
+    }
+}
+
+}  // namespace
+
+std::array<std::uint64_t, 3> places_in(std::uint64_t page_size) {
+    return {0, page_size / 2, page_size - 8};
+}
+
+bool FakeRetainer::keep(std::uint32_t device, std::uint32_t slab,
+                        const OwnedFd& descriptor) noexcept {
+    tell();
+    {
+        const std::lock_guard lock(mutex_);
+        if (refuses_) return false;
+        OwnedFd copy = OwnedFd::copy_of(descriptor);
+        if (!copy) return false;
+        try {
+            const bool is_new = kept_.emplace(Number{device, slab}, std::move(copy)).second;
+            CHECK(is_new);  // otherwise a descriptor would lose its name
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+        if (keeps_too_late_) return false;
+    }
+    tell();
+    return true;
+}
+
+void FakeRetainer::forget(std::uint32_t device, std::uint32_t slab) noexcept {
+    tell();
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = kept_.find({device, slab});
+        if (found == kept_.end()) return;
+        kept_.erase(found);
+    }
+    tell();
+}
+
+std::vector<FakeRetainer::Number> FakeRetainer::numbers() const {
+    std::vector<Number> all;
+    each([&](Number number, const OwnedFd&) { all.push_back(number); });
+    return all;
+}
+
+Volume::Descriptors FakeRetainer::copies() const {
+    Volume::Descriptors all;
+    each([&](Number number, const OwnedFd& descriptor) {
+        OwnedFd copy = OwnedFd::copy_of(descriptor);
+        REQUIRE(copy);
+        all[number.first].emplace(number.second, std::move(copy));
+    });
+    return all;
+}
+
+void FakeRetainer::each(const std::function<void(Number, const OwnedFd&)>& call) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, descriptor] : kept_) call(number, descriptor);
+}
+
+void FakeRetainer::refuse(bool is_refusing) {
+    const std::lock_guard lock(mutex_);
+    refuses_ = is_refusing;
+}
+
+void FakeRetainer::keep_too_late(bool is_late) {
+    const std::lock_guard lock(mutex_);
+    keeps_too_late_ = is_late;
+}
+
+CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint64_t page_size) {
+    CrashImage image;
+    image.table.resize(bytes_of(table));
+    read_at(table, image.table.data(), image.table.size(), 0);
+    const auto places = places_in(page_size);
+    store.each([&](FakeRetainer::Number number, const OwnedFd& descriptor) {
+        CrashImage::OfSlab& slab = image.slabs[number];
+        slab.bytes = bytes_of(descriptor);
+        slab.pages.resize(slab.bytes / page_size);
+        for (std::uint64_t page = 0; page != slab.pages.size(); ++page) {
+            for (std::size_t i = 0; i != places.size(); ++i) {
+                std::uint64_t& word = slab.pages[page][i];
+                read_at(descriptor, &word, sizeof word, page * page_size + places[i]);
+            }
+        }
+    });
+    return image;
+}
+
+OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeRetainer& store) {
+    for (const auto& [number, slab] : image.slabs) {
+        const OwnedFd file = make_memory_file(slab.bytes);
+        REQUIRE(file);
+        for (std::uint64_t page = 0; page != slab.pages.size(); ++page) {
+            write_words(file, slab.pages[page], page, page_size);
+        }
+        REQUIRE(store.keep(number.first, number.second, file));
+    }
+    return file_with(image.table.data(), image.table.size());
+}
+
+}  // namespace gpunbd::storage::test

@@ -1,0 +1,72 @@
+// What a killed process leaves: the bytes of a page table, and the slabs whose descriptors are
+// retained. And a fake retainer.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "storage/base/owned_fd.hpp"
+#include "storage/pages/slab_retainer.hpp"
+#include "storage/pages/volume.hpp"
+
+namespace gpunbd::storage::test {
+
+// The words of a page that tests check: the first, one in the middle, and the last.
+using PageWords = std::array<std::uint64_t, 3>;
+std::array<std::uint64_t, 3> places_in(std::uint64_t page_size);
+
+class FakeRetainer final : public SlabRetainer {
+ public:
+    using Number = std::pair<std::uint32_t, std::uint32_t>;  // device, slab
+
+    // `cut` is called before and after each change.
+    explicit FakeRetainer(std::function<void()> cut = {}) : cut_(std::move(cut)) {}
+
+    // Tests keep the table themselves.
+    bool keep_table(const OwnedFd&) noexcept override { return true; }
+    bool keep(std::uint32_t device, std::uint32_t slab,
+              const OwnedFd& descriptor) noexcept override;
+    void forget(std::uint32_t device, std::uint32_t slab) noexcept override;
+
+    std::vector<Number> numbers() const;
+    // Copies for Volume::take_over.
+    Volume::Descriptors copies() const;
+    void each(const std::function<void(Number, const OwnedFd&)>& call) const;
+    void refuse(bool is_refusing);
+    // Keeps slabs but reports failure, as if it was too late.
+    void keep_too_late(bool is_late);
+
+ private:
+    void tell() const {
+        if (cut_) cut_();
+    }
+
+    const std::function<void()> cut_;
+    mutable std::mutex mutex_;
+    std::map<Number, OwnedFd> kept_;
+    bool refuses_ = false;
+    bool keeps_too_late_ = false;
+};
+
+struct CrashImage {
+    struct OfSlab {
+        std::uint64_t bytes = 0;
+        std::vector<PageWords> pages;
+        bool operator==(const OfSlab&) const = default;
+    };
+    std::vector<std::byte> table;
+    std::map<FakeRetainer::Number, OfSlab> slabs;
+    bool operator==(const CrashImage&) const = default;
+};
+
+CrashImage read_image(const OwnedFd& table, const FakeRetainer& store, std::uint64_t page_size);
+// Restores an image in new files. `store` gets the slabs; the table is returned.
+OwnedFd restore_image(const CrashImage& image, std::uint64_t page_size, FakeRetainer& store);
+
+}  // namespace gpunbd::storage::test
