@@ -25,18 +25,30 @@ class PendingReleases {
         changed_.notify_all();
     }
 
-    // Returns false if no release is pending. Otherwise waits until one has ended, or for a short
-    // time, since the caller may itself have got slabs to release meanwhile.
-    bool wait_for_one() {
+    // How many releases have ended. Read it before an allocation, and pass it to wait_for_one() if
+    // the allocation fails.
+    std::uint64_t ended() const {
+        const std::lock_guard lock(mutex_);
+        return ended_;
+    }
+    // Returns true at once if a release has ended since `before` was read: there may be memory now.
+    // Otherwise returns false if no release is pending, and waits until one has ended, or for a
+    // short time, since the caller may itself have got slabs to release meanwhile.
+    bool wait_for_one(std::uint64_t before) {
         std::unique_lock lock(mutex_);
+        if (ended_ != before) return true;
         if (pending_ == 0) return false;
-        const std::uint64_t before = ended_;
         changed_.wait_for(lock, std::chrono::milliseconds(10), [&] { return ended_ != before; });
         return true;
     }
+    // Whether a slab is about to be released.
+    bool pending() const {
+        const std::lock_guard lock(mutex_);
+        return pending_ != 0;
+    }
 
  private:
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::uint64_t pending_ = 0;
     std::uint64_t ended_ = 0;

@@ -266,10 +266,10 @@ void PagePool::put_back(FreePages::Page page, Lock& lock) {
     // The pool keeps one empty slab, so that a page that comes and goes does not allocate each
     // time.
     if (free_.put(page) && free_.empty_slabs() > 1 && provision_ == Provision::thin) {
-        if (releases_later()) {
-            device_.releases().begin();
-        } else {
+        device_.releases().begin();
+        if (!releases_later()) {
             release_slab(slabs_.number_of(page.index), lock);
+            device_.releases().end();
         }
     }
     end_pending();  // not before: until now the device may have had no memory for a slab
@@ -309,11 +309,15 @@ Status PagePool::add_slab(Lock& lock) {
 Status PagePool::allocate(std::uint32_t number, std::uint64_t bytes, Slab& slab) {
     const SlabRequest request{
         .bytes = bytes, .provision = provision_, .kept = slabs_.is_retained()};
+    PendingReleases& releases = device_.releases();
     Status status = Status::no_space;
+    std::uint64_t ended = 0;
     try {
-        do status = device_.allocate(request, slab);
-        while (status == Status::no_space && may_wait_for_others() &&
-               device_.releases().wait_for_one());
+        do {
+            ended = releases.ended();
+            status = device_.allocate(request, slab);
+        } while (status == Status::no_space && may_wait_for_others() &&
+                 releases.wait_for_one(ended));
     } catch (const std::bad_alloc&) {  // no memory for the description of the slab
         return Status::no_space;
     }

@@ -4,6 +4,7 @@ Standard library only, so that it also runs where libnbd is not installed.
 Numbers and layouts: doc/proto.md of the NBD project.
 """
 import socket
+import ssl
 import struct
 
 NBDMAGIC = 0x4E42444D41474943
@@ -81,7 +82,7 @@ class Wire:
     def send(self, data):
         try:
             self.socket.sendall(data)
-        except ConnectionError as error:
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             raise Closed(f'while sending: {error}') from error
 
     def receive(self, size):

@@ -44,7 +44,7 @@ MemoryDevice::MemoryDevice(std::uint32_t number, const Options& options)
 
 MemoryDevice::~MemoryDevice() {
     CHECK(slabs_.empty());
-    CHECK_FALSE(releases().wait_for_one());
+    CHECK_FALSE(releases().pending());
 }
 
 std::uint64_t MemoryDevice::available() const {

@@ -66,7 +66,7 @@ std::unique_ptr<Channels> Rig::open_channels() {
 
 Rig::~Rig() {
     volume.reset();
-    for (const auto& device : devices) CHECK_FALSE(device->releases().wait_for_one());
+    for (const auto& device : devices) CHECK_FALSE(device->releases().pending());
 }
 
 void Rig::set_known(std::uint64_t offset, std::uint64_t length, bool is_known) {

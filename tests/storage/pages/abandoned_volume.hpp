@@ -44,7 +44,7 @@ struct TwoDevices {
         }
     }
     ~TwoDevices() {
-        for (Device* const each : all) CHECK_FALSE(each->releases().wait_for_one());
+        for (Device* const each : all) CHECK_FALSE(each->releases().pending());
     }
     TwoDevices(const TwoDevices&) = delete;
     TwoDevices& operator=(const TwoDevices&) = delete;

@@ -164,9 +164,9 @@ TEST_CASE("acquire: a slab that comes when another has become empty makes no rel
     volume->unmap(0);
     device.allocating.open();
     client.join();
-    CHECK_FALSE(device.releases().wait_for_one());  // one of the two is in use
+    CHECK_FALSE(device.releases().pending());  // one of the two is in use
     volume->unmap(1);
-    CHECK(device.releases().wait_for_one());
+    CHECK(device.releases().pending());
     volume->resume();
     while (device.memory.slabs() != 1) std::this_thread::yield();
 }
@@ -297,7 +297,7 @@ TEST_CASE("acquire: without a thread, slabs that are empty are released all the 
     volume->unmap(0);
     volume->unmap(1);
     CHECK(device.memory.slabs() == 1);
-    CHECK_FALSE(device.releases().wait_for_one());
+    CHECK_FALSE(device.releases().pending());
 }
 
 // Each volume keeps one slab, and the third moves between them.
@@ -341,6 +341,36 @@ TEST_CASE("acquire: one that is about to release is waited for") {
     REQUIRE_FALSE(waiter.try_acquire(*wants, 0, page).has_value());
     CHECK(waiter.in_progress());
     device.releasing.open();
+    CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
+}
+
+// A pending release ends after the device has refused memory and before the caller knows it.
+class LateRefusal : public LatchDevice {
+ public:
+    using LatchDevice::LatchDevice;
+    Status allocate(const SlabRequest& request, Slab& out) override {
+        const Status status = LatchDevice::allocate(request, out);
+        if (status == Status::no_space) {
+            releasing.open();
+            while (releases().pending()) std::this_thread::yield();
+        }
+        return status;
+    }
+};
+
+TEST_CASE("acquire: memory that is released while an allocation fails is used") {
+    LateRefusal device(0, {.slow = true});
+    const auto gives = volume_on(device, whole_slab, 2);
+    const auto wants = volume_on(device, whole_slab, 1);
+    map_and_leave(*gives, 0);
+    map_and_leave(*gives, 1);
+    device.memory.set_capacity(2 * whole_slab);
+    device.releasing.close();
+    gives->unmap(0);
+    gives->unmap(1);
+    device.releasing.wait_for_one();
+    TestWaiter waiter;
+    PageRef page;
     CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
 }
 
