@@ -57,7 +57,8 @@ class Shutdown(server.Test):
 
     def disk(self):
         with open(os.path.join(debian_guest.HERE, 'scenario_shutdown'), encoding='ascii') as file:
-            return debian_guest.Disk(self, {'scenario': file.read(), 'early': early()})
+            # The scenario assembles the array: udev would do so in parallel, before both members are attached.
+            return debian_guest.Disk(self, {'scenario': file.read(), 'early': early(), 'etc/mdadm/mdadm.conf': 'AUTO -all\n'})
 
     def test_power_off(self):
         port = server.free_port()
@@ -77,7 +78,7 @@ class Shutdown(server.Test):
         left = [scenario for scenario in wanted if scenario in LEFT]
         if left:
             machine = disk.boot(self, f'scenario=check scenarios={",".join(left)} port={port}')
-            self.assertEqual(machine.results(500), [f'{scenario} clean ok' for scenario in left])
+            self.assertEqual(machine.results(500), [f'{scenario} clean ok' for scenario in left], machine.console[-6000:])
         if 'stuck' in wanted:
             console = self.power_off(disk, port, 'stuck', CUT_AFTER + WITHIN, lambda: one.process.send_signal(signal.SIGSTOP))
             one.process.send_signal(signal.SIGCONT)
