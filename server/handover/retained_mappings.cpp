@@ -27,6 +27,7 @@ RetainedMappings::~RetainedMappings() {
 
 void RetainedMappings::keep(const std::vector<const OwnedFd*>& files) {
     std::vector<int> numbers;
+    numbers.reserve(files.size());
     for (const OwnedFd* file : files) numbers.push_back(file->get());
     if (numbers == kept_ && !others_kept_) return;
     if (const auto wrong = store_.remove(mappings_name)) {

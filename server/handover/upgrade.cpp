@@ -120,8 +120,7 @@ void Upgrade::counted(Worker::Busy unquiet) {
         cut_ = true;
         quiet_until_ = Clock::now() + cutting_patience;
         for (const auto& worker : parts_.workers) {
-            worker->cut_busy_sessions(
-                "it did not take its answers, and another server takes over");
+            worker->cut_busy_sessions("it did not take its answers, and another server takes over");
         }
         look_again();
     } else {

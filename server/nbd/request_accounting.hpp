@@ -81,8 +81,8 @@ class RequestAccounting {
 
     const std::shared_ptr<ConnectionCounters> counters_;
     Trace* const trace_;
-    std::shared_ptr<ExportCounters> of_export_;             // from serve() on
-    std::shared_ptr<ActivityMap> activity_;                 // likewise
+    std::shared_ptr<ExportCounters> of_export_;           // from serve() on
+    std::shared_ptr<ActivityMap> activity_;               // likewise
     std::array<Tally, protocol::command_types> tallies_;  // not published yet, by type
     std::uint64_t requests_ = 0;
     std::uint64_t in_flight_ = 0;
