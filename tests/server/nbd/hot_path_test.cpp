@@ -12,6 +12,7 @@ namespace gpunbd::server::test {
 namespace {
 
 constexpr std::uint32_t swapped_page = 4 * kib;
+constexpr std::size_t socket_fillers = 4;
 
 // Requests of every type and length that swap sends.
 std::vector<Ask> swap_requests(std::uint64_t size) {
@@ -46,11 +47,13 @@ void check_no_allocations(std::string_view devices, bool structured) {
     Rig rig({.devices = devices, .size = 2 * mib, .provision = storage::Provision::full});
     Client client = rig.enter({.structured = structured});
     const std::vector<Ask> asks = swap_requests(rig.options.size);
-    // How many requests are unanswered at once depends on the scheduling of the two threads. The
-    // warm-up has more of them than the measured rounds can have.
-    std::vector<Ask> twice = asks;
-    twice.insert(twice.end(), asks.begin(), asks.end());
-    for (int i = 0; i != rounds; ++i) ask_all(client, twice, [&] { rig.settle(); });
+    // The pools grow with the number of unanswered requests. The replies to the first reads fill the
+    // socket, so that every other request of the warm-up is unanswered at the same time. The measured
+    // rounds cannot have more of them, however the two threads are scheduled.
+    std::vector<Ask> unanswered(socket_fillers, {CommandType::read, 0, rig.options.size});
+    unanswered.insert(unanswered.end(), asks.begin(), asks.end());
+    ask_all(client, unanswered, [&] { rig.settle(); });
+    for (int i = 0; i != rounds; ++i) ask_all(client, asks, [] {});
     rig.on_worker([] { failing_allocation::take_part(); });
     failing_allocation::count();
     for (int i = 0; i != rounds; ++i) ask_all(client, asks, [] {});
