@@ -111,31 +111,33 @@ TEST_CASE("access: what is no network is refused, and the right one named") {
         " is not a network; write for example 10.0.0.0/8, 2001:db8::/32, or one numeric address";
     const Row rows[] = {
         {"10.1.2.3/8",
-         "'10.1.2.3/8' has bits set behind the first 8; write 10.0.0.0/8 for the network, or "
+         "'10.1.2.3/8' has bits set after the first 8; write 10.0.0.0/8 for the network, or "
          "10.1.2.3 for the one address"},
         {"0.0.0.1/0",
-         "'0.0.0.1/0' has bits set behind the first 0; write 0.0.0.0/0 for the network, or 0.0.0.1 "
+         "'0.0.0.1/0' has bits set after the first 0; write 0.0.0.0/0 for the network, or 0.0.0.1 "
          "for the one address"},
         {"10.1.2.5/31",
-         "'10.1.2.5/31' has bits set behind the first 31; write 10.1.2.4/31 for the network, or "
+         "'10.1.2.5/31' has bits set after the first 31; write 10.1.2.4/31 for the network, or "
          "10.1.2.5 for the one address"},
         {"2001:db8::1/64",
-         "'2001:db8::1/64' has bits set behind the first 64; write 2001:db8::/64 for the network, "
+         "'2001:db8::1/64' has bits set after the first 64; write 2001:db8::/64 for the network, "
          "or 2001:db8::1 for the one address"},
         {"::ffff:10.1.2.3",
-         "'::ffff:10.1.2.3' is IPv4 in the form of IPv6, and clients match as IPv4; write "
+         "'::ffff:10.1.2.3' is an IPv4-mapped address, and clients match as IPv4; write "
          "10.1.2.3"},
         {"::ffff:10.1.2.3/104",
-         "'::ffff:10.1.2.3/104' is IPv4 in the form of IPv6, and clients match as IPv4; write "
+         "'::ffff:10.1.2.3/104' is an IPv4-mapped address, and clients match as IPv4; write "
          "10.0.0.0/8"},
-        {"fe80::1%eth0", "'fe80::1%eth0' has a zone, which no rule knows of; leave '%eth0' out"},
+        {"fe80::1%eth0",
+         "'fe80::1%eth0' has a zone, which rules do not support; leave '%eth0' out"},
         {"fe80::%eth0/64",
-         "'fe80::%eth0/64' has a zone, which no rule knows of; leave '%eth0' out"},
+         "'fe80::%eth0/64' has a zone, which rules do not support; leave '%eth0' out"},
         {"10.0.0.0/33",
-         "'10.0.0.0/33' has no such prefix; write a whole number from 0 to 32 behind the '/', for "
+         "'10.0.0.0/33' has an invalid prefix; write a whole number from 0 to 32 after the '/', "
+         "for "
          "example 10.0.0.0/32"},
         {"::/129",
-         "'::/129' has no such prefix; write a whole number from 0 to 128 behind the '/', for "
+         "'::/129' has an invalid prefix; write a whole number from 0 to 128 after the '/', for "
          "example ::/128"},
     };
     for (const Row& row : rows) {
@@ -145,7 +147,7 @@ TEST_CASE("access: what is no network is refused, and the right one named") {
     for (const char* text : {"10.0.0.0/", "10.0.0.0/8x", "10.0.0.0/8 ", "10.0.0.0/ 8",
                              "10.0.0.0/8/8", "10.0.0.0/-1", "10.0.0.0/08", "10.0.0.0/255.0.0.0"}) {
         CAPTURE(text);
-        CHECK(problem(text).find("has no such prefix") != std::string::npos);
+        CHECK(problem(text).find("has an invalid prefix") != std::string::npos);
     }
     for (const char* text :
          {"", "/8", "10.0.0/8", "10.0.0.0.0/8", "10", "localhost", "*", "any", "10.0.0.0-10.0.0.9",
@@ -216,7 +218,8 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
         "vsock; write a rule for each\n";
     const Row rows[] = {
         {"no rule", "    access: []\n",
-         "f:2:13: exports[0].access: is empty; give a rule, or leave it out: then everybody may\n"},
+         "f:2:13: exports[0].access: is empty; give a rule, or leave the key out to permit all "
+         "clients\n"},
         {"nobody", "    access: [{mode: read-only}]\n",
          "f:2:14: exports[0].access[0].network: is missing; write for example network: "
          "10.0.0.0/8, uid: 1000, gid: disk, tls_name: client.example.com, psk_user: alice, or cid: "
@@ -240,7 +243,7 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
          "write for example client.example.com\n"},
         {"key", "    access: [{psk_user: 'a:b'}]\n",
          "f:2:25: exports[0].access[0].psk_user: 'a:b' is not a user of a file of shared keys; "
-         "write what stands before the ':' of a line there, for example alice\n"},
+         "write the text before the ':' of a line, for example alice\n"},
         {"slow", "    rates: {bytes_per_second: 1K}\n",
          "f:2:31: exports[0].rates.bytes_per_second: '1K' is out of range; write 64K to 1T\n"},
         {"no rate", "    rates: {burst: 3}\n",
@@ -263,7 +266,7 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
         CHECK(problems.find(each) != std::string::npos);
     }
     CHECK(joined(load_text("exports: [{access: [{tls_name: a, psk_user: b}]}]", "f").problems)
-              .find("it shows a certificate or uses a shared key") != std::string::npos);
+              .find("a client presents a certificate or uses a shared key") != std::string::npos);
 }
 
 }  // namespace

@@ -275,9 +275,11 @@ TEST_CASE("types") {
         {"text for integer", "exports: [{}]\nthreads: many\n",
          "f:2:10: threads: 'many' is not a whole number; write one from 0 to 1024, in decimal\n"},
         {"quoted integer", "exports: [{}]\nthreads: \"2\"\n",
-         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it bare\n"},
+         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it without quotes or "
+         "tag\n"},
         {"tagged integer", "exports: [{}]\nthreads: !!str 2\n",
-         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it bare\n"},
+         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it without quotes or "
+         "tag\n"},
         {"octal integer", "exports: [{}]\nthreads: 010\n",
          "f:2:10: threads: '010' is not a whole number; write one from 0 to 1024, in decimal\n"},
         {"fraction", "exports: [{}]\nthreads: 1.5\n",
@@ -300,7 +302,7 @@ TEST_CASE("ranges") {
          "f:2:10: threads: '99999999999999999999' is out of range; write a whole number from 0 to "
          "1024\n"},
         {"port 0", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 0}]}\n",
-         "f:2:40: listeners.tcp[0].port: '0' would be any free port, which clients could not know; "
+         "f:2:40: listeners.tcp[0].port: '0' means any free port, which clients cannot know; "
          "write a whole number from 1 to 65535\n"},
         {"port", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 65536}]}\n",
          "f:2:40: listeners.tcp[0].port: '65536' is out of range; write a whole number from 1 to "
@@ -489,17 +491,17 @@ TEST_CASE("what does not go together") {
          "f:2:48: limits.connections_reserved: 5 leaves none of the 5 connections; use less\n"},
         {"in flight", "exports: [{}]\nlimits: {in_flight_per_connection: 64M, in_flight: 32M}\n",
          "f:2:52: limits.in_flight: in_flight (32M) is less than in_flight_per_connection (64M); "
-         "let all connections have at least what one may have\n"},
+         "use at least that\n"},
         {"in flight, default", "exports: [{}]\nlimits: {in_flight_per_connection: 2G}\n",
          "f:2:36: limits.in_flight_per_connection: in_flight (1G) is less than "
-         "in_flight_per_connection (2G); let all connections have at least what one may have\n"},
+         "in_flight_per_connection (2G); use at least that\n"},
         {"swap and TLS", "exports: [{}, {name: a, swap: true}]\ntls: {psk: /k, mode: optional}\n",
          "f:2:6: tls: TLS and an export with swap exclude each other: the kernel's client passes "
          "TLS through a process, which waits for memory when the kernel waits for it; leave one of "
          "the two out, or serve them by two servers\n"},
         {"swap and idle", "exports: [{swap: true}]\nlimits: {idle: 1}\n",
-         "f:2:9: limits: idle and an export with swap exclude each other: a machine may swap "
-         "nothing for hours, and loses what is swapped out with the connection; leave idle out\n"},
+         "f:2:9: limits: idle and an export with swap exclude each other: a machine may not swap "
+         "for hours, and loses swapped-out memory if its connection is closed; leave idle out\n"},
     };
     check(rows);
 }
@@ -528,8 +530,8 @@ TEST_CASE("what is not YAML is one problem with its place") {
          "f:3:1: YAML syntax: end of sequence flow not found; close '[' with ']', and separate its "
          "items by ','\n"},
         {"indentation", "exports:\n  - name: a\n   size: 1G\n",
-         "f:3:4: YAML syntax: end of sequence not found; let keys of one mapping, and items of one "
-         "list, begin in the same column\n"},
+         "f:3:4: YAML syntax: end of sequence not found; start the keys of a mapping, and the "
+         "items of a list, in the same column\n"},
         {"a tab for an item", "exports:\n\t- name: a\n",
          "f:2:1: a tab cannot indent in YAML; use spaces\n"},
         {"a tab for a key", "log:\n\tlevel: info\nexports: [{}]\n",
@@ -545,7 +547,8 @@ TEST_CASE("what is not YAML is one problem with its place") {
         {"open mapping", "exports: [{name: a]\n",
          "f:1:19: YAML syntax: illegal flow end; close each '[' with ']' and each '{' with '}'\n"},
         {"no quotes", "exports: [{name: @a}]\n",
-         "f:1:18: YAML syntax: unknown token; quote a text that begins with @, %, ` or the like\n"},
+         "f:1:18: YAML syntax: unknown token; quote a text that begins with @, %, ` or a "
+         "similar character\n"},
         {"an escape", "exports: [{name: \"a\\q\"}]\n",
          "f:1:22: YAML syntax: unknown escape character: q; write \\\\ for a backslash, or use "
          "single quotes\n"},
@@ -553,12 +556,12 @@ TEST_CASE("what is not YAML is one problem with its place") {
          "f:1:1: YAML syntax: YAML major version too large; quote the text, or see "
          "gpunbd.yaml(5)\n"},
         {"unknown alias", "exports: *a\n",
-         "f:1:10: YAML syntax: the referenced anchor is not defined; define it before with '&', or "
+         "f:1:10: YAML syntax: the referenced anchor is not defined; define it first with '&', or "
          "quote a text that begins with '*'\n"},
         {"alias of itself", "exports: &a [*a]\n",
-         "f:1:14: the alias stands inside of what it refers to; write the value out\n"},
+         "f:1:14: the alias refers to a value that contains it; write the value out\n"},
         {"two documents", "exports: [{}]\n---\nexports: [{}]\n",
-         "f:2:1: a second document starts here; a file holds one, so leave the rest out\n"},
+         "f:2:1: a second document starts here; write one document per file\n"},
         {"not UTF-8", "exports: [{}]\n# \xc3\xa4 \xe4\n",
          "f:2:5: the byte 0xe4 is not UTF-8; save the file as UTF-8\n"},
         {"UTF-16", "\xff\xfe", "f:1:1: the byte 0xff is not UTF-8; save the file as UTF-8\n"},
@@ -654,8 +657,8 @@ TEST_CASE("files that cannot be read") {
     REQUIRE(symlink("nowhere", path.c_str()) == 0);
     CHECK(joined(load_file(path).problems) ==
           path +
-              ": cannot be read: it is a link to 'nowhere', which is not there; make that, or mend "
-              "the link\n");
+              ": cannot be read: it is a link to 'nowhere', which does not exist; create that "
+              "file, or correct the link\n");
     unlink(path.c_str());
     CHECK(joined(load_file("/dev/null/x").problems) ==
           "/dev/null/x: cannot be read: a part of the path is a file, not a folder; correct the "
@@ -666,8 +669,7 @@ TEST_CASE("files that cannot be read") {
     CHECK(joined(load_file("/dev/null").problems)
               .find("exports: is missing, the file is empty; write") != std::string::npos);
     CHECK(joined(load_file("/dev/zero").problems) ==
-          "/dev/zero: is larger than 1 MiB, which no configuration needs; is it another kind of "
-          "file?\n");
+          "/dev/zero: is larger than 1 MiB; name a configuration file\n");
 
     const std::string good = "exports: [{}]\n#";
     for (const std::size_t size : {std::size_t{1} << 20, (std::size_t{1} << 20) + 1}) {
@@ -901,7 +903,7 @@ TEST_CASE("tls: problems") {
          "f:2:13: tls.mode: TLS needs certificates or shared keys; add for example certificates: "
          "/etc/gpunbd/tls, or psk: /etc/gpunbd/keys.psk\n"},
         {"clients verified by nothing", "exports: [{}]\ntls: {psk: /k, verify_clients: false}\n",
-         "f:2:32: tls.verify_clients: is about certificates, of which there are none; add "
+         "f:2:32: tls.verify_clients: has no effect without certificates; add "
          "certificates, or leave it out\n"},
         {"no such mode", "exports: [{}]\ntls: {mode: force, psk: /k}\n",
          "f:2:13: tls.mode: 'force' is none of off, optional or required\n"},
