@@ -15,6 +15,10 @@ namespace {
 
 using config::into;
 
+constexpr std::string_view url_manual = R"(Connect to the server by TCP,
+.Li http:// Ns Ar host : Ns Ar port .
+HTTPS is not supported: use a Unix socket or a tunnel.)";
+
 // HOST[:PORT], of which the host may be an IPv6 address in brackets.
 config::rules::Checked<ServerSelection::Url> parse_host_and_port(std::string_view text) {
     ServerSelection::Url out{.host = {}, .port = "80"};
@@ -75,6 +79,7 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
                                    .brief = "Where it is asked by TCP",
                                    .more = ": http://HOST:PORT.",
                                    .called = "--host --address --server --uri",
+                                   .manual = url_manual,
                                    .store = into(server.url, parse_url)},
                                   {.name = "--token",
                                    .takes = config::file_argument,
