@@ -91,7 +91,7 @@ disables TLS.
 lets clients choose; see
 .Va exports[].tls .
 .Ql required
-refuses all requests except STARTTLS without TLS.)"});
+accepts only STARTTLS until TLS is established.)"});
     v.value("certificates", tls.certificates, path(), {.words = "none", .about = R"(: a folder with
 .Pa server-cert.pem ,
 the certificate of the server and the intermediate certificates;
