@@ -1,4 +1,4 @@
-// The arguments of `gpunbd check --who`.
+// The arguments of `gpunbd check --who`: a client and its TLS identity.
 #pragma once
 
 #include <optional>

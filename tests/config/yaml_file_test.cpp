@@ -373,16 +373,16 @@ TEST_CASE("values out of range are problems") {
          "f:2:32: devices[0].mapped: '4194305T' is out of range; write 0 to 4194304T\n"},
         {"gpu_use", "exports: [{}]\ndevices: [{id: cuda:0, gpu_use: maybe}]\n",
          "f:2:33: devices[0].gpu_use: 'maybe' is none of auto, copy-engines or all\n"},
-        {"a GPU's key for the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
+        {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
          "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
-        {"the other key", "exports: [{}]\ndevices: [{gpu_use: all, id: host}]\n",
+        {"and the other", "exports: [{}]\ndevices: [{gpu_use: all, id: host}]\n",
          "f:2:21: devices[0].gpu_use: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
-        {"a GPU's key for a BAR", "exports: [{}]\ndevices: [{id: 'pci:01:00.0/2', mapped: 1G}]\n",
+        {"of a BAR", "exports: [{}]\ndevices: [{id: 'pci:01:00.0/2', mapped: 1G}]\n",
          "f:2:41: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
          "leave it out\n"},
-        {"a key of an invalid id", "exports: [{}]\ndevices: [{id: 'pci:1', mapped: 1G}]\n",
+        {"of an id that is none", "exports: [{}]\ndevices: [{id: 'pci:1', mapped: 1G}]\n",
          "f:2:16: devices[0].id: 'pci:1' is not a device; write pci:, the card's address, and the "
          "number of its BAR, 0 to 5, for example pci:0000:01:00.0/2 ('gpunbd devices' lists "
          "them)\n"},

@@ -13,11 +13,11 @@
 namespace gpunbd::status {
 namespace {
 
-using config::into;
-
 constexpr std::string_view url_manual = R"(Connect to the server by TCP,
 .Li http:// Ns Ar host : Ns Ar port .
 HTTPS is not supported: use a Unix socket or a tunnel.)";
+
+using config::into;
 
 // HOST[:PORT], of which the host may be an IPv6 address in brackets.
 config::rules::Checked<ServerSelection::Url> parse_host_and_port(std::string_view text) {
