@@ -1,4 +1,4 @@
-// What a rule of access may name.
+// The conditions of access rules.
 #include <fmt/format.h>
 #include <grp.h>
 #include <pwd.h>
@@ -12,7 +12,7 @@ namespace gpunbd::config::rules {
 
 namespace {
 
-constexpr std::uint64_t max_id = 4'294'967'294;  // one more stands for none
+constexpr std::uint64_t max_id = 4'294'967'294;  // the next number means "no id"
 
 bool is_number(std::string_view text) {
     return !text.empty() &&
@@ -24,7 +24,7 @@ bool is_printable(std::string_view text) {
                         [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-// What a certificate or a file of keys may call somebody.
+// Whether a certificate or a file of keys can contain this name.
 bool is_name(std::string_view text) {
     return !text.empty() && is_printable(text) && text.size() <= max_text &&
            find_invalid_utf8(text) == std::string_view::npos;
@@ -54,7 +54,7 @@ Checked<Network> network(std::string_view text) {
     const auto zone = text.find('%');
     if (zone != std::string_view::npos) {
         const auto end = std::min(text.find('/', zone), text.size());
-        return Wrong{fmt::format("{} has a zone, which no rule knows of; leave {} out", quoted,
+        return Wrong{fmt::format("{} has a zone, which rules do not support; leave {} out", quoted,
                                  in_quotes(text.substr(zone, end - zone)))};
     }
     const auto slash = text.find('/');
@@ -70,22 +70,22 @@ Checked<Network> network(std::string_view text) {
         const auto number = integer(text.substr(slash + 1), {0, address->bits()});
         if (std::holds_alternative<Wrong>(number)) {
             return Wrong{
-                fmt::format("{} has no such prefix; write a whole number from 0 to {} "
-                            "behind the '/', for example {}/{}",
+                fmt::format("{} has an invalid prefix; write a whole number from 0 to {} "
+                            "after the '/', for example {}/{}",
                             quoted, address->bits(), address->text(), address->bits())};
         }
         prefix = static_cast<std::uint32_t>(std::get<std::uint64_t>(number));
     }
     if (address->mapped() && prefix >= mapped_prefix) {
         return Wrong{
-            fmt::format("{} is IPv4 in the form of IPv6, and clients match as IPv4; "
+            fmt::format("{} is an IPv4-mapped address, and clients match as IPv4; "
                         "write {}",
                         quoted, network_of(address->unmapped(), prefix - mapped_prefix).text())};
     }
     const Network out = network_of(*address, prefix);
     if (out.address != *address) {
         return Wrong{
-            fmt::format("{} has bits set behind the first {}; write {} for the network, or "
+            fmt::format("{} has bits set after the first {}; write {} for the network, or "
                         "{} for the one address",
                         quoted, prefix, out.text(), address->text())};
     }
@@ -121,8 +121,8 @@ Checked<std::string> tls_name(std::string_view text) {
 Checked<std::string> psk_user(std::string_view text) {
     if (is_name(text) && text.find(':') == std::string_view::npos) return std::string(text);
     return Wrong{
-        fmt::format("{} is not a user of a file of shared keys; write what stands before "
-                    "the ':' of a line there, for example alice",
+        fmt::format("{} is not a user of a file of shared keys; write the text before "
+                    "the ':' of a line, for example alice",
                     in_quotes(text))};
 }
 

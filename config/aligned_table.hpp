@@ -1,4 +1,4 @@
-// Rows of text as a table for people, each column as wide as its widest entry.
+// Formats rows as a table; each column is as wide as its widest entry.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace gpunbd::config {
 
-// All rows have as many entries as the first.
+// All rows must have the same number of entries.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace gpunbd::config

@@ -7,7 +7,7 @@
 
 #include "config/commit.hpp"  // made by commit.cmake
 
-// Null unless something in this program links OpenSSL, so that what is said of it stays true.
+// Weak: null in programs that do not link OpenSSL.
 extern "C" __attribute__((weak)) const char* OpenSSL_version(int);
 
 namespace gpunbd::config {
@@ -19,7 +19,7 @@ std::string line(std::string_view name, std::string_view value) {
     return fmt::format("{:<10}{}\n", name, value);
 }
 
-// An installed file by its path from the folder of the program, compressed by a packager or not.
+// The path of an installed file, which packages may compress. `relative` to the program's folder.
 std::string installed(const fs::path& program, std::string_view relative) {
     std::error_code error;
     for (std::string_view ending : {"", ".gz"}) {
@@ -68,7 +68,7 @@ std::string build_text() {
     out += line("spdlog", GPUNBD_SPDLOG_VERSION);
     out += line("yaml-cpp", GPUNBD_YAML_CPP_VERSION);
     out += line("CLI11", GPUNBD_CLI11_VERSION);
-    out += line("program", error ? "unknown: /proc is not there" : program.string());
+    out += line("program", error ? "unknown: /proc is not mounted" : program.string());
     out += line("manuals", installed(program, GPUNBD_MAN8 "/gpunbd.8"));
     out += line("", installed(program, GPUNBD_MAN5 "/gpunbd.yaml.5"));
     out += line("example", installed(program, GPUNBD_DOC "/gpunbd.example.yaml"));

@@ -1,5 +1,5 @@
-// What --version says, and with --verbose: what the program was built with, and where its files
-// are. Nothing of it is written by hand.
+// The output of --version, and with --verbose also the build, the libraries and the paths of
+// installed files. The build generates all values.
 #pragma once
 
 #include <string>

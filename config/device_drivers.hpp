@@ -1,5 +1,5 @@
-// What the configuration knows of each device driver: the ids of its devices and the settings that
-// apply to them. The program registers its drivers before it parses anything.
+// Descriptions of the device drivers: the ids of their devices, and the settings that apply to
+// them. The program registers its drivers before it parses options.
 #pragma once
 
 #include <optional>
@@ -22,23 +22,23 @@ struct DriverInfo {
     std::string_view correction = "";  // what to write instead of a malformed id of this scheme
     // The canonical spelling of an id; nullopt if the text is not an id of this driver.
     std::optional<std::string> (*parse)(std::string_view text);
-    // The id that was meant by a name from another program, in lower case; empty if none.
+    // The id for another program's name of a device, given in lower case; empty if unknown.
     std::string (*guess)(std::string_view text);
     std::vector<Setting> settings = {};
-    std::string_view device_files = "";  // completions count these, and offer as many ids
+    std::string_view device_files = "";  // completions offer an id for each of these files
     bool completed = true;               // whether completions offer ids at all
 };
 
-// Not thread-safe: to be called once, at the start of the program.
+// Not thread-safe. Call once, at the start of the program.
 void set_device_drivers(std::vector<DriverInfo> drivers);
 const std::vector<DriverInfo>& device_drivers();
 
 bool is_gpu(std::string_view device_id);
 // Whether the setting devices[].`key` applies to the device.
 bool has_setting(std::string_view device_id, std::string_view key);
-// For which devices the setting exists; empty: for all.
+// The devices that have the setting, for messages; empty: all devices.
 std::string_view purpose_of_setting(std::string_view key);
-// Of a GPU, if a driver drives GPUs.
+// The id of a GPU, if a driver supports GPUs.
 std::string_view example_device();
 std::string device_forms();         // "host, cuda:N, pci:ADDRESS/BAR"
 std::string device_descriptions();  // the same with an explanation of each, for a sentence

@@ -1,4 +1,4 @@
-// Everything a person can set, typed and checked: what YAML and the command line become.
+// The typed and validated options, which the configuration file and the command line set.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +27,14 @@ struct Size {
 struct TcpListener {
     std::string address;  // numeric IPv4 or IPv6
     std::uint16_t port = 10809;
-    bool optional = false;  // a default that is left out where the machine has no such address
-    std::string_view port_flag = "-p";  // sets the port; for messages
+    bool optional = false;              // skipped if the machine lacks the address; for defaults
+    std::string_view port_flag = "-p";  // the flag that sets the port; for messages
     bool operator==(const TcpListener&) const = default;
 };
 
 inline constexpr std::string_view admin_flag = "--admin ADDRESS:PORT";
 
-// The listeners of a server that is given none.
+// The listeners of a server without configured ones.
 inline std::vector<TcpListener> default_listeners(std::uint16_t port) {
     return {{.address = "127.0.0.1", .port = port},
             {.address = "::1", .port = port, .optional = true}};
@@ -49,7 +49,7 @@ struct UnixListener {
 
 inline constexpr std::uint32_t any_cid = 0xffffffff;  // VMADDR_CID_ANY
 
-// The sockets of virtual machines and their hosts.
+// A socket between a virtual machine and its host.
 struct VsockListener {
     std::uint32_t cid = any_cid;  // of this machine
     std::uint32_t port = 10809;
@@ -62,41 +62,41 @@ enum class TlsMode { off, optional, required };
 struct TlsOptions {
     TlsMode mode = TlsMode::off;
     std::string certificates;    // a folder: ca-cert.pem, server-cert.pem, server-key.pem
-    bool verify_clients = true;  // a client has to show a certificate that the CA has signed
-    std::string psk;             // a file of shared keys: a line "user:hexkey" for each
+    bool verify_clients = true;  // require client certificates that the CA has signed
+    std::string psk;             // a file of shared keys, one line "user:hexkey" each
 
-    // What proves who the server is: without it there is no TLS.
+    // The server's credentials; required for TLS.
     bool has_credentials() const { return !certificates.empty() || !psk.empty(); }
     bool operator==(const TlsOptions&) const = default;
 };
 
-// Where a GPU is shared with programs that compute on it.
+// Which units copy on a GPU that other programs may use for computation.
 enum class GpuUse {
-    automatic,     // kernels of ours while nobody else computes there
-    copy_engines,  // none
-    all,           // kernels whatever others do
+    automatic,     // kernels unless another program computes on the GPU
+    copy_engines,  // no kernels
+    all,           // always kernels
 };
 
-// What a device keeps back for its other users, and how its data path is tuned.
+// Limits of the memory use of a device, and settings of its data path.
 struct DeviceOptions {
-    std::string id;                         // as its driver spells it
-    std::optional<std::uint64_t> reserve;   // bytes never taken; unset: the device's own default
-    std::optional<std::uint64_t> capacity;  // at most so many bytes in all; unset: what is there
-    // The settings from here on apply to the devices of some drivers only.
-    // Bytes mapped into the CPU's address space at most; unset: as much as possible.
+    std::string id;                        // in the spelling of its driver
+    std::optional<std::uint64_t> reserve;  // bytes left to other users; unset: the device's default
+    std::optional<std::uint64_t> capacity;  // maximum in bytes; unset: the memory of the device
+    // The following settings apply to the devices of some drivers only.
+    // Maximum of bytes mapped into the CPU's address space; unset: as much as possible.
     std::optional<std::uint64_t> mapped;
     GpuUse gpu_use = GpuUse::automatic;
-    bool force = false;  // although another program uses the device
+    bool force = false;  // use the device even if another program uses it
     bool operator==(const DeviceOptions&) const = default;
 };
 
 enum class LayoutKind { linear, stripe };
 enum class Provision { thin, full };
 
-// What the requests of clients keep to; NBD's "Block size constraints". All in bytes.
+// NBD's "Block size constraints" of an export, in bytes.
 struct BlockSizes {
     std::uint64_t minimum = 1;               // a power of two, up to 64 KiB
-    std::optional<std::uint64_t> preferred;  // a power of two from 512 on; unset: best()
+    std::optional<std::uint64_t> preferred;  // a power of two, 512 or more; unset: best()
     std::uint64_t maximum = 32 * MiB;        // of a payload; a multiple of `minimum`
 
     std::uint64_t best() const {
@@ -108,11 +108,12 @@ struct BlockSizes {
 // A user or a group of this machine.
 struct Account {
     std::uint32_t id = 0;
-    std::string name;  // as it was written: a name or a number
+    std::string name;  // as given: a name or a number
     bool operator==(const Account&) const = default;
 };
 
-// Where something stands in its file, 0: nowhere. Moving it there changes nothing.
+// A line number of the file, 0 if there is none. All compare equal, because the position of an
+// option does not change its meaning.
 struct Line {
     int number = 0;
     bool operator==(const Line&) const { return true; }
@@ -120,24 +121,24 @@ struct Line {
 
 enum class AccessMode { read_write, read_only };
 
-// Whom it is about: who matches all that is named; and what they may.
+// One access rule: a client matches if it matches every set condition.
 struct AccessRule {
-    std::optional<Network> network;       // of a TCP client's address
-    std::optional<Account> uid;           // of a Unix socket's client
-    std::optional<Account> gid;           // that or one of its supplementary groups
-    std::optional<std::string> tls_name;  // of its verified certificate, whatever the case
-    std::optional<std::string> psk_user;  // whose shared key it used
+    std::optional<Network> network;       // contains the address of a TCP client
+    std::optional<Account> uid;           // of a client on a Unix socket
+    std::optional<Account> gid;           // its group or one of its supplementary groups
+    std::optional<std::string> tls_name;  // a name in its verified certificate, in any case
+    std::optional<std::string> psk_user;  // the user of its shared key
     std::optional<std::uint32_t> cid;     // of a vsock client
     AccessMode mode = AccessMode::read_write;
     Line line;
     bool operator==(const AccessRule&) const = default;
 };
 
-// How much may be asked of an export.
+// Rate limits of an export.
 struct Rates {
     std::optional<std::uint64_t> bytes_per_second;  // of READ and WRITE
     std::optional<std::uint64_t> iops;              // requests a second, of any kind
-    std::chrono::seconds burst{1};  // of both rates, what may come at once after a pause
+    std::chrono::seconds burst{1};                  // the burst after a pause, for both rates
     bool any() const { return bytes_per_second || iops; }
     bool operator==(const Rates&) const = default;
 };
@@ -145,20 +146,20 @@ struct Rates {
 struct ExportOptions {
     std::string name;
     std::string description;
-    std::optional<Size> size;  // unset: all that is available, or a little where there is no GPU
-    std::vector<std::string> devices;  // ids in order; "auto" has been left to the server
+    std::optional<Size> size;          // unset: all available memory, or 1 GiB without a GPU
+    std::vector<std::string> devices;  // ids in order; empty: chosen by the server
     LayoutKind layout = LayoutKind::linear;
     std::uint64_t stripe_size = 0;  // bytes, a multiple of page_size; 0: one page
     Provision provision = Provision::thin;
     std::uint64_t page_size = 2 * MiB;  // a power of two, 64 KiB to 64 MiB
     bool read_only = false;
-    bool keep = false;  // its contents outlive the server, where a supervisor keeps them
-    bool swap = false;  // its own clients may swap to it: the process protects itself
+    bool keep = false;  // contents outlive the server if a supervisor keeps them
+    bool swap = false;  // this machine may swap to it; protects the process
     BlockSizes block_size;
-    bool tls_required = false;       // to be had in TLS only, also where TLS is optional
-    std::vector<AccessRule> access;  // the first that matches decides; empty: everybody may
-    std::optional<std::uint32_t> max_connections;           // at once; unset: as many as there are
-    std::optional<std::uint32_t> max_connections_per_peer;  // likewise, of each peer
+    bool tls_required = false;       // require TLS, even if TlsOptions::mode is optional
+    std::vector<AccessRule> access;  // the first match decides; empty: all have access
+    std::optional<std::uint32_t> max_connections;           // unset: Limits::connections
+    std::optional<std::uint32_t> max_connections_per_peer;  // unset: max_per_peer()
     Rates rates;                                            // of all clients together
     Rates rates_per_peer;
     bool operator==(const ExportOptions&) const = default;
@@ -178,8 +179,8 @@ struct Limits {
     std::optional<std::uint32_t> connections_per_peer;  // unset: max_per_peer()
     std::optional<std::uint32_t> connections_reserved;  // unset: reserved()
     std::optional<std::uint32_t> handshakes;            // at once; unset: max_handshakes()
-    std::chrono::seconds idle{0};                       // 0: for as long as a client likes
-    std::chrono::seconds unreachable{300};              // 0: for as long as the kernel likes
+    std::chrono::seconds idle{0};                       // 0: no limit
+    std::chrono::seconds unreachable{300};              // 0: the defaults of the kernel
     std::chrono::seconds handshake{10};
     std::chrono::seconds drain{10};                     // grace after SIGTERM
     std::uint64_t in_flight_per_connection = 64 * MiB;  // bytes
@@ -188,7 +189,7 @@ struct Limits {
     std::uint32_t max_per_peer() const {
         return connections_per_peer.value_or(std::max(1U, connections / 2));
     }
-    // Of the connections, the last ones: for known peers and other listeners.
+    // The last connections are reserved for known peers and for listeners with few connections.
     std::uint32_t reserved() const { return connections_reserved.value_or(connections / 16); }
     std::uint32_t max_handshakes() const {
         return handshakes.value_or(std::max(16U, connections / 16));
@@ -196,30 +197,30 @@ struct Limits {
     bool operator==(const Limits&) const = default;
 };
 
-// Contents that outlive the server, also those that the configuration has no export for any more.
+// Contents that outlive the server, with or without an export of the configuration.
 struct RetentionOptions {
-    std::chrono::seconds grace{300};  // until their memory is given back
-    // Where `gpunbd kept` asks what there is; unset: in a folder of the system's for such.
+    std::chrono::seconds grace{300};  // until contents without an export are freed
+    // A Unix socket for `gpunbd kept` only; unset: none.
     std::optional<std::string> socket;
     bool operator==(const RetentionOptions&) const = default;
 };
 
-// Where a server is asked by TCP what it does, and told what to do.
+// The TCP address of the admin endpoint.
 struct AdminTcp {
-    std::optional<std::string> address;  // numeric; unset: nowhere
+    std::optional<std::string> address;  // numeric; unset: no TCP
     std::uint16_t port = 9809;
-    std::string token;  // a file that holds a secret which clients have to show; empty: none
-    bool tls = false;   // by the certificates of TlsOptions, which clients have to have, too
+    std::string token;  // a file with the secret of clients; empty: none
+    bool tls = false;   // with the certificates of TlsOptions; requires client certificates
     bool operator==(const AdminTcp&) const = default;
 };
 
 inline constexpr const char* no_socket = "none";
 
-// The same by a Unix socket.
+// The admin endpoint.
 struct AdminOptions {
-    std::optional<std::string> socket;  // no_socket; unset: in a folder of the system's for such
+    std::optional<std::string> socket;  // no_socket: none; unset: in the runtime folder
     AdminTcp tcp;
-    std::vector<std::string> hosts;  // what else the address is called
+    std::vector<std::string> hosts;  // additional host names of the address
     bool operator==(const AdminOptions&) const = default;
 };
 
@@ -235,7 +236,7 @@ struct Options {
     std::vector<UnixListener> unix_sockets;
     std::vector<VsockListener> vsock;
     TlsOptions tls;
-    bool insecure = false;  // listen where others can reach it, with nothing that keeps them out
+    bool insecure = false;  // permit reachable addresses without access control
     std::vector<DeviceOptions> devices;
     std::vector<ExportOptions> exports;
     PipelineOptions pipeline;
@@ -244,7 +245,7 @@ struct Options {
     RetentionOptions keeping;
     AdminOptions admin;
     LogOptions log;
-    bool trace = false;  // keep latency histograms; SIGUSR1 prints them
+    bool trace = false;  // keep latency histograms, which SIGUSR1 prints
 
     bool any_swap() const {
         return std::any_of(exports.begin(), exports.end(),
@@ -253,7 +254,7 @@ struct Options {
     bool operator==(const Options&) const = default;
 };
 
-// One thing wrong, where, and what would be right. `line` and `column` count from 1; 0: no place.
+// An error in a configuration, with its remedy. `line` and `column` count from 1; 0: unknown.
 struct Problem {
     std::string file;
     int line = 0;
@@ -261,7 +262,7 @@ struct Problem {
     std::string key;   // "exports[1].page_size"
     std::string what;  // "2000 is not a power of two; use for example 2M"
 
-    // "file:line:column: key: what", less what is missing.
+    // "file:line:column: key: what", without empty parts.
     std::string text() const;
 };
 

@@ -1,4 +1,4 @@
-// `gpunbd check --who`: the client in question, as it was given.
+// The arguments of `gpunbd check --who`: a client and its TLS identity.
 #pragma once
 
 #include <optional>

@@ -29,7 +29,7 @@ std::string escaped(std::string_view text, char quote) {
     return out;
 }
 
-// How many bytes the character at the start of `text` has; 0: it is not UTF-8.
+// The length in bytes of the first character; 0 if it is not UTF-8.
 std::size_t utf8_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     const unsigned char lead = byte(0);
@@ -39,7 +39,7 @@ std::size_t utf8_length(std::string_view text) {
     for (std::size_t i = 1; i < length; ++i) {
         if ((byte(i) & 0xc0U) != 0x80) return 0;
     }
-    // Overlong forms, surrogates, and what lies past U+10FFFF.
+    // Rejects overlong forms, surrogates, and code points above U+10FFFF.
     const unsigned char second = byte(1);
     if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
         (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {
@@ -53,7 +53,7 @@ std::size_t utf8_length(std::string_view text) {
 std::string in_quotes(std::string_view text) {
     if (text.size() <= max_quote) return fmt::format("'{}'", escaped(text, '\''));
     std::size_t end = max_quote;
-    // Not in the middle of a character.
+    // Do not split a character.
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) --end;
     return fmt::format("'{}...'", escaped(text.substr(0, end), '\''));
 }

@@ -1,5 +1,4 @@
-// Text from outside as it may stand in a message or in YAML: nothing a terminal or a log would
-// obey.
+// Escapes untrusted text for messages and YAML, so that it cannot control a terminal or a log.
 #pragma once
 
 #include <string>
@@ -7,13 +6,13 @@
 
 namespace gpunbd::config {
 
-// 'text', control characters escaped, clipped where it is long.
+// 'text', with control characters escaped; long texts are truncated.
 std::string in_quotes(std::string_view text);
-// "text" as a double-quoted YAML scalar, whole.
+// "text" as a double-quoted YAML scalar, never truncated.
 std::string yaml_quoted(std::string_view text);
 // The offset of the first byte that is not part of valid UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text);
-// Each byte that is not part of valid UTF-8 becomes U+FFFD.
+// Replaces each byte that is not part of valid UTF-8 by U+FFFD.
 std::string repaired_utf8(std::string_view text);
 
 }  // namespace gpunbd::config

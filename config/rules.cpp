@@ -24,7 +24,7 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 
 std::string human(std::uint64_t bytes) { return format_size({.bytes = bytes}); }
 
-// What to write instead of a name that other programs use for a device; empty: none is near.
+// Returns what to write instead of another program's name of a device, or an empty text.
 std::string device_meant(std::string_view text) {
     if (text.empty()) return {};
     if (text.find(',') != std::string_view::npos) return "one device at a time";
@@ -36,7 +36,8 @@ std::string device_meant(std::string_view text) {
     return {};
 }
 
-// What is an address to other programs: a name, brackets, a port behind it. Empty: none is near.
+// Returns the numeric address for a spelling of other programs (a name, brackets, a port), or an
+// empty text.
 std::string address_meant(std::string_view text) {
     if (text == "localhost") return "127.0.0.1 or ::1";
     if (text == "*" || text == "any" || text == "all") return "0.0.0.0 for every interface";
@@ -59,7 +60,7 @@ Checked<std::string> utf8_text(std::string_view text, std::string_view what,
     }
     if (find_invalid_utf8(text) != std::string_view::npos) {
         return Wrong{
-            fmt::format("{} is not UTF-8, which NBD asks for; write it in UTF-8", in_quotes(text))};
+            fmt::format("{} is not UTF-8, which NBD requires; write it in UTF-8", in_quotes(text))};
     }
     for (char c : text) {
         if (is_control(c) && !(line_breaks_allowed && (c == '\n' || c == '\t'))) {
@@ -155,7 +156,7 @@ Checked<Size> export_size(std::string_view text) {
     }
     if (size.bytes % sector != 0) {
         const std::uint64_t down = std::max(size.bytes / sector * sector, sector);
-        // Who writes 8 means 8G: bytes are meant by those who know the unit.
+        // A short number without a unit probably lacks one: 8 for 8G.
         const bool bare = text.size() <= 4 && std::all_of(text.begin(), text.end(), is_digit);
         return Wrong{fmt::format("{} is not a multiple of 512 bytes; use for example {}{}",
                                  in_quotes(text), human(down),
@@ -167,8 +168,8 @@ Checked<Size> export_size(std::string_view text) {
 Checked<std::uint64_t> port(std::string_view text) {
     if (text == "0") {
         return Wrong{
-            "'0' would be any free port, which clients could not know; write a whole number from "
-            "1 to 65535"};
+            "'0' means any free port, which clients cannot know; write a whole number from 1 to "
+            "65535"};
     }
     return integer(text, {1, 65535});
 }
@@ -221,7 +222,7 @@ Checked<std::string> host_name(std::string_view text) {
         more = end != std::string_view::npos;
         if (more) text.remove_prefix(end + 1);
     }
-    // Digits alone are an address that is none.
+    // A name of digits and dots only is a malformed address.
     if (!letters) return wrong;
     return out;
 }
@@ -315,7 +316,7 @@ Checked<std::string> owner(std::string_view text) {
 }
 
 Checked<std::string> export_name(std::string_view text) { return utf8_text(text, "name", false); }
-// The server adds which contents they are.
+// Shorter than NBD's limit, because the server appends the id of the contents.
 Checked<std::string> description(std::string_view text) {
     constexpr std::size_t most = 4000;
     if (text.size() > most) {
@@ -379,8 +380,8 @@ std::optional<Misplaced> swap_misfit(const Options& options) {
     }
     if (options.limits.idle.count() != 0) {
         return Misplaced{"limits",
-                         "idle and an export with swap exclude each other: a machine may swap "
-                         "nothing for hours, and loses what is swapped out with the connection; "
+                         "idle and an export with swap exclude each other: a machine may not swap "
+                         "for hours, and loses swapped-out memory if its connection is closed; "
                          "leave idle out"};
     }
     return std::nullopt;
@@ -392,18 +393,18 @@ std::optional<Misplaced> admin_misfit(const Options& options) {
     if (!tcp.address) {
         if (tcp.token.empty() && !tcp.tls && options.admin.hosts.empty()) return std::nullopt;
         return wrong(
-            "a token, TLS and hosts are about an address; set admin.tcp.address (--admin), or "
-            "leave them out");
+            "a token, TLS and hosts have no effect without an address; set admin.tcp.address "
+            "(--admin), or leave them out");
     }
     if (tcp.tls && (options.tls.certificates.empty() || !options.tls.verify_clients)) {
         return wrong(
-            "admin.tcp.tls wants to know clients by their certificates; set tls.certificates, and "
-            "leave tls.verify_clients at true");
+            "admin.tcp.tls needs verified client certificates; set tls.certificates, and leave "
+            "tls.verify_clients at true");
     }
     const auto address = parse_ip(*tcp.address);
     if ((address && address->loopback()) || tcp.tls || !tcp.token.empty()) return std::nullopt;
     return wrong(
-        fmt::format("other machines can reach {}, and nothing keeps them out; set admin.tcp.token "
+        fmt::format("other machines can reach {} without authentication; set admin.tcp.token "
                     "(--admin-token) or admin.tcp.tls, or use 127.0.0.1",
                     *tcp.address));
 }
@@ -429,7 +430,7 @@ bool is_part(std::string_view a, std::string_view b) {
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-    constexpr std::size_t longest = 64;  // keys are short: nothing longer is near one
+    constexpr std::size_t longest = 64;  // longer texts resemble no key
     if (a.size() > longest || b.size() > longest) return longest;
     std::vector<std::size_t> row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -1,5 +1,5 @@
-// What each value may be, for YAML and the command line alike: text goes in, and out comes the
-// value, or what is wrong with the text and what would be right.
+// The rules for values of the configuration file and the command line: each parses a text to a
+// value, or returns an error with a remedy.
 #pragma once
 
 #include <chrono>
@@ -50,18 +50,18 @@ Checked<Size> export_size(std::string_view text);
 Checked<std::uint64_t> port(std::string_view text);
 Checked<std::uint32_t> vsock_cid(std::string_view text);  // "any" or a number
 Checked<std::string> address(std::string_view text);      // numeric IPv4 or IPv6
-Checked<std::string> host_name(std::string_view text);    // that, or a DNS name; for certificates
-Checked<std::string> client_name(std::string_view text);  // of a client or user; a file's name, too
-Checked<std::string> device_id(std::string_view text);    // in the canonical spelling of its driver
+Checked<std::string> host_name(std::string_view text);    // also a DNS name; for certificates
+Checked<std::string> client_name(std::string_view text);  // also valid as a file name
+Checked<std::string> device_id(std::string_view text);    // returns the canonical spelling
 Checked<std::string> unix_path(std::string_view text);
-Checked<std::string> admin_socket(std::string_view text);  // a path, or none
+Checked<std::string> admin_socket(std::string_view text);  // a path, or no_socket
 Checked<std::string> file_path(std::string_view text);     // of a file or folder
 Checked<std::uint32_t> file_mode(std::string_view text);
 Checked<std::string> owner(std::string_view text);
 Checked<std::string> export_name(std::string_view text);
 Checked<std::string> description(std::string_view text);
 Checked<Network> network(std::string_view text);  // "10.0.0.0/8", or one address
-Checked<Account> user(std::string_view text);     // by name or number, and likewise
+Checked<Account> user(std::string_view text);     // by name or number
 Checked<Account> group(std::string_view text);
 Checked<std::string> tls_name(std::string_view text);
 Checked<std::string> psk_user(std::string_view text);
@@ -73,40 +73,40 @@ Wrong none_of(std::string_view text, const Words& words);
 // Equal for two spellings of the same address and port.
 std::string tcp_identity(const TcpListener& listener);
 
-// What is wrong with a stripe size beside the settings it depends on, under the names that these
-// have where they were made ("page_size", "--page-size").
+// Checks the stripe size against the settings on which it depends. The names are those of the
+// file ("page_size") or of the flags ("--page-size"). Returns an error, if any.
 std::optional<std::string> stripe_misfit(const ExportOptions& exported,
                                          std::string_view layout_name,
                                          std::string_view page_size_name);
-// The same of the size of an export beside the blocks that clients have to keep to.
+// Likewise, the size of an export against its minimum block size.
 std::optional<std::string> size_misfit(const ExportOptions& exported,
                                        std::string_view minimum_name);
-// What does not go together: the section of the configuration where it stands, and why.
+// A contradiction between settings: a section that takes part in it, and the error.
 struct Misplaced {
     std::string_view section;
     std::string what;
 };
-// With an export that machines swap to.
+// For exports with swap.
 std::optional<Misplaced> swap_misfit(const Options& options);
-// With an admin endpoint on TCP: where others reach it, something has to keep them out.
+// For the admin endpoint on TCP: addresses that other machines can reach need authentication.
 std::optional<Misplaced> admin_misfit(const Options& options);
-// The least `pinned` with which `slots` chunks are in flight for one transfer while another one
-// finds as much: 0 where the chunk size is calibrated.
+// The minimum of `pinned` with which two transfers can have `slots` chunks in flight; 0 if the
+// chunk size is calibrated.
 std::uint64_t min_pinned(const PipelineOptions& pipeline);
 
-// How many insertions, removals and replacements of one byte turn one text into the other.
+// The Levenshtein distance, in bytes.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 std::string lower_case(std::string_view text);
-// Is one the beginning of the other, dashes aside, and more than a letter or two of it?
+// Whether one text is a prefix of the other, of at least three characters, without leading dashes.
 bool is_part(std::string_view a, std::string_view b);
 
-// The known word that was probably meant; empty where none is near.
+// The most similar known word; empty if none is similar.
 template <class Known>
 std::string_view nearest(std::string_view text, const Known& words) {
     const std::string folded = lower_case(text);
     std::string_view best;
-    std::size_t fewest = text.size() > 4 ? 3 : 2;  // below this it counts as near
+    std::size_t fewest = text.size() > 4 ? 3 : 2;  // smaller distances count as similar
     for (std::string_view word : words) {
         const std::size_t distance = edit_distance(folded, word);
         if (distance < fewest) {

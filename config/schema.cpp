@@ -25,7 +25,7 @@ void visit(V& v, Of<TcpListener> auto& tcp) {
             {.example = "127.0.0.1", .about = R"(: a numeric IPv4 or IPv6 address.
 0.0.0.0 and
 .Ql \(dq::\(dq
-are every interface.)"});
+mean all interfaces.)"});
     v.value("port", tcp.port, port());
     if constexpr (V::reads) {
         if (!v.good("address") || v.bad("port")) return;
@@ -36,13 +36,15 @@ are every interface.)"});
 
 template <class V>
 void visit(V& v, Of<UnixListener> auto& socket) {
-    v.value(
-        "path", socket.path, text(rules::unix_path),
-        {.example = "/run/gpunbd.sock", .about = R"(: path of the socket, at most 107 bytes.)"});
-    v.value("mode", socket.mode, file_mode(), {.about = R"(, always read as octal.)"});
+    v.value("path", socket.path, text(rules::unix_path),
+            {.example = "/run/gpunbd.sock",
+             .about = R"(: the path of the socket, at most 107 bytes.)"});
+    v.value("mode", socket.mode, file_mode(),
+            {.about = R"(: the permissions of the socket, always read as octal.)"});
     v.value("owner", socket.owner, text(rules::owner),
-            {.words = "as created", .about = R"(: user or user:group, by name or number.
-The empty text leaves it as created.)"});
+            {.words = "as created",
+             .about = R"(: the owner of the socket, user or user:group, by name or number.
+An empty text leaves the owner unchanged.)"});
     if constexpr (V::reads) v.identify("path", socket.path, in_quotes(socket.path));
 }
 
@@ -50,7 +52,7 @@ template <class V>
 void visit(V& v, Of<VsockListener> auto& vsock) {
     v.value("cid", vsock.cid, vsock_cid(),
             {.about = R"(: the context id of this machine, which is 2 on a host.
-1 is for clients on the same machine, where the kernel has vsock_loopback.)"});
+1 accepts clients on the same machine, if the kernel has vsock_loopback.)"});
     v.value("port", vsock.port, integer(1, any_cid - 1));
     if constexpr (V::reads) {
         if (v.bad("cid") || v.bad("port")) return;
@@ -69,13 +71,11 @@ void visit(V& v, const Listeners<AnyOptions>& listeners) {
            KeyInfo{.words = "none", .about = R"( TCP listeners.)"});
     v.list("unix", listeners.options.unix_sockets, Count{rules::max_listeners},
            KeyInfo{.words = "none", .about = R"( Unix sockets.)"});
-    v.list(
-        "vsock", listeners.options.vsock, Count{rules::max_listeners},
-        KeyInfo{
-            .words = "none",
-            .about =
-                R"( vsock listeners: the sockets by which virtual machines and their host reach each other.
-Who can connect is up to the hypervisor; file modes and firewalls do not hold there.)"});
+    v.list("vsock", listeners.options.vsock, Count{rules::max_listeners},
+           KeyInfo{.words = "none",
+                   .about =
+                       R"( vsock listeners, for connections between virtual machines and their host.
+The hypervisor decides which machines can connect; file modes and firewalls do not apply.)"});
 }
 
 template <class V>
@@ -86,35 +86,36 @@ void visit(V& v, Of<TlsOptions> auto& tls) {
                              {"required", TlsMode::required}}),
             {.words = "required where certificates or psk are given, else off", .about = R"(.
 .Ql off
-knows no TLS.
+disables TLS.
 .Ql optional
 lets clients choose; see
 .Va exports[].tls .
 .Ql required
-answers nothing but the request for TLS in the clear.)"});
+accepts only STARTTLS until TLS is established.)"});
     v.value("certificates", tls.certificates, path(), {.words = "none", .about = R"(: a folder with
 .Pa server-cert.pem ,
-the server's certificate and those between it and the authority's;
+the certificate of the server and the intermediate certificates;
 .Pa server-key.pem ,
 its private key, not encrypted;
 .Pa ca-cert.pem ,
-the authority that signs certificates of clients; and, if it is there,
+the authority that signs the certificates of clients; and optionally
 .Pa ca-crl.pem ,
-those that it has revoked.)"});
-    v.value("psk", tls.psk, path(), {.words = "none", .about = R"(: a file of shared keys, one line
+its revocation list.)"});
+    v.value("psk", tls.psk, path(),
+            {.words = "none", .about = R"(: a file of shared keys, with a line
 .Ar user : Ns Ar hexkey
-for each user, of 32 to 128 hexadecimal digits, as
+for each user, where the key has 32 to 128 hexadecimal digits.
 .Xr psktool 1
-makes it.)"});
+creates such files.)"});
     if (V::writes && tls.certificates.empty()) return;
     v.value("verify_clients", tls.verify_clients, boolean(),
-            {.about = R"(: a client that uses certificates has to show one that
-.Pa ca-cert.pem
-has signed.
-Where it is false, such a client may be anybody; if an export without
+            {.about = R"(: require clients that use certificates to present one that is signed by
+.Pa ca-cert.pem .
+If false, client certificates are not verified; if this opens an export without
 .Va access
-can then be had by anybody, a warning says so, at the start and after a reload that brings it about.
-Only with certificates.)"});
+to every client, the server logs a warning at start and after the reload that caused it.
+Needs
+.Va certificates .)"});
     if constexpr (V::reads) {
         if (v.bad("certificates") || v.bad("psk") || v.bad("mode")) return;
         const bool off = tls.mode == TlsMode::off;
@@ -125,8 +126,8 @@ Only with certificates.)"});
         }
         if (v.good("verify_clients") && tls.certificates.empty()) {
             v.add("verify_clients",
-                  "is about certificates, of which there are none; add "
-                  "certificates, or leave it out");
+                  "has no effect without certificates; add certificates, or "
+                  "leave it out");
         }
         if (!v.good("mode") && tls.has_credentials()) tls.mode = TlsMode::required;
     }
@@ -135,21 +136,22 @@ Only with certificates.)"});
 template <class V>
 void visit(V& v, Of<DeviceOptions> auto& device) {
     constexpr std::uint64_t max = rules::max_export_size;
-    v.value("id", device.id, device_id(), {.example = example_device(), .about = R"(, as
+    v.value("id", device.id, device_id(), {.example = example_device(), .about = R"(.
 .Ic gpunbd devices
-lists them; see
+lists the ids; see also
 .Sx MEMORY OF PCI CARDS .
-Each device once.)"});
+Each device may be listed once.)"});
     v.value("reserve", device.reserve, bytes({0, max}),
             {.words = "the device's own",
-             .about = R"(: memory that is never taken, for the device's other users.
-Of host it is left of what the machine has available, and of what each control group that the server
-is in may still take: MemoryMax= and MemoryHigh= of a service, the limit of a container.
-A write that would need more is answered with ENOSPC.
-Of a BAR it is its end, which is never touched.)"});
+             .about = R"(: memory that the server leaves to other users of the device.
+For host, it is subtracted from the available memory of the machine, and from the remaining memory of each
+control group of the server (MemoryMax= and MemoryHigh= of a service, the limit of a container).
+A write that would need the reserve fails with ENOSPC.
+For a BAR, it is the end of the BAR, which is never accessed.)"});
     v.value("capacity", device.capacity, bytes({64 * KiB, max}),
-            {.words = "what there is", .about = R"(: at most so much is taken in all.)"});
-    // Not written where it does not apply: reading it would be refused.
+            {.words = "the memory of the device",
+             .about = R"(: the maximum of memory that the server uses.)"});
+    // Omitted for other devices, because reading it back would be an error.
     const auto setting = [&](std::string_view key, auto& member, const auto& kind,
                              KeyInfo info = {}) {
         if (!V::writes || has_setting(device.id, key)) v.value(key, member, kind, info);
@@ -160,30 +162,30 @@ Of a BAR it is its end, which is never touched.)"});
     };
     setting(
         "mapped", device.mapped, bytes({0, max}),
-        {.words = "what can be mapped",
+        {.words = "as much as possible",
          .about =
-             R"(, of a GPU only: at most so much of its memory is mapped into the CPU's address space, where
-writes are received without a copy; 0 maps none.
-Other programs may want a part of the GPU's PCIe window.)"});
+             R"(, for GPUs only: the maximum of GPU memory that is mapped into the CPU's address space; 0 maps none.
+Writes to mapped memory are received without a copy.
+Lower it if other programs need a part of the PCIe window of the GPU.)"});
     setting("gpu_use", device.gpu_use,
             one_of<GpuUse>({{"auto", GpuUse::automatic},
                             {"copy-engines", GpuUse::copy_engines},
                             {"all", GpuUse::all}}),
-            {.about = R"(:
-what may copy there, of a GPU only.
-Kernels are the fastest way for small copies, but where another program computes on the same GPU they wait
-for a time slice, and take it from that program; copy engines and the mapping do neither.
+            {.about = R"(, for GPUs only: the units that may copy.
+Kernels are the fastest for small copies.
+If another program computes on the same GPU, however, they wait for a time slice and take it from that program;
+copy engines and the mapping do neither.
 .Cm auto
-uses kernels while nobody else computes there,
+uses kernels unless another program computes on the GPU,
 .Cm copy-engines
-never does, and
+never uses kernels, and
 .Cm all
-always; see
+always does; see
 .Sx SHARING A GPU .)"});
     setting(
         "force", device.force, boolean(),
         {.about =
-             R"(, of a BAR only: it is served though a driver has the card, or though the card is a display.)"});
+             R"(, for BARs only: serve the BAR even if a driver uses the card or the card is a display.)"});
     if constexpr (V::reads) {
         v.identify("id", device.id, in_quotes(device.id));
     }
@@ -191,21 +193,20 @@ always; see
 
 template <class V>
 void visit(V& v, Of<BlockSizes> auto& blocks) {
-    v.value(
-        "minimum", blocks.minimum, bytes({1, 64 * KiB, true}),
-        {.about = R"(: what every offset and length has to be a multiple of, as the size has to be
-one; other requests are refused.
-Memory is addressed to the byte, so that only clients can want more than 1.)"});
+    v.value("minimum", blocks.minimum, bytes({1, 64 * KiB, true}),
+            {.about = R"(: the unit of offsets and lengths.
+The size of the export must be a multiple of it, and other requests are refused.
+The server itself needs no alignment.)"});
     v.value("preferred", blocks.preferred, bytes({512, rules::max_request_size, true}),
-            {.words = "4K, or minimum where that is more", .about = R"(, from
+            {.words = "4K, or minimum if that is more", .about = R"(, from
 .Va minimum
 to
 .Va maximum :
-what clients do best with.)"});
+the preferred unit of requests.)"});
     v.value("maximum", blocks.maximum, bytes({MiB, rules::max_request_size}),
             {.about = R"(, a multiple of
 .Va minimum :
-the most data in one request.)"});
+the maximum of data in one request.)"});
     if constexpr (V::reads) {
         if (v.bad("minimum") || v.bad("preferred") || v.bad("maximum")) return;
         if (v.good("preferred") && *blocks.preferred < blocks.minimum) {
@@ -232,34 +233,31 @@ void visit(V& v, Of<AccessRule> auto& rule) {
     const auto condition = [&](std::string_view name, auto& member, const auto& kind,
                                std::string_view about) {
         if (V::writes && !member) return;
-        v.value(name, member, kind, KeyInfo{.words = "whichever it is", .about = about});
+        v.value(name, member, kind, KeyInfo{.words = "any", .about = about});
     };
     condition("network", rule.network, network(),
-              R"(: the address of a TCP client, as 10.0.0.0/8, 2001:db8::/32, or one address.
-No bit may be set behind the prefix.
-IPv4 is IPv4 only, also where a socket for both has accepted it; a client with an IPv6 zone matches
-without it.)");
-    condition("uid", rule.uid, account(rules::user),
-              R"(: the user at the other end of a Unix socket.)");
-    condition(
-        "gid", rule.gid, account(rules::group),
-        R"(: the group of a process at the other end of a Unix socket, or one of its supplementary
-groups.)");
+              R"(: the network of a TCP client, such as 10.0.0.0/8 or 2001:db8::/32, or one address.
+The bits after the prefix must be zero.
+IPv4 clients match IPv4 networks only, even if a dual-stack socket accepted them.
+The zone of an IPv6 client is ignored.)");
+    condition("uid", rule.uid, account(rules::user), R"(: the user of a client on a Unix socket.)");
+    condition("gid", rule.gid, account(rules::group),
+              R"(: the group of a client on a Unix socket, or one of its supplementary groups.)");
     condition(
         "tls_name", rule.tls_name, text(rules::tls_name),
-        R"(: a name in the client's certificate, which TLS has verified; the whole name, in any case.)");
+        R"(: a name in the verified certificate of the client; the whole name, in any case.)");
     condition("psk_user", rule.psk_user, text(rules::psk_user),
-              R"(: the user whose shared key the client uses in TLS.)");
+              R"(: the user of the shared key that the client uses in TLS.)");
     condition("cid", rule.cid, integer(0, 4'294'967'295),
-              R"(: the context id of a vsock client, which is a virtual machine.)");
+              R"(: the context id of a vsock client, that is, of a virtual machine.)");
     v.value("mode", rule.mode,
             one_of<AccessMode>(
                 {{"read-write", AccessMode::read_write}, {"read-only", AccessMode::read_only}}),
-            {.about = R"(: what the clients that the rule matches may.)"});
+            {.about = R"(: the permission of matching clients.)"});
     if constexpr (V::reads) {
         rule.line = {v.map().value().place().line};
         const auto given = [&](std::string_view key) { return v.map().find(key).has_value(); };
-        // Each is of clients of one kind, and nobody is of two.
+        // Each condition applies to one kind of client.
         std::string_view first;
         for (const std::string_view key : {"network", "uid", "gid", "cid"}) {
             if (!given(key)) continue;
@@ -267,16 +265,16 @@ groups.)");
                 first = key;
                 continue;
             }
-            v.add(key, fmt::format("no client has this and also {}: network is for TCP, uid and "
-                                   "gid are for Unix sockets, cid is for vsock; write a rule for "
-                                   "each",
+            v.add(key, fmt::format("excludes {}: network is for TCP, uid and gid are for Unix "
+                                   "sockets, cid is for vsock; write a rule for each",
                                    first));
             break;
         }
         if (given("tls_name") && given("psk_user")) {
-            v.add("psk_user",
-                  "no client has this and also tls_name: it shows a certificate or uses a shared "
-                  "key; write a rule for each");
+            v.add(
+                "psk_user",
+                "excludes tls_name: a client presents a certificate or uses a shared key; write a "
+                "rule for each");
         }
         if (first.empty() && !given("tls_name") && !given("psk_user")) {
             v.map().require("network",
@@ -289,22 +287,21 @@ groups.)");
 template <class V>
 void visit(V& v, Of<Rates> auto& rates) {
     const auto none = [](std::string_view about) {
-        return KeyInfo{.words = "as fast as it goes", .about = about};
+        return KeyInfo{.words = "no limit", .about = about};
     };
     v.value("bytes_per_second", rates.bytes_per_second, bytes({64 * KiB, 1024 * GiB}),
-            none(R"(: payload of READ and WRITE.
-Trims and zeroes have none, whatever their length.
-One of this and
+            none(R"(: the payload of READ and WRITE.
+TRIM and WRITE_ZEROES have no payload.
+This key or
 .Va iops
 must be given.)"));
     v.value("iops", rates.iops, integer(1, 1'000'000'000),
-            none(R"(: requests a second, of any kind, also those that are refused.)"));
+            none(R"(: requests per second of any type, including refused ones.)"));
     v.value(
         "burst", rates.burst, seconds(0, 3600),
         {.about =
-             R"(: after a pause, at most what would have passed in such a time may come at once; 0 is a
-hundredth of a second.
-A request that is larger goes, too, and those behind it wait the longer.)"});
+             R"(: the burst after a pause, as the time in which the rate would allow it; 0 is a hundredth of a second.
+A larger request is executed as well, and later requests wait longer.)"});
     if constexpr (V::reads) {
         if (v.map().find("bytes_per_second") || v.map().find("iops")) return;
         v.map().require("bytes_per_second", "bytes_per_second: 100M, or iops: 1000");
@@ -313,94 +310,101 @@ A request that is larger goes, too, and those behind it wait the longer.)"});
 
 template <class V>
 void visit(V& v, Of<ExportOptions> auto& exported) {
-    v.value("name", exported.name, text(rules::export_name),
-            {.words = "the empty name, which is NBD's default export",
-             .about =
-                 R"(, at most 4096 bytes, without control characters: the name that clients ask for.
-Names differ.)"});
+    v.value(
+        "name", exported.name, text(rules::export_name),
+        {.words = "the empty name, which is NBD's default export",
+         .about =
+             R"(, at most 4096 bytes, without control characters: the name by which clients open the export.
+Names must be unique.)"});
     v.value(
         "description", exported.description, text(rules::description),
         {.words = "empty",
          .about =
-             R"(, at most 4000 bytes: what clients are told about the export, in front of the id of its contents.)"});
+             R"(, at most 4000 bytes: a text for clients, followed by the id of the contents.)"});
     v.value(
         "size", exported.size, export_size(),
-        {.words = "100%, or 1G of the host where no GPU can be used",
+        {.words = "100%, or 1G of the host if no GPU can be used",
          .about =
-             R"(, a multiple of 512 bytes, up to 4194304T; or a share of the devices' usable memory in whole
-percent, 1% to 100%: of the host, a share of the memory that is available at start.)"});
+             R"(, a multiple of 512 bytes, up to 4194304T; or a share of the usable memory of the devices in whole percent,
+1% to 100%.
+The usable memory of the host is the memory that is available at start.)"});
     v.list("devices", exported.devices, Count{rules::max_devices},
-           KeyInfo{.words = "the first GPU and, without one, the host",
+           KeyInfo{.words = "the first GPU, or the host without a GPU",
                    .about = R"( device ids, in order, each once.
-The empty list is the default, too.)"},
+An empty list means the default.)"},
            device_id());
     v.value("layout", exported.layout,
             one_of<LayoutKind>({{"linear", LayoutKind::linear}, {"stripe", LayoutKind::stripe}}),
             {.about = R"(.
 .Ql linear
-fills the devices one after the other,
+fills one device after the other,
 .Ql stripe
-all in turn; with one device it has no effect, which the log says.)"});
+alternates between all devices.
+With one device,
+.Ql stripe
+has no effect and a warning is logged.)"});
     v.value("stripe_size", exported.stripe_size, with_text(bytes({64 * KiB, 1024 * GiB}), 0, ""),
             {.words = "one page", .about = R"(, a multiple of
 .Va page_size :
-bytes on one device before the next one's turn.
-Only with layout: stripe.)"});
+consecutive bytes on one device.
+Needs
+.Ql layout: stripe .)"});
     v.value("provision", exported.provision,
             one_of<Provision>({{"thin", Provision::thin}, {"full", Provision::full}}),
             {.words = "thin, or full where swap is true", .about = R"(.
 .Ql thin
-takes memory when it is first written,
+allocates memory on the first write,
 .Ql full
-all of it at start.)"});
+allocates all of it at start.)"});
     v.value("page_size", exported.page_size, bytes({64 * KiB, 64 * MiB, true}),
-            {.about = R"(: the unit in which memory is allocated and given back.)"});
+            {.about = R"(: the unit in which memory is allocated and freed.)"});
     v.value("read_only", exported.read_only, boolean(),
-            {.about = R"(: refuse what would change the export.)"});
+            {.about = R"(: refuse all requests that would change the contents.)"});
     v.value("keep", exported.keep, boolean(),
-            {.about = R"(: the contents outlive the server, where a supervisor keeps them; see
-.Sx WHAT IS KEPT .)"});
+            {.about = R"(: the contents outlive the server if a supervisor keeps them; see
+.Sx KEPT CONTENTS .)"});
     v.value("swap", exported.swap, boolean(),
-            {.about = R"(: the machine that serves the export may swap to it.
-The process then locks its memory, runs in real time, is an I/O flusher, and is not killed where memory has
-run out; what of that cannot be had is an error that says what helps.
-It is so from the start on, or not at all: a reload cannot bring it about.
+            {.about = R"(: the machine that serves the export may use it as swap space.
+The process then locks its memory, has real-time priority, is an I/O flusher, and is exempt from the OOM killer.
+A protection that is not available is an error.
+A reload cannot enable swap.
 .Va tls
 and
 .Va limits.idle
-do not go with it.
+exclude swap.
 See
 .Sx SWAP
 in
 .Xr gpunbd 8 .)"});
     v.section("block_size", exported.block_size,
-              {.about = R"(, which clients are told and have to keep to.
-A client that never asks for it
-.Pq an old one, by NBD_OPT_EXPORT_NAME
-is served as well; its requests are refused where they do not fit.)"});
+              {.about = R"(: the block sizes that the server announces and enforces.
+Clients that do not request block sizes
+.Pq old clients, which use NBD_OPT_EXPORT_NAME
+are served as well, but their requests must comply.)"});
     v.value("tls", exported.tls_required, one_of<bool>({{"optional", false}, {"required", true}}),
             {.about = R"(.
 With
 .Ql tls: {mode: optional} ,
 an export that is
 .Ql required
-is neither listed nor opened in the clear.)"});
+is neither listed nor opened without TLS.)"});
     v.list("access", exported.access,
-           Count{rules::max_access_rules, 1, "give a rule, or leave it out: then everybody may"},
-           KeyInfo{.words = "everybody may",
-                   .about = R"( rules, of which the first that matches a client decides what it may.
-A client that none of them matches may not open the export, and cannot tell it from one that does not
+           Count{rules::max_access_rules, 1,
+                 "give a rule, or leave the key out to permit all clients"},
+           KeyInfo{.words = "all clients have access", .about = R"( rules.
+The first rule that matches a client decides its permission.
+A client that matches no rule cannot open the export, and cannot distinguish it from an export that does not
 exist.
-All that a rule names must match, and it must name something.
+A rule needs at least one condition, and matches if all its conditions do.
 See
-.Sx WHO MAY OPEN WHAT .)"});
+.Sx ACCESS RULES .)"});
     v.value("max_connections", exported.max_connections, integer(1, 1'000'000),
-            {.words = "as many as limits.connections lets in",
-             .about = R"(: connections to the export at once.
-One more is refused with ERR_POLICY.)"});
+            {.words = "limits.connections",
+             .about = R"(: the maximum of simultaneous connections to the export.
+Further ones are refused with ERR_POLICY.)"});
     v.value("max_connections_per_peer", exported.max_connections_per_peer, integer(1, 1'000'000),
-            KeyInfo{.words = "as many as limits.connections_per_peer lets in",
-                    .about = R"(: the same of each peer, which is what it is for
+            KeyInfo{.words = "limits.connections_per_peer",
+                    .about = R"(: the same for each peer, as defined under
 .Va limits.connections_per_peer .)"});
     const auto rates = [&](std::string_view name, auto& member, KeyInfo info) {
         if constexpr (V::writes) {
@@ -408,13 +412,11 @@ One more is refused with ERR_POLICY.)"});
         }
         v.section(name, member, info);
     };
-    rates("rates", exported.rates,
-          {.about = R"(: what all clients of the export together may ask of it.
-Past it the server stops reading from them; those who wait have their turns in the order in which they
-came.
+    rates("rates", exported.rates, {.about = R"(: limits for all clients of the export together.
+Above a limit, the server stops reading from clients, and serves waiting requests in order of arrival.
 Without the key there is no limit.)"});
     rates("rates_per_peer", exported.rates_per_peer,
-          {.about = R"(: the same of each peer, over all its connections to the export.
+          {.about = R"(: the same for each peer, over all its connections to the export.
 Without the key there is no limit.)"});
     if constexpr (V::reads) {
         if (const auto misfit = rules::size_misfit(exported, "block_size.minimum");
@@ -437,18 +439,19 @@ Without the key there is no limit.)"});
 template <class V>
 void visit(V& v, Of<PipelineOptions> auto& pipeline) {
     v.value("chunk_size", pipeline.chunk_size, bytes({64 * KiB, 16 * MiB, true}),
-            {.words = "calibrated at start", .about = R"(: bytes per copy.)"});
+            {.words = "calibrated at start", .about = R"(: the size of a copy.)"});
     v.value("slots", pipeline.slots, integer(1, 8),
-            {.about = R"(: chunks of one transfer in flight on each device of a stripe.)"});
+            {.about =
+                 R"(: the chunks of one transfer that are in flight on each device of a stripe.)"});
     v.value("pinned", pipeline.pinned, bytes({MiB, GiB, true}),
-            {.about = R"(: pinned bytes per worker, device and direction.
-Where
+            {.about = R"(: pinned memory per worker, device and direction.
+If
 .Va chunk_size
-is given, at least 2 x
+is given, the minimum is 2 x
 .Va slots
 x
 .Va chunk_size ,
-which replaces a lower default.)"});
+and a lower default is raised to it.)"});
     if constexpr (V::reads) {
         const std::uint64_t min = rules::min_pinned(pipeline);
         if (v.bad("chunk_size") || v.bad("slots") || min <= pipeline.pinned) return;
@@ -468,50 +471,48 @@ template <class V>
 void visit(V& v, Of<Limits> auto& limits) {
     const auto in_flight = bytes({rules::max_request_size, 1024 * GiB});
     v.value("connections", limits.connections, integer(1, 1'000'000),
-            {.about = R"(: connections at once.)"});
-    // Written out, a default would not follow `connections`.
+            {.about = R"(: the maximum of simultaneous connections.)"});
+    // A written default would not follow a later change of `connections`.
     v.value("connections_per_peer", limits.connections_per_peer, integer(1, 1'000'000),
             {.words = "half of connections", .about = R"(, and at most
 .Va connections :
-connections at once of one peer: an IPv4 address, an IPv6 network of 64 bits, or a user at the other
-end of Unix sockets.)"});
+the maximum of simultaneous connections of one peer.
+A peer is an IPv4 address, an IPv6 /64 network, or a user of Unix sockets.)"});
     v.value("connections_reserved", limits.connections_reserved, integer(0, 999'999),
             {.words = "a sixteenth of connections", .about = R"(, and less than
 .Va connections :
-the last connections are kept for peers that have been served an export before, and for listeners with
-fewer connections than that.)"});
+the last connections are reserved for peers that have opened an export before, and for listeners that
+have fewer connections than this.)"});
     v.value("handshakes", limits.handshakes, integer(1, 1'000'000),
             {.words = "a sixteenth of connections, at least 16",
-             .about = R"(: clients that have yet to choose their export, at once.
-One more takes the place of the one that has waited longest, among those of the peer with most of them.)"});
+             .about = R"(: the maximum of clients in the handshake.
+A further client replaces the oldest one of the peer that has the most.)"});
     v.value("handshake", limits.handshake, seconds(1, 3600),
-            {.about = R"(: what a client has to choose its export.)"});
+            {.about = R"(: the time in which a client must open an export.)"});
     v.value(
         "idle", limits.idle, seconds(0, 604'800),
         {.about =
-             R"(: a connection that has asked for nothing for so long, or up to an eighth longer,
-is closed; 0 closes none.
-The kernel's client may rightly be idle for hours.)"});
+             R"(: a connection without a request for this time, or up to an eighth longer, is closed; 0 closes none.
+Note that the kernel's client may be idle for hours.)"});
     v.value(
         "unreachable", limits.unreachable, seconds(0, 28'800),
         {.about =
-             R"(: a connection over TCP whose client has vanished without a word, because its machine or the
-network between is gone, is closed after so long; up to twice as long where nothing was under way.
-A client that pauses, but is there, is none.
-0 leaves it to the kernel, which takes a quarter of an hour, and two hours where nothing was under way.)"});
+             R"(: a TCP connection is closed if the machine of the client has not acknowledged data for this time, or up to
+twice this time if no request is in flight.
+Idle but reachable clients are not affected.
+0 leaves the timeout to the kernel: a quarter of an hour, or two hours if no request is in flight.)"});
     v.value("drain", limits.drain, seconds(0, 3600),
-            {.about = R"(: what clients have to finish after
+            {.about = R"(: the grace period of clients after
 .Dv SIGTERM .)"});
-    v.value(
-        "in_flight_per_connection", limits.in_flight_per_connection, in_flight,
-        {.about =
-             R"(: payload of the unanswered requests of one connection, and work that takes as long
-(zeroes that are written, 4K for each page that is trimmed); past it the server stops reading from the
-connection.)"});
+    v.value("in_flight_per_connection", limits.in_flight_per_connection, in_flight,
+            {.about =
+                 R"(: the payload of the unanswered requests of one connection, plus comparable work
+(zeroes to write, 4K for each page to trim).
+Above this limit, the server stops reading from the connection.)"});
     v.value("in_flight", limits.in_flight, in_flight, {.about = R"(, at least
 .Va in_flight_per_connection :
-memory that the requests of all connections take of the server itself: their descriptions, answers
-that are not payload, buffers.
+the memory of the server that the requests of all connections use, that is, descriptors of requests, replies
+without payload, and buffers.
 It is divided evenly among the workers.)"});
     if constexpr (V::reads) {
         if (v.good("connections_per_peer") && !v.bad("connections") &&
@@ -529,56 +530,53 @@ It is divided evenly among the workers.)"});
         if (v.bad("in_flight_per_connection") || v.bad("in_flight")) return;
         if (limits.in_flight_per_connection <= limits.in_flight) return;
         v.add(v.good("in_flight") ? "in_flight" : "in_flight_per_connection",
-              fmt::format("in_flight ({}) is less than in_flight_per_connection ({}); let all "
-                          "connections have at least what one may have",
+              fmt::format("in_flight ({}) is less than in_flight_per_connection ({}); use at "
+                          "least that",
                           size_text(limits.in_flight), size_text(limits.in_flight_per_connection)));
     }
 }
 
 template <class V>
 void visit(V& v, Of<RetentionOptions> auto& keeping) {
-    v.value(
-        "grace", keeping.grace, seconds(0, 604'800),
-        {.about =
-             R"(: how long contents stay that no export of the configuration has any more; then their
-memory is given back.
-An export that has them again before then has them whole.)"});
+    v.value("grace", keeping.grace, seconds(0, 604'800),
+            {.about =
+                 R"(: how long kept contents without an export remain before they are freed.
+An export that is added again within this time has them intact.)"});
     v.value("socket", keeping.socket, text(rules::unix_path),
-            {.words = "none; gpunbd kept asks the admin socket",
-             .about = R"(: path of a Unix socket, at most 107 bytes, by which
-.Ic gpunbd kept
-may ask what is kept: for servers without an admin socket.
-It has mode 0600, answers the server's user and root, and answers nothing else.)"});
+            {.words = "none; gpunbd kept uses the admin socket",
+             .about = R"(: the path of a Unix socket for
+.Ic gpunbd kept ,
+at most 107 bytes, for servers without an admin socket.
+It has mode 0600, is limited to the server's user and root, and has no other function.)"});
 }
 
 template <class V>
 void visit(V& v, Of<AdminTcp> auto& tcp) {
     v.value("address", tcp.address, text(rules::address),
             {.words = "none", .about = R"(: a numeric address.
-One that other machines reach needs
+An address that other machines can reach needs
 .Va token
 or
 .Va tls .)"});
     v.value("port", tcp.port, port());
     v.value("token", tcp.token, path(),
             {.words = "none",
-             .about = R"(: a file with one line of at least 16 characters that clients show as
-.Ql Authorization: Bearer ;
-only its owner and group may read it.
+             .about =
+                 R"(: a file with one line of at least 16 characters, the token that clients send as
+.Ql Authorization: Bearer .
+Only its owner and group may have permission to read the file.
 .Ql openssl rand -hex 32
-makes one.
-Without TLS it can be read on the way.)"});
-    v.value(
-        "tls", tcp.tls, boolean(),
-        {.about = R"(: clients have to speak TLS, and to show a certificate that the authority in
-.Va tls.certificates
-has signed, whatever
-.Va tls.mode
-says of exports.
-SIGHUP reads the certificates again.)"});
+prints a suitable token.
+Without TLS, the token can be read on the network.)"});
+    v.value("tls", tcp.tls, boolean(),
+            {.about = R"(: require TLS and a client certificate that is signed by the authority in
+.Va tls.certificates ,
+independently of
+.Va tls.mode .
+SIGHUP reloads the certificates.)"});
     if constexpr (V::reads) {
         if (v.good("port") && !v.map().find("address")) {
-            v.add("port", "there is no address that it is of; add for example address: 127.0.0.1");
+            v.add("port", "has no effect without an address; add for example address: 127.0.0.1");
         }
     }
 }
@@ -586,11 +584,11 @@ SIGHUP reads the certificates again.)"});
 template <class V>
 void visit(V& v, Of<AdminOptions> auto& admin) {
     v.value("socket", admin.socket, text(rules::admin_socket),
-            {.words = "admin-PID.sock in the service's folder, or one of this user",
-             .about = R"(: path of the Unix socket, at most 107 bytes, or
+            {.words = "admin-PID.sock in the runtime folder",
+             .about = R"(: the path of the Unix socket, at most 107 bytes, or
 .Cm none .
-It has mode 0600: who may open it may do everything there.
-Where that cannot be made, the server goes on without it.
+It has mode 0600 and permits all operations.
+If the default socket cannot be created, the server continues without it.
 The folders of the default are listed under
 .Fl -admin-socket
 in
@@ -601,16 +599,18 @@ in
     }
     if (!V::writes || !off)
         v.section("tcp", admin.tcp, {.about = R"(.
-Any user of the machine reaches a loopback address: with neither token nor TLS it only tells.)"});
+Every user of the machine can reach a loopback address.
+Without a token or TLS, the endpoint is read-only.)"});
     v.list(
         "hosts", admin.hosts, Count{rules::max_listeners},
-        KeyInfo{.words = "none", .about = R"(: names by which browsers and others call this address.
-Requests for other names are refused, so that no page of another site gets here by a name of its own.
+        KeyInfo{.words = "none",
+                .about = R"(: additional host names of this address, for browsers and other clients.
+Requests for other names are refused, which prevents DNS rebinding.
 The address itself,
 .Cm localhost , 127.0.0.1
 and
 .Cm [::1]
-are known.)"},
+are always accepted.)"},
         text(rules::host_name));
 }
 
@@ -628,7 +628,7 @@ void visit(V& v, Of<LogOptions> auto& log) {
 
 template <class V>
 void visit(V& v, Of<Options> auto& options) {
-    // Written out, a default would be a demand.
+    // A written default would require addresses that the machine may lack.
     const std::uint16_t port = TcpListener{}.port;
     const bool by_default = options.tcp == default_listeners(port) &&
                             options.unix_sockets.empty() && options.vsock.empty();
@@ -638,7 +638,7 @@ void visit(V& v, Of<Options> auto& options) {
     if constexpr (V::writes) {
         if (by_default) {
             v.comment("listeners",
-                      fmt::format("port {} of 127.0.0.1 and, where there is IPv6, ::1", port));
+                      fmt::format("port {} of 127.0.0.1 and, with IPv6, of ::1", port));
         }
     }
     if (!V::writes || !by_default)
@@ -647,26 +647,24 @@ void visit(V& v, Of<Options> auto& options) {
     v.value(
         "insecure", options.insecure, boolean(),
         {.about =
-             R"(: listen where other machines can reach it though nothing keeps strangers out, with a warning.
+             R"(: permit addresses that other machines can reach without access control; the server logs a warning.
 See
-.Sx WHO MAY OPEN WHAT .)"});
+.Sx ACCESS RULES .)"});
     v.list("devices", options.devices, Count{rules::max_devices},
-           KeyInfo{.words = "none, each has its own defaults",
-                   .about = R"( devices that are not to have their defaults.
-A device that no export uses has no effect.)"});
+           KeyInfo{.words = "none", .about = R"( devices with their settings.
+Unlisted devices use the defaults.
+Settings of a device that no export uses have no effect.)"});
     v.list("exports", options.exports, Count{rules::max_exports, 1, "give at least one export"},
            KeyInfo{.example = "exports: [{name: vram, size: 8G}]", .about = R"( exports.)"});
-    v.section(
-        "pipeline", options.pipeline,
-        {.about = R"(: the pinned memory through which data passes to a GPU that the CPU cannot
-address.)"});
+    v.section("pipeline", options.pipeline,
+              {.about = R"(: the pinned memory for transfers to GPU memory that is not mapped.)"});
     v.value("threads", options.threads, with_text(integer(0, 1024), 0, "0  # one per core"),
             {.words = "0, one per core", .about = R"(: worker threads.)"});
     v.section("limits", options.limits);
     v.section("keeping", options.keeping);
     v.section("admin", options.admin);
     v.section("log", options.log);
-    v.value("trace", options.trace, boolean(), {.about = R"(: keep histograms of latencies, which
+    v.value("trace", options.trace, boolean(), {.about = R"(: keep latency histograms, which
 .Dv SIGUSR1
 prints.)"});
     if constexpr (V::reads) {
@@ -679,7 +677,7 @@ prints.)"});
     }
 }
 
-// --- what goes through it ------------------------------------------------------------------------
+// --- the uses of the table -----------------------------------------------------------------------
 
 const std::vector<KeyText>& all_keys() {
     static const std::vector<KeyText> all = [] {

@@ -1,5 +1,5 @@
-// Every key of the configuration, once. What reads and writes YAML, the flags that set keys, the
-// help, and the test of gpunbd.yaml(5) all go through this table.
+// The table of all keys of the configuration. The YAML reader and writer, the flags that set keys,
+// the help and gpunbd.yaml(5) use it.
 #pragma once
 
 #include <optional>
@@ -12,23 +12,23 @@
 
 namespace gpunbd::config {
 
-// A key as people are told of it: "exports[].page_size", "Size", ", a power of two, 64K to 64M".
+// The description of a key: "exports[].page_size", "Size", ", a power of two, 64K to 64M".
 struct KeyText {
     std::string path;
     std::string type;
     std::string range;
-    std::string fallback;  // "Default: 2M", "Must be given"; of a mapping: nothing
+    std::string fallback;  // "Default: 2M" or "Must be given"; empty for a mapping
     std::vector<std::string_view> words = {};  // the possible values, if they can be listed
     std::string about = ".";                   // the rest of its entry in gpunbd.yaml(5), in mdoc
 };
-// In the order in which they are written.
+// In the order of the file.
 const std::vector<KeyText>& all_keys();
 const KeyText& key_text(std::string_view path);
 
 Options read_options(Report& report, const YamlNode& root);
 
-// Sets one value, in the last item where the path goes through a list, or adds one to the list
-// where it ends. Returns what is wrong with the text, or nothing.
+// Sets one value. In a path through a list, the last item is meant; if the path names a list, an
+// item is appended. Returns an error, if any.
 std::optional<std::string> set_key(std::string_view path, std::string_view text, Options& options);
 
 }  // namespace gpunbd::config

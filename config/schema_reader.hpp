@@ -1,4 +1,4 @@
-// The visitor of the table of keys that reads YAML: what is wrong is reported, and reading goes on.
+// The visitor of the table of keys that reads YAML. It reports errors and continues.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 
 namespace gpunbd::config {
 
-// The keys of an object, which are all that a mapping may have.
+// Collects the keys that a mapping may have.
 struct Names : Visitor {
     std::vector<std::string_view> names;
     void value(std::string_view name, const auto&, const auto&, KeyInfo = {}) {
@@ -29,7 +29,7 @@ struct Names : Visitor {
 class Reader : public Visitor {
  public:
     static constexpr bool reads = true;
-    // What must differ among the items of a list, where it stands, and how it is called.
+    // The value that must be unique among the items of a list, and its text for messages.
     struct Identity {
         std::string text;
         YamlValue value;
@@ -105,7 +105,7 @@ class Reader : public Visitor {
         const auto given = find(name, info);
         if (!given) return;
         const auto items = read_list(*report_, *given, count);
-        std::map<std::string, int> lines;  // where each was first seen
+        std::map<std::string, int> lines;  // the first line of each
         for (const YamlValue& item : items) {
             if (report_->full()) return;
             const auto its = read_item(item);

@@ -1,5 +1,4 @@
-// What goes through the table of keys: each visitor is told of every key of an object, with the
-// value.
+// The visitors of the table of keys. visit() calls them with each key of an object and its value.
 #pragma once
 
 #include <fmt/format.h>
@@ -35,7 +34,7 @@ struct Unwrapped<std::optional<T>> {
     static const T* of(const std::optional<T>& value) { return value ? &*value : nullptr; }
 };
 
-// Returns what is wrong with the text.
+// Returns an error, if any.
 template <class Member, class K>
 std::optional<std::string> assign(Member& member, const K& kind, std::string_view text) {
     auto checked = kind.check(text);
@@ -67,7 +66,7 @@ class Writer : public Visitor {
         visit(writer, object);
         return std::move(writer.lines_);
     }
-    // What holds is told, not set.
+    // Writes a comment instead of a value.
     void comment(std::string_view name, std::string_view words) {
         lines_.push_back(fmt::format("# {}: {}", name, words));
     }
@@ -147,7 +146,7 @@ struct Setter : Visitor {
     }
 };
 
-// What people are told: of objects that hold their defaults.
+// Lists the descriptions of the keys, from objects with default values.
 struct KeyLister : Visitor {
     std::string prefix;
     std::vector<KeyText>& keys;

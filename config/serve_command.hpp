@@ -1,4 +1,4 @@
-// What `gpunbd serve` was asked to do.
+// The parsed command line of `gpunbd serve`.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@ namespace gpunbd::config {
 
 // Values of flags that take precedence over the configuration file.
 struct Overrides {
-    std::vector<std::pair<std::string_view, std::string>> values;  // by key, already checked
+    std::vector<std::pair<std::string_view, std::string>> values;  // by key, already validated
 
-    // Also raises `pinned` to what the chunks need. To be called after each load of the file.
+    // Also raises `pinned` to the minimum for the chunk size. Call after each load of the file.
     void apply_to(Options& options) const;
 };
 
 struct ServeCommand {
-    std::optional<std::string> config_file;  // --config: then `options` holds no exports
+    std::optional<std::string> config_file;  // --config; `options` then has no exports
     Options options;                         // from the other flags, `overrides` applied
-    Overrides overrides;                     // for what is loaded from `config_file`
-    std::optional<std::string> run;          // --run COMMAND: then no listener is opened
+    Overrides overrides;                     // for the options from `config_file`
+    std::optional<std::string> run;          // --run COMMAND; opens no listeners
     bool exit_with_parent = false;
     bool core_dumps = false;
     std::optional<std::string> pidfile;

@@ -18,14 +18,14 @@ struct Unit {
     unsigned shift;
 };
 constexpr std::array<Unit, 4> units{{{'t', 40}, {'g', 30}, {'m', 20}, {'k', 10}}};
-// 2^-40 has 40 decimal places, so a longer fraction never comes out as whole bytes.
+// 2^-40 has 40 decimal places, so a longer fraction never results in whole bytes.
 constexpr std::size_t max_fraction_digits = 40;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 char upper(char c) { return static_cast<char>(c - 'a' + 'A'); }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// The fraction ".digits" times 2^shift, where that is whole: decimal doubling, so nothing rounds.
+// The fraction ".digits" times 2^shift, if that is whole. Doubles the digits, to avoid rounding.
 std::optional<std::uint64_t> scale_fraction(std::string_view digits, unsigned shift) {
     while (!digits.empty() && digits.back() == '0') digits.remove_suffix(1);
     if (digits.size() > max_fraction_digits) return std::nullopt;
@@ -44,13 +44,13 @@ std::optional<std::uint64_t> scale_fraction(std::string_view digits, unsigned sh
     return whole;
 }
 
-// What was meant where a unit is a word, a blank stands before it, or the fraction has a comma:
-// "10 gigs", "8 G", "1,5G".
+// Corrects a unit that is a word or follows a space, and a decimal comma: "10 gigs", "8 G", "1,5G".
+// Returns an empty text if it cannot.
 std::string meant_size(std::string_view number, std::string_view suffix) {
     std::string meant(number);
     if (suffix[0] == ',' && number.find('.') == std::string_view::npos) {
         const std::size_t end = std::min(suffix.find_first_not_of("0123456789", 1), suffix.size());
-        if (end == 1 || end == 4) return {};  // 1,000 is a thousand to some
+        if (end == 1 || end == 4) return {};  // 1,000 may mean one thousand
         meant += fmt::format(".{}", suffix.substr(1, end - 1));
         suffix.remove_prefix(end);
     }
@@ -63,7 +63,7 @@ std::string meant_size(std::string_view number, std::string_view suffix) {
     return {};
 }
 
-// The power of two that the letters after a number stand for, or what is wrong with them.
+// Returns the power of two of a unit, or an error.
 std::variant<unsigned, std::string> unit_shift(std::string_view text, std::string_view number,
                                                std::string_view suffix) {
     std::string unit;
@@ -164,7 +164,7 @@ std::string human_size(std::uint64_t bytes) {
         tenths =
             whole * 10 + ((rest * 10 + (std::uint64_t{1} << (unit->shift - 1))) >> unit->shift);
         letter = upper(unit->letter);
-        if (tenths < 10240) break;  // else the next unit, also where rounding made it so many
+        if (tenths < 10240) break;  // otherwise the next unit, also after rounding up
     }
     const std::string fraction = tenths % 10 == 0 ? "" : fmt::format(".{}", tenths % 10);
     return fmt::format("{}{} {}iB", tenths / 10, fraction, letter);

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Its number where the name is not known.
+// Returns the number if the user has no name.
 std::string user_name(uid_t id) {
     const passwd* entry = getpwuid(id);
     return entry == nullptr ? std::to_string(id) : entry->pw_name;
@@ -57,7 +57,8 @@ std::string why_unreadable(const std::string& path, int error, std::string_view 
         case ENOENT:
             if (fs::is_symlink(path, ignored)) {
                 return fmt::format(
-                    "it is a link to {}, which is not there; make that, or mend the link",
+                    "it is a link to {}, which does not exist; create that file, or correct the "
+                    "link",
                     in_quotes(fs::read_symlink(path, ignored).string()));
             }
             if (!folder.empty() && !fs::exists(folder, ignored)) {

@@ -1,4 +1,4 @@
-// Why a file could not be opened or read, and what to do about it.
+// Error messages, with remedies, for files that cannot be read.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace gpunbd::config {
 
-// `error` as in errno; `remedy`: how to make the file where it is missing. Empty: it is YAML.
+// `error` is an errno. `remedy` says how to create a missing file; empty: a configuration file.
 std::string why_unreadable(const std::string& path, int error, std::string_view remedy = {});
 
 }  // namespace gpunbd::config

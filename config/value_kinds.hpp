@@ -1,4 +1,4 @@
-// What a value of the configuration can be: how it is read, how it is written, and how it is told.
+// The kinds of values of the configuration: how to parse, format and describe each.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ template <class T>
 struct Kind {
     using Type = T;
     std::function<rules::Checked<T>(std::string_view)> check;
-    std::function<std::string(const T&)> text;  // as YAML; empty: there is none
+    std::function<std::string(const T&)> text;  // as YAML; empty: no value
     std::string type;
     std::string range = {};
     std::vector<std::string_view> words = {};
@@ -80,7 +80,7 @@ inline Kind<std::string> text(rules::Checked<std::string> (*check)(std::string_v
     return {.check = check, .text = yaml_quoted, .type = "Text"};
 }
 
-// Empty: there is none.
+// The empty text means that no path is set.
 inline Kind<std::string> path() {
     Kind<std::string> value = text(rules::file_path);
     value.text = [](const std::string& given) {
@@ -150,7 +150,7 @@ inline Kind<std::uint32_t> file_mode() {
             .range = ", 0000 to 0777"};
 }
 
-// One value is written so.
+// Formats one special value as `text`.
 inline Kind<std::uint64_t> with_text(Kind<std::uint64_t> kind, std::uint64_t special,
                                      const char* text) {
     kind.text = [special, text, others = kind.text](std::uint64_t value) {

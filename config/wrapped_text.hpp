@@ -1,4 +1,4 @@
-// Text in lines of at most 80 columns, in a column of its own.
+// Wraps text to 80 columns.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace gpunbd::config {
 
-// "head    text\n": the text begins in `column`, or behind a longer head, and goes on in `column`.
+// "head    text\n": all lines of the text start in `column`; the first follows a longer head.
 std::string wrapped(std::string head, const std::string& text, std::size_t column);
 
 }  // namespace gpunbd::config

@@ -21,10 +21,7 @@ constexpr std::size_t max_file_size = 1 * MiB;
 
 Loaded load_checked(const std::string& text, const std::string& name) {
     if (text.size() > max_file_size) {
-        return {
-            {},
-            {{name, 0, 0, "",
-              "is larger than 1 MiB, which no configuration needs; is it another kind of file?"}}};
+        return {{}, {{name, 0, 0, "", "is larger than 1 MiB; name a configuration file"}}};
     }
     const auto parsed = parse_yaml(text, name);
     if (const auto* problem = std::get_if<Problem>(&parsed)) return {{}, {*problem}};
@@ -81,7 +78,7 @@ Loaded load_file(const std::string& path) {
     };
     const File file(path);
     if (file.fd() < 0) return refuse(errno);
-    // One byte past the limit is enough for load_text() to refuse it: /dev/zero has no end.
+    // Reads one byte more than the limit, so that load_text() refuses an endless file.
     std::string text(max_file_size + 1, '\0');
     std::size_t length = 0;
     while (length < text.size()) {

@@ -1,4 +1,4 @@
-// A YAML configuration file, read whole: either options without a flaw, or every problem it has.
+// Loads a YAML configuration file. The result has either valid options or all problems.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 namespace gpunbd::config {
 
 struct Loaded {
-    Options options;                // meaningful only where `problems` is empty
+    Options options;                // valid only if `problems` is empty
     std::vector<Problem> problems;  // in the order of the file
 };
 
 Loaded load_file(const std::string& path);
-// Nothing if the file has a problem; all problems go to standard error then.
+// Prints all problems to standard error and returns nothing if there are any.
 std::optional<Options> load_or_report(const std::string& path);
 Loaded load_text(const std::string& text, const std::string& name);
 
-// The effective configuration as YAML that load_text() takes and that gives equal options.
+// The effective configuration as YAML. load_text() of it returns equal options.
 std::string to_yaml(const Options& options);
 
 }  // namespace gpunbd::config

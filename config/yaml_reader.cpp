@@ -54,9 +54,10 @@ std::optional<std::string_view> read_scalar(Report& report, const YamlValue& val
         return std::nullopt;
     }
     if (form == Scalar::plain && !node.plain) {
-        report.add(value.place(), value.path,
-                   fmt::format("{} is quoted or tagged, so it is text; write it bare",
-                               in_quotes(node.text)));
+        report.add(
+            value.place(), value.path,
+            fmt::format("{} is quoted or tagged, so it is text; write it without quotes or tag",
+                        in_quotes(node.text)));
         return std::nullopt;
     }
     return node.text;

@@ -1,5 +1,4 @@
-// Typed access to a YAML tree: every wrong thing becomes a problem with its place, and reading
-// goes on.
+// Typed access to a YAML tree. Every error is reported with its place, and reading continues.
 #pragma once
 
 #include <optional>
@@ -19,7 +18,7 @@ class Report {
 
     void add(Place place, std::string key, std::string what);
     bool empty() const { return problems_.empty(); }
-    // Aliases can make any number of problems: past a bound they are dropped, and take() says so.
+    // Aliases can cause any number of problems. Above a limit they are dropped; take() adds a note.
     bool full() const { return problems_.size() >= max; }
     // In the order of the file.
     std::vector<Problem> take();
@@ -30,29 +29,29 @@ class Report {
     std::vector<Problem> problems_;
 };
 
-// A node, and how it is called: "exports[1].page_size".
+// A node and its path: "exports[1].page_size".
 struct YamlValue {
     const YamlNode* node;
     std::string path;
     Place place() const { return node->place; }
 };
 
-// Which scalars a value may be written as: a number or a truth value is not a quoted text.
+// Whether a value may be quoted: numbers and booleans must be plain.
 enum class Scalar { any, plain };
 enum class Outcome { absent, good, bad };
 
-// The text of a scalar; anything else is reported.
+// The text of a scalar; reports other nodes.
 std::optional<std::string_view> read_scalar(Report& report, const YamlValue& value, Scalar form);
 
 struct Count {
     std::size_t max;
     std::size_t min = 0;
-    std::string_view remedy = "";  // of an empty list, where there is a least
+    std::string_view remedy = "";  // for an empty list, if `min` is set
 };
-// The items of a list; anything else, and a list of too many or too few, is reported.
+// The items of a list; reports other nodes, and lists with too few or too many items.
 std::vector<YamlValue> read_list(Report& report, const YamlValue& value, Count count);
 
-// A mapping whose unknown and duplicate keys, or being something else, have been reported.
+// A mapping. The constructor reports other nodes, and unknown and duplicate keys.
 class YamlMap {
  public:
     YamlMap(Report& report, const YamlValue& value, const std::vector<std::string_view>& known);
@@ -60,7 +59,7 @@ class YamlMap {
     const YamlValue& value() const { return value_; }
     std::string path_of(std::string_view key) const;
     std::optional<YamlValue> find(std::string_view key) const;
-    // Reports that `key` is missing, unless that has been said of the whole mapping.
+    // Reports a missing key, unless the whole mapping was reported.
     void require(std::string_view key, std::string_view example) const;
 
  private:

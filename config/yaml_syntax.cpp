@@ -10,25 +10,25 @@ struct Remedy {
     std::string_view start;  // of yaml-cpp's message
     std::string_view remedy;
 };
-constexpr std::string_view mend_indentation =
-    "let keys of one mapping, and items of one list, begin in the same column";
+constexpr std::string_view align =
+    "start the keys of a mapping, and the items of a list, in the same column";
 const Remedy remedies[] = {
     {YAML::ErrorMsg::END_OF_MAP_FLOW, "close '{' with '}', and separate its parts by ','"},
     {YAML::ErrorMsg::END_OF_SEQ_FLOW, "close '[' with ']', and separate its items by ','"},
     {YAML::ErrorMsg::FLOW_END, "close each '[' with ']' and each '{' with '}'"},
-    {YAML::ErrorMsg::END_OF_MAP, mend_indentation},
-    {YAML::ErrorMsg::END_OF_SEQ, mend_indentation},
-    {YAML::ErrorMsg::BLOCK_ENTRY, "let '- ' begin a line of its own"},
-    {YAML::ErrorMsg::MAP_KEY, mend_indentation},
-    {YAML::ErrorMsg::MAP_VALUE, "indent what is below, or quote a text that holds ': '"},
-    {YAML::ErrorMsg::UNKNOWN_TOKEN, "quote a text that begins with @, %, ` or the like"},
+    {YAML::ErrorMsg::END_OF_MAP, align},
+    {YAML::ErrorMsg::END_OF_SEQ, align},
+    {YAML::ErrorMsg::BLOCK_ENTRY, "start a new line with '- '"},
+    {YAML::ErrorMsg::MAP_KEY, align},
+    {YAML::ErrorMsg::MAP_VALUE, "indent the lines below, or quote a text that contains ': '"},
+    {YAML::ErrorMsg::UNKNOWN_TOKEN, "quote a text that begins with @, %, ` or a similar character"},
     {YAML::ErrorMsg::EOF_IN_SCALAR, "close the quotes"},
     {YAML::ErrorMsg::DOC_IN_SCALAR, "close the quotes"},
     {YAML::ErrorMsg::INVALID_ESCAPE, "write \\\\ for a backslash, or use single quotes"},
     {YAML::ErrorMsg::ALIAS_NOT_FOUND, "quote a text that begins with '*'"},
     {YAML::ErrorMsg::ANCHOR_NOT_FOUND, "quote a text that begins with '&'"},
     {YAML::ErrorMsg::UNKNOWN_ANCHOR,
-     "define it before with '&', or quote a text that begins with '*'"},
+     "define it first with '&', or quote a text that begins with '*'"},
 };
 
 }  // namespace

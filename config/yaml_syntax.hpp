@@ -1,4 +1,4 @@
-// What is said about text that is not YAML: the parser's words, and what to do.
+// Messages about invalid YAML: the error of the parser, and a remedy.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@ namespace gpunbd::config {
 
 std::string about_syntax(const std::string& message_of_parser);
 
-// The column, from 0, of a tab that indents. The parser finds it later than it stands, or calls it
-// something else.
+// The column, from 0, of a tab in the indentation. The parser reports tabs at a later position, or
+// as another error.
 std::optional<std::size_t> indenting_tab(std::string_view line);
 
 }  // namespace gpunbd::config

@@ -26,7 +26,7 @@ struct Refused {
 
 int starts_character(char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80 ? 1 : 0; }
 
-// Where the byte at `offset` of `text` is.
+// Returns the line and column of a byte.
 Place place_of_offset(std::string_view text, std::size_t offset) {
     const std::string_view before = text.substr(0, offset);
     const std::size_t line_break = before.rfind('\n');
@@ -37,8 +37,8 @@ Place place_of_offset(std::string_view text, std::size_t offset) {
             static_cast<int>(characters) + 1};
 }
 
-// What yaml-cpp would take for something else: it guesses at other encodings, and ends the file at
-// the byte 0x04, so that what follows would be dropped without a word.
+// Rejects bytes that yaml-cpp misreads: it guesses other encodings, and silently ends the file at
+// the byte 0x04.
 std::optional<Refused> find_odd_byte(std::string_view text) {
     const std::size_t invalid = find_invalid_utf8(text);
     for (std::size_t i = 0; i < std::min(invalid, text.size()); ++i) {
@@ -74,7 +74,7 @@ class TreeBuilder : public YAML::EventHandler {
         if (static_cast<std::size_t>(mark.line) >= lines_.size()) {
             return {mark.line + 1, mark.column + 1};
         }
-        // Marks move little, so counting goes on from the last one: a line can be the whole file.
+        // Continues counting from the last mark, because one line can be the whole file.
         if (mark.line != counted_line_) counted_bytes_ = counted_characters_ = 0;
         counted_line_ = mark.line;
         const std::string_view line = lines_[static_cast<std::size_t>(mark.line)];
@@ -101,14 +101,15 @@ class TreeBuilder : public YAML::EventHandler {
     void OnDocumentStart(const YAML::Mark& mark) override {
         if (tree_.root != nullptr) {
             throw Refused{place(mark),
-                          "a second document starts here; a file holds one, so leave the rest out"};
+                          "a second document starts here; write one document per file"};
         }
     }
     void OnDocumentEnd() override {}
 
     void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
         YamlNode& node = make(YamlNode::Kind::null, mark, anchor);
-        // The mark of a missing value is that of whatever comes next: what lacks it is better.
+        // yaml-cpp marks a missing value at the next token. The key or the container is more
+        // helpful.
         if (!open_.empty()) {
             node.place = key_ != nullptr ? key_->place : open_.back()->place;
         }
@@ -118,10 +119,10 @@ class TreeBuilder : public YAML::EventHandler {
     void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
         const auto found = anchors_.find(anchor);
         if (found == anchors_.end())
-            throw Refused{place(mark), "the alias has no anchor; define it before with '&'"};
+            throw Refused{place(mark), "the alias has no anchor; define it first with '&'"};
         if (std::find(open_.begin(), open_.end(), found->second) != open_.end()) {
             throw Refused{place(mark),
-                          "the alias stands inside of what it refers to; write the value out"};
+                          "the alias refers to a value that contains it; write the value out"};
         }
         attach(*found->second);
     }
@@ -157,9 +158,8 @@ class TreeBuilder : public YAML::EventHandler {
 
     void open(YamlNode& node, const YAML::Mark& mark) {
         if (open_.size() == deepest_nesting) {
-            throw Refused{place(mark),
-                          fmt::format("nested more than {} deep, which no configuration needs",
-                                      deepest_nesting)};
+            throw Refused{place(mark), fmt::format("nested more than {} deep; use fewer levels",
+                                                   deepest_nesting)};
         }
         open_.push_back(&node);
         keys_.push_back(key_);
@@ -174,7 +174,7 @@ class TreeBuilder : public YAML::EventHandler {
         attach(*node);
     }
 
-    // A node is complete, and goes where the events stand: item, key, value or root.
+    // Adds a complete node to its parent as an item, a key or a value, or makes it the root.
     void attach(YamlNode& node) {
         if (open_.empty()) {
             tree_.root = &node;
@@ -195,8 +195,8 @@ class TreeBuilder : public YAML::EventHandler {
     int counted_characters_ = 0;
     std::map<YAML::anchor_t, YamlNode*> anchors_;
     std::vector<YamlNode*> open_;        // sequences and maps that have not ended
-    std::vector<const YamlNode*> keys_;  // for each of them, the key it will be the value of
-    const YamlNode* key_ = nullptr;      // the key that waits for its value
+    std::vector<const YamlNode*> keys_;  // for each of them, the key of its value
+    const YamlNode* key_ = nullptr;      // the key whose value is next
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// YAML text as a plain tree in which every key and value knows its place. It is built from
-// yaml-cpp's events, not from its nodes, because those merge duplicate keys and follow any alias.
+// Parses YAML text to a tree in which every key and value has its position. The tree is built from
+// the events of yaml-cpp, because its nodes merge duplicate keys and expand any alias.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace gpunbd::config {
 
-// From 1, columns in characters; 0: unknown.
+// Counted from 1, columns in characters; 0: unknown.
 struct Place {
     int line = 0;
     int column = 0;
@@ -26,18 +26,18 @@ struct YamlNode {
     Kind kind = Kind::null;
     Place place;
     std::string text;                    // of a scalar
-    bool plain = false;                  // a scalar with neither quotes nor a tag
+    bool plain = false;                  // a scalar without quotes and tag
     std::vector<const YamlNode*> items;  // of a sequence
-    std::vector<Entry> entries;          // of a map, duplicates included
+    std::vector<Entry> entries;          // of a map, including duplicates
 };
 
-// An alias is a second pointer to the same node. A deque, so that nodes stay where they are.
+// An alias is a second pointer to the same node. The deque keeps these pointers valid.
 struct YamlTree {
     std::deque<YamlNode> nodes;
-    const YamlNode* root = nullptr;  // null: the text holds no document
+    const YamlNode* root = nullptr;  // null: the text has no document
 };
 
-// Throws nothing but std::bad_alloc. Whatever the text, the nesting is bounded and free of cycles.
+// Throws std::bad_alloc only. The nesting of the tree is bounded and without cycles.
 std::variant<YamlTree, Problem> parse_yaml(const std::string& text, const std::string& name);
 
 }  // namespace gpunbd::config

@@ -12,7 +12,7 @@ namespace gpunbd::config {
 
 Command::Command(Description description) : Description(std::move(description)) {
     groups.back().flags.push_back(
-        {.name = "--help", .letter = "-h", .brief = "Show this", .more = "."});
+        {.name = "--help", .letter = "-h", .brief = "Show this help", .more = "."});
 }
 
 std::string Command::write_for_example() const {
@@ -60,16 +60,16 @@ const Description& program() {
         .name = "",
         .brief = "an NBD server that exports GPU memory as block devices",
         .usage = "Usage: gpunbd COMMAND [FLAGS]\n",
-        .about = "Nothing is persistent: what is written is gone when the server ends.\n",
+        .about = "Nothing is persistent: all contents are lost when the server ends.\n",
         .groups = {{"Flags",
                     {{.name = "--help",
                       .letter = "-h",
-                      .brief = "Show this",
-                      .more = ", or, after a command, the help of the command."},
+                      .brief = "Show this help",
+                      .more = ", or the help of the command before it."},
                      {.name = "--version", .brief = "Show the version", .more = "."},
                      {.name = "--verbose",
-                      .brief = "With --version: also the build",
-                      .more = ", the libraries, and where its files are."}}}},
+                      .brief = "With --version: also show the build",
+                      .more = ", the libraries, and the paths of the installed files."}}}},
         .examples = R"(  gpunbd serve                      the first GPU's memory, on port 10809
   gpunbd serve --size 8G --device cuda:0
   gpunbd serve --config /etc/gpunbd.yaml

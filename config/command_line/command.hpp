@@ -1,5 +1,5 @@
-// A sub-command of gpunbd: its description, its flags, and what it does. The parser, the help, the
-// completions, the manual page and the remedies for wrong usage all read these descriptions.
+// The base class of the sub-commands of gpunbd. The parser, the help, the completions, the manual
+// page and the messages for wrong usage are generated from the descriptions.
 #pragma once
 
 #include <functional>
@@ -12,30 +12,29 @@
 
 namespace gpunbd::config {
 
-// Wrong usage, in words: reported with exit code 2.
+// Wrong usage, with its message; reported with exit code 2.
 class UsageError : public std::runtime_error {
  public:
     using std::runtime_error::runtime_error;
 };
 
-// Takes the argument of a flag or a command ("" for a flag without one). Returns what is wrong with
-// it.
+// Stores the argument of a flag or a command ("" for a flag without one). Returns an error, if any.
 using Store = std::function<std::optional<std::string>(std::string_view)>;
 
 struct Flag {
     std::string_view name;         // "--size"
     std::string_view letter = "";  // "-p"
-    std::string_view takes = "";   // the name of its argument; empty: it takes none
+    std::string_view takes = "";   // the name of its argument; empty: none
     std::string_view example = "";
     std::string_view brief;                    // one phrase, also for completions
-    std::string more = {};                     // what the help appends to it
+    std::string more = {};                     // the help appends this to `brief`
     std::vector<std::string_view> words = {};  // the possible arguments, if they can be listed
     std::string_view called = "";              // its names in other programs: "--listen --address"
     std::string_view old = "";                 // a former name, which the parser still accepts
     std::string_view key = "";  // the configuration key that it sets: "pipeline.slots"
     bool repeats = false;
     bool with_file = false;  // may be given together with --config
-    // Its entry in gpunbd(8), in mdoc, if that says more than the help.
+    // Its entry in gpunbd(8), in mdoc; empty: `brief` and `more`.
     std::string_view manual = "";
     Store store = {};
 };
@@ -51,15 +50,15 @@ struct FlagGroup {
     std::vector<Flag> flags;
 };
 
-// The texts are printed as they are.
+// The help prints the texts unchanged.
 struct Description {
     std::string_view name;         // empty: gpunbd itself
     std::string_view called = "";  // its names in other programs: "start run"
     std::string_view takes = "";   // its argument, or several: "URI DEVICE"
     std::string_view example = "";
     std::vector<std::string_view> words = {};  // the possible arguments, if they can be listed
-    std::string_view kind = "";                // what these are, for messages: "topics"
-    bool optional = false;                     // whether the argument may be missing
+    std::string_view kind = "";                // their name in messages: "topics"
+    bool optional = false;                     // whether the argument is optional
     std::string_view brief;
     std::string_view usage;
     std::string_view about;
@@ -69,7 +68,7 @@ struct Description {
     std::string_view wraps = "";     // the sub-command whose command line follows this one's
     std::string_view synopsis = "";  // its lines in gpunbd(8), in mdoc
     std::string_view manual = "";    // its entry there
-    bool hidden = false;             // known to the parser alone
+    bool hidden = false;             // omitted from the help and the manual
     Store store = {};                // of the argument
 };
 
@@ -86,7 +85,7 @@ class Command : public Description {
     // After the flags have been stored. By default the command takes the one argument of its
     // description.
     virtual void store_arguments(const std::vector<std::string>& arguments);
-    // The command line that follows, for a command that wraps another one.
+    // For a command that wraps another one: stores the command line of the latter.
     virtual void store_wrapped(const std::vector<std::string>&) {}
     // Throws UsageError if flags or arguments contradict each other.
     virtual void check() {}
@@ -99,9 +98,9 @@ class Command : public Description {
 };
 
 const Command* find_command(const Commands& all, std::string_view name);
-// By name or letter; null: the command has no such flag.
+// Finds a flag by name or letter; null if the command has no such flag.
 const Flag* find_flag(const Description& command, std::string_view name);
-// gpunbd itself.
+// The description of gpunbd itself.
 const Description& program();
 
 }  // namespace gpunbd::config

@@ -1,4 +1,4 @@
-// The text of --help, in the same form for every command and 80 columns wide.
+// Formats the text of --help, the same way for all commands, in 80 columns.
 #pragma once
 
 #include <string>

@@ -33,7 +33,7 @@ void add_flag(CLI::App& app, const Flag& flag) {
             fmt::format("{} is given {} times; give it once", flag.name, values.size()));
     };
     app.add_option_function<std::vector<std::string>>(spelling_of(flag), once)
-        ->allow_extra_args(false)  // a repetition takes one argument, too
+        ->allow_extra_args(false)  // each repetition has one argument
         ->check([&flag](const std::string& text) { return flag.store(text).value_or(""); });
 }
 
@@ -53,7 +53,7 @@ CLI::App& add_command(CLI::App& app, const Command& command, std::vector<std::st
 Arguments for_parser(const Arguments& line) {
     Arguments out;
     for (const std::string& argument : line) {
-        // CLI11 would take the next argument for the value of "--name=".
+        // CLI11 would read the next argument as the value of "--name=".
         if (argument.size() > 3 && argument.starts_with("--") && argument.back() == '=' &&
             argument.find('=') + 1 == argument.size()) {
             out.push_back(argument.substr(0, argument.size() - 1));
@@ -66,7 +66,7 @@ Arguments for_parser(const Arguments& line) {
     return out;
 }
 
-// Takes the command line of the wrapped command, which is not parsed here, off the end of the line.
+// Removes the command line of the wrapped command, which is not parsed here, from the line.
 Arguments split_wrapped(Arguments& line, std::string_view wrapped) {
     const auto begin = std::find_if(line.begin(), line.end(), [&](const std::string& argument) {
         return argument == "--" || argument == wrapped;
@@ -79,7 +79,7 @@ Arguments split_wrapped(Arguments& line, std::string_view wrapped) {
 
 void check_extras(const CLI::App& app, const Description& owner, const UsageAdvice& advice) {
     auto extras = app.remaining();
-    // CLI11 leaves the mark that ends the flags among them.
+    // CLI11 includes the "--" that ends the flags.
     extras.erase(std::remove(extras.begin(), extras.end(), "--"), extras.end());
     if (extras.empty()) return;
     const std::string& first = extras.front();
@@ -143,8 +143,8 @@ class Parser {
         if (version_) return {.exit_code = 0, .message = verbose_ ? build_text() : version_text()};
         if (verbose_) {
             throw UsageError(
-                "--verbose goes with --version: gpunbd --version --verbose; for a log that says "
-                "more: gpunbd serve --log-level debug");
+                "--verbose needs --version: gpunbd --version --verbose; for a more detailed log: "
+                "gpunbd serve --log-level debug");
         }
         if (command_ == nullptr) {
             throw UsageError("no command; write for example gpunbd serve --size 1G");
@@ -175,7 +175,7 @@ class Parser {
     const Commands& commands_;
     Arguments line_;
     Arguments wrapped_;
-    Arguments arguments_;  // of the command, those that belong to no flag
+    Arguments arguments_;  // positional arguments of the command
     Command* command_ = nullptr;
     bool version_ = false;
     bool verbose_ = false;

@@ -1,4 +1,4 @@
-// The command line: finds the sub-command and stores its flags and arguments.
+// Parses the command line: selects the sub-command and stores its flags and arguments.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,9 @@
 
 namespace gpunbd::config {
 
-// Either `command` is to be run, or `exit_code` is set: then `message`, newline included, goes to
-// standard output (exit_code 0: help or version) or to standard error (2: wrong usage).
+// Either `command` is set and must be run, or `exit_code` is set. In the second case, print
+// `message`, which includes the newline, to standard output (exit code 0) or standard error (2:
+// wrong usage).
 struct Parsed {
     Command* command = nullptr;
     std::optional<int> exit_code;

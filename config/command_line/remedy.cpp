@@ -11,7 +11,7 @@
 namespace gpunbd::config {
 namespace {
 
-constexpr std::size_t max_line = 72;  // a longer one is not repeated whole
+constexpr std::size_t max_line = 72;  // longer command lines are shortened
 
 std::string called(const Description& command) {
     return command.name.empty() ? "gpunbd" : fmt::format("gpunbd {}", command.name);
@@ -37,7 +37,7 @@ bool has_word(std::string_view list, std::string_view word) {
     return fmt::format(" {} ", list).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
-// The flags of `command` that `name` can have meant.
+// The flags of `command` that `name` may stand for.
 std::vector<std::string_view> meant_flags(const Description& command, std::string_view name) {
     for (const FlagGroup& group : command.groups) {
         for (const Flag& flag : group.flags) {
@@ -89,13 +89,13 @@ std::string UsageAdvice::line_for(const Description& command) const {
     return out;
 }
 
-// The flag of serve whose value `word` looks like, and that value; empty: it looks like none.
+// A flag of serve with `word` as its value, if the word resembles one; otherwise empty.
 std::string UsageAdvice::flag_for(std::string_view word) const {
     const auto with = [&](std::string_view flag) {
         return fmt::format("{} {}", flag, as_typed(std::string(word)));
     };
     if (word.empty()) return {};
-    // nbdkit's way: size=1G.
+    // The syntax of nbdkit: size=1G.
     const std::string name = fmt::format("--{}", word.substr(0, word.find('=')));
     if (const Flag* flag = find_flag(serve(), name)) {
         if (word.find('=') != std::string_view::npos) return as_typed(fmt::format("--{}", word));
@@ -177,7 +177,7 @@ std::string UsageAdvice::on_unknown_flag(const Description& owner, std::string_v
 std::string UsageAdvice::on_stray_word(std::string_view word) const {
     if (given_.name.empty()) return on_stray_command(word);
     const std::string stray = fmt::format("unexpected argument {}", in_quotes(word));
-    // The last one: an equal one before it can be a value.
+    // The last match, because an earlier equal word can be the value of a flag.
     const auto at = std::find(line_.rbegin(), line_.rend(), word);
     const std::string before = at == line_.rend() || at + 1 == line_.rend() ? "" : *(at + 1);
     if (const Flag* flag = find_flag(given_, before); flag != nullptr && flag->takes.empty()) {
@@ -199,7 +199,7 @@ std::string UsageAdvice::on_stray_word(std::string_view word) const {
                            find_flag(serve(), "--run")->example);
     }
     const std::string flag = flag_for(word);
-    return flag.empty() ? fmt::format("{}; values stand behind flags, as in --size 8G", stray)
+    return flag.empty() ? fmt::format("{}; values follow flags, as in --size 8G", stray)
                         : fmt::format("{}; did you mean {}?", stray, flag);
 }
 
@@ -209,7 +209,7 @@ std::string UsageAdvice::on_misread_flag() const {
         const std::string name = line_[i].substr(0, end);
         const Flag* flag = find_flag(given_, name);
         if (flag == nullptr) {
-            // The parser would read -port as -p with the value "ort".
+            // CLI11 would read -port as -p with the value "ort".
             if (name.size() > 2 && find_flag(given_, '-' + name) != nullptr) {
                 return fmt::format("unknown flag {}; did you mean -{}?", in_quotes(name), name);
             }

@@ -1,4 +1,4 @@
-// What to write instead of an argument that no flag and no command takes.
+// Messages for unknown and misplaced arguments, with suggestions.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ using Arguments = std::vector<std::string>;
 
 class UsageAdvice {
  public:
-    // `line` lacks the program's name. `given`: the command that it names, or program().
+    // `line` excludes the name of the program. `given` is the command in it, or program().
     UsageAdvice(const Commands& all, const Description& given, const Arguments& line)
         : all_(all), given_(given), line_(line) {}
 
-    // `owner`: the command, or program(), where the flag was found.
+    // `owner` is the command, or program(), to which the flag was given.
     std::string on_unknown_flag(const Description& owner, std::string_view text) const;
     std::string on_stray_word(std::string_view word) const;
-    // The first flag that the parser would take otherwise than it was meant: --size --device host,
-    // --readonly=no, -port. Empty if there is none.
+    // The first flag that CLI11 would misread: --size --device host, --readonly=no, -port. Empty if
+    // there is none.
     std::string on_misread_flag() const;
 
  private:

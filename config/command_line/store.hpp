@@ -1,4 +1,4 @@
-// Where the arguments of flags go.
+// Functions that store the arguments of flags.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ inline Store into(bool& value) {
     };
 }
 
-// Text that nothing checks.
+// Stores any text.
 template <class Target>
     requires std::constructible_from<Target, std::string>
 Store into(Target& target) {
@@ -37,7 +37,7 @@ Store into(Target& target) {
     };
 }
 
-// A value that the rule finds good.
+// Stores the value of a text that passes the rule.
 template <class Target, class Rule>
 Store into(Target& target, Rule rule) {
     return [&target, rule](std::string_view text) -> std::optional<std::string> {
@@ -56,7 +56,7 @@ Store into(Target& target, Rule rule) {
     };
 }
 
-// Each text once, as it was given.
+// Appends the text unchanged if it passes the rule. Throws UsageError for a duplicate.
 template <class Rule>
 Store append(std::vector<std::string>& target, std::string_view flag, Rule rule) {
     return [&target, flag, rule](std::string_view text) -> std::optional<std::string> {

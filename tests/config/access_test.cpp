@@ -1,5 +1,4 @@
-// Rules of access and rates: what a file may say of them, to the bit, and what is said where it is
-// wrong.
+// Access rules and rates in the configuration: valid values, and the errors for invalid ones.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -29,7 +28,7 @@ IpAddress ip(const char* text) {
     return *address;
 }
 
-TEST_CASE("access: a network holds what has its prefix, to the bit, and nothing else") {
+TEST_CASE("access: a network contains exactly the addresses with its prefix") {
     struct Row {
         const char* network;
         const char* address;
@@ -53,7 +52,7 @@ TEST_CASE("access: a network holds what has its prefix, to the bit, and nothing 
         {"10.1.2.3/32", "10.1.2.3", true},
         {"10.1.2.3/32", "10.1.2.2", false},
         {"10.1.2.3", "10.1.2.3", true},
-        {"10.1.2.3", "10.1.2.30", false},  // a prefix as text
+        {"10.1.2.3", "10.1.2.30", false},  // a prefix of the text only
         {"128.0.0.0/1", "128.0.0.0", true},
         {"128.0.0.0/1", "127.255.255.255", false},
         {"::/0", "::", true},
@@ -77,7 +76,7 @@ TEST_CASE("access: a network holds what has its prefix, to the bit, and nothing 
     }
 }
 
-TEST_CASE("access: an address that is mapped is IPv4") {
+TEST_CASE("access: IPv4-mapped addresses convert to IPv4") {
     CHECK(ip("::ffff:10.1.2.3").mapped());
     CHECK(ip("::ffff:10.1.2.3").unmapped() == ip("10.1.2.3"));
     CHECK_FALSE(ip("::fffe:10.1.2.3").mapped());
@@ -102,7 +101,7 @@ TEST_CASE("access: an address that is mapped is IPv4") {
     CHECK_FALSE(parse_ip(std::string("1.2.3.4\0", 8)).has_value());
 }
 
-TEST_CASE("access: what is no network is refused, and the right one named") {
+TEST_CASE("access: an invalid network is refused with a valid example") {
     struct Row {
         const char* text;
         const char* problem;
@@ -111,31 +110,33 @@ TEST_CASE("access: what is no network is refused, and the right one named") {
         " is not a network; write for example 10.0.0.0/8, 2001:db8::/32, or one numeric address";
     const Row rows[] = {
         {"10.1.2.3/8",
-         "'10.1.2.3/8' has bits set behind the first 8; write 10.0.0.0/8 for the network, or "
+         "'10.1.2.3/8' has bits set after the first 8; write 10.0.0.0/8 for the network, or "
          "10.1.2.3 for the one address"},
         {"0.0.0.1/0",
-         "'0.0.0.1/0' has bits set behind the first 0; write 0.0.0.0/0 for the network, or 0.0.0.1 "
+         "'0.0.0.1/0' has bits set after the first 0; write 0.0.0.0/0 for the network, or 0.0.0.1 "
          "for the one address"},
         {"10.1.2.5/31",
-         "'10.1.2.5/31' has bits set behind the first 31; write 10.1.2.4/31 for the network, or "
+         "'10.1.2.5/31' has bits set after the first 31; write 10.1.2.4/31 for the network, or "
          "10.1.2.5 for the one address"},
         {"2001:db8::1/64",
-         "'2001:db8::1/64' has bits set behind the first 64; write 2001:db8::/64 for the network, "
+         "'2001:db8::1/64' has bits set after the first 64; write 2001:db8::/64 for the network, "
          "or 2001:db8::1 for the one address"},
         {"::ffff:10.1.2.3",
-         "'::ffff:10.1.2.3' is IPv4 in the form of IPv6, and clients match as IPv4; write "
+         "'::ffff:10.1.2.3' is an IPv4-mapped address, and clients match as IPv4; write "
          "10.1.2.3"},
         {"::ffff:10.1.2.3/104",
-         "'::ffff:10.1.2.3/104' is IPv4 in the form of IPv6, and clients match as IPv4; write "
+         "'::ffff:10.1.2.3/104' is an IPv4-mapped address, and clients match as IPv4; write "
          "10.0.0.0/8"},
-        {"fe80::1%eth0", "'fe80::1%eth0' has a zone, which no rule knows of; leave '%eth0' out"},
+        {"fe80::1%eth0",
+         "'fe80::1%eth0' has a zone, which rules do not support; leave '%eth0' out"},
         {"fe80::%eth0/64",
-         "'fe80::%eth0/64' has a zone, which no rule knows of; leave '%eth0' out"},
+         "'fe80::%eth0/64' has a zone, which rules do not support; leave '%eth0' out"},
         {"10.0.0.0/33",
-         "'10.0.0.0/33' has no such prefix; write a whole number from 0 to 32 behind the '/', for "
+         "'10.0.0.0/33' has an invalid prefix; write a whole number from 0 to 32 after the '/', "
+         "for "
          "example 10.0.0.0/32"},
         {"::/129",
-         "'::/129' has no such prefix; write a whole number from 0 to 128 behind the '/', for "
+         "'::/129' has an invalid prefix; write a whole number from 0 to 128 after the '/', for "
          "example ::/128"},
     };
     for (const Row& row : rows) {
@@ -145,20 +146,20 @@ TEST_CASE("access: what is no network is refused, and the right one named") {
     for (const char* text : {"10.0.0.0/", "10.0.0.0/8x", "10.0.0.0/8 ", "10.0.0.0/ 8",
                              "10.0.0.0/8/8", "10.0.0.0/-1", "10.0.0.0/08", "10.0.0.0/255.0.0.0"}) {
         CAPTURE(text);
-        CHECK(problem(text).find("has no such prefix") != std::string::npos);
+        CHECK(problem(text).find("has an invalid prefix") != std::string::npos);
     }
     for (const char* text :
          {"", "/8", "10.0.0/8", "10.0.0.0.0/8", "10", "localhost", "*", "any", "10.0.0.0-10.0.0.9",
           "[::1]", "::1::/64", "10.1.2.3x", "0x0a000000/8"}) {
         CAPTURE(text);
-        const std::string told = problem(text);
-        CHECK(told.find(example) != std::string::npos);
+        const std::string error = problem(text);
+        CHECK(error.find(example) != std::string::npos);
     }
     const auto with_nul = rules::network(std::string_view("10.0.0.1\0/8", 11));
     CHECK(std::holds_alternative<rules::Wrong>(with_nul));
 }
 
-TEST_CASE("access: rules are read with their lines, written, and read again") {
+TEST_CASE("access: written rules are read back unchanged") {
     const Loaded loaded = load_text(R"(exports:
   - name: a
     access:
@@ -201,11 +202,11 @@ insecure: true
     const Loaded again = load_text(to_yaml(loaded.options), "f");
     CHECK(joined(again.problems) == "");
     CHECK(again.options == loaded.options);
-    // Where a rule stands is not what it says.
+    // The options are equal although the line differs.
     CHECK(again.options.exports[0].access[0].line.number != 4);
 }
 
-TEST_CASE("access: what is wrong with a rule, with a rate") {
+TEST_CASE("access: errors in rules and rates") {
     struct Row {
         const char* name;
         const char* rest;  // of an export, from line 2 on
@@ -215,13 +216,14 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
         "network is for TCP, uid and gid are for Unix sockets, cid is for "
         "vsock; write a rule for each\n";
     const Row rows[] = {
-        {"no rule", "    access: []\n",
-         "f:2:13: exports[0].access: is empty; give a rule, or leave it out: then everybody may\n"},
-        {"nobody", "    access: [{mode: read-only}]\n",
+        {"empty list", "    access: []\n",
+         "f:2:13: exports[0].access: is empty; give a rule, or leave the key out to permit all "
+         "clients\n"},
+        {"no condition", "    access: [{mode: read-only}]\n",
          "f:2:14: exports[0].access[0].network: is missing; write for example network: "
          "10.0.0.0/8, uid: 1000, gid: disk, tls_name: client.example.com, psk_user: alice, or cid: "
          "3\n"},
-        {"a bad one is not missing, too", "    access: [{network: x}]\n",
+        {"an invalid condition is not reported as missing", "    access: [{network: x}]\n",
          "f:2:24: exports[0].access[0].network: 'x' is not a network; write for example "
          "10.0.0.0/8, 2001:db8::/32, or one numeric address\n"},
         {"mode", "    access: [{cid: 3, mode: ro}]\n",
@@ -232,7 +234,7 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
         {"group", "    access: [{gid: ''}]\n",
          "f:2:20: exports[0].access[0].gid: there is no group '' on this machine; write a number, "
          "or name one of `getent group`\n"},
-        {"no id", "    access: [{uid: 4294967295}]\n",
+        {"invalid id", "    access: [{uid: 4294967295}]\n",
          "f:2:20: exports[0].access[0].uid: '4294967295' is out of range; write a whole number "
          "from 0 to 4294967294\n"},
         {"name", "    access: [{tls_name: ''}]\n",
@@ -240,13 +242,13 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
          "write for example client.example.com\n"},
         {"key", "    access: [{psk_user: 'a:b'}]\n",
          "f:2:25: exports[0].access[0].psk_user: 'a:b' is not a user of a file of shared keys; "
-         "write what stands before the ':' of a line there, for example alice\n"},
-        {"slow", "    rates: {bytes_per_second: 1K}\n",
+         "write the text before the ':' of a line, for example alice\n"},
+        {"rate below the minimum", "    rates: {bytes_per_second: 1K}\n",
          "f:2:31: exports[0].rates.bytes_per_second: '1K' is out of range; write 64K to 1T\n"},
         {"no rate", "    rates: {burst: 3}\n",
          "f:2:12: exports[0].rates.bytes_per_second: is missing; write for example "
          "bytes_per_second: 100M, or iops: 1000\n"},
-        {"nothing", "    max_connections: 0\n",
+        {"no connections", "    max_connections: 0\n",
          "f:2:22: exports[0].max_connections: '0' is out of range; write a whole number from 1 to "
          "1000000\n"},
     };
@@ -263,7 +265,7 @@ TEST_CASE("access: what is wrong with a rule, with a rate") {
         CHECK(problems.find(each) != std::string::npos);
     }
     CHECK(joined(load_text("exports: [{access: [{tls_name: a, psk_user: b}]}]", "f").problems)
-              .find("it shows a certificate or uses a shared key") != std::string::npos);
+              .find("a client presents a certificate or uses a shared key") != std::string::npos);
 }
 
 }  // namespace

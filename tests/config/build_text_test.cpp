@@ -10,7 +10,7 @@
 namespace gpunbd::config {
 namespace {
 
-// What stands behind `name`, which begins a line.
+// The value after `name` at the start of a line.
 std::string value_of(const std::string& text, const std::string& name) {
     const std::size_t at = ("\n" + text).find("\n" + name + " ");
     if (at == std::string::npos) return "(not there)";
@@ -18,14 +18,14 @@ std::string value_of(const std::string& text, const std::string& name) {
     return text.substr(start, text.find('\n', start) - start);
 }
 
-TEST_CASE("--version is one line, and --verbose adds to it") {
+TEST_CASE("--version prints one line, and --verbose adds lines to it") {
     const std::string version = version_text();
     CHECK(version.find('\n') == version.size() - 1);
     CHECK(version == "gpunbd " GPUNBD_TEST_VERSION "\n");
     CHECK(build_text().find(version) == 0);
 }
 
-TEST_CASE("the versions are those of the headers") {
+TEST_CASE("--version --verbose: library versions equal those of the headers") {
     const std::string text = build_text();
     CHECK(value_of(text, "CLI11") == CLI11_VERSION);
     CHECK(value_of(text, "fmt") ==
@@ -42,13 +42,13 @@ TEST_CASE("the versions are those of the headers") {
         CHECK(value.find_first_not_of("0123456789.") == std::string::npos);
         CHECK(value.find('.') != std::string::npos);
     }
-    // These tests do not link it.
+    // These tests do not link OpenSSL.
     CHECK(value_of(text, "OpenSSL") == "not used");
     CHECK(value_of(text, "CUDA") ==
           (*GPUNBD_TEST_CUDA == 0 ? "without: no cuda:N devices" : GPUNBD_TEST_CUDA));
 }
 
-TEST_CASE("the program is the one that runs, and what is not installed with it is not named") {
+TEST_CASE("--version --verbose: prints the path of the program and of installed files only") {
     const std::string text = build_text();
     const std::string program = value_of(text, "program");
     CHECK(program.substr(program.rfind('/')) == "/config_tests");

@@ -1,5 +1,5 @@
-"""completion_test.py bash|zsh|fish: the shell completes what `gpunbd --help` tells, from the script that
-`gpunbd completion SHELL` prints."""
+"""completion_test.py bash|zsh|fish: the completions of the shell, by the output of `gpunbd completion SHELL`,
+match the commands and flags of `gpunbd --help`."""
 import os
 import re
 import shutil
@@ -13,7 +13,7 @@ SHELL = ''
 
 URIS = {'nbd://127.0.0.1:10809/', 'nbds://', 'nbd+unix:///?socket='}
 
-# Words typed so far, the last one not to its end, and what the shell offers for it.
+# The typed words, the last of them incomplete, and the expected completions.
 ROWS = (
     (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion', 'help'}),
     (('s',), {'serve', 'status'}),
@@ -23,7 +23,7 @@ ROWS = (
     (('serve', '--size', '1G', '--provision', ''), {'thin', 'full'}),
     (('serve', '--log-level', ''), {'trace', 'debug', 'info', 'warn', 'error'}),
     (('serve', '--log-format', ''), {'text', 'json'}),
-    (('serve', '--device', ''), {'auto', 'host', 'cuda:0', 'cuda:1', 'cuda:2'}),  # three are made up
+    (('serve', '--device', ''), {'auto', 'host', 'cuda:0', 'cuda:1', 'cuda:2'}),  # from test files
     (('serve', '--device', 'cuda:2'), {'cuda:2'}),
     (('serve', '--device', 'host', '--device', 'h'), {'host'}),
     (('serve', '--config', ''), {'a file.yaml', 'b.yaml'}),
@@ -69,8 +69,8 @@ def flags_of(command):
     return set(re.findall(r'^  (?:-\w, |    )(--[a-z-]+)', gpunbd(*command, '--help'), re.M))
 
 
-# An interactive zsh on a terminal of its own: one line after the other is typed and completed. What the
-# completion would add is written to the file $answers, a line "END" behind each.
+# Completes each line in an interactive zsh on its own terminal. The completions are written to the file
+# $answers, followed by a line "END" for each.
 ZSH_SETUP = r'''
 autoload -Uz compinit; compinit -D -u; source $script
 compadd() {
@@ -81,9 +81,9 @@ compadd() {
   fi
   builtin compadd "$@"
 }
-complete_and_tell() { zle complete-word; print END >>$answers; zle kill-buffer }
-zle -N complete_and_tell
-bindkey '^I' complete_and_tell
+complete_and_report() { zle complete-word; print END >>$answers; zle kill-buffer }
+zle -N complete_and_report
+bindkey '^I' complete_and_report
 print SET"UP"
 '''
 ZSH_DRIVER = r'''
@@ -107,7 +107,7 @@ class Completion(unittest.TestCase):
         for name in ('a file.yaml', 'b.yaml'):
             self.write(self.folder, name, '')
         self.other = self.temporary()
-        # Three GPUs, and a file that is none.
+        # Files of three GPUs, and another file of the driver.
         for name in ('nvidia0', 'nvidia1', 'nvidia2', 'nvidiactl'):
             self.write(self.other, name, '')
         script = gpunbd('completion', SHELL)
@@ -133,13 +133,13 @@ class Completion(unittest.TestCase):
         return done.stdout
 
     def offers(self, lines):
-        """What the shell offers for each of the lines, which are tuples of words."""
+        """The completions of each line, which is a tuple of words."""
         if SHELL == 'zsh':
             return self.by_zsh(lines)
         return [self.by_bash(typed) if SHELL == 'bash' else self.by_fish(typed) for typed in lines]
 
     def by_bash(self, typed):
-        # As bash splits a line where it looks for words to complete.
+        # bash splits words at = and : for completion.
         words = ['gpunbd']
         for word in typed:
             words += [part for part in re.split('([=:]+)', word) if part] or ['']
@@ -147,7 +147,7 @@ class Completion(unittest.TestCase):
             '--noprofile', '--norc', '-c', 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
             '_gpunbd; ((${#COMPREPLY[@]} == 0)) || printf "%s\\n" "${COMPREPLY[@]}"', 'bash', self.script,
             *words).splitlines()
-        # It replaces the part behind the last ':'.
+        # bash replaces the part after the last ':'.
         head = typed[-1].rpartition('=')[2].rpartition(':')
         return {head[0] + head[1] + each for each in reply}
 
@@ -162,10 +162,10 @@ class Completion(unittest.TestCase):
         self.run_shell('-f', '-c', ZSH_DRIVER, 'zsh', self.script, answers, setup,
                        *(' '.join(['gpunbd', *typed]) for typed in lines))
         with open(answers, encoding='utf-8') as file:
-            told = file.read().replace('\\ ', ' ').replace('\\?', '?')
-        return [set(each.splitlines()) for each in told.split('END\n')[:-1]]
+            text = file.read().replace('\\ ', ' ').replace('\\?', '?')
+        return [set(each.splitlines()) for each in text.split('END\n')[:-1]]
 
-    def test_the_script_is_sound(self):
+    def test_the_script_has_valid_syntax(self):
         if SHELL != 'fish':
             self.run_shell('-n', self.script)
         else:
@@ -174,7 +174,7 @@ class Completion(unittest.TestCase):
     def test_rows(self):
         for (typed, expected), offered in zip(ROWS, self.offers([typed for typed, _ in ROWS]), strict=True):
             with self.subTest(typed=typed):
-                # Flags that a shell offers before anybody has asked for one are no mistake.
+                # Ignore offered flags unless the word starts with a dash.
                 self.assertEqual({word for word in offered if word[:1] != '-' or typed[-1][:1] == '-'}, expected)
 
     def test_every_flag_of_every_help(self):

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t TiB = 1024 * GiB;
 
-TEST_CASE("sizes that are taken") {
+TEST_CASE("valid sizes are parsed") {
     struct Row {
         const char* text;
         Size size;
@@ -54,7 +54,7 @@ TEST_CASE("sizes that are taken") {
     }
 }
 
-TEST_CASE("sizes that are refused, and the remedy") {
+TEST_CASE("invalid sizes are refused with a remedy") {
     struct Row {
         const char* text;
         const char* what;
@@ -110,7 +110,7 @@ TEST_CASE("sizes that are refused, and the remedy") {
     }
 }
 
-TEST_CASE("what a message quotes cannot speak to the terminal, and is clipped") {
+TEST_CASE("messages escape and truncate quoted text") {
     const auto what = [](std::string_view text) { return std::get<std::string>(parse_size(text)); };
     CHECK(what("\x1b[2J").find("'\\x1b[2J'") == 0);
     CHECK(what("\xff").find("'\\xff'") == 0);
@@ -118,7 +118,7 @@ TEST_CASE("what a message quotes cannot speak to the terminal, and is clipped") 
     CHECK(what(std::string(100'000, 'x')).size() < 200);
 }
 
-TEST_CASE("sizes for people") {
+TEST_CASE("human_size rounds to one decimal") {
     struct Row {
         std::uint64_t bytes;
         const char* text;
@@ -147,7 +147,7 @@ TEST_CASE("sizes for people") {
     }
 }
 
-TEST_CASE("any size that is formatted is parsed to itself") {
+TEST_CASE("a formatted size is parsed to the same size") {
     std::mt19937_64 random(2);
     for (int i = 0; i < 20'000; ++i) {
         const Size size{.bytes = (random() >> (random() % 64)) << (random() % 40)};

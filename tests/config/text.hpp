@@ -1,4 +1,4 @@
-// What several of these tests need: whole files, and problems as one text.
+// Helpers of these tests: the contents of files, and problems as one text.
 #pragma once
 
 #include <fstream>

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The problems of a text, one a line.
+// The problems of a text, one per line.
 std::string problems(const std::string& text) {
     const Loaded loaded = load_text(text, "f");
     if (!loaded.problems.empty()) CHECK(loaded.options == Options{});
@@ -39,7 +39,7 @@ void check(const WrongFile (&rows)[N]) {
     check(rows, N);
 }
 
-TEST_CASE("the smallest file has every default") {
+TEST_CASE("the minimal file has all defaults") {
     const Loaded loaded = load_text("exports: [{}]", "f");
     REQUIRE(joined(loaded.problems) == "");
     Options expected;
@@ -49,7 +49,7 @@ TEST_CASE("the smallest file has every default") {
     CHECK_FALSE(loaded.options.exports[0].size.has_value());
 }
 
-TEST_CASE("the example is read, key by key") {
+TEST_CASE("the example file has the expected values") {
     const Loaded loaded = load_file(GPUNBD_EXAMPLE);
     REQUIRE(joined(loaded.problems) == "");
     const Options& o = loaded.options;
@@ -79,7 +79,7 @@ TEST_CASE("the example is read, key by key") {
     CHECK_FALSE(o.exports[0].tls_required);
     CHECK(o.tls == TlsOptions{TlsMode::optional, "/etc/gpunbd/tls", true, "/etc/gpunbd/keys.psk"});
     CHECK(o.pipeline == PipelineOptions{1 * MiB, 2, 16 * MiB});
-    // Each is what it would be without.
+    // The example shows the defaults.
     Limits limits;
     limits.connections_per_peer = limits.max_per_peer();
     limits.connections_reserved = limits.reserved();
@@ -90,7 +90,7 @@ TEST_CASE("the example is read, key by key") {
     CHECK_FALSE(o.trace);
 }
 
-TEST_CASE("values in their several spellings") {
+TEST_CASE("values have alternative spellings") {
     const Loaded loaded = load_text(R"(
 listeners:
   tcp: [{address: '0.0.0.0', port: 1}, {address: "::", port: 65535}]
@@ -124,14 +124,14 @@ trace: true
     CHECK(o.trace);
 }
 
-TEST_CASE("anchors and aliases") {
+TEST_CASE("anchors and aliases are resolved") {
     const Loaded loaded =
         load_text("exports: [{name: a, devices: &d [host, cuda:0]}, {name: b, devices: *d}]", "f");
     REQUIRE(joined(loaded.problems) == "");
     CHECK(loaded.options.exports[1].devices == std::vector<std::string>{"host", "cuda:0"});
 }
 
-TEST_CASE("listeners: absent, empty, and only Unix") {
+TEST_CASE("listeners: the defaults apply only if the key is absent") {
     CHECK(load_text("exports: [{}]", "f").options.tcp.size() == 2);
     const Loaded none = load_text("exports: [{}]\nlisteners: {tcp: []}", "f");
     CHECK(none.problems.empty());
@@ -142,7 +142,7 @@ TEST_CASE("listeners: absent, empty, and only Unix") {
     CHECK(unix_only.options.unix_sockets.size() == 1);
 }
 
-TEST_CASE("devices: what a GPU maps, and what copies there") {
+TEST_CASE("devices: mapped and gpu_use of GPUs are read and written") {
     const Loaded loaded = load_text(
         "exports: [{}]\n"
         "devices: [{id: cuda:0}, {id: cuda:1, mapped: 0, gpu_use: copy-engines}, {id: host}]",
@@ -153,13 +153,13 @@ TEST_CASE("devices: what a GPU maps, and what copies there") {
           DeviceOptions{"cuda:0", std::nullopt, std::nullopt, std::nullopt, GpuUse::automatic});
     CHECK(devices[1] ==
           DeviceOptions{"cuda:1", std::nullopt, std::nullopt, 0, GpuUse::copy_engines});
-    // Nothing of the GPU's is written for the host, whose entry would then be refused.
+    // Settings of GPUs are not written for the host, because reading them would fail.
     const Loaded again = load_text(to_yaml(loaded.options), "f");
     CHECK(joined(again.problems) == "");
     CHECK(again.options == loaded.options);
 }
 
-TEST_CASE("devices: BARs of PCI cards, by the address that the system writes") {
+TEST_CASE("devices: ids of PCI BARs are normalised") {
     const Loaded loaded = load_text(
         "exports: [{devices: ['pci:0A:00.0/2']}]\n"
         "devices: [{id: 'pci:0000:0a:00.0/2', force: true, capacity: 64M}, "
@@ -189,15 +189,15 @@ TEST_CASE("devices: BARs of PCI cards, by the address that the system writes") {
     }
 }
 
-TEST_CASE("keys") {
+TEST_CASE("unknown and duplicate keys are problems") {
     const WrongFile rows[] = {
-        {"near a known one", "exports: [{}]\nthread: 2\n",
+        {"similar to a known key", "exports: [{}]\nthread: 2\n",
          "f:2:1: thread: unknown key; did you mean threads?\n"},
         {"near a known one, below", "exports:\n  - name: a\n    pagesize: 2M\n",
          "f:3:5: exports[0].pagesize: unknown key; did you mean page_size?\n"},
         {"other spelling", "exports:\n  - read-only: true\n",
          "f:2:5: exports[0].read-only: unknown key; did you mean read_only?\n"},
-        {"near none", "exports: [{}]\nlog: {colour: red}\n",
+        {"similar to no key", "exports: [{}]\nlog: {colour: red}\n",
          "f:2:7: log.colour: unknown key; known here are level, format\n"},
         {"merge", "x: &x {name: a}\nexports: [{<<: *x}]\n",
          "f:1:1: x: unknown key; known here are listeners, tls, insecure, devices, exports, "
@@ -228,7 +228,7 @@ TEST_CASE("keys") {
     check(rows);
 }
 
-TEST_CASE("types") {
+TEST_CASE("values of a wrong type are problems") {
     const WrongFile rows[] = {
         {"root", "- a\n",
          "f:1:1: expected a mapping, found a list; its keys are listeners, tls, insecure, devices, "
@@ -275,9 +275,11 @@ TEST_CASE("types") {
         {"text for integer", "exports: [{}]\nthreads: many\n",
          "f:2:10: threads: 'many' is not a whole number; write one from 0 to 1024, in decimal\n"},
         {"quoted integer", "exports: [{}]\nthreads: \"2\"\n",
-         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it bare\n"},
+         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it without quotes or "
+         "tag\n"},
         {"tagged integer", "exports: [{}]\nthreads: !!str 2\n",
-         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it bare\n"},
+         "f:2:10: threads: '2' is quoted or tagged, so it is text; write it without quotes or "
+         "tag\n"},
         {"octal integer", "exports: [{}]\nthreads: 010\n",
          "f:2:10: threads: '010' is not a whole number; write one from 0 to 1024, in decimal\n"},
         {"fraction", "exports: [{}]\nthreads: 1.5\n",
@@ -290,7 +292,7 @@ TEST_CASE("types") {
     check(rows);
 }
 
-TEST_CASE("ranges") {
+TEST_CASE("values out of range are problems") {
     const WrongFile rows[] = {
         {"threads", "exports: [{}]\nthreads: 1025\n",
          "f:2:10: threads: '1025' is out of range; write a whole number from 0 to 1024\n"},
@@ -300,7 +302,7 @@ TEST_CASE("ranges") {
          "f:2:10: threads: '99999999999999999999' is out of range; write a whole number from 0 to "
          "1024\n"},
         {"port 0", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 0}]}\n",
-         "f:2:40: listeners.tcp[0].port: '0' would be any free port, which clients could not know; "
+         "f:2:40: listeners.tcp[0].port: '0' means any free port, which clients cannot know; "
          "write a whole number from 1 to 65535\n"},
         {"port", "exports: [{}]\nlisteners: {tcp: [{address: ::1, port: 65536}]}\n",
          "f:2:40: listeners.tcp[0].port: '65536' is out of range; write a whole number from 1 to "
@@ -384,14 +386,14 @@ TEST_CASE("ranges") {
          "f:2:16: devices[0].id: 'pci:1' is not a device; write pci:, the card's address, and the "
          "number of its BAR, 0 to 5, for example pci:0000:01:00.0/2 ('gpunbd devices' lists "
          "them)\n"},
-        {"a BAR's key of a GPU", "exports: [{}]\ndevices: [{id: cuda:0, force: true}]\n",
+        {"a BAR's key for a GPU", "exports: [{}]\ndevices: [{id: cuda:0, force: true}]\n",
          "f:2:31: devices[0].force: is for memory of PCI cards (pci:), which others may use; leave "
          "it out\n"},
     };
     check(rows);
 }
 
-TEST_CASE("words, addresses, ids and texts") {
+TEST_CASE("invalid words, addresses, ids and texts are problems") {
     const std::string long_path(108, 'p');
     const std::string long_name(4097, 'n');
     const WrongFile rows[] = {
@@ -448,7 +450,7 @@ TEST_CASE("words, addresses, ids and texts") {
           "f:1:18: exports[0].name: the name has 4097 bytes; NBD allows 4096 at most\n");
 }
 
-TEST_CASE("what does not go together") {
+TEST_CASE("contradicting settings are problems") {
     const WrongFile rows[] = {
         {"stripe size and page size",
          "exports: [{layout: stripe, page_size: 4M, stripe_size: 6M}]\n",
@@ -489,22 +491,22 @@ TEST_CASE("what does not go together") {
          "f:2:48: limits.connections_reserved: 5 leaves none of the 5 connections; use less\n"},
         {"in flight", "exports: [{}]\nlimits: {in_flight_per_connection: 64M, in_flight: 32M}\n",
          "f:2:52: limits.in_flight: in_flight (32M) is less than in_flight_per_connection (64M); "
-         "let all connections have at least what one may have\n"},
+         "use at least that\n"},
         {"in flight, default", "exports: [{}]\nlimits: {in_flight_per_connection: 2G}\n",
          "f:2:36: limits.in_flight_per_connection: in_flight (1G) is less than "
-         "in_flight_per_connection (2G); let all connections have at least what one may have\n"},
+         "in_flight_per_connection (2G); use at least that\n"},
         {"swap and TLS", "exports: [{}, {name: a, swap: true}]\ntls: {psk: /k, mode: optional}\n",
          "f:2:6: tls: TLS and an export with swap exclude each other: the kernel's client passes "
          "TLS through a process, which waits for memory when the kernel waits for it; leave one of "
          "the two out, or serve them by two servers\n"},
         {"swap and idle", "exports: [{swap: true}]\nlimits: {idle: 1}\n",
-         "f:2:9: limits: idle and an export with swap exclude each other: a machine may swap "
-         "nothing for hours, and loses what is swapped out with the connection; leave idle out\n"},
+         "f:2:9: limits: idle and an export with swap exclude each other: a machine may not swap "
+         "for hours, and loses swapped-out memory if its connection is closed; leave idle out\n"},
     };
     check(rows);
 }
 
-TEST_CASE("swap: memory is there from the start on, unless it is asked for otherwise") {
+TEST_CASE("swap: the default of provision is full") {
     const Loaded loaded = load_text(
         "exports: [{swap: true}, {name: a, swap: true, provision: thin}, {name: b, swap: false}]",
         "f");
@@ -516,49 +518,50 @@ TEST_CASE("swap: memory is there from the start on, unless it is asked for other
     CHECK_FALSE(load_text("exports: [{}]", "f").options.any_swap());
 }
 
-TEST_CASE("pinned memory grows with the chunks where it is not given") {
+TEST_CASE("the default of pinned grows with the chunk size") {
     const Loaded loaded = load_text("exports: [{}]\npipeline: {chunk_size: 16M, slots: 3}", "f");
     REQUIRE(joined(loaded.problems) == "");
     CHECK(loaded.options.pipeline.pinned == 128 * MiB);
 }
 
-TEST_CASE("what is not YAML is one problem with its place") {
+TEST_CASE("invalid YAML is one problem with its position") {
     const WrongFile rows[] = {
         {"open list", "exports: [{}]\ndevices: [\n",
          "f:3:1: YAML syntax: end of sequence flow not found; close '[' with ']', and separate its "
          "items by ','\n"},
         {"indentation", "exports:\n  - name: a\n   size: 1G\n",
-         "f:3:4: YAML syntax: end of sequence not found; let keys of one mapping, and items of one "
-         "list, begin in the same column\n"},
+         "f:3:4: YAML syntax: end of sequence not found; start the keys of a mapping, and the "
+         "items of a list, in the same column\n"},
         {"a tab for an item", "exports:\n\t- name: a\n",
          "f:2:1: a tab cannot indent in YAML; use spaces\n"},
         {"a tab for a key", "log:\n\tlevel: info\nexports: [{}]\n",
          "f:2:1: a tab cannot indent in YAML; use spaces\n"},
-        {"a tab behind spaces", "exports:\n  - name: a\n  \tsize: 1G\n",
+        {"a tab after spaces", "exports:\n  - name: a\n  \tsize: 1G\n",
          "f:3:3: a tab cannot indent in YAML; use spaces\n"},
-        {"a tab behind a dash", "exports:\n  -\tname: a\n",
+        {"a tab after a dash", "exports:\n  -\tname: a\n",
          "f:2:4: a tab cannot indent in YAML; use spaces\n"},
-        {"a tab elsewhere is fine", "exports:\n  - name: a\n    size:\t1G\n", ""},
-        {"no space behind a colon", "exports:\n  - size:1G\n",
+        {"a tab elsewhere is accepted", "exports:\n  - name: a\n    size:\t1G\n", ""},
+        {"no space after a colon", "exports:\n  - size:1G\n",
          "f:2:5: exports[0]: expected a mapping, found the text 'size:1G'; write a space behind "
          "the ':'\n"},
         {"open mapping", "exports: [{name: a]\n",
          "f:1:19: YAML syntax: illegal flow end; close each '[' with ']' and each '{' with '}'\n"},
         {"no quotes", "exports: [{name: @a}]\n",
-         "f:1:18: YAML syntax: unknown token; quote a text that begins with @, %, ` or the like\n"},
+         "f:1:18: YAML syntax: unknown token; quote a text that begins with @, %, ` or a "
+         "similar character\n"},
         {"an escape", "exports: [{name: \"a\\q\"}]\n",
          "f:1:22: YAML syntax: unknown escape character: q; write \\\\ for a backslash, or use "
          "single quotes\n"},
-        {"without a remedy of its own", "%YAML 2.0\n---\na\n",
+        {"a syntax error with the general remedy", "%YAML 2.0\n---\na\n",
          "f:1:1: YAML syntax: YAML major version too large; quote the text, or see "
          "gpunbd.yaml(5)\n"},
         {"unknown alias", "exports: *a\n",
-         "f:1:10: YAML syntax: the referenced anchor is not defined; define it before with '&', or "
+         "f:1:10: YAML syntax: the referenced anchor is not defined; define it first with '&', or "
          "quote a text that begins with '*'\n"},
         {"alias of itself", "exports: &a [*a]\n",
-         "f:1:14: the alias stands inside of what it refers to; write the value out\n"},
+         "f:1:14: the alias refers to a value that contains it; write the value out\n"},
         {"two documents", "exports: [{}]\n---\nexports: [{}]\n",
-         "f:2:1: a second document starts here; a file holds one, so leave the rest out\n"},
+         "f:2:1: a second document starts here; write one document per file\n"},
         {"not UTF-8", "exports: [{}]\n# \xc3\xa4 \xe4\n",
          "f:2:5: the byte 0xe4 is not UTF-8; save the file as UTF-8\n"},
         {"UTF-16", "\xff\xfe", "f:1:1: the byte 0xff is not UTF-8; save the file as UTF-8\n"},
@@ -574,7 +577,7 @@ TEST_CASE("what is not YAML is one problem with its place") {
           std::string::npos);
 }
 
-TEST_CASE("line ends of other systems, and a byte order mark") {
+TEST_CASE("CRLF line ends and a byte order mark are accepted") {
     CHECK(problems("\xef\xbb\xbf"
                    "exports: [{}]\r\nthreads: 1\r\n") == "");
     CHECK(problems("\xef\xbb\xbf"
@@ -582,7 +585,7 @@ TEST_CASE("line ends of other systems, and a byte order mark") {
               .find("f:2:10: ") == 0);
 }
 
-TEST_CASE("all problems at once, in the order of the file, and nothing is applied") {
+TEST_CASE("all problems are reported in the order of the file, and no option is set") {
     CHECK(problems(R"(threads: lots
 listeners:
   tcp:
@@ -615,7 +618,7 @@ limit: {}
        "f:15:1: limit: unknown key; did you mean limits?\n");
 }
 
-TEST_CASE("the number of problems, exports and devices is bounded") {
+TEST_CASE("the numbers of problems, exports and devices are limited") {
     std::string text = "exports:\n";
     for (int i = 0; i < 2000; ++i) text += "  - {name: a}\n";
     const Loaded many = load_text(text, "f");
@@ -628,7 +631,7 @@ TEST_CASE("the number of problems, exports and devices is bounded") {
           "f:1:21: exports[0].devices: has 65 items; at most 64 are allowed\n");
 }
 
-TEST_CASE("a problem's text leaves out what is missing") {
+TEST_CASE("the text of a problem omits unknown parts") {
     CHECK(Problem{"f", 1, 2, "k", "w"}.text() == "f:1:2: k: w");
     CHECK(Problem{"f", 1, 0, "k", "w"}.text() == "f:1: k: w");
     CHECK(Problem{"f", 0, 2, "k", "w"}.text() == "f: k: w");
@@ -637,7 +640,7 @@ TEST_CASE("a problem's text leaves out what is missing") {
     CHECK(Problem{"", 0, 0, "", "w"}.text() == "w");
 }
 
-TEST_CASE("files that cannot be read") {
+TEST_CASE("unreadable files are problems with a remedy") {
     char folder[] = "/tmp/gpunbd-config-test-XXXXXX";
     REQUIRE(mkdtemp(folder) != nullptr);
     const std::string path = std::string(folder) + "/file";
@@ -654,8 +657,8 @@ TEST_CASE("files that cannot be read") {
     REQUIRE(symlink("nowhere", path.c_str()) == 0);
     CHECK(joined(load_file(path).problems) ==
           path +
-              ": cannot be read: it is a link to 'nowhere', which is not there; make that, or mend "
-              "the link\n");
+              ": cannot be read: it is a link to 'nowhere', which does not exist; create that "
+              "file, or correct the link\n");
     unlink(path.c_str());
     CHECK(joined(load_file("/dev/null/x").problems) ==
           "/dev/null/x: cannot be read: a part of the path is a file, not a folder; correct the "
@@ -666,8 +669,7 @@ TEST_CASE("files that cannot be read") {
     CHECK(joined(load_file("/dev/null").problems)
               .find("exports: is missing, the file is empty; write") != std::string::npos);
     CHECK(joined(load_file("/dev/zero").problems) ==
-          "/dev/zero: is larger than 1 MiB, which no configuration needs; is it another kind of "
-          "file?\n");
+          "/dev/zero: is larger than 1 MiB; name a configuration file\n");
 
     const std::string good = "exports: [{}]\n#";
     for (const std::size_t size : {std::size_t{1} << 20, (std::size_t{1} << 20) + 1}) {
@@ -679,7 +681,7 @@ TEST_CASE("files that cannot be read") {
     rmdir(folder);
 }
 
-// As root these would be read: so as somebody else, for as long as this lives.
+// Switches to an unprivileged user during its lifetime, because root can read all files.
 class NotRoot {
  public:
     NotRoot() {
@@ -696,7 +698,7 @@ class NotRoot {
     const uid_t was_ = geteuid();
 };
 
-TEST_CASE("files that may not be read") {
+TEST_CASE("files without read permission are problems with a remedy") {
     char base[] = "/tmp/gpunbd-config-test-XXXXXX";
     std::string folder;
     std::string own;
@@ -732,7 +734,7 @@ TEST_CASE("files that may not be read") {
     rmdir(folder.c_str());
 }
 
-TEST_CASE("vsock listeners") {
+TEST_CASE("vsock listeners are read and checked") {
     const Loaded loaded = load_text(
         "listeners: {vsock: [{}, {cid: 2}, {cid: any, port: 4294967294}]}\nexports: [{}]\n", "f");
     REQUIRE(joined(loaded.problems) == "");
@@ -755,7 +757,7 @@ TEST_CASE("vsock listeners") {
     check(rows);
 }
 
-TEST_CASE("block sizes") {
+TEST_CASE("block sizes are read and checked") {
     const Loaded loaded = load_text(
         "exports:\n"
         "  - {name: a, size: 1G, block_size: {minimum: 64K}}\n"
@@ -773,12 +775,12 @@ TEST_CASE("block sizes") {
         CHECK(plain.block_size.best() == 4 * KiB);
     }
     const WrongFile rows[] = {
-        {"no power of two", "exports: [{block_size: {minimum: 1000}}]\n",
+        {"not a power of two", "exports: [{block_size: {minimum: 1000}}]\n",
          "f:1:34: exports[0].block_size.minimum: '1000' is not a power of two; use for example "
          "512\n"},
-        {"too coarse", "exports: [{block_size: {minimum: 128K}}]\n",
+        {"minimum too large", "exports: [{block_size: {minimum: 128K}}]\n",
          "f:1:34: exports[0].block_size.minimum: '128K' is out of range; write 1 to 64K\n"},
-        {"too little data", "exports: [{block_size: {maximum: 64K}}]\n",
+        {"maximum too small", "exports: [{block_size: {maximum: 64K}}]\n",
          "f:1:34: exports[0].block_size.maximum: '64K' is out of range; write 1M to 32M\n"},
         {"preferred below minimum", "exports: [{block_size: {minimum: 64K, preferred: 4K}}]\n",
          "f:1:50: exports[0].block_size.preferred: 4K is less than minimum (64K); use at least "
@@ -787,17 +789,18 @@ TEST_CASE("block sizes") {
          "f:1:36: exports[0].block_size.preferred: preferred (4M) is more than maximum (2M); use "
          "at "
          "most that\n"},
-        {"no multiple", "exports: [{block_size: {minimum: 4K, maximum: 1537K}}]\n",
+        {"maximum not a multiple of minimum",
+         "exports: [{block_size: {minimum: 4K, maximum: 1537K}}]\n",
          "f:1:47: exports[0].block_size.maximum: 1537K is not a multiple of minimum (4K); use for "
          "example 1536K\n"},
-        {"the size is none", "exports: [{size: 1536, block_size: {minimum: 1K}}]\n",
+        {"size not a multiple of minimum", "exports: [{size: 1536, block_size: {minimum: 1K}}]\n",
          "f:1:18: exports[0].size: 1536 is not a multiple of block_size.minimum (1K); use for "
          "example 2K\n"},
     };
     check(rows);
 }
 
-// Any options that a file can give.
+// Random options that a file can express.
 Options random_options(std::mt19937_64& random) {
     const auto pick = [&](std::uint64_t n) { return random() % n; };
     const auto coin = [&] { return random() % 2 == 0; };
@@ -882,7 +885,7 @@ Options random_options(std::mt19937_64& random) {
     return o;
 }
 
-TEST_CASE("tls: what shows a certificate or a key wants TLS, unless it says otherwise") {
+TEST_CASE("tls: certificates and keys set the mode to required by default") {
     const auto mode = [](const std::string& text) {
         const Loaded loaded = load_text("exports: [{}]\ntls: " + text, "f");
         CHECK(joined(loaded.problems) == "");
@@ -895,13 +898,14 @@ TEST_CASE("tls: what shows a certificate or a key wants TLS, unless it says othe
     CHECK(mode("{psk: /a, certificates: /b, verify_clients: false, mode: off}") == TlsMode::off);
 }
 
-TEST_CASE("tls: problems") {
+TEST_CASE("tls: invalid settings are problems") {
     const WrongFile rows[] = {
-        {"a mode without anything to prove who it is", "exports: [{}]\ntls: {mode: required}\n",
+        {"a mode without credentials", "exports: [{}]\ntls: {mode: required}\n",
          "f:2:13: tls.mode: TLS needs certificates or shared keys; add for example certificates: "
          "/etc/gpunbd/tls, or psk: /etc/gpunbd/keys.psk\n"},
-        {"clients verified by nothing", "exports: [{}]\ntls: {psk: /k, verify_clients: false}\n",
-         "f:2:32: tls.verify_clients: is about certificates, of which there are none; add "
+        {"verify_clients without certificates",
+         "exports: [{}]\ntls: {psk: /k, verify_clients: false}\n",
+         "f:2:32: tls.verify_clients: has no effect without certificates; add "
          "certificates, or leave it out\n"},
         {"no such mode", "exports: [{}]\ntls: {mode: force, psk: /k}\n",
          "f:2:13: tls.mode: 'force' is none of off, optional or required\n"},
@@ -913,7 +917,7 @@ TEST_CASE("tls: problems") {
     check(rows);
 }
 
-TEST_CASE("to_yaml gives what load_text reads as the same options") {
+TEST_CASE("load_text reads the output of to_yaml as equal options") {
     std::mt19937_64 random(7);
     for (int i = 0; i < 500; ++i) {
         const Options options = random_options(random);
@@ -926,7 +930,7 @@ TEST_CASE("to_yaml gives what load_text reads as the same options") {
     }
 }
 
-TEST_CASE("an admin endpoint that others reach is guarded") {
+TEST_CASE("admin: reachable addresses need a token or TLS") {
     const auto wrong = [](const std::string& more) {
         return joined(
             load_text("exports: [{size: 1M, devices: [host]}]\n" + more + "\n", "f").problems);

@@ -1,5 +1,5 @@
-// The example file, broken at random and always in the same way: whatever comes of it, load_text()
-// neither crashes nor throws, problems have sane places, and what is taken survives to_yaml().
+// Random changes of the example file, from a fixed seed. load_text() must neither crash nor throw,
+// problems must have valid positions, and valid options must survive to_yaml().
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -99,8 +99,8 @@ std::string mutated(std::string text, std::mt19937_64& random) {
     return text;
 }
 
-TEST_CASE("a broken example never does worse than give problems") {
-    // Without most comments, so that the changes hit what matters.
+TEST_CASE("a randomly changed example gives valid options or problems") {
+    // Without comments, so that the changes affect keys and values.
     std::string seed;
     std::istringstream example(slurp(GPUNBD_EXAMPLE));
     for (std::string line; std::getline(example, line);) {
@@ -131,7 +131,7 @@ TEST_CASE("a broken example never does worse than give problems") {
             REQUIRE(problem.column >= 1);
         }
     }
-    CHECK(good > 100);  // the changes are not all of one kind
+    CHECK(good > 100);  // some changes keep the file valid
 }
 
 }  // namespace

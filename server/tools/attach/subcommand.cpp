@@ -16,6 +16,37 @@ using namespace config;
 
 namespace {
 
+constexpr std::string_view swap_manual = R"(Swap to the device.
+If it is empty, write a swap signature first; a device with any other contents is refused.
+The priority of the swap space is 50, above disks and below compressed memory.
+The process needs locked memory, exemption from the OOM killer, real-time priority
+.Pq SCHED_FIFO 5
+and
+.Dv PR_SET_IO_FLUSHER ,
+and refuses to start without them.)";
+constexpr std::string_view background_manual =
+    R"(Exit with status 0 when the device is ready, and continue in a background process, which logs to the kernel's log.
+If the device cannot be attached, exit with an error and another status.)";
+constexpr std::string_view systemd_manual =
+    R"(Print the unit that attaches the device at each start, after a line with its path, and attach nothing.
+With
+.Fl -swap
+it is
+.Pa gpunbd-swap@nbdN.service ,
+the unit of the package for this URI and these flags; otherwise
+.Pa gpunbd-attach-nbdN.service .)";
+constexpr std::string_view json_manual = R"(With
+.Fl -list :
+print one JSON object instead of a table.
+Its
+.Va attached
+is a list of objects with
+.Va device , size , process , uri , instance
+and
+.Va uses ,
+a list of sentences.
+Unknown values are null.)";
+
 constexpr std::uint64_t day = 86'400;
 
 auto block_size(std::string_view text) { return rules::bytes(text, {512, 4096, true}); }
@@ -53,6 +84,7 @@ needs root, and the kernel's module: modprobe nbd.
                    .more = ": write a signature where it is empty, and swap on. What keeps "
                            "this process alive while memory is short has to work then.",
                    .called = "--swapon --mkswap",
+                   .manual = swap_manual,
                    .store = into(settings.swap)},
                   {.name = "--timeout",
                    .takes = "SECONDS",
@@ -80,11 +112,13 @@ needs root, and the kernel's module: modprobe nbd.
                    .brief = "Return once the device is ready",
                    .more = ", and go on in the background; lines then go to the kernel's log.",
                    .called = "--fork --daemon --daemonize --detach -d",
+                   .manual = background_manual,
                    .store = into(settings.background)},
                   {.name = "--systemd",
                    .brief = "Print the unit that attaches it at each start instead",
                    .more = ".",
                    .called = "--unit --units --service",
+                   .manual = systemd_manual,
                    .store = into(settings.unit)},
                   {.name = "--list",
                    .brief = "List what is attached, and who uses it",
@@ -95,6 +129,7 @@ needs root, and the kernel's module: modprobe nbd.
                    .brief = "With --list: print JSON instead of a table",
                    .more = ".",
                    .called = "--format --output",
+                   .manual = json_manual,
                    .store = into(json)}}}},
            .examples = R"(  gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0
   gpunbd attach --background nbd://storage.example.org/scratch /dev/nbd1

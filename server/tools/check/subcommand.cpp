@@ -17,6 +17,18 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view who_manual =
+    R"(Instead of the configuration, print a line for each export: whether the client may open it, and the rule of the access
+list and the line of the file that decide.
+The client is a numeric address such as 10.1.2.3 or ::1;
+.Cm unix:uid= Ns Ar user Ns Cm ,gid= Ns Ar group
+for a client on a Unix socket, where further groups are supplementary ones; or
+.Cm vsock: Ns Ar cid .)";
+
+}  // namespace
+
 CheckCommand::CheckCommand()
     : Command(
           {.name = "check",
@@ -39,6 +51,7 @@ which rule, and in which line of the file that stands.
                          .example = "10.1.2.3",
                          .brief = "Tell what a client may open, and why",
                          .more = ": 10.1.2.3, ::1, unix:uid=1000,gid=100 or vsock:3.",
+                         .manual = who_manual,
                          .store = into(who)},
                         {.name = "--tls-name",
                          .takes = "NAME",

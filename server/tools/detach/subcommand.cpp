@@ -8,6 +8,14 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view force_manual = R"(Disconnect the device even if it is in use.
+Its users get I/O errors, and the device exists until its last user closes it.
+Swap is not turned off: programs with memory on the device are killed.)";
+
+}  // namespace
+
 DetachCommand::DetachCommand()
     : Command(
           {.name = "detach",
@@ -27,6 +35,7 @@ device, it stays as it is, and who holds it is told.
                              ", who has I/O errors from then on; where swap was on it, programs "
                              "die.",
                          .called = "-f --lazy --kill",
+                         .manual = force_manual,
                          .store = into(force)}}}},
            .examples = "  gpunbd detach /dev/nbd0\n",
            .ending =

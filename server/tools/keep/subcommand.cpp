@@ -12,6 +12,22 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view max_descriptors_manual =
+    R"(Maximum of file descriptors that are kept, 1 to 100000, and at most the limit of open files less 64.
+Their names must fit into one variable of 128 KiB, with a byte between them.
+Default: 16384.)";
+constexpr std::string_view swap_manual = R"(The machine swaps to an export of the server.
+The keeper has the protections of the server
+.Pq see Sx SWAP ,
+the server has them from its start on, and the keeper locks kept memory; contents of
+.Ic host
+are locked in full.
+The keeper does not start if a protection is not available, or if its log is a file in a tmpfs.)";
+
+}  // namespace
+
 KeepCommand::KeepCommand()
     : Command(
           {.name = "keep",
@@ -46,11 +62,13 @@ gpunbd(8) says what to write into the unit.
                          .brief = "File descriptors that are kept at most",
                          .more = ", 1 to 100000; default 16384.",
                          .called = "--descriptors --fds --max-fds --store",
+                         .manual = max_descriptors_manual,
                          .store = into(settings.max_descriptors, integer_in(1, 100'000))},
                         {.name = "--swap",
                          .brief = "The machine swaps to what the server serves",
                          .more = ": this process and the server get what keeps them alive while "
                                  "memory is short, from their start on.",
+                         .manual = swap_manual,
                          .store = into(settings.swap)}}}},
            .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G

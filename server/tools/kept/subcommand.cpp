@@ -10,6 +10,22 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view json_manual = R"(Print one JSON object instead of a table.
+Its
+.Va kept
+is a list of objects with
+.Va name , size , used , devices , made , instance
+and
+.Va state .
+Sizes are bytes, and
+.Va made
+is in seconds since 1970.
+Unknown values are null.)";
+
+}  // namespace
+
 KeptCommand::KeptCommand()
     : Command(
           {.name = "kept",
@@ -40,6 +56,7 @@ system, that keeps contents.
                          .brief = "Print JSON instead of a table",
                          .more = ".",
                          .called = "--format --output",
+                         .manual = json_manual,
                          .store = into(settings.json)},
                         {.name = "--drop",
                          .takes = "NAME",

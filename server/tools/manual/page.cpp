@@ -14,7 +14,7 @@ namespace {
 
 using namespace config;
 
-// A line of running text must not begin with a character that mdoc takes for a request.
+// mdoc reads a backslash as the start of an escape.
 std::string escaped(std::string_view text) {
     std::string out;
     for (const char c : text) out += c == '\\' ? "\\e" : std::string(1, c);
@@ -78,6 +78,28 @@ std::string flag_entries(const Commands& all, std::string_view title) {
     throw std::runtime_error(fmt::format("serve has no flags under {}", title));
 }
 
+// A list of the flags of a command other than serve, whose flags have groups of their own.
+std::string command_flags(const Description& command) {
+    std::string entries;
+    for (const FlagGroup& group : command.groups) {
+        for (const Flag& flag : group.flags) {
+            // Every command has --help; the list of gpunbd itself describes it.
+            if (flag.name != "--help" || command.name.empty()) entries += flag_entry(flag);
+        }
+    }
+    if (entries.empty()) return {};
+    return fmt::format(".Ss Flags of {}\n.Bl -tag -width Ds\n{}.El\n",
+                       command.name.empty() ? "gpunbd" : command.name, entries);
+}
+
+std::string all_command_flags(const Commands& all) {
+    std::string out;
+    for (const auto& each : all) {
+        if (!each->hidden && each->name != "serve") out += command_flags(*each);
+    }
+    return out + command_flags(program());
+}
+
 }  // namespace
 
 std::string manual_page(std::istream& page, const Commands& all) {
@@ -90,6 +112,8 @@ std::string manual_page(std::istream& page, const Commands& all) {
             out += key_entries(words);
         } else if (request == "@FLAGS") {
             out += flag_entries(all, line.substr(line.find(' ') + 1));
+        } else if (request == "@COMMAND_FLAGS") {
+            out += all_command_flags(all);
         } else if (request == "@SYNOPSIS") {
             for (const auto& each : all) out += each->synopsis;
         } else if (request == "@COMMANDS") {

@@ -11,6 +11,7 @@ namespace gpunbd::tools {
 // Replaces these lines of an mdoc page:
 //   @KEYS name...     the entries of these top-level configuration keys and of all below them
 //   @FLAGS title      the entries of the flags of serve in the group of this title
+//   @COMMAND_FLAGS    a subsection with the flags of each other command, and of gpunbd itself
 //   @SYNOPSIS         the synopsis of every sub-command
 //   @COMMANDS         the entry of every sub-command
 // Throws std::runtime_error for an unknown name.

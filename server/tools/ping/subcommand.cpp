@@ -18,6 +18,14 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view timeout_manual =
+    R"(Time limit of the check, without the lookup of the host name, 1 to 3600.
+Default: 5.)";
+
+}  // namespace
+
 PingCommand::PingCommand()
     : Command(
           {.name = "ping",
@@ -40,6 +48,7 @@ tls-hostname=NAME and tls-verify-peer=false, as libnbd has them.
                          .brief = "How long all of it may take",
                          .more = ", 1 to 3600; default 5.",
                          .called = "--time --wait --deadline",
+                         .manual = timeout_manual,
                          .store = into(timeout, integer_in(1, 3600))}}}},
            .examples = R"(  gpunbd ping nbd://127.0.0.1:10809
   gpunbd ping 'nbd+unix:///scratch?socket=/run/gpunbd/gpunbd.sock'

@@ -179,10 +179,7 @@ Excludes TLS and
           .manual =
               R"(What every offset and length, and the size, have to be a multiple of: a power of two from 1 to 64K.
 Clients are told, and requests that do not fit are refused.
-Default: 1.
-With
-.Cm attach :
-the device's sector, 512, 1K, 2K or 4K; default: the least that the server takes.)"},
+Default: 1.)"},
          {.name = "--config",
           .takes = file_argument,
           .example = "/etc/gpunbd.yaml",

@@ -13,6 +13,10 @@
 namespace gpunbd::status {
 namespace {
 
+constexpr std::string_view url_manual = R"(Connect to the server by TCP,
+.Li http:// Ns Ar host : Ns Ar port .
+HTTPS is not supported: use a Unix socket or a tunnel.)";
+
 using config::into;
 
 // HOST[:PORT], of which the host may be an IPv6 address in brackets.
@@ -75,6 +79,7 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
                                    .brief = "Where it is asked by TCP",
                                    .more = ": http://HOST:PORT.",
                                    .called = "--host --address --server --uri",
+                                   .manual = url_manual,
                                    .store = into(server.url, parse_url)},
                                   {.name = "--token",
                                    .takes = config::file_argument,

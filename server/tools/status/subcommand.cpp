@@ -8,6 +8,14 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view watch_manual = R"(Print the state again each second until interrupted.
+On a terminal, clear the screen first.
+If the server ends, wait for it to return.)";
+
+}  // namespace
+
 StatusCommand::StatusCommand()
     : Command(
           {.name = "status",
@@ -33,6 +41,7 @@ several, they are listed.
                                               .brief = "Print it again each second",
                                               .more = ", until it is interrupted.",
                                               .called = "--follow --repeat --interval -w -f",
+                                              .manual = watch_manual,
                                               .store = into(settings.watch)}})}},
            .examples = R"(  gpunbd status
   gpunbd status --watch --socket /run/gpunbd/admin-4711.sock

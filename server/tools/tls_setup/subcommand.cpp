@@ -14,6 +14,20 @@ namespace gpunbd::tools {
 
 using namespace config;
 
+namespace {
+
+constexpr std::string_view host_manual =
+    R"(A name by which clients connect to the server: a DNS name, also with a leading
+.Ql *. ,
+or a numeric address.
+Clients compare the address of their connection with all names.
+Repeatable.)";
+constexpr std::string_view client_manual = R"(Create a certificate for this client.
+The name becomes its common name: up to 64 letters, digits, dots, dashes, underscores and @.
+Repeatable.)";
+
+}  // namespace
+
 TlsSetupCommand::TlsSetupCommand()
     : Command(
           {.name = "tls-setup",
@@ -39,6 +53,7 @@ but keys.psk, which it extends; and makes all that was asked for, or nothing.
                          .more = ": a DNS name or a numeric address, repeatable.",
                          .called = "--server --hostname --san --dns --ip --name",
                          .repeats = true,
+                         .manual = host_manual,
                          .store = append(settings.hosts, "--host", rules::host_name)},
                         {.name = "--client",
                          .takes = "NAME",
@@ -47,6 +62,7 @@ but keys.psk, which it extends; and makes all that was asked for, or nothing.
                          .more = ", repeatable.",
                          .called = "--user --clients --peer",
                          .repeats = true,
+                         .manual = client_manual,
                          .store = append(settings.clients, "--client", rules::client_name)},
                         {.name = "--psk",
                          .takes = "USER",

@@ -423,7 +423,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--device", "host", "cuda:0"},
          "gpunbd serve: unexpected argument 'cuda:0'; did you mean --device cuda:0?"},
         {{"serve", "--", "x"},
-         "gpunbd serve: unexpected argument 'x'; values stand behind flags, as in --size 8G"},
+         "gpunbd serve: unexpected argument 'x'; values follow flags, as in --size 8G"},
         {{"serve", "devices"},
          "gpunbd serve: unexpected argument 'devices'; one command at a time: gpunbd devices"},
         {{"serve", "--size"}, "gpunbd serve: --size needs its SIZE; write for example --size 8G"},
@@ -438,7 +438,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--name", "a\nb"},
          "gpunbd serve: --name: 'a\\nb' holds a control character; use printable text"},
         {{"serve", "--name", "\xff"},
-         "gpunbd serve: --name: '\\xff' is not UTF-8, which NBD asks for; write it in UTF-8"},
+         "gpunbd serve: --name: '\\xff' is not UTF-8, which NBD requires; write it in UTF-8"},
         {{"serve", "--device", "gpu"},
          "gpunbd serve: --device: 'gpu' is not a device; write cuda:0 ('gpunbd devices' lists "
          "them)"},
@@ -470,7 +470,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --reserve needs to know of which device; add --device, for example "
          "--device cuda:0"},
         {{"serve", "-p", "0"},
-         "gpunbd serve: --port: '0' would be any free port, which clients could not know; write a "
+         "gpunbd serve: --port: '0' means any free port, which clients cannot know; write a "
          "whole number from 1 to 65535"},
         {{"serve", "-p", "http"},
          "gpunbd serve: --port: 'http' is not a whole number; write one from 1 to 65535, in "
@@ -509,8 +509,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--log-format", "xml"},
          "gpunbd serve: --log-format: 'xml' is none of text or json"},
         {{"--verbose"},
-         "gpunbd: --verbose goes with --version: gpunbd --version --verbose; for a log that says "
-         "more: gpunbd serve --log-level debug"},
+         "gpunbd: --verbose needs --version: gpunbd --version --verbose; for a more detailed "
+         "log: gpunbd serve --log-level debug"},
         {{"-v"}, "gpunbd: unknown flag '-v'; did you mean --version or --verbose?"},
         {{"--sise", "1G"}, "gpunbd: unknown flag '--sise'; did you mean gpunbd serve --size?"},
         {{"-p", "10809"}, "gpunbd: -p is a flag of gpunbd serve; write gpunbd serve -p 10809"},
@@ -668,7 +668,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --device: '' is not a device; write host, cuda:N with the GPU's number, "
          "for example cuda:0, or pci:ADDRESS/BAR ('gpunbd devices' lists them)"},
         {{"serve", ""},
-         "gpunbd serve: unexpected argument ''; values stand behind flags, as in --size 8G"},
+         "gpunbd serve: unexpected argument ''; values follow flags, as in --size 8G"},
         {{""},
          "gpunbd: unknown command ''; use serve, keep, kept, attach, detach, ping, status, top, "
          "devices, "

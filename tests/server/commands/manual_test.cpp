@@ -1,5 +1,6 @@
 // The manuals, the help and the example against the program: what one of them knows, all know.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
@@ -94,6 +95,28 @@ TEST_CASE("gpunbd(8) and --help have the same flags, and all are taken") {
         CHECK(manual.find(std::string("Fl ") + letter) != std::string::npos);
         CHECK(help_of({"serve"}).find(std::string("\n  -") + letter + ", --") != std::string::npos);
     }
+}
+
+TEST_CASE("gpunbd(8) has a list of the flags of each command") {
+    const std::string manual = page("gpunbd.8");
+    int lists = 0;
+    for (const auto& command : server::all_commands()) {
+        if (command->hidden || command->name == "serve") continue;
+        Words flags = flags_of(help_of({command->name.data()}));
+        flags.erase("help");
+        CAPTURE(command->name);
+        const std::size_t begin = manual.find(fmt::format(".Ss Flags of {}\n", command->name));
+        REQUIRE((begin == std::string::npos) == flags.empty());
+        if (flags.empty()) continue;
+        ++lists;
+        const std::string list = manual.substr(begin, manual.find("\n.El\n", begin) - begin);
+        for (const std::string& flag : flags) {
+            CAPTURE(flag);
+            CHECK(list.find(fmt::format(".It Fl -{}", flag)) != std::string::npos);
+        }
+    }
+    CHECK(lists == 11);
+    CHECK(manual.find(".Ss Flags of gpunbd\n") != std::string::npos);
 }
 
 TEST_CASE("every help has the same parts, in 80 columns") {
