@@ -541,7 +541,7 @@ class Looks(Fake):
             self.assertGreaterEqual(contrast('written', 'used'), 2, scheme)
         self.end()
 
-    def test_everything_has_a_name_for_who_does_not_see_it(self):
+    def test_all_elements_have_accessible_names(self):
         self.machine()
         for path in ('', '#/export/scratch'):
             self.browser.open(self.url + path)
@@ -561,34 +561,34 @@ class Looks(Fake):
             self.assertEqual(heads, 0)
         self.end()
 
-    def test_a_chart_tells_its_values(self):
+    def test_a_chart_shows_its_values(self):
         from selenium.webdriver.common.keys import Keys
         admin = self.machine()
         self.opened('scratch')
         admin.moves = False
         self.browser.run("document.getElementById('throughput').focus(); opened.fetchHistory()")
         history = self.api('history?export=scratch')
-        self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is the newest')
+        self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is current')
         self.browser.press(Keys.HOME)
-        told = self.browser.text('#throughput-text')
+        text = self.browser.text('#throughput-text')
         self.assertEqual(self.browser.run('return opened.history.read_bytes.length'), 600)
         shown = self.browser.run('return [opened.history.read_bytes.at(-600), opened.history.written_bytes.at(-600)].map((value) => rate(value ?? 0))')
-        self.assertRegex(told, rf'^\d\d:\d\d:\d\d: read {shown[0]}, written {shown[1]}$')
+        self.assertRegex(text, rf'^\d\d:\d\d:\d\d: read {shown[0]}, written {shown[1]}$')
         self.browser.press(Keys.ESCAPE)
         self.browser.shows('#throughput-text', 'Highest in the last 10 minutes')
         self.end()
 
     def choose_minutes(self, minutes):
         self.browser.select('#minutes', str(minutes))
-        self.browser.until(lambda: self.browser.run('return opened.history !== null && opened.minutes') == minutes, 'that history is there')
+        self.browser.until(lambda: self.browser.run('return opened.history !== null && opened.minutes') == minutes, 'the history is loaded')
 
-    def test_a_page_that_is_opened_late_shows_what_the_server_has(self):
-        """A minute, ten, and an hour, in which a value is of ten seconds."""
+    def test_a_new_page_shows_the_history_of_the_server(self):
+        """Checks a minute, ten minutes, and an hour. In the hour each value covers ten seconds."""
         from selenium.webdriver.common.keys import Keys
         admin = self.machine()
         admin.moves = False
         self.overview()
-        self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is there')
+        self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is loaded')
         self.opened('scratch')
         for minutes, count, words in ((1, 60, 'minute'), (10, 600, '10 minutes'), (60, 360, 'hour')):
             self.choose_minutes(minutes)
@@ -608,9 +608,9 @@ class Looks(Fake):
     def test_latencies_follow_each_second(self):
         self.machine()
         self.opened('scratch')
-        self.assertIn('In the server alone', self.browser.text('[aria-labelledby="latency-title"] .help'))
+        self.assertIn('Time in the server', self.browser.text('[aria-labelledby="latency-title"] .help'))
         self.choose_minutes(1)
-        self.browser.until(lambda: self.browser.run('return opened.history.read_p99.length === 60 && opened.history.read_p99.every((one) => one > 0)'), 'none is missing')
+        self.browser.until(lambda: self.browser.run('return opened.history.read_p99.length === 60 && opened.history.read_p99.every((one) => one > 0)'), 'no value is missing')
         for _ in range(7):
             self.browser.tick()
             self.assertTrue(self.browser.run('return opened.history.read_p99.at(-1) > 0'))
