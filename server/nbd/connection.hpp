@@ -117,7 +117,7 @@ class Connection final : public OperationContext,
 
  private:
     // As Round; `hungry`: no complete request is left.
-    enum class Taken : std::uint8_t { hungry, yield, blocked, over };
+    enum class RoundResult : std::uint8_t { hungry, yield, blocked, over };
     enum class Quiesced : std::uint8_t {
         no,
         yes,
@@ -129,7 +129,7 @@ class Connection final : public OperationContext,
     void budget_has_room() override { wakeup_.resume(); }
 
     RequestReader::Received::Amount receive();
-    Taken take_requests();
+    RoundResult take_requests();
     bool may_take_request();
     // false: the request waits for the rates.
     bool take(const protocol::Request& request, const protocol::Validated& validated);

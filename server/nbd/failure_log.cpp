@@ -85,7 +85,7 @@ bool FailureLog::may_report() {
 
 std::string FailureLog::take_unreported_text() {
     const std::uint64_t count = std::exchange(unreported_, 0);
-    return count == 0 ? "" : fmt::format(" (and {} more since the last line)", count);
+    return count == 0 ? "" : fmt::format(" ({} more since the last line)", count);
 }
 
 }  // namespace gpunbd::server

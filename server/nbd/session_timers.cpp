@@ -32,7 +32,7 @@ void Session::check_idle(std::uint32_t checks, std::uint64_t requests) {
             } else if (checks + 1 < checks_in_a_limit) {
                 self->check_idle(checks + 1, now);
             } else {
-                self->cut("it asked for nothing for too long");
+                self->cut("it was idle for too long");
             }
         });
 }
@@ -52,7 +52,7 @@ void Session::check_reachable(std::uint32_t checks) {
             if (unanswered < checks_in_a_limit) {
                 self->check_reachable(unanswered);
             } else {
-                self->cut("the client could not be reached for too long");
+                self->cut("the client was unreachable for too long");
             }
         });
 }

@@ -27,7 +27,7 @@ struct DeviceOptions {
 };
 
 // Another process has opened an exclusive device.
-class DeviceTaken : public std::runtime_error {
+class DeviceInUse : public std::runtime_error {
  public:
     using std::runtime_error::runtime_error;
 };

@@ -40,7 +40,7 @@ class PskKeys {
     void add(std::string_view line, const std::string& place, std::set<Digest>& seen);
 
     std::vector<Entry> entries_;
-    SecretBytes nobodys_;
+    SecretBytes random_key_;  // for unknown users
 };
 
 }  // namespace gpunbd::server

@@ -1,4 +1,4 @@
-// `gpunbd check --who`: the client in question, as it was given.
+// The arguments of `gpunbd check --who`: a client and its TLS identity.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace gpunbd::config {
 
-struct Question {
+struct AccessQuery {
     std::string who;
     std::optional<std::string> tls_name = {};
     std::optional<std::string> psk_user = {};
