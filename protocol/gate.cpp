@@ -173,7 +173,7 @@ Validated expect_status_payload(const Request& request, const NegotiatedOptions&
 
 Validated validate(const Request& request, const NegotiatedOptions& negotiated) {
     const auto type = static_cast<CommandType>(request.type);
-    // A DISC has no reply, so there is no way to refuse one.
+    // A DISC has no reply, so it cannot be refused.
     if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
     const std::uint64_t payload = payload_after(request, negotiated.headers);
     if (payload > max_discard(negotiated.export_info)) return Hangup{"a payload far too long"};

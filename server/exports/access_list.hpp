@@ -17,7 +17,7 @@ struct PeerIdentity {
     explicit PeerIdentity(const Peer& who);
 
     const Peer& peer;
-    // Of a TCP client. An IPv4 client of a dual-stack socket counts as IPv4.
+    // The address of a TCP client. An IPv4 client of a dual-stack socket counts as IPv4.
     std::optional<config::IpAddress> address;
 };
 

@@ -44,8 +44,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
         bool counted_ = false;
     };
 
-    // Applies a configuration. Existing connections stay, even if they exceed it; rates that have
-    // changed start anew.
+    // Applies a configuration. Existing connections stay, even if they exceed it. Changed rates
+    // start with a full burst.
     void apply(const config::ExportOptions& options);
 
     struct Answer {

@@ -29,7 +29,7 @@ std::string reserve_of(const std::vector<storage::Device*>& devices) {
     return reserve == 0 ? "" : " beside a reserve of " + config::human_size(reserve);
 }
 
-// A round size of at most `bytes` as it is written in configurations, rounded down by less than a
+// A round size of at most `bytes` in the notation of the configuration, rounded down by less than a
 // tenth.
 std::string round_size(std::uint64_t bytes) {
     std::uint64_t unit = 1;
@@ -37,7 +37,7 @@ std::string round_size(std::uint64_t bytes) {
     return config::format_size({.bytes = bytes / unit * unit});
 }
 
-// As text; exact if it would look the same as the size that was asked for.
+// The size as text; exact if the rounded text would equal that of the requested size.
 std::string size_beside(std::uint64_t available, std::uint64_t asked) {
     const std::string rounded = config::human_size(available);
     return rounded == config::human_size(asked) ? config::format_size({.bytes = available})

@@ -12,8 +12,8 @@ namespace gpunbd::server {
 
 namespace {
 
-// What a connection does before others get their turn, in bytes of payload or of work that takes as
-// long. About 50 us of one core; more if no other connection had a turn lately.
+// The work of one turn of a connection, in bytes of payload or in work that takes as long. It takes
+// about 50 us of one core. A connection gets more if no other one had a turn lately.
 constexpr std::int64_t turn_budget = 256 * 1024;
 constexpr std::int64_t lone_turn_budget = 4 * turn_budget;
 
@@ -25,7 +25,7 @@ void Connection::begin_turn() {
 
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
-    wakeup_.clear();  // what was announced is checked here
+    wakeup_.clear();  // this round handles all pending wakeups
     if (quiesced_ != Quiesced::no) [[unlikely]] {
         flush();
         wakeup_.clear();

@@ -39,7 +39,7 @@ class ProgressMeter {
     std::uint64_t moved_ = 0;
     std::uint64_t moved_at_check_ = 0;
     std::uint32_t checks_without_ = 0;
-    std::uint64_t longest_stall_ = 0;  // ns, of those that are over
+    std::uint64_t longest_stall_ = 0;  // ns, of the ended stalls
 };
 
 }  // namespace gpunbd::server

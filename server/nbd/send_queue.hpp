@@ -1,5 +1,5 @@
-// What a connection has yet to send: reply headers, each with the payload that follows it, in
-// order. Payload is lent, never copied; its request is notified when it has been sent.
+// The queue of replies of a connection: headers, each followed by its payload, in order. Payload is
+// lent and never copied. The queue notifies the request when its payload has been sent.
 #pragma once
 
 #include <sys/uio.h>

@@ -116,7 +116,7 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Returns the reason reason the header is invalid; empty: it is valid.
+// Returns the reason why the header is invalid; empty: it is valid.
 std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
     if (header.version != table_version) {

@@ -57,8 +57,8 @@ unsigned int find_key(SSL* ssl, const char* user, unsigned char* key, unsigned i
     return TlsStream::of(*ssl).find_key(user, {key, room});
 }
 
-// Exports may only require what TLS is configured for: a rule that no client can match would lock
-// everyone out.
+// Exports may require only what TLS is configured for. A rule that no client can match would deny
+// access to all clients.
 void check_demands(const config::ExportOptions& wanted, const config::TlsOptions& tls) {
     const std::string name = "export " + config::in_quotes(wanted.name);
     const bool off = tls.mode == config::TlsMode::off;

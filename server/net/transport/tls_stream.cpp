@@ -336,7 +336,8 @@ Transport::Result TlsStream::outcome(int returned) {
     }
 }
 
-// Counts the record that was just taken, if any; `got` bytes came of it where there was `room`.
+// Returns the cost of the record that was just completed, if any. SSL_read() returned `got` of at
+// most `room` bytes.
 std::size_t TlsStream::cost_of_record(std::size_t got, std::size_t room) const {
     if (!record_over_) return 0;
     const std::size_t length = bounds_.length();

@@ -70,7 +70,7 @@ DeviceUse CudaDevice::use(std::uint64_t) const {
     const Competition& competition = state_.competition;
     const std::lock_guard lock(mutex_);
     DeviceUse use{.mapped = mapped_bytes_};
-    if (competition.use() != GpuUse::automatic) return use;  // no other program is detected
+    if (competition.use() != GpuUse::automatic) return use;  // other programs are not detected
     use.others_compute = competition.noticed();
     use.competition_noticed = competition.times_noticed();
     return use;

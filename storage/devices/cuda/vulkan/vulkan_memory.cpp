@@ -156,7 +156,7 @@ class OpenedMemory final : public VulkanMemory {
         return true;
     }
 
-    // If it throws, `mapping` has what has been allocated.
+    // If it throws, `mapping` owns the partial allocations.
     void fill(Mapping& mapping, const void* how, const char* what) {
         if (allocations_left_ == 0) throw Unavailable("Vulkan allows no more allocations");
         VkMemoryAllocateInfo info{};
