@@ -353,7 +353,7 @@ class Exposed(server.Test):
         for address in addresses:
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--name', 'a', '-b', address,
                          '-p', port, status=1)
-            self.assertIn(f":{port}: other machines can reach this address, and export 'a' is not protected: require "
+            self.assertIn(f":{port}: other machines can reach this address, which exposes export 'a' without protection: require "
                           'TLS', self.errors)
         path = self.write(port, self.ALL)
         self.command(server.PROGRAM, 'serve', '--config', path, status=1)
