@@ -1,5 +1,5 @@
-// Exports as the protocol sees them. Independent of storage, so that handshakes can be tested with
-// plain values.
+// The properties of exports in the protocol. They do not depend on storage, so that handshakes can
+// be tested with plain values.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ struct Verdict {
 class AccessList {
  public:
     AccessList() = default;  // open to everyone
-    // Without rules: open to everyone.
+    // Without rules: open to all clients.
     explicit AccessList(const std::vector<config::AccessRule>& rules);
 
     Verdict decide(const PeerIdentity& applicant) const;

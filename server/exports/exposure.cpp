@@ -56,10 +56,8 @@ std::optional<std::string> unproved_in_tls(const config::Options& options) {
 std::string exposure_text(const std::string& where, const std::string& open) {
     return fmt::format(
         "{}: other machines can reach this address, which exposes {} without protection: require "
-        "TLS "
-        "(tls.mode: required), give every export an access list (exports[].access), "
-        "listen on 127.0.0.1 or a Unix socket instead, or accept it with insecure: true "
-        "(--insecure)",
+        "TLS (tls.mode: required), give every export an access list (exports[].access), listen on "
+        "127.0.0.1 or a Unix socket instead, or accept it with insecure: true (--insecure)",
         where, open);
 }
 

@@ -109,7 +109,7 @@ class Connection final : public OperationContext,
         return progress_.longest_stall(counters().unsent_since);
     }
 
-    // For the worker's check for clients that hold staging memory and hardly move.
+    // For the worker's check for clients that hold staging memory without progress.
     bool holds_staging() const { return staging_.reads + staging_.writes != 0; }
     std::uint32_t checks_without_progress(std::uint64_t min) {
         return progress_.checks_without(min);

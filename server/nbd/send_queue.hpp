@@ -43,7 +43,7 @@ class SendQueue {
     bool empty() const { return first_ == items_.size() && behind_.empty(); }
     bool nothing_to_send() const { return first_ == items_.size(); }
     std::size_t size() const { return items_.size() - first_ + behind_.size(); }  // items
-    // The client sends requests but does not take its replies: no more requests are taken.
+    // The client sends requests but does not read its replies, so no more requests are accepted.
     bool full() const { return size() > max_unsent; }
     std::size_t memory() const {  // bytes
         return (items_.capacity() + behind_.capacity()) * sizeof(Item);

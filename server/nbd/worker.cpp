@@ -93,7 +93,7 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
     std::shared_ptr<Session> session;
     try {
         Socket socket(context_.io);
-        // The protocol is only used to make new sockets; this one is there already.
+        // Asio uses the protocol only to create new sockets; this one exists already.
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
         fd = -1;  // the socket's
         session = std::make_shared<Session>(context_, std::move(socket), std::move(peer), exports,

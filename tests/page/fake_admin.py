@@ -297,15 +297,15 @@ class FakeAdmin:
         export = self.export(body.get('export'))
         if path == 'connections/end' and any(one['id'] == body['id'] for one in self.connections()):
             self.ended.add(body['id'])
-            return f'connection {body["id"]} has been ended'
+            return f'connection {body["id"]} is closed'
         if path == 'rates' and export:
             export.rates = {name: parsed(name, value) for name, value in body['rates'].items()}
             return f"the rates of export '{export.name}' are set"
         if path == 'read-only' and export:
             export.read_only = body['read_only']
-            return f"export '{export.name}' may only be read" if export.read_only else f"export '{export.name}' may be written"
+            return f"export '{export.name}' is read-only" if export.read_only else f"export '{export.name}' is writable"
         if path == 'log-level':
-            return f'the log tells from level {body["level"]} on'
+            return f'the log level is {body["level"]}'
         return None
 
 

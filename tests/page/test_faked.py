@@ -347,7 +347,7 @@ class Failures(Fake):
         self.browser.click('#connections [data-connection="2"] button')
         self.browser.shows('#dialog-text', 'Disconnects 192.0.2.2:40002')
         self.browser.click('#dialog-yes')
-        self.browser.shows('#notices', 'connection 2 has been ended')
+        self.browser.shows('#notices', 'connection 2 is closed')
         self.browser.until(lambda: '192.0.2.2' not in self.browser.text('#connections'), 'the client is gone')
         self.assertEqual(self.admin.posted, [('connections/end', {'id': 2})])
         self.end()
