@@ -121,8 +121,8 @@ enum class Error : std::uint32_t {
 inline constexpr std::uint32_t state_hole = 1 << 0;
 inline constexpr std::uint32_t state_zero = 1 << 1;
 
-// Limits: the specification's where it has one, otherwise ours. Each is checked before anything is
-// allocated.
+// Limits of the specification, or of this server if the specification has none. Each is checked
+// before memory is allocated.
 inline constexpr std::uint32_t max_string = 4096;             // export names, context names
 inline constexpr std::uint32_t max_option_data = 16 * 1024;   // longer: drained, ERR_TOO_BIG
 inline constexpr std::uint32_t max_drained_option = 1 << 20;  // longer: hard close (DoS)

@@ -1,5 +1,5 @@
-// Exports as the protocol sees them. Independent of storage, so that handshakes can be tested with
-// plain values.
+// The properties of exports in the protocol. They do not depend on storage, so that handshakes can
+// be tested with plain values.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct ExportInfo {
     // chunks, BLOCK_STATUS_PAYLOAD extended headers.
     std::uint16_t transmission_flags(Headers headers) const;
 
-    // True if clients that do not know block sizes comply with them anyway. Otherwise they are sent
-    // without being asked for ("Block size constraints").
+    // True if clients that do not know block sizes comply with them anyway. Otherwise the
+    // server sends them without a request ("Block size constraints").
     bool default_block_sizes() const;
 };
 
@@ -42,7 +42,7 @@ struct Listing {
     std::size_t next = 0;  // index into names
 };
 
-// The exports as the negotiation sees them. The empty name asks for the default export.
+// The exports as the negotiation uses them. The empty name is the default export.
 class ExportDirectory {
  public:
     virtual ~ExportDirectory() = default;
@@ -51,8 +51,8 @@ class ExportDirectory {
     // Skips exports that were removed after the listing began; exports added later are not listed.
     virtual std::optional<ExportInfo> next(Listing& listing) const = 0;
     virtual std::optional<ExportInfo> find(std::string_view name) const = 0;
-    // The client goes on to transmission with an export that it has found. Empty: it may; otherwise
-    // the reason, as one line for the client.
+    // Called before a client enters transmission with an export that it has found. Returns an empty
+    // text, or the reason for a refusal as one line for the client.
     virtual std::string enter(std::string_view) const { return {}; }
     // Why an export cannot be found, for the log only: "asked for export 'x', ...".
     virtual std::string why_not(std::string_view) const { return "which is not offered"; }

@@ -73,19 +73,18 @@ struct Verdict {
 };
 
 constexpr Verdict unknown_command{Error::einval, "unknown command"};
-constexpr Verdict unknown_flag{Error::einval, "a flag that this command does not have here"};
-constexpr Verdict unwanted_payload{Error::einval, "a payload that this command does not take"};
+constexpr Verdict unknown_flag{Error::einval, "a flag that this command does not support"};
+constexpr Verdict unwanted_payload{Error::einval, "a payload that this command does not support"};
 constexpr Verdict missing_payload{Error::einval, "WRITE without PAYLOAD_LEN"};
 constexpr Verdict read_only{Error::eperm, "the export is read-only"};
 constexpr Verdict flush_of_a_range{Error::einval, "FLUSH takes no offset and no length"};
 constexpr Verdict too_long{Error::einval, "longer than the maximum payload"};
 constexpr Verdict too_long_for_df{Error::eoverflow, "too long to be read as one chunk"};
-constexpr Verdict no_context{Error::einval, "no metadata context was agreed"};
-constexpr Verdict status_of_nothing{Error::einval, "BLOCK_STATUS of no bytes"};
-constexpr Verdict status_payload_size{Error::einval,
-                                      "a BLOCK_STATUS payload is a length and agreed contexts"};
-constexpr Verdict wrong_context{Error::einval,
-                                "a metadata context that is unknown, or named twice"};
+constexpr Verdict no_context{Error::einval, "no metadata context is negotiated"};
+constexpr Verdict status_of_nothing{Error::einval, "BLOCK_STATUS of zero bytes"};
+constexpr Verdict status_payload_size{
+    Error::einval, "the BLOCK_STATUS payload is not a length and negotiated contexts"};
+constexpr Verdict wrong_context{Error::einval, "a metadata context is unknown or named twice"};
 constexpr Verdict unaligned{Error::einval, "not aligned to the minimum block"};
 constexpr std::string_view past_end = "beyond the end of the export";
 
@@ -174,10 +173,10 @@ Validated expect_status_payload(const Request& request, const NegotiatedOptions&
 
 Validated validate(const Request& request, const NegotiatedOptions& negotiated) {
     const auto type = static_cast<CommandType>(request.type);
-    // A DISC has no reply, so there is no way to refuse one.
+    // A DISC has no reply, so it cannot be refused.
     if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
     const std::uint64_t payload = payload_after(request, negotiated.headers);
-    if (payload > max_discard(negotiated.export_info)) return Hangup{"a payload absurdly long"};
+    if (payload > max_discard(negotiated.export_info)) return Hangup{"a payload far too long"};
     if (type == CommandType::block_status && negotiated.headers == Headers::extended &&
         (request.flags & command_flag::payload_len) != 0)
         return expect_status_payload(request, negotiated);

@@ -1,5 +1,5 @@
 // Validates requests: a request becomes either a command that cannot be invalid, or an error.
-// Nothing behind this checks again.
+// Later code does not check again.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace gpunbd::protocol {
 
-// In range, aligned, permitted, with only the flags that its type knows. The length may be 0 except
+// In range, aligned, permitted, with only the flags of its type. The length may be 0 except
 // for BLOCK_STATUS; offset and length are 0 for DISC and FLUSH. A READ or WRITE is no longer than
 // the export's maximum payload; other commands are limited by the export's size only. FUA is left
 // out, since nothing is answered before it is complete.

@@ -19,8 +19,8 @@ static_assert(part_of_list + 2 * max_string + 64 <= Negotiation::max_output);
 
 constexpr const char* shutting_down = "the server is shutting down";
 constexpr const char* unknown_export = "unknown export";
-constexpr const char* other_contents = "the contents are others than those agreed on";
-constexpr const char* only_in_tls = "only in TLS: STARTTLS comes first";
+constexpr const char* other_contents = "the contents differ from those agreed on";
+constexpr const char* only_in_tls = "TLS is required: send STARTTLS first";
 constexpr std::size_t max_told = 4;  // names of exports in a log line
 
 std::string in_words(std::string_view export_name) {
@@ -94,7 +94,7 @@ Negotiation::Next Negotiation::feed(std::span<const std::byte> bytes, std::size_
         used += take(bytes.subspan(used));
     }
     if (next_ == Next::start_tls && used < bytes.size()) {
-        close("bytes in the clear behind STARTTLS");
+        close("unencrypted bytes after STARTTLS");
     } else if (next_ == Next::start_tls && !granted) {
         OptionReplies(output_, option_).ack();
     }
@@ -108,7 +108,7 @@ void Negotiation::enter_tls() {
     fresh.fixed_newstyle_ = fixed_newstyle_;
     fresh.no_zeroes_ = no_zeroes_;
     fresh.shut_down_ = shut_down_;
-    fresh.options_ = options_;  // the limit per client does not start anew
+    fresh.options_ = options_;  // the limit per client is not reset
     *this = std::move(fresh);
 }
 
@@ -196,7 +196,7 @@ void Negotiation::on_option_header() {
     if (!fixed_newstyle_ && !export_name)
         return close("an option other than EXPORT_NAME without fixed newstyle");
     if (export_name && option_length_ > max_string) return close("EXPORT_NAME: name too long");
-    if (option_length_ > max_drained_option) return close("option data absurdly long");
+    if (option_length_ > max_drained_option) return close("option data far too long");
 
     if (option_length_ > max_option_data) {
         stage_ = Stage::drained_data;
@@ -263,7 +263,7 @@ void Negotiation::on_export_name() {
     if (shut_down_) return fail(shutting_down);
     if (tls_is_missing()) return fail(only_in_tls);
     if (negotiated_.headers == Headers::extended)
-        return fail("after EXTENDED_HEADERS only GO is possible");
+        return fail("after EXTENDED_HEADERS only GO is permitted");
     const auto name = decode_export_name(data_);
     if (!name) return fail("not a valid name");
     const auto info = directory_->find(*name);
@@ -304,7 +304,7 @@ void Negotiation::go_on_listing() {
 
 void Negotiation::on_starttls() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "STARTTLS takes no data");
-    if (inside_tls_) return refuse(OptionReply::err_invalid, "TLS is on already");
+    if (inside_tls_) return refuse(OptionReply::err_invalid, "TLS is already active");
     next_ = Next::start_tls;  // feed() sends the ACK if no bytes follow
 }
 
@@ -334,7 +334,7 @@ void Negotiation::on_info(bool go) {
 void Negotiation::on_structured_reply() {
     if (!data_.empty()) return refuse(OptionReply::err_invalid, "STRUCTURED_REPLY takes no data");
     if (negotiated_.headers == Headers::extended)
-        return refuse(OptionReply::err_ext_header_reqd, "extended headers were agreed already");
+        return refuse(OptionReply::err_ext_header_reqd, "extended headers are already negotiated");
     negotiated_.headers = Headers::structured;
     OptionReplies(output_, option_).ack();
 }

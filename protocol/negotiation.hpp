@@ -23,7 +23,7 @@ struct NegotiatedOptions {
     ExportInfo export_info = {};
 };
 
-// What a client has asked for so far, for the log.
+// The requests of a client so far, for the log.
 struct Asked {
     std::optional<std::string> export_name = {};  // the last one, as received: any bytes
     std::string refusal = {};                     // as sent to the client; empty: granted

@@ -16,8 +16,8 @@ std::string_view as_text(std::span<const std::byte> bytes) {
     return {static_cast<const char*>(static_cast<const void*>(bytes.data())), bytes.size()};
 }
 
-// Reads from the front of an option's data. Lengths are compared with what is left and never added,
-// so nothing overflows.
+// Reads from the front of an option's data. Lengths are compared with the remaining length and
+// never added, so they cannot overflow.
 class Cursor {
  public:
     explicit Cursor(std::span<const std::byte> data) : rest_(data) {}

@@ -123,7 +123,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             io_.restart();
             io_.poll();
         } catch (const std::exception& error) {
-            spdlog::error("admin endpoint: some clients were not told that the server ends: {}",
+            spdlog::error("admin endpoint: failed to send some clients the end of the server: {}",
                           error.what());
         }
     }
@@ -188,7 +188,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
                 io_.run();
                 return;
             } catch (const std::exception& error) {
-                spdlog::error("admin endpoint: an event was lost: {}", error.what());
+                spdlog::error("admin endpoint: failed to handle an event: {}", error.what());
             }
         }
     }
@@ -222,7 +222,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             if (entry.policy.kept_only && peer.uid != ::geteuid() && peer.uid != 0) {
                 ClientLine(spdlog::level::warn)
                     .with("peer", peer.text())
-                    .say("{}: may not ask for kept contents", peer.text());
+                    .say("{}: has no access to kept contents", peer.text());
                 return;
             }
             if (!entry.pool.make_room(peer_key(peer))) {
@@ -239,7 +239,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
             connection->start();
         } catch (const std::exception& error) {
             if (client_lines().take()) {
-                spdlog::error("admin endpoint: a connection is lost: {}", error.what());
+                spdlog::error("admin endpoint: failed to accept a connection: {}", error.what());
             }
         }
     }

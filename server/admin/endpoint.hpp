@@ -21,8 +21,8 @@ class Endpoint {
     // The server outlives it.
     Endpoint(AdminBackend& server, std::shared_ptr<const EventLog> events,
              const Limits& limits = {});
-    // Closes all connections. Clients that wait for an outcome are told that the server is ending.
-    // Waits for no client, and for no thread but the endpoint's own.
+    // Closes all connections. A client that waits for an outcome gets the response that the server
+    // is ending. stop() waits only for the endpoint's own thread.
     ~Endpoint();
     Endpoint(const Endpoint&) = delete;
     Endpoint& operator=(const Endpoint&) = delete;

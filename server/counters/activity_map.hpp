@@ -1,5 +1,5 @@
 // Shows where an export was read and written in the last second: cells of equal length, each with
-// the second of its last access. While nobody watches it costs each request one load.
+// the second of its last access. Without a reader of the map it costs each request one load.
 #pragma once
 
 #include <atomic>

@@ -182,7 +182,7 @@ class Preflight {
             for (std::uint32_t i = 0; i != plan.devices.size(); ++i) {
                 promised[plan.devices[i]] += plan.layout.pages_on(i) * plan.options.page_size;
             }
-        } catch (const storage::DeviceTaken& error) {
+        } catch (const storage::DeviceInUse& error) {
             note(key + ".devices",
                  fmt::format("not tried: {}; fine if that one serves this file", error.what()));
         } catch (const std::exception& error) {

@@ -17,7 +17,7 @@ struct PeerIdentity {
     explicit PeerIdentity(const Peer& who);
 
     const Peer& peer;
-    // Of a TCP client. An IPv4 client of a dual-stack socket counts as IPv4.
+    // The address of a TCP client. An IPv4 client of a dual-stack socket counts as IPv4.
     std::optional<config::IpAddress> address;
 };
 
@@ -46,7 +46,7 @@ struct Verdict {
 class AccessList {
  public:
     AccessList() = default;  // open to everyone
-    // Without rules: open to everyone.
+    // Without rules: open to all clients.
     explicit AccessList(const std::vector<config::AccessRule>& rules);
 
     Verdict decide(const PeerIdentity& applicant) const;

@@ -65,7 +65,7 @@ storage::Device& DeviceRegistry::open_hardware(const std::string& identity,
             // Try the other devices.
         }
     }
-    throw std::runtime_error(fmt::format("they are on {}, which cannot be used here", identity));
+    throw std::runtime_error(fmt::format("they are on {}, which is not available", identity));
 }
 
 // Throws if there is no such device.
@@ -91,10 +91,10 @@ void DeviceRegistry::refuse_absent(const std::string& id) const {
     const std::vector<std::string> there = gpus(why_none);
     if (there.empty()) {
         throw std::runtime_error(
-            fmt::format("{}: no GPU can be used: {}; without one, choose host", id, why_none));
+            fmt::format("{}: no GPU can be used: {}; choose host instead", id, why_none));
     }
-    throw std::runtime_error(fmt::format("{}: there is no such GPU; choose one of host, {}", id,
-                                         fmt::join(there, ", ")));
+    throw std::runtime_error(
+        fmt::format("{}: unknown GPU; choose one of host, {}", id, fmt::join(there, ", ")));
 }
 
 std::vector<std::string> DeviceRegistry::opened_otherwise() const {
@@ -113,7 +113,7 @@ void DeviceRegistry::calibrate(storage::Device& device) {
         const storage::LongWork work("calibrating", info.id, 0, "bytes");
         calibrations_[info.id] = device.calibrate();
     } catch (const std::exception& error) {
-        spdlog::warn("{}: not calibrated, the built-in choice of paths stands: {}", info.id,
+        spdlog::warn("{}: calibration failed; the built-in choice of paths is used: {}", info.id,
                      error.what());
     }
 }

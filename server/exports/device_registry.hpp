@@ -34,7 +34,7 @@ class DeviceRegistry {
     void close();
     // The result of its calibration as text; empty if there was none.
     std::string calibration(const std::string& id) const;
-    // Of the open devices, without duplicates; empty if unknown.
+    // The NUMA nodes of the open devices, without duplicates; empty if unknown.
     std::vector<int> numa_nodes() const;
     // The ids of the GPUs of this machine. Empty: `why_none` gets cause and remedy.
     std::vector<std::string> gpus(std::string& why_none) const;

@@ -37,15 +37,16 @@ ExportUse::Answer ExportUse::enter(const std::string& peer) {
     auto lease = std::make_unique<Lease>(shared_from_this(), peer);
     const std::lock_guard lock(mutex_);
     if (max_connections_ != 0 && connections_ >= max_connections_) {
-        return {nullptr, fmt::format("the export has {} connection{}, its limit", connections_,
-                                     connections_ == 1 ? "" : "s")};
+        return {nullptr, fmt::format("the export has {} connection{}, which is its limit",
+                                     connections_, connections_ == 1 ? "" : "s")};
     }
-    if (peers_.size() >= std::max(look_at_, few_peers)) forget_who_owes_nothing();
+    if (peers_.size() >= std::max(peers_before_cleanup_, few_peers)) forget_idle_peers();
     const auto [at, is_new] = peers_.try_emplace(peer);
     PeerUse& use = at->second;
     if (max_per_peer_ != 0 && use.connections >= max_per_peer_) {
-        return {nullptr, fmt::format("you have {} connection{} to the export, the limit of each",
-                                     use.connections, use.connections == 1 ? "" : "s")};
+        return {nullptr,
+                fmt::format("this client has {} connection{} to the export, which is its limit",
+                            use.connections, use.connections == 1 ? "" : "s")};
     }
     if (is_new) {
         try {
@@ -78,13 +79,13 @@ RateLimits ExportUse::rates(const std::string& peer) {
     return {.of_peer = peers_.find(peer)->second.bucket, .of_export = bucket_};
 }
 
-void ExportUse::forget_who_owes_nothing() {
+void ExportUse::forget_idle_peers() {
     const auto now = TokenBucket::Clock::now();
     std::erase_if(peers_, [now](const auto& each) {
         const PeerUse& use = each.second;
         return use.connections == 0 && (!use.bucket || use.bucket->full(now));
     });
-    look_at_ = 2 * peers_.size();
+    peers_before_cleanup_ = 2 * peers_.size();
 }
 
 }  // namespace gpunbd::server

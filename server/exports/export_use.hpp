@@ -44,8 +44,8 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
         bool counted_ = false;
     };
 
-    // Applies a configuration. Existing connections stay, even if they exceed it; rates that have
-    // changed start anew.
+    // Applies a configuration. Existing connections stay, even if they exceed it. Changed rates
+    // start with a full burst.
     void apply(const config::ExportOptions& options);
 
     struct Answer {
@@ -67,7 +67,7 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     RateLimits rates(const std::string& peer);
     // A peer without connections is remembered while its bucket is not full, or it could reconnect
     // for a full one.
-    void forget_who_owes_nothing();
+    void forget_idle_peers();
 
     std::mutex mutex_;
     std::uint32_t max_connections_ = 0;  // 0: no limit
@@ -77,7 +77,7 @@ class ExportUse : public std::enable_shared_from_this<ExportUse> {
     std::uint32_t connections_ = 0;
     std::shared_ptr<TokenBucket> bucket_;
     Peers peers_;
-    std::size_t look_at_ = 0;  // number of peers at which to forget idle ones
+    std::size_t peers_before_cleanup_ = 0;  // number of peers at which idle ones are forgotten
 };
 
 }  // namespace gpunbd::server

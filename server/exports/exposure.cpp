@@ -48,24 +48,23 @@ std::optional<std::string> unproved_in_tls(const config::Options& options) {
                                    [](const auto& each) { return each.access.empty(); });
     if (open == options.exports.end()) return std::nullopt;
     return fmt::format(
-        "clients have to prove nothing (tls.verify_clients: false): who reaches a listener may "
-        "open export {}, in TLS or not",
+        "tls.verify_clients is false: every client that can reach a listener may open export {}, "
+        "with or without TLS; set tls.verify_clients, or give the export an access list",
         config::in_quotes(open->name));
 }
 
 std::string exposure_text(const std::string& where, const std::string& open) {
     return fmt::format(
-        "{}: other machines can reach this address, and nothing protects {}: require TLS "
-        "(tls.mode: required), give every export a list of who may open it (exports[].access), "
-        "listen on 127.0.0.1 or a Unix socket instead, or accept it with insecure: true "
-        "(--insecure)",
+        "{}: other machines can reach this address, which exposes {} without protection: require "
+        "TLS (tls.mode: required), give every export an access list (exports[].access), listen on "
+        "127.0.0.1 or a Unix socket instead, or accept it with insecure: true (--insecure)",
         where, open);
 }
 
 std::string insecure_text(const std::string& where, const std::string& open) {
     return fmt::format(
-        "insecure: {}: anyone who reaches this address may read and change {}, and others on the "
-        "way can read along",
+        "insecure: {}: every client that can reach this address may read and change {}, and the "
+        "traffic is not encrypted",
         where, open);
 }
 

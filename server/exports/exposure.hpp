@@ -1,5 +1,5 @@
-// Checks whether strangers can use the exports: a client that reaches a network listener has all
-// access that the configuration grants to everyone.
+// Checks whether unknown clients can use the exports: every client that can reach a network
+// listener has the access that the configuration grants to all clients.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,15 @@
 namespace gpunbd::server {
 
 // Text that names the exports that every TCP client may open without TLS. None: each one requires
-// TLS or has a list without a rule for everyone.
+// TLS or has a list without a rule that matches all clients.
 std::optional<std::string> open_to_all(const config::Options& options);
 
-// A warning if clients prove nothing in TLS and an export has no list; else none.
+// A warning if TLS does not verify clients and an export has no access list; otherwise none.
 std::optional<std::string> unproved_in_tls(const config::Options& options);
 
 // The error for listening at `where`, with the remedy.
 std::string exposure_text(const std::string& where, const std::string& open);
-// The warning if it is done nevertheless.
+// The warning if the configuration accepts this.
 std::string insecure_text(const std::string& where, const std::string& open);
 
 }  // namespace gpunbd::server

@@ -59,7 +59,7 @@ std::optional<protocol::ExportInfo> OfferedExports::find(std::string_view name) 
 
 std::string OfferedExports::enter(std::string_view name) const {
     const Opened opened = open(name);
-    if (!opened.exported) return "the export went away";
+    if (!opened.exported) return "the export was removed";
     ExportUse::Answer answer = opened.exported->use->enter(peer_key(peer_));
     lease_ = std::move(answer.lease);
     return std::move(answer.refusal);

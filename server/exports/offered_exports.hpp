@@ -1,5 +1,5 @@
-// The exports as one peer sees them. It cannot distinguish exports that it may not open from those
-// that do not exist.
+// The exports that one peer can use. A peer cannot distinguish exports that it may not open from
+// those that do not exist.
 #pragma once
 
 #include <memory>

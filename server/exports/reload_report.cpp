@@ -68,22 +68,22 @@ ReloadLine compare(const Made& old, const Made& now) {
                             what_becomes_of(old, "are lost"))};
     }
     if (old->options == now->options) {
-        return {false, name, fmt::format("reload: export {} stays as it was", quoted)};
+        return {false, name, fmt::format("reload: export {} is unchanged", quoted)};
     }
     if (now->options.keep && !old->options.keep && !now->contents_outlive_server()) {
         return {true, name,
-                fmt::format("reload: export {} has contents that end with this server, as they "
-                            "were made without keep; those that the next server makes will be kept",
+                fmt::format("reload: the contents of export {} will be lost at the end of this "
+                            "server, because they were created without keep; the next server keeps "
+                            "its contents",
                             quoted)};
     }
     const std::string later = differences(old->options, now->options, false);
     const std::string at_once = differences(old->options, now->options, true);
-    return {
-        false, name,
-        fmt::format("reload: export {} keeps its contents; {}{}{}", quoted,
-                    later.empty() ? "" : later + " changed, for clients that connect from now on",
-                    later.empty() || at_once.empty() ? "" : "; ",
-                    at_once.empty() ? "" : at_once + " changed, for all clients")};
+    return {false, name,
+            fmt::format("reload: export {} keeps its contents; {}{}{}", quoted,
+                        later.empty() ? "" : later + " changed, for new clients",
+                        later.empty() || at_once.empty() ? "" : "; ",
+                        at_once.empty() ? "" : at_once + " changed, for all clients")};
 }
 
 ExportRegistry::Exports::const_iterator named(const std::string& name,

@@ -1,5 +1,6 @@
-// A token bucket with credit: a request that takes more than there is learns when it is due. So
-// waiting requests proceed in the order of arrival on any thread, and none has to wake another.
+// A token bucket with credit. A request that needs more tokens than the bucket has gets the time at
+// which it is due. So waiting requests proceed in order of arrival on any thread, and no request
+// has to wake another.
 #pragma once
 
 #include <chrono>

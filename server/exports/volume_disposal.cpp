@@ -29,19 +29,19 @@ VolumeDisposal::~VolumeDisposal() {
     if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<storage::Volume> VolumeDisposal::Place::share(
+std::shared_ptr<storage::Volume> VolumeDisposal::Reservation::share(
     std::unique_ptr<storage::Volume> volume) noexcept {
     storage::Volume* const shared = volume.get();
     holder_->volume = std::move(volume);
     return {std::move(holder_), shared};
 }
 
-VolumeDisposal::Place VolumeDisposal::reserve() {
+VolumeDisposal::Reservation VolumeDisposal::reserve() {
     if (!thread_.joinable()) {
         const storage::SignalsBlocked blocked;
         thread_ = std::thread([this] { run(); });
     }
-    return Place(std::make_shared<Holder>(*this));
+    return Reservation(std::make_shared<Holder>(*this));
 }
 
 void VolumeDisposal::take(std::unique_ptr<storage::Volume> volume) noexcept {

@@ -25,7 +25,7 @@ class VolumeDisposal {
     VolumeDisposal& operator=(const VolumeDisposal&) = delete;
 
     // Reserves what share() needs, so that it cannot fail.
-    class Place {
+    class Reservation {
      public:
         // Call once. The volume is destroyed on the disposal's thread, whichever thread drops its
         // last reference.
@@ -33,11 +33,11 @@ class VolumeDisposal {
 
      private:
         friend VolumeDisposal;
-        explicit Place(std::shared_ptr<Holder> holder) : holder_(std::move(holder)) {}
+        explicit Reservation(std::shared_ptr<Holder> holder) : holder_(std::move(holder)) {}
         std::shared_ptr<Holder> holder_;
     };
     // One thread at a time. Throws if memory or threads run out.
-    Place reserve();
+    Reservation reserve();
     // Both in one step. A volume that cannot be shared is destroyed here.
     std::shared_ptr<storage::Volume> shared(std::unique_ptr<storage::Volume> volume) {
         return reserve().share(std::move(volume));

@@ -29,7 +29,7 @@ std::string reserve_of(const std::vector<storage::Device*>& devices) {
     return reserve == 0 ? "" : " beside a reserve of " + config::human_size(reserve);
 }
 
-// A round size of at most `bytes` as it is written in configurations, rounded down by less than a
+// A round size of at most `bytes` in the notation of the configuration, rounded down by less than a
 // tenth.
 std::string round_size(std::uint64_t bytes) {
     std::uint64_t unit = 1;
@@ -37,7 +37,7 @@ std::string round_size(std::uint64_t bytes) {
     return config::format_size({.bytes = bytes / unit * unit});
 }
 
-// As text; exact if it would look the same as the size that was asked for.
+// The size as text; exact if the rounded text would equal that of the requested size.
 std::string size_beside(std::uint64_t available, std::uint64_t asked) {
     const std::string rounded = config::human_size(available);
     return rounded == config::human_size(asked) ? config::format_size({.bytes = available})
@@ -45,8 +45,9 @@ std::string size_beside(std::uint64_t available, std::uint64_t asked) {
 }
 
 std::string nothing_available(const std::vector<storage::Device*>& devices) {
-    return fmt::format("no memory is available on {}{}; end what uses it, or set a smaller reserve",
-                       ids_of(devices), reserve_of(devices));
+    return fmt::format(
+        "no memory is available on {}{}; stop the programs that use it, or set a smaller reserve",
+        ids_of(devices), reserve_of(devices));
 }
 
 // `block`: the minimum block, a power of two.
@@ -67,7 +68,7 @@ std::uint64_t share_in_bytes(std::uint32_t percent, std::uint64_t block, const V
     if (share >= unit) return share / unit * unit;
     if (all == 0) throw std::runtime_error(nothing_available(plan.devices));
     throw std::runtime_error(fmt::format(
-        "{}% of the {} available on {} is less than {}; ask for more", percent,
+        "{}% of the {} available on {} is less than {}; set a larger share", percent,
         config::human_size(all), ids_of(plan.devices),
         stripe != 0 ? "one turn of the stripe" : fmt::format("a block of {} bytes", unit)));
 }
@@ -78,19 +79,20 @@ std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOpti
                         const std::vector<storage::Device*>& devices) {
     if (misfit.ran_out) {
         return fmt::format(
-            "{} ran out of memory while {} were taken in full; ask for less, or for provision thin",
+            "{} ran out of memory while {} were allocated; set a smaller size, or provision thin",
             devices[*misfit.device]->info().id, config::human_size(misfit.asked));
     }
     const std::string asked =
         config::format_size({.bytes = misfit.asked});  // as in the configuration
     const std::string available = size_beside(misfit.available, misfit.asked);
-    const std::string ask = misfit.largest == 0 ? "end what uses the rest, or set a smaller reserve"
-                                                : fmt::format("ask for at most {}, or for 100%",
-                                                              round_size(misfit.largest));
+    const std::string ask =
+        misfit.largest == 0
+            ? "stop the programs that use the rest, or set a smaller reserve"
+            : fmt::format("set a size of at most {}, or 100%", round_size(misfit.largest));
     if (misfit.device) {
         storage::Device* const lacking = devices[*misfit.device];
         return fmt::format(
-            "{} do not fit as a stripe over {}: {} has to take {}, and has {} available{}; {}",
+            "{} do not fit as a stripe over {}: {} needs {}, and {} are available{}; {}",
             config::format_size({.bytes = options.size}), ids_of(devices), lacking->info().id,
             asked, available, reserve_of({lacking}), ask);
     }

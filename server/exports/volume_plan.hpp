@@ -26,7 +26,7 @@ using Promised = std::map<const storage::Device*, std::uint64_t>;
 VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& registry,
                        const Promised& promised = {});
 
-// One line: the size asked for, the size available, and a size that fits.
+// One line with the requested size, the available size, and a size that fits.
 std::string misfit_text(const storage::Misfit& misfit, const storage::VolumeOptions& options,
                         const std::vector<storage::Device*>& devices);
 

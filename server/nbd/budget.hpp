@@ -42,7 +42,7 @@ class Budget {
     bool had_burst() const { return had_burst_.load(std::memory_order_relaxed); }
     // Returns true, once, if a burst has begun and is over.
     bool end_burst();
-    // The waiter is called once, however often it has asked.
+    // The waiter is called once, even if it called wait() several times.
     void wait(Waiter& waiter) {
         if (!waiter.is_linked()) waiters_.push_back(waiter);
     }

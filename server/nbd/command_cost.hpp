@@ -13,7 +13,7 @@ inline constexpr std::int64_t request_work = 2 * 1024;
 // Work within a connection's turn, as bytes of payload that take as long. A WRITE's payload counts
 // when it is received.
 std::int64_t turn_work(const protocol::Command& command, std::uint64_t page_size);
-// Payload, and work as if it were payload, for the limit of a connection on what is unanswered.
+// The cost for a connection's limit on unanswered requests: payload, and work expressed as payload.
 std::uint64_t in_flight_cost(const protocol::Command& command, std::uint64_t page_size);
 // Payload for the rates of an export. TRIM and WRITE_ZEROES count as no bytes: otherwise one
 // request could use up the rate of all others for hours.

@@ -68,8 +68,7 @@ void Connection::drain() {
     quiesced_ = Quiesced::no;
     reason_ = "the server is stopping";
     if (export_->contents_outlive_server()) {
-        // The client reconnects and repeats what has not been answered. An error would be final for
-        // it.
+        // The client reconnects and repeats its unanswered requests. An error would be final.
         if (admission_.holding()) admission_.withdraw();
         stop_taking();
     }

@@ -3,7 +3,7 @@
 //
 //   connection.cpp           its life: serving, draining, closing; operations start and end
 //   connection_requests.cpp  rounds: receiving, taking requests, executing commands
-//   connection_sending.cpp   sending what is queued, and waiting for the socket
+//   connection_sending.cpp   sending the queue, and waiting for the socket
 //   connection_handover.cpp  stopping between requests, for another process to continue
 #pragma once
 
@@ -84,16 +84,16 @@ class Connection final : public OperationContext,
     void describe(ConnectionState& state) const;
     // After serve(): continues where another process has stopped.
     void continue_from(const ConnectionState& state);
-    // Another process has the socket.
+    // Another process continues with the socket.
     void leave() noexcept;
 
     // Refuses every request from now on. Stops receiving once nothing is in flight.
     void drain();
-    // Takes no more requests and no rest of a payload.
+    // Accepts no more requests and no further payload.
     void stop_taking();
-    // Sends what is queued as far as the transport takes it. true: nothing is in flight and
-    // everything has been sent, or the connection is closed. Otherwise resumed() tells when to call
-    // it again.
+    // Sends as much of the queue as the transport accepts. Returns true if nothing is in flight and
+    // everything has been sent, or the connection is closed. Otherwise call it again when resumed()
+    // completes.
     bool settle();
     // Closes now. Operations end as soon as their copies have.
     void close(std::string reason) noexcept;
@@ -102,22 +102,22 @@ class Connection final : public OperationContext,
     // false before serve().
     bool contents_outlive_server() const { return export_ && export_->contents_outlive_server(); }
 
-    // Why it ended; empty: the client asked for it.
+    // Why the connection ended; empty: the client disconnected.
     const std::string& reason() const { return reason_; }
     const ConnectionCounters& counters() const { return accounting_.counters(); }
     std::chrono::nanoseconds longest_stall() const {
         return progress_.longest_stall(counters().unsent_since);
     }
 
-    // For the worker's check for clients that hold staging memory and hardly move.
+    // For the worker's check for clients that hold staging memory without progress.
     bool holds_staging() const { return staging_.reads + staging_.writes != 0; }
     std::uint32_t checks_without_progress(std::uint64_t min) {
         return progress_.checks_without(min);
     }
 
  private:
-    // As Round; `hungry`: no complete request is left.
-    enum class Taken : std::uint8_t { hungry, yield, blocked, over };
+    // Like Round; `hungry`: no complete request is left.
+    enum class RoundResult : std::uint8_t { hungry, yield, blocked, over };
     enum class Quiesced : std::uint8_t {
         no,
         yes,
@@ -129,7 +129,7 @@ class Connection final : public OperationContext,
     void budget_has_room() override { wakeup_.resume(); }
 
     RequestReader::Received::Amount receive();
-    Taken take_requests();
+    RoundResult take_requests();
     bool may_take_request();
     // false: the request waits for the rates.
     bool take(const protocol::Request& request, const protocol::Validated& validated);
@@ -164,7 +164,7 @@ class Connection final : public OperationContext,
     SocketWait ready_wait_;
     SocketWait send_wait_;
     ConnectionState::HalfWrite half_write_;    // while quiesced
-    const Operation* half_written_ = nullptr;  // writes what had arrived of it
+    const Operation* half_written_ = nullptr;  // writes the part that had arrived
     std::int64_t turn_left_ = 0;               // bytes received, to be sent, or of work
     std::uint64_t requests_at_flush_ = 0;
     ProgressMeter progress_;

@@ -12,8 +12,8 @@ namespace gpunbd::server {
 
 namespace {
 
-// What a connection does before others get their turn, in bytes of payload or of work that takes as
-// long. About 50 us of one core; more if no other connection had a turn lately.
+// The work of one turn of a connection, in bytes of payload or in work that takes as long. It takes
+// about 50 us of one core. A connection gets more if no other one had a turn lately.
 constexpr std::int64_t turn_budget = 256 * 1024;
 constexpr std::int64_t lone_turn_budget = 4 * turn_budget;
 
@@ -25,7 +25,7 @@ void Connection::begin_turn() {
 
 Connection::Round Connection::round() {
     using Amount = RequestReader::Received::Amount;
-    wakeup_.clear();  // what was announced is checked here
+    wakeup_.clear();  // this round handles all pending wakeups
     if (quiesced_ != Quiesced::no) [[unlikely]] {
         flush();
         wakeup_.clear();
@@ -33,11 +33,11 @@ Connection::Round Connection::round() {
         if (quiesced_ == Quiesced::yes || half_written_ != nullptr) return Round::blocked;
         take_up_half_write();
     }
-    Taken taken = take_requests();
+    RoundResult taken = take_requests();
     Amount amount = Amount::none;
-    if (taken == Taken::hungry) {
+    if (taken == RoundResult::hungry) {
         amount = receive();
-        if (amount == Amount::none) taken = Taken::blocked;
+        if (amount == Amount::none) taken = RoundResult::blocked;
         if (amount == Amount::all || amount == Amount::less) taken = take_requests();
     }
     flush();
@@ -46,7 +46,7 @@ Connection::Round Connection::round() {
     }
     if (amount == Amount::end || reading_is_over()) return Round::over;
     switch (taken) {
-        case Taken::hungry:
+        case RoundResult::hungry:
             if (amount == Amount::all || transport_.pending()) {  // there may be more to take
                 return turn_left_ <= 0 ? Round::yield : Round::again;
             }
@@ -54,13 +54,13 @@ Connection::Round Connection::round() {
             transport_.release_memory();
             admission_.hold_memory(send_queue_.memory() + transport_.memory());
             return Round::idle;
-        case Taken::yield:
+        case RoundResult::yield:
             return Round::yield;
-        case Taken::blocked:
+        case RoundResult::blocked:
             if (admission_.holding()) reader_.release_empty_buffer();
             admission_.hold_memory(reader_.memory() + send_queue_.memory() + transport_.memory());
             return Round::blocked;
-        case Taken::over:
+        case RoundResult::over:
             break;
     }
     return Round::over;
@@ -82,40 +82,41 @@ RequestReader::Received::Amount Connection::receive() {
     return got.amount;
 }
 
-Connection::Taken Connection::take_requests() {
+Connection::RoundResult Connection::take_requests() {
     protocol::Request request;
     WriteOperation* write = nullptr;
     accounting_.begin_batch();
-    if (admission_.holding() && !reading_is_over() && !take_held()) return Taken::blocked;
+    if (admission_.holding() && !reading_is_over() && !take_held()) return RoundResult::blocked;
     while (!reading_is_over()) {
         if (reader_.at_request()) {
-            if (!may_take_request()) return Taken::blocked;
-            if (turn_left_ <= 0) return Taken::yield;
+            if (!may_take_request()) return RoundResult::blocked;
+            if (turn_left_ <= 0) return RoundResult::yield;
         }
         switch (reader_.next(request, write)) {
             case RequestReader::Next::bytes:
-                return Taken::hungry;
+                return RoundResult::hungry;
             case RequestReader::Next::request:
                 accounting_.taken();
-                if (!take(request, protocol::validate(request, negotiated_))) return Taken::blocked;
+                if (!take(request, protocol::validate(request, negotiated_)))
+                    return RoundResult::blocked;
                 break;
             case RequestReader::Next::status:
                 if (!take(request, protocol::validate_status(request, reader_.status_payload(),
                                                              negotiated_))) {
-                    return Taken::blocked;
+                    return RoundResult::blocked;
                 }
                 break;
             case RequestReader::Next::written:
                 payload_complete(*write);
                 break;
             case RequestReader::Next::memory:
-                return Taken::blocked;
+                return RoundResult::blocked;
             case RequestReader::Next::invalid:
                 hang_up("a request without its magic number");
                 break;
         }
     }
-    return Taken::over;
+    return RoundResult::over;
 }
 
 bool Connection::may_take_request() {
@@ -190,7 +191,7 @@ void Connection::execute(const protocol::Command& command) {
                         .error = protocol::Error::enotsup,
                         .cookie = command.cookie,
                         .offset = command.offset,
-                        .text = "zeroes that have to be stored are not fast"});
+                        .text = "fast zeroing is not possible with NO_HOLE"});
                 return;
             }
             start(worker_.operations.zeroes.take(), command);

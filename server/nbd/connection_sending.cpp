@@ -22,7 +22,7 @@ void Connection::flush() {
     if (out_of_memory_) close(no_memory);
     if (closed_) return;
     if (!send_wait_.pending() && !send_queue_.nothing_to_send()) {
-        // A reply to a WRITE says that its payload is visible to everyone.
+        // A reply to a WRITE guarantees that its payload is visible to all clients.
         storage::store_fence();
         std::array<iovec, max_pieces> pieces;
         const bool was_full = send_queue_.full();

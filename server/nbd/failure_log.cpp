@@ -18,7 +18,8 @@ namespace {
 
 constexpr auto report_interval = std::chrono::seconds(1);
 
-// The devices that may be at fault: those that have failed for good, or else all of the volume's.
+// The devices that may have caused the failure: those that have failed permanently, otherwise all
+// devices of the volume.
 std::string suspects(const storage::Volume& volume, storage::Status status) {
     std::string all;
     std::string failed;
@@ -33,7 +34,8 @@ std::string suspects(const storage::Volume& volume, storage::Status status) {
 }  // namespace
 
 void FailureLog::report_refusal(const protocol::Refusal& refusal) {
-    // Clients provoke ENOTSUP to learn what is supported. Every client gets ESHUTDOWN at the end.
+    // Clients probe for features with requests that get ENOTSUP. Every client gets ESHUTDOWN at the
+    // end.
     const bool usual =
         refusal.error == protocol::Error::enotsup || refusal.error == protocol::Error::eshutdown;
     if (usual ? !spdlog::should_log(spdlog::level::debug) : !may_report()) return;
@@ -85,7 +87,7 @@ bool FailureLog::may_report() {
 
 std::string FailureLog::take_unreported_text() {
     const std::uint64_t count = std::exchange(unreported_, 0);
-    return count == 0 ? "" : fmt::format(" (and {} more since the last line)", count);
+    return count == 0 ? "" : fmt::format(" ({} more since the last line)", count);
 }
 
 }  // namespace gpunbd::server

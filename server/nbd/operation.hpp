@@ -65,7 +65,7 @@ class Operation : public storage::TransferOwner,
  private:
     void sent() override {}
     void resume() override {}
-    // What goes wrong here ends this connection, not the worker that polls the channels.
+    // An exception here ends this connection, not the worker that polls the channels.
     void transfer_moved(storage::Transfer&) final;
 };
 

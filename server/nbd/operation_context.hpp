@@ -1,6 +1,5 @@
-// What an operation needs of its connection: the send queue, the volume, the accounting, and a way
-// to wake the connection. ended() is the one call back. Operations know neither sockets nor
-// sessions.
+// The part of a connection that operations use: the send queue, the volume, the accounting, and the
+// wakeup. ended() is the only callback. Operations do not depend on sockets or sessions.
 #pragma once
 
 #include <optional>
@@ -37,12 +36,12 @@ class OperationContext {
     // Counts a failure, and logs it unless it is one of a flood.
     void report_failure(const protocol::Command& command, storage::Status status);
 
-    // Closes the connection at the next safe point, after what is queued has been sent.
+    // Closes the connection at the next safe point, after the queue has been sent.
     void hang_up(const char* reason) {
         hang_up_ = reason;
         end_of_requests_ = true;
     }
-    // Closes the connection at the next safe point. What is queued may be incomplete and is not
+    // Closes the connection at the next safe point. The queue may be incomplete and is not
     // sent.
     void run_out_of_memory() noexcept {
         out_of_memory_ = true;

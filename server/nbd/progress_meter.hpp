@@ -1,5 +1,5 @@
-// How much a connection moves: for the limit on clients that hold memory and hardly move, and for
-// the log.
+// Measures the data that a connection transfers, for the limit on clients that hold memory and
+// transfer too little, and for the log.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class ProgressMeter {
         return checks_without_ = progress ? 0 : checks_without_ + 1;
     }
 
-    // The socket takes no more, or has taken everything. `since`: ConnectionCounters::unsent_since.
+    // The socket is full, or has accepted everything. `since`: ConnectionCounters::unsent_since.
     void update_stall(storage::Counter& since, bool progress, bool unsent) {
         if (since.value() != 0 && progress) {
             longest_stall_ = std::max(longest_stall_, Stall::now() - since.value());
@@ -29,7 +29,7 @@ class ProgressMeter {
         }
         if (unsent && since.value() == 0) since.set(Stall::now());
     }
-    // The longest time for which the client took none of the replies that waited.
+    // The longest time for which the client did not read waiting replies.
     std::chrono::nanoseconds longest_stall(const storage::Counter& since) const {
         const std::uint64_t last = since.value() == 0 ? 0 : Stall::now() - since.value();
         return std::chrono::nanoseconds(std::max(longest_stall_, last));
@@ -39,7 +39,7 @@ class ProgressMeter {
     std::uint64_t moved_ = 0;
     std::uint64_t moved_at_check_ = 0;
     std::uint32_t checks_without_ = 0;
-    std::uint64_t longest_stall_ = 0;  // ns, of those that are over
+    std::uint64_t longest_stall_ = 0;  // ns, of the ended stalls
 };
 
 }  // namespace gpunbd::server

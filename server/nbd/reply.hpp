@@ -1,5 +1,5 @@
-// A request as the send queue and the reply sequencer see it: its state, the form of its reply, and
-// two notifications.
+// The interface of a request to the send queue and the reply sequencer: its state, the form of its
+// reply, and two notifications.
 #pragma once
 
 #include <cstdint>

@@ -63,8 +63,8 @@ class RequestAccounting {
 
  private:
     using Time = storage::TraceClock::time_point;
-    // Reading the clock for each request costs up to 12% of a 4 KiB READ. Of those that arrive
-    // together or while others are in flight, one of so many is timed.
+    // Reading the clock for each request costs up to 12% of a 4 KiB READ. Of requests that arrive
+    // together or while others are in flight, one in `one_timed_of` is timed.
     static constexpr std::uint32_t one_timed_of = 8;
     // Operation::received_at of requests that are not timed.
     static constexpr Time not_timed{};
@@ -86,12 +86,12 @@ class RequestAccounting {
     std::array<Tally, protocol::command_types> tallies_;  // not published yet, by type
     std::uint64_t requests_ = 0;
     std::uint64_t in_flight_ = 0;
-    std::uint64_t read_ = 0;          // bytes that were sent
+    std::uint64_t read_ = 0;          // bytes sent
     std::uint64_t written_ = 0;       // bytes
     std::uint64_t read_earlier_ = 0;  // bytes, sent by another process
     Time received_at_;
     Time untimed_;                   // for the requests of this batch that are not timed
-    bool first_received_ = false;    // no request of what was received last has started yet
+    bool first_received_ = false;    // no request of the last received bytes has started yet
     std::uint32_t until_timed_ = 1;  // requests
 };
 

@@ -42,7 +42,7 @@ void RequestReader::release_buffer() {
 void RequestReader::begin(protocol::Headers headers, std::span<const std::byte> bytes) {
     request_size_ = protocol::request_size_of(headers);
     const std::span<std::byte> room = buffer().room(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), room.begin());  // there may be none
+    std::copy(bytes.begin(), bytes.end(), room.begin());  // `bytes` may be empty
     buffer_->received(bytes.size());
 }
 

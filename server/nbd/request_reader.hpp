@@ -33,9 +33,9 @@ class RequestReader {
 
     struct Received {
         enum class Amount : std::uint8_t {
-            all,   // as much as was asked for, so there is likely more
+            all,   // the requested amount, so there is likely more
             less,  // the transport has no more now
-            none,  // nothing was asked for, since the WRITE has no memory to lend now
+            none,  // nothing was requested, because the WRITE has no memory to lend now
             end,   // end of stream, or errno in `error`
         };
         Amount amount = Amount::less;
@@ -45,7 +45,7 @@ class RequestReader {
     };
     Received receive(Transport& transport);
 
-    // What comes next in the bytes received.
+    // The next item in the received bytes.
     enum class Next : std::uint8_t {
         bytes,    // more of them are needed
         request,  // `request` is set
@@ -58,8 +58,8 @@ class RequestReader {
     // A request comes next, rather than the payload of one.
     bool at_request() const { return std::holds_alternative<Header>(reading_); }
 
-    // After a request: the payload that follows belongs to `write`, is dropped, or is what a
-    // BLOCK_STATUS is about.
+    // After a request: the following payload belongs to `write`, is dropped, or describes a
+    // BLOCK_STATUS.
     void expect_payload_of(WriteOperation& write);
     void expect_discarded(std::uint64_t bytes);
     void expect_status_payload(const protocol::Request& status, std::size_t length);
@@ -103,7 +103,8 @@ class RequestReader {
 
     Pool<ReceiveBuffer>& buffers_;
     ReceiveBuffer* buffer_ = nullptr;
-    std::size_t request_size_ = protocol::request_size;  // bytes; also tells the kind of header
+    std::size_t request_size_ =
+        protocol::request_size;  // bytes; also identifies the kind of header
     std::variant<Header, Payload, Discarded, StatusPayload> reading_;
     std::array<std::byte, protocol::max_status_payload> status_payload_;
     std::size_t status_payload_length_ = 0;

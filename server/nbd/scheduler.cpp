@@ -79,7 +79,7 @@ std::size_t Scheduler::handle_one(bool wait) {
         return wait ? io_.run_one() : io_.poll_one();
     } catch (const std::exception& error) {
         // Connections catch their own exceptions; this one belongs to none.
-        spdlog::error("an event of a worker was lost: {}", error.what());
+        spdlog::error("a worker failed to handle an event: {}", error.what());
         return 1;
     }
 }

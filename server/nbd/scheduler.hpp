@@ -1,6 +1,6 @@
-// A worker's rounds: socket events and turns of connections, then one poll of the channels, then
-// what that has made ready. Each part has a budget, so that neither busy sockets nor copies starve
-// the others.
+// The rounds of a worker: socket events and turns of connections, then one poll of the channels,
+// then the connections that the poll has made ready. Each part has a budget, so that neither busy
+// sockets nor copies starve the others.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

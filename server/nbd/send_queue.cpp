@@ -15,8 +15,8 @@ constexpr std::size_t long_payload = 512 << 10;
 
 SendQueue::Item& SendQueue::add(const Reply* reply) {
     const bool behind = sequencer_.held_by_other(reply);
-    // Reuse the room of items that have been sent before growing, so that the size depends on what
-    // is unsent at a time and not on how long the queue is never empty.
+    // Reuse the space of sent items before growing, so that the size depends on the number of
+    // unsent items and not on how long the queue has not been empty.
     if (first_ == items_.size() ||
         (items_.size() == items_.capacity() && first_ >= items_.size() / 2)) {
         items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -54,7 +54,7 @@ std::size_t SendQueue::gather(std::span<iovec> out) const {
     for (std::size_t i = first_; i != items_.size() && count + 2 <= out.size(); ++i) {
         const Item& item = items_[i];
         const bool alone = item.payload_length >= long_payload;
-        if (alone && count != 0) break;  // after what is before it
+        if (alone && count != 0) break;  // a long payload follows in the next call
         add_piece(item.header.data(), item.header_length);
         if (alone && count != 0) break;  // after its header
         add_piece(item.payload, item.payload_length);

@@ -1,5 +1,5 @@
-// What a connection has yet to send: reply headers, each with the payload that follows it, in
-// order. Payload is lent, never copied; its request is notified when it has been sent.
+// The queue of replies of a connection: headers, each followed by its payload, in order. Payload is
+// lent and never copied. The queue notifies the request when its payload has been sent.
 #pragma once
 
 #include <sys/uio.h>
@@ -43,7 +43,7 @@ class SendQueue {
     bool empty() const { return first_ == items_.size() && behind_.empty(); }
     bool nothing_to_send() const { return first_ == items_.size(); }
     std::size_t size() const { return items_.size() - first_ + behind_.size(); }  // items
-    // The client sends requests but does not take its replies: no more requests are taken.
+    // The client sends requests but does not read its replies, so no more requests are accepted.
     bool full() const { return size() > max_unsent; }
     std::size_t memory() const {  // bytes
         return (items_.capacity() + behind_.capacity()) * sizeof(Item);

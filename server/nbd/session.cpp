@@ -42,7 +42,7 @@ Task<> Session::run() {
     try {
         co_await live();
     } catch (const std::exception& error) {
-        spdlog::error("a connection's end cannot be told: {}", error.what());
+        spdlog::error("failed to log the end of a connection: {}", error.what());
     }
     ended_(*this);
 }
@@ -97,7 +97,7 @@ void Session::report_end(bool failed) {
                             errors == 0 ? "" : fmt::format(" ({} failed)", errors),
                             config::human_size(read), config::human_size(written));
         if (stalled >= Stall::least) {
-            done += fmt::format("it took no answers for {:.1f} s; ", stalled.count());
+            done += fmt::format("the client did not read replies for {:.1f} s; ", stalled.count());
         }
     }
     line.with("requests", requests)
@@ -163,13 +163,13 @@ void Session::drain() noexcept {
 Task<> Session::settle() {
     if (connection_->closed()) co_return;
     connection_->stop_taking();
-    set_deadline(limits_.linger, "the client did not take its last answers");
+    set_deadline(limits_.linger, "the client did not read its last replies");
     while (!connection_->settle()) co_await connection_->resumed();
 }
 
 void Session::evict() noexcept {
     failure_ = HandshakeFailure::evicted;
-    cut("its handshake went for others, for it was the oldest of too many");
+    cut("there were too many handshakes, and its handshake was the oldest");
 }
 
 void Session::cut(const char* reason) noexcept {

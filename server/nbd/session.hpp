@@ -41,7 +41,7 @@ class Session : public std::enable_shared_from_this<Session> {
     // the session yet. If it is destroyed before, nothing is called.
     void start(std::function<void(Session&)> ended);
 
-    // Answers what is in flight, refuses what is new, then closes.
+    // Completes the requests in flight, refuses new ones, then closes.
     void drain() noexcept;
     // Closes now. Operations end as soon as their copies have.
     void cut(const char* reason) noexcept;
@@ -87,7 +87,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Task<bool> negotiate();
     Task<bool> start_tls();
     Task<bool> send_all(std::vector<std::byte> bytes);
-    // After leave(), when there is no answer left to send.
+    // Returns true after leave(), when no reply is left to send.
     bool stops_negotiating();
 
     // session_timers.cpp

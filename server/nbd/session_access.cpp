@@ -29,13 +29,13 @@ std::string Session::reason_to_close() const {
         return {};  // the export was removed; its connections stay
     const Verdict verdict = now->access.decide(PeerIdentity(peer_));
     const bool writes = !connection_->export_info().read_only;
-    if (now->info.read_only && writes) return "the export is read-only from now on";
+    if (now->info.read_only && writes) return "the export is now read-only";
     if (verdict.access == Access::denied) {
-        return fmt::format("by the new configuration it may not open the export any more: {}",
+        return fmt::format("the new configuration denies access to the export: {}",
                            now->access.why(verdict));
     }
     if (verdict.access == Access::read_only && writes) {
-        return fmt::format("by the new configuration it may only read: {}",
+        return fmt::format("the new configuration permits only reading: {}",
                            now->access.why(verdict));
     }
     return {};

@@ -65,7 +65,7 @@ bool Session::take_over(const ConnectionState& earlier) {
     OfferedExports::Opened opened = offered_.open(export_name_);
     if (!opened.exported || opened.info.size != info.size ||
         opened.info.read_only != info.read_only) {
-        reason_ = "the server that was started in place of another offers another export";
+        reason_ = "the new server offers a different export of this name";
         return false;
     }
     connection_->serve(earlier.negotiated, std::move(opened.exported), earlier.received);

@@ -89,7 +89,7 @@ Task<bool> Session::negotiate() {
         }
         if (next == protocol::Negotiation::Next::close) {
             const bool aborted = negotiation_->reason().empty();
-            reason_ = aborted ? "the client left the handshake" : negotiation_->reason();
+            reason_ = aborted ? "the client aborted the handshake" : negotiation_->reason();
             failure_ = aborted ? HandshakeFailure::aborted : HandshakeFailure::protocol;
             co_return false;
         }
@@ -101,7 +101,7 @@ Task<bool> Session::negotiate() {
         if (!opened.exported || opened.info.instance != negotiated.export_info.instance ||
             opened.info.size != negotiated.export_info.size ||
             opened.info.read_only != negotiated.export_info.read_only) {
-            reason_ = "the export went away during the handshake";
+            reason_ = "the export was removed or changed during the handshake";
             worker_.counters.handshake_failed(HandshakeFailure::export_gone);
             co_return false;
         }
@@ -125,7 +125,7 @@ Task<bool> Session::negotiate() {
 }
 
 bool Session::stops_negotiating() {
-    if (leaving_) reason_ = "another server takes over";
+    if (leaving_) reason_ = "another server is taking over";
     return leaving_;
 }
 

@@ -18,7 +18,7 @@ void Session::set_deadline(std::chrono::seconds after, const char* reason) {
     });
 }
 
-// The check costs idle clients a timer, and requests nothing.
+// The check needs one timer per client and does no work per request.
 void Session::check_idle(std::uint32_t checks, std::uint64_t requests) {
     idle_timer_.expires_after(limits_.idle / checks_in_a_limit);
     idle_timer_.async_wait(
@@ -32,13 +32,13 @@ void Session::check_idle(std::uint32_t checks, std::uint64_t requests) {
             } else if (checks + 1 < checks_in_a_limit) {
                 self->check_idle(checks + 1, now);
             } else {
-                self->cut("it asked for nothing for too long");
+                self->cut("it was idle for too long");
             }
         });
 }
 
-// A client has vanished if it acknowledges nothing of what TCP retransmits. A client that is there
-// and only takes no replies answers keepalives.
+// A client has vanished if it does not acknowledge TCP retransmissions. A connected client that
+// does not read its replies still answers keepalives.
 void Session::check_reachable(std::uint32_t checks) {
     const std::chrono::milliseconds interval =
         std::chrono::milliseconds(limits_.unreachable) / checks_in_a_limit;
@@ -52,7 +52,7 @@ void Session::check_reachable(std::uint32_t checks) {
             if (unanswered < checks_in_a_limit) {
                 self->check_reachable(unanswered);
             } else {
-                self->cut("the client could not be reached for too long");
+                self->cut("the client was unreachable for too long");
             }
         });
 }

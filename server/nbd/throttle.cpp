@@ -11,7 +11,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// While it waits longer, the connection checks now and then that its client is still there.
+// During a longer wait, the connection checks periodically that its client is still connected.
 constexpr auto longest_sleep = std::chrono::seconds(1);
 
 std::uint64_t bytes_of(const protocol::Validated& request) {

@@ -1,4 +1,4 @@
-// Where the time of requests goes, stage by stage, as one worker measures it.
+// The times that requests spend in each stage, measured by one worker.
 #pragma once
 
 #include <string>

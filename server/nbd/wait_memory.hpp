@@ -17,7 +17,7 @@ struct WaitMemory {
     bool taken = false;
 };
 
-// What does not fit is allocated. The memory is shared, since a wait can outlive the object that
+// Larger objects are allocated. The memory is shared, because a wait can outlive the object that
 // started it.
 template <typename T>
 class WaitAllocator {

@@ -1,5 +1,5 @@
-// Wakes a connection: its coroutine, which waits in one of the awaitables below, or a flush of what
-// is queued.
+// Wakes a connection: either its coroutine, which waits in one of the awaitables below, or a flush
+// of its queue.
 #pragma once
 
 #include <coroutine>
@@ -11,11 +11,11 @@ namespace gpunbd::server {
 
 class Wakeup {
  public:
-    // `connection` sends what is queued when it runs, and then calls take_waiter().
+    // When `connection` runs, it sends its queue and then calls take_waiter().
     Wakeup(Scheduler& scheduler, Scheduler::Runnable& connection)
         : scheduler_(scheduler), connection_(connection) {}
 
-    // What blocked the coroutine may be over.
+    // The condition that blocked the coroutine may have ended.
     void resume() noexcept {
         resumed_ = true;
         if (waiter_) scheduler_.run_soon(connection_);

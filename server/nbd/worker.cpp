@@ -31,7 +31,7 @@ void Worker::run() {
         try {
             round();
         } catch (const std::exception& error) {
-            spdlog::error("a worker's round ended early: {}", error.what());
+            spdlog::error("a worker failed to complete a round: {}", error.what());
         }
     }
 }
@@ -64,7 +64,7 @@ void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const Sessi
                              std::move(earlier));
                    });
     } catch (const std::exception& error) {
-        spdlog::error("a connection cannot be served: {}", error.what());
+        spdlog::error("failed to serve a connection: {}", error.what());
         ::close(fd);
         --connections_;
     }
@@ -80,7 +80,7 @@ void Worker::end_connection(std::uint64_t id, std::function<void()> then) {
     asio::post(context_.io, [this, id, then = std::move(then)] {
         for (const auto& session : sessions_) {
             if (session->connection().counters().id != id) continue;
-            session->cut("the administrator ended it");
+            session->cut("closed by the administrator");
             break;
         }
         then();
@@ -93,7 +93,7 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
     std::shared_ptr<Session> session;
     try {
         Socket socket(context_.io);
-        // The protocol is only used to make new sockets; this one is there already.
+        // Asio uses the protocol only to create new sockets; this one exists already.
         socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
         fd = -1;  // the socket's
         session = std::make_shared<Session>(context_, std::move(socket), std::move(peer), exports,
@@ -102,7 +102,7 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
         sessions_.insert(session);
         session->start([this](Session& ended) { leave(ended.shared_from_this()); });
     } catch (const std::exception& error) {
-        spdlog::error("a connection cannot be served: {}", error.what());
+        spdlog::error("failed to serve a connection: {}", error.what());
         if (fd >= 0) ::close(fd);
         leave(session);
     }
@@ -237,7 +237,7 @@ void Worker::cut_stalled() {
     }
     if (!starving) return;
     for (const auto& session : stalled) {
-        session->cut("it held memory that others wait for, and hardly sent or received");
+        session->cut("it held memory that other clients needed, and transferred too little data");
     }
 }
 

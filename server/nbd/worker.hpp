@@ -22,7 +22,7 @@ namespace gpunbd::server {
 
 class Worker {
  public:
-    // How long a client may neither send nor receive while it holds memory that others wait for.
+    // The longest time that a client may hold memory without progress while others wait for memory.
     static constexpr std::chrono::milliseconds default_stall_limit{10'000};
 
     // `max_memory`: bytes that the requests of all its connections may hold. `trace`: keep a Trace.
@@ -85,8 +85,9 @@ class Worker {
     void report_access_checked();
     template <typename Call>
     void for_each_session(Call call);
-    // Closes clients that hold staging memory and hardly moved for the stall limit, while a client
-    // that holds none waits for some. Runs only while a transfer waits for staging memory.
+    // Closes clients that hold staging memory and have transferred too little for the stall limit,
+    // while a client without staging memory waits for some. Runs only while a transfer waits for
+    // staging memory.
     void cut_stalled();
     void check_stalls_later();
 

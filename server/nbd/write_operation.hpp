@@ -16,8 +16,8 @@ class WriteOperation : public Operation {
  public:
     // For the next start(): the first `bytes` of the payload have been written by another process.
     void skip(std::uint64_t bytes) { skipped_ = bytes; }
-    // Another process receives the rest of the payload. What has arrived is written; only a failure
-    // of that is answered. The operation may be gone afterwards.
+    // Another process receives the rest of the payload. The received part is written, and only its
+    // failure gets a reply. The operation may be destroyed when this returns.
     void hand_over();
     // Payload bytes that have not arrived.
     std::uint64_t missing() const { return missing_; }

@@ -68,23 +68,23 @@ std::string ConnectionSlots::refusal(const PeerState& peer, std::uint32_t of_lis
                                      ConnectionLimit& limit) const {
     if (connections_ >= max_connections_) {
         limit = ConnectionLimit::connections;
-        return fmt::format("{} connections are open, the limit", connections_);
+        return fmt::format("too many connections: {} are open", connections_);
     }
     if (peer.connections >= max_per_peer_) {
         limit = ConnectionLimit::of_peer;
-        return fmt::format("this peer has {} connections, the limit of each", peer.connections);
+        return fmt::format("too many connections of this peer: {}", peer.connections);
     }
     // A connection to another listener does not make room on this one.
     if (max_connections_ - connections_ <= reserved_ && !peer.known && of_listener >= reserved_) {
         limit = ConnectionLimit::reserved;
         return fmt::format(
-            "{} connections are open, and the last {} are kept for peers that were served before, "
+            "{} connections are open, and the last {} are reserved for known peers "
             "and for other listeners",
             connections_, reserved_);
     }
     if (handshakes_ >= max_handshakes_ && leaving_ >= max_handshakes_) {
         limit = ConnectionLimit::handshakes;
-        return "more clients come at once than handshakes can be ended";
+        return "too many handshakes: clients connect faster than old handshakes can be closed";
     }
     return {};
 }

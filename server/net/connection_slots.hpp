@@ -64,7 +64,7 @@ class ConnectionSlots {
         // The handshake to end for this connection, if any: the oldest one of the peer that has
         // most of them, so that a flood costs only its own slots. The oldest one goes, since a
         // client that speaks has its export within milliseconds; refusing new ones instead would
-        // let silent clients lock out everyone.
+        // let silent clients deny access to all others.
         std::shared_ptr<Slot> evicted;
     };
     Answer enter(const Peer& peer);

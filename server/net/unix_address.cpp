@@ -50,7 +50,7 @@ PathLock lock_path(const config::UnixListener& options) {
     } catch (const PathLock::Taken&) {
         throw AddressError(
             Kind::taken,
-            fmt::format("{}: another server is starting there; end it, or choose another path",
+            fmt::format("{}: another server is starting there; stop it, or choose another path",
                         name_of(options)));
     } catch (const std::system_error& error) {
         throw AddressError(Kind::other,
@@ -71,7 +71,7 @@ bool is_stale_socket(const config::UnixListener& options) {
         throw AddressError(
             Kind::other,
             name_of(options) +
-                ": a file that is no socket is in the way; remove it, or choose another path");
+                ": the path is a file that is not a socket; remove it, or choose another path");
     }
     const OwnedFd probe = new_socket(options);
     const bool connected =
@@ -80,7 +80,7 @@ bool is_stale_socket(const config::UnixListener& options) {
     if (connected || errno == EAGAIN) {
         Holder holder = connected ? peer_of(probe.get()) : Holder{};
         const std::string text =
-            fmt::format("{}: another server is listening there{}; end it, or choose another path",
+            fmt::format("{}: another server is listening there{}; stop it, or choose another path",
                         name_of(options), holder.pid == 0 ? "" : "," + holder.by().substr(3));
         throw AddressError(Kind::taken, text, std::move(holder));
     }
@@ -89,7 +89,7 @@ bool is_stale_socket(const config::UnixListener& options) {
 
 BoundUnix bind_unix(const config::UnixListener& options) {
     const sockaddr_un address = address_of(options);
-    is_stale_socket(options);  // report what is in the way before errors of the folder
+    is_stale_socket(options);  // report a socket in use before errors of the folder
     PathLock lock = lock_path(options);
     if (is_stale_socket(options)) ::unlink(options.path.c_str());
     OwnedFd fd = new_socket(options);

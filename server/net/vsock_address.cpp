@@ -45,7 +45,7 @@ AddressError vsock_error(const config::VsockListener& options, int error) {
         case EADDRNOTAVAIL: {
             const auto own = local_cid();
             return {Kind::absent,
-                    fmt::format("{}: this machine is not CID {}{}; any means whatever it is", where,
+                    fmt::format("{}: this machine is not CID {}{}; any matches every CID", where,
                                 options.cid,
                                 own ? fmt::format(", but {}", *own) : ": " + no_vsock_transport())};
         }
@@ -76,9 +76,9 @@ std::optional<std::uint32_t> local_cid() {
 }
 
 std::string no_vsock_transport() {
-    return "no vsock transport is loaded, so that nobody can connect (on a host: modprobe "
-           "vhost_vsock; in a guest: give the virtual machine a vsock device; for this machine "
-           "alone: modprobe vsock_loopback)";
+    return "no vsock transport is loaded, so no client can connect (on a host: modprobe "
+           "vhost_vsock; in a guest: add a vsock device to the virtual machine; for this machine "
+           "only: modprobe vsock_loopback)";
 }
 
 }  // namespace gpunbd::server

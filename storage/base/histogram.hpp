@@ -42,7 +42,7 @@ class Histogram {
         sum_.add(other.sum_.value());
         max_.set(std::max(max_.value(), other.max_.value()));
     }
-    // What has been recorded since the snapshot `before`. The maximum is that of all durations.
+    // The durations recorded since the snapshot `before`. The maximum is that of all durations.
     Histogram since(const Histogram& before) const {
         Histogram out(*this);
         for (std::size_t i = 0; i != buckets; ++i) {

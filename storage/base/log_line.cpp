@@ -22,7 +22,7 @@ LogLine& LogLine::with(std::string_view key, std::string_view value) {
         return *this;
     }
     std::size_t end = max_value;
-    // Do not cut within a UTF-8 character.
+    // Do not truncate within a UTF-8 character.
     while (end > max_value - 4 && (static_cast<unsigned char>(value[end]) & 0xc0U) == 0x80) {
         --end;
     }

@@ -1,5 +1,5 @@
-// A log line with a text for people and fields for machines. The formatter of the log decides how
-// to show the fields.
+// A log line with a human-readable text and machine-readable fields. The formatter of the log
+// decides how to show the fields.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -17,7 +17,7 @@ class LogLine {
     explicit LogLine(spdlog::level::level_enum level, bool wanted = true)
         : level_(level), on_(wanted && spdlog::should_log(level)) {}
 
-    // `key` is a plain word. `value` may contain any bytes; long values are cut.
+    // `key` is a plain word. `value` may contain any bytes; long values are truncated.
     LogLine& with(std::string_view key, std::string_view value);
     template <std::integral Number>
     LogLine& with(std::string_view key, Number value) {

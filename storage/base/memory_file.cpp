@@ -47,9 +47,9 @@ std::string memory_file_error(const OwnedFd& file, std::uint64_t bytes) {
     const int access = ::fcntl(file.get(), F_GETFL);
     if (access < 0) return std::strerror(errno);
     const int seals = ::fcntl(file.get(), F_GET_SEALS);
-    if (seals < 0) return "it is no memory file";
+    if (seals < 0) return "it is not a memory file";
     if ((seals & size_seals) != size_seals) return "its size is not sealed";
-    if ((access & O_ACCMODE) != O_RDWR) return "it cannot be both read and written";
+    if ((access & O_ACCMODE) != O_RDWR) return "it is not open for reading and writing";
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0) return std::strerror(errno);
     const auto size = static_cast<std::uint64_t>(facts.st_size);

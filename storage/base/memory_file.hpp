@@ -1,5 +1,5 @@
 // Anonymous memory with a descriptor (memfd), which lives as long as any process has the descriptor
-// open. Its size is sealed, so that no other process can truncate what is mapped here.
+// open. Its size is sealed, so that no other process can truncate the mapped memory.
 #pragma once
 
 #include <cstdint>

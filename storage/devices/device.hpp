@@ -33,7 +33,7 @@ struct DeviceInfo {
     int numa_node = -1;
 };
 
-// Current use of a device, in addition to what volumes know.
+// Current use of a device that volumes do not count.
 struct DeviceUse {
     std::uint64_t mapped = 0;  // bytes that the CPU can address
     // Whether another program computes on the device; empty: unknown, or not a GPU.
@@ -53,8 +53,8 @@ struct SlabRequest {
     bool kept = false;
 };
 
-// What has to be recorded of a kept slab so that another process can adopt it, besides its
-// descriptor and the identity of its device.
+// The record of a kept slab that another process needs to adopt it, in addition to its descriptor
+// and the identity of its device.
 struct SlabRecord {
     std::uint64_t bytes = 0;
     Provision provision = Provision::thin;
@@ -70,8 +70,8 @@ struct Slab {
     std::uint64_t handle = 0;   // identifies the slab within its device
     bool resident = false;      // allocated with Provision::full
     std::uint8_t kind = 0;      // how it was allocated; defined by the device
-    // Of a kept slab: the memory lives until all copies of this descriptor are closed. Empty: the
-    // memory ends with the process.
+    // The descriptor of a kept slab, whose memory lives until all copies of it are closed. Empty:
+    // the memory ends with the process.
     OwnedFd descriptor = {};
 };
 
@@ -111,9 +111,9 @@ class Device {
     // means that the slab cannot be kept.
     virtual Status allocate(const SlabRequest& request, Slab& out) = 0;
     // Adopts a slab with its contents that a device of the same identity allocated in another
-    // process. Ignores the capacity, since the memory is allocated already, and validates what it
-    // can. After ok the slab owns the descriptor; otherwise the caller keeps it, and the log has
-    // the reason.
+    // process. Ignores the capacity, because the memory is already allocated, and validates the
+    // descriptor and the record. After ok the slab owns the descriptor; otherwise the caller keeps
+    // it, and the log has the reason.
     virtual Status adopt(OwnedFd& /*descriptor*/, const SlabRecord&, Slab& /*out*/) {
         return Status::io_error;
     }
@@ -127,8 +127,8 @@ class Device {
     // Announces that the range will be written for the first time since it was allocated or
     // discarded, so that its memory can be allocated in one piece. Its contents stay.
     virtual void populate(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}
-    // The contents of the range are not needed any more. True: its memory was given back to the
-    // system, and the range reads as zeroes.
+    // The contents of the range are no longer needed. Returns true if its memory was freed, so that
+    // the range reads as zeroes.
     virtual bool discard(const Slab&, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
         return false;
     }
@@ -137,8 +137,8 @@ class Device {
     virtual std::unique_ptr<Channel> open_channel(const ChannelOptions& options) = 0;
 
     // Measures the cost of each copy path, in under a second. Channels that are opened later use
-    // the result. Returns it as text for people; empty: there is nothing to measure. No channel may
-    // be in use. Throws std::runtime_error.
+    // the result. Returns it as human-readable text; empty: there is nothing to measure. No channel
+    // may be in use. Throws std::runtime_error.
     virtual std::string calibrate() { return {}; }
     // The result for restore_calibration() of a later process; empty: nothing is worth saving.
     virtual std::string calibration_state() const { return {}; }

@@ -27,15 +27,16 @@ struct DeviceOptions {
 };
 
 // Another process has opened an exclusive device.
-class DeviceTaken : public std::runtime_error {
+class DeviceInUse : public std::runtime_error {
  public:
     using std::runtime_error::runtime_error;
 };
 
-// How people name the devices of a driver, and which settings apply to them. All texts are for
+// The syntax of a driver's device ids, and the settings that apply to them. All texts are for
 // messages.
 struct DeviceSyntax {
-    // A setting that applies to the devices of some drivers only: "mapped", and for what it exists.
+    // A setting that applies only to the devices of some drivers, such as "mapped", and its
+    // purpose.
     struct Setting {
         std::string_view key;
         std::string_view purpose;
@@ -46,7 +47,7 @@ struct DeviceSyntax {
     std::string_view correction = "";  // what to write instead of a malformed id of this scheme
     // The canonical spelling of an id; nullopt if the text is not an id of this driver.
     std::optional<std::string> (*parse)(std::string_view text) = nullptr;
-    // The id that was meant by a name from another program, in lower case: "gpu0" -> "cuda:0";
+    // The id for a name of another program, in lower case: "gpu0" -> "cuda:0";
     // empty if none.
     std::string (*guess)(std::string_view text) = nullptr;
     std::vector<Setting> settings = {};
@@ -70,11 +71,11 @@ class DeviceDriver {
     // The ids of existing devices, which may be opened to list them. If there are none, sets
     // `why_none` to the reason and the remedy.
     virtual std::vector<std::string> enumerate(std::string& why_none) const = 0;
-    // What is listed of devices that are opened only if they are named, since opening them changes
-    // their contents.
+    // The devices that are opened only if they are named, because opening them changes their
+    // contents.
     virtual std::vector<DeviceInfo> only_by_name() const { return {}; }
-    // Returns null if there is no such device. Throws std::runtime_error with one line that says
-    // what is missing.
+    // Returns null if there is no such device. Throws std::runtime_error with one line about the
+    // missing requirement.
     virtual std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,
                                          const DeviceOptions& options) const = 0;
 

@@ -12,14 +12,14 @@ namespace gpunbd::storage {
 
 struct VolumeOptions;
 
-// What a volume needs and its devices lack. All sizes are in bytes.
+// The memory that a volume needs and its devices lack. All sizes are in bytes.
 struct Misfit {
     std::optional<std::uint32_t> device =
         {};                   // the index of the device that lacks it; none: all devices together
-    std::uint64_t asked = 0;  // needed of that device, or of all
+    std::uint64_t asked = 0;  // needed from that device, or from all
     std::uint64_t available = 0;  // of that, in whole pages
     std::uint64_t largest = 0;    // the largest size of the volume that would fit
-    bool ran_out = false;         // memory ran out during allocation, although it seemed to suffice
+    bool ran_out = false;  // memory ran out during allocation, although enough was available before
 
     bool operator==(const Misfit&) const = default;
 };

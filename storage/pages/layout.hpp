@@ -1,4 +1,5 @@
-// Decides on which device of an export a page is allocated. The page table records where it is.
+// Selects the device of an export on which a page is allocated. The page table records the
+// location.
 #pragma once
 
 #include <cstdint>

@@ -359,7 +359,7 @@ std::string PagePool::adopt(Descriptors& descriptors, const std::vector<bool>& i
     for (PageIndex page = 0; page != is_mapped.size(); ++page) {
         if (!is_mapped[page]) continue;
         if (slabs_.index_in_slab(page) >= free_.pages_in_slab(slabs_.number_of(page))) {
-            return fmt::format("page {} is used, and its slab is not there", page);
+            return fmt::format("page {} is used, and its slab is missing", page);
         }
     }
     return {};
@@ -372,7 +372,7 @@ std::string PagePool::adopt_slab(std::uint32_t number, SlabEntry entry, Descript
     const std::uint64_t reserved = free_.reserved_pages();
     const bool is_last = entry.pages == pages_ % whole && reserved % whole == 0;
     if ((entry.pages != whole && !is_last) || reserved + entry.pages > pages_) {
-        return fmt::format("slab {} has {} pages, which cannot be", number, entry.pages);
+        return fmt::format("slab {} has an invalid number of pages: {}", number, entry.pages);
     }
     const auto descriptor = descriptors.find(number);
     if (descriptor == descriptors.end()) return fmt::format("slab {} is missing", number);

@@ -113,7 +113,7 @@ class PagePool {
     }
     std::uint64_t allocated_bytes() const;
     std::uint64_t allocated_slabs() const;
-    // Of pages that are unmapped but still pinned.
+    // Memory of pages that are unmapped but still pinned.
     std::uint64_t retired_bytes() const;
 
  private:

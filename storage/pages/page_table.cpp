@@ -27,7 +27,7 @@ constexpr std::uint32_t max_text = 64 << 10;    // bytes
 constexpr std::uint32_t max_devices = 1 << 16;  // limited by the 16 bits in PageEntry
 constexpr std::uint64_t max_pages = std::uint64_t{1} << 40;
 constexpr std::uint64_t max_page_numbers = std::numeric_limits<PageIndex>::max();  // per device
-constexpr const char* contradiction = "its header contradicts itself";
+constexpr const char* contradiction = "its header is inconsistent";
 
 struct Header {
     std::uint64_t magic;
@@ -116,15 +116,15 @@ void write_head(std::byte* base, const TableShape& shape, std::uint64_t head, st
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Returns the reason reason the header is invalid; empty: it is valid.
+// Returns the reason why the header is invalid; empty: it is valid.
 std::string header_error(const Header& header, std::uint64_t bytes) {
     if (header.magic != table_magic) return "it is not a page table of gpunbd";
     if (header.version != table_version) {
-        return fmt::format("its format is {}, and this gpunbd knows {}", header.version,
+        return fmt::format("its format is {}, and this gpunbd supports {}", header.version,
                            table_version);
     }
     if (header.bytes != bytes) {
-        return fmt::format("it has {} bytes and says {}", bytes, header.bytes);
+        return fmt::format("it has {} bytes, and its header records {}", bytes, header.bytes);
     }
     if (header.devices == 0 || header.devices > max_devices || header.name > max_text ||
         header.wanted > max_text || header.size == 0 || !std::has_single_bit(header.page_size) ||
@@ -184,7 +184,7 @@ std::variant<TableShape, std::string> read_shape(const std::byte* base, std::uin
 
 InstanceId new_instance() {
     InstanceId id{};
-    if (::getentropy(id.data(), id.size()) != 0) fail("no random numbers");
+    if (::getentropy(id.data(), id.size()) != 0) fail("no random numbers are available");
     return id;
 }
 
@@ -206,7 +206,7 @@ PageTable::PageTable(TableShape shape, bool kept) : shape_(std::move(shape)) {
 
 std::variant<PageTable, std::string> PageTable::open(OwnedFd descriptor) {
     struct stat file {};
-    if (::fstat(descriptor.get(), &file) != 0) return std::string("it is no descriptor");
+    if (::fstat(descriptor.get(), &file) != 0) return std::string("it is not a descriptor");
     const auto bytes = static_cast<std::uint64_t>(file.st_size);
     if (std::string reason = memory_file_error(descriptor, bytes); !reason.empty()) return reason;
     if (bytes < memory_page) return std::string("it is too short");

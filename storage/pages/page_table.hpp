@@ -67,13 +67,13 @@ std::string instance_text(const InstanceId& id);  // 32 hexadecimal digits
 struct TableShape {
     struct DeviceShare {
         std::string identity;          // DeviceInfo::identity
-        std::uint64_t pages = 0;       // the most that the volume has there
+        std::uint64_t pages = 0;       // the maximum of the volume on this device
         std::uint32_t slab_pages = 0;  // a power of two; the last slab may be shorter
         std::uint32_t slabs = 0;       // at most
         bool operator==(const DeviceShare&) const = default;
     };
     std::string name;    // the name of the export
-    std::string wanted;  // what the configuration asks of the volume, to compare with a later one
+    std::string wanted;  // the configuration of the volume, to compare with a later one
     InstanceId instance{};
     std::int64_t made = 0;          // seconds since 1970
     std::uint64_t size = 0;         // bytes
@@ -91,7 +91,7 @@ class PageTable {
     // `kept`: makes a descriptor, so that another process can keep the table. Throws
     // std::system_error.
     PageTable(TableShape shape, bool kept);
-    // Maps a table that another process has made. A text is the reason reason it cannot be used.
+    // Maps a table that another process has created. A text is the reason why it cannot be used.
     static std::variant<PageTable, std::string> open(OwnedFd descriptor);
     PageTable(PageTable&& other) noexcept;
     PageTable& operator=(PageTable&&) = delete;

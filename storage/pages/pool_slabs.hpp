@@ -36,7 +36,7 @@ class PoolSlabs {
     std::uint32_t number_of(PageIndex page) const { return page >> slab_shift_; }
     std::uint32_t index_in_slab(PageIndex page) const { return page & slab_mask_; }
 
-    // Of an allocated slab whose page the caller has pinned or taken.
+    // The slab of a page that the caller has pinned or taken; it is allocated.
     const Slab& slab_of(PageIndex page) const { return slabs_[page >> slab_shift_]; }
     std::uint64_t offset_in_slab(PageIndex page) const { return (page & slab_mask_) * page_size_; }
     // Null if the CPU cannot address the page.

@@ -85,7 +85,7 @@ std::variant<std::unique_ptr<Volume>, std::string> Volume::take_over(
     PageTable table, const std::vector<Device*>& devices, Descriptors slabs,
     std::shared_ptr<SlabRetainer> retainer, bool quiesced, ImportedSlabs* imported) {
     auto layout = layout_of(table.shape());
-    if (!layout) return std::string("its layout contradicts itself");
+    if (!layout) return std::string("its layout is inconsistent");
     std::unique_ptr<Volume> volume(
         new Volume(std::move(table), std::move(*layout), devices, std::move(retainer)));
     if (quiesced) volume->quiesce();
@@ -119,7 +119,7 @@ std::string Volume::adopt(const MappedPages& mapped, Descriptors& slabs, Importe
     // The process that made the volume may have died before all slabs were allocated.
     const auto full = fill({});
     if (!full) return {};
-    return fmt::format("on {}: there is no memory for the rest of it",
+    return fmt::format("on {}: not enough memory for the rest of it",
                        pools_[*full]->device().info().id);
 }
 
@@ -162,15 +162,15 @@ std::variant<Volume::MappedPages, std::string> Volume::check_entries() const {
     for (std::uint64_t page = 0; page != shape().pages(); ++page) {
         const PageEntry entry = table_.slot(page).load();
         if (entry.state() > PageEntry::State::retired) {
-            return fmt::format("page {} is in a state that this gpunbd does not know", page);
+            return fmt::format("page {} is in an unknown state", page);
         }
         if (!entry.is_mapped()) continue;
         if (entry.device() != layout_.device_of(page) ||
             entry.page() >= used[entry.device()].size()) {
-            return fmt::format("page {} is where it cannot be", page);
+            return fmt::format("page {} has an invalid location", page);
         }
         auto taken = used[entry.device()][entry.page()];
-        if (taken) return fmt::format("page {} is where another one is", page);
+        if (taken) return fmt::format("page {} has the same location as another page", page);
         taken = true;
     }
     return used;

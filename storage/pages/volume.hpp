@@ -120,7 +120,7 @@ class Volume {
         std::uint64_t slabs = 0;
     };
     std::vector<Memory> memory() const;  // in the order of devices()
-    // Of pages that are unmapped but still pinned.
+    // Memory of pages that are unmapped but still pinned.
     std::uint64_t retired_bytes() const;
 
  private:
@@ -139,7 +139,7 @@ class Volume {
     std::optional<std::uint32_t> fill(const std::stop_token& stop);
     // Whether an entry maps the page, by device and page.
     using MappedPages = std::vector<std::vector<bool>>;
-    // A text is the reason reason an entry is invalid.
+    // A text is the reason why an entry is invalid.
     std::variant<MappedPages, std::string> check_entries() const;
     // Returns an empty text, or the reason for a failure. After a failure or an exception, call
     // abandon().

@@ -1,6 +1,6 @@
 // A transfer moves the payload of one request between a volume and the memory that its owner fills
 // or sends. The owner never owns payload memory: the transfer lends it in chunks, and the page of a
-// lent chunk is not reused before the chunk is given back.
+// lent chunk is not reused before the chunk is returned.
 //
 // A transfer is used on the thread of its channels only.
 #pragma once
@@ -109,7 +109,7 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     std::uint32_t issued_ = 0;  // monotonic chunk numbers: [returned_, issued_) are in use
     std::uint32_t returned_ = 0;
     std::uint32_t staged_ = 0;    // chunks in use that hold staging memory
-    std::uint32_t recycled_ = 0;  // bytes of staging memory that were given back last
+    std::uint32_t recycled_ = 0;  // bytes of the staging memory returned last
     Status status_ = Status::ok;
     std::uint64_t failed_at_ = 0;  // the offset of the chunk that failed
 

@@ -30,10 +30,10 @@ class WriteTransfer final : public Transfer {
     // store_fence().
     bool done() const { return position_ == end_ && returned_ == issued_ && !page_requested(); }
 
-    // No more payload comes, and lent memory is no longer used. Copies in flight continue until
+    // No more payload arrives, and lent memory is no longer used. Copies in flight continue until
     // done().
     void abandon();
-    // Like abandon(), but what has been filled is still written.
+    // Like abandon(), but filled chunks are still written.
     void end_here();
 
  private:

@@ -17,7 +17,7 @@ from compare import Comparison, bars, judged, number, table
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RESULTS.md"
-BESIDE = ("", "pytorch", "copy", "mps")  # what neighbour*.json were measured beside
+BESIDE = ("", "pytorch", "copy", "mps")  # the other programs of neighbour*.json
 LONG = 128 << 10  # bytes; from here on throughput is in MB/s
 
 INTRODUCTION = """# Results
@@ -57,7 +57,7 @@ class BadRun(Exception):
 class Section:
     title: str
     kinds: tuple  # the files, less .json; several: side by side in one table
-    table: object  # what makes its lines
+    table: object  # the function that returns its lines
 
 
 def load(kind):
@@ -88,7 +88,7 @@ def miss(bar, several_transports):
 
 
 def about(run):
-    """Date, machine and method of a run, its result, and remarks."""
+    """List items: date, machine and method of a run, its result, and each remark."""
     header = run["header"]
     words = [header["date"], f"commit {header['commit']}", hardware(header)]
     words += [header[key] for key in ("servers", "measured") if header.get(key)]
@@ -102,8 +102,8 @@ def about(run):
         several = len({bar["transport"] for bar in found}) > 1
         names = "; ".join(miss(bar, several) for bar in missed)
         yield f"- **{total - len(missed)} of {total} bars met.**" + (f" Missed: {names}." if missed else "")
-    if remarks := header.get("left_out", []) + header.get("notes", []):
-        yield "- " + " ".join(remark if remark.endswith(".") else f"{remark}." for remark in remarks)
+    for remark in header.get("left_out", []) + header.get("notes", []):
+        yield f"  - {remark}" if remark.endswith(".") else f"  - {remark}."
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def scores(runs):
 
 
 def tests(runs):
-    return table(["program", "on", "cases", "what it holds"],
+    return table(["program", "on", "cases", "verified"],
                  [[f"`{test['program']}`", test["on"], str(test["cases"]), test["holds"]] for test in runs[0]["tests"]],
                  left=4)
 

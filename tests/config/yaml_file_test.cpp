@@ -374,13 +374,13 @@ TEST_CASE("values out of range are problems") {
         {"gpu_use", "exports: [{}]\ndevices: [{id: cuda:0, gpu_use: maybe}]\n",
          "f:2:33: devices[0].gpu_use: 'maybe' is none of auto, copy-engines or all\n"},
         {"a GPU's keys of the host", "exports: [{}]\ndevices: [{id: host, mapped: 1G}]\n",
-         "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
+         "f:2:30: devices[0].mapped: is for GPUs, whose memory the CPU cannot address directly; "
          "leave it out\n"},
         {"and the other", "exports: [{}]\ndevices: [{gpu_use: all, id: host}]\n",
-         "f:2:21: devices[0].gpu_use: is for GPUs, whose memory the CPU cannot address as it is; "
+         "f:2:21: devices[0].gpu_use: is for GPUs, whose memory the CPU cannot address directly; "
          "leave it out\n"},
         {"of a BAR", "exports: [{}]\ndevices: [{id: 'pci:01:00.0/2', mapped: 1G}]\n",
-         "f:2:41: devices[0].mapped: is for GPUs, whose memory the CPU cannot address as it is; "
+         "f:2:41: devices[0].mapped: is for GPUs, whose memory the CPU cannot address directly; "
          "leave it out\n"},
         {"of an id that is none", "exports: [{}]\ndevices: [{id: 'pci:1', mapped: 1G}]\n",
          "f:2:16: devices[0].id: 'pci:1' is not a device; write pci:, the card's address, and the "

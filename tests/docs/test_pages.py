@@ -83,6 +83,14 @@ def missing_tests(text):
         yield from (f"{name}: {method}" for method in re.findall(r"\w+", methods) if method not in defined)
 
 
+def missing_files(text):
+    """Paths in a page, such as `server/net/listener.hpp` or `storage/pages/`, that do not exist."""
+    folders = "|".join(sorted(folder.name for folder in ROOT.iterdir() if folder.is_dir() and not folder.name.startswith(".") and folder.name != "build"))
+    for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text):
+        if not (ROOT / path).exists():
+            yield path
+
+
 def literals(source):
     """The string literals of a C++ file, with adjacent literals joined."""
     source = re.sub(r"(?m)//.*$", "", source)
@@ -125,6 +133,14 @@ class Pages(unittest.TestCase):
             ["server.no such case", "integration.nothing", "integration.hostile: test_none"],
             list(missing_tests("`server.no such case`, `integration.nothing`, `integration.hostile` (`test_none`, "
                                "`test_noise`), `protocol.random bytes`, `server/main.cpp`")))
+
+    def test_named_files_exist(self):
+        for page in (ROOT / "DESIGN.md", *MANUAL.glob("*.md")):
+            self.assertEqual([], list(missing_files(page.read_text(encoding="utf-8"))), page.name)
+
+    def test_missing_files_are_found(self):
+        self.assertEqual(["server/none.hpp", "storage/none/"], list(missing_files(
+            "`server/none.hpp`, `storage/none/`, `storage/pages/`, `server/net/listener.hpp`, `/etc/none`, `none/none.hpp`")))
 
     def test_tests_of_recipes_exist(self):
         text = (MANUAL / "README.md").read_text(encoding="utf-8")

@@ -192,11 +192,11 @@ class Access(server.Test):
         self.assertEqual(stays.read(0, 4), b'kept')
         self.assertEqual(other.read(0, 4), bytes(4))
         self.assertEqual(self.names(self.v4), ['b'])
-        server.wait_until(lambda: 'by the new configuration it may not open the export any more: the one rule of its '
+        server.wait_until(lambda: 'the new configuration denies access to the export: the one rule of its '
                           'access list does not match' in one.log(), 10, 'the reason in the log')
         self.reload(one, f'name: a, access: [{mine[:-1]}, mode: read-only}}]', 'name: b')
         self.assertEqual(stays.rest(), b'')
-        server.wait_for_text('by the new configuration it may only read: rule 1 matches: uid ', one.log)
+        server.wait_for_text('the new configuration permits only reading: rule 1 matches: uid ', one.log)
         with wire.connect(self.local, 'a') as reader:
             self.assertEqual(reader.read(0, 4), b'kept')
             self.reload(one, 'name: a', 'name: b')
@@ -333,7 +333,7 @@ class Access(server.Test):
         self.assertIn("read-write: rule 2 matches: uid '0'", answer('unix:uid=0')[0])
         self.assertIn('denied', answer('vsock:3')[0])
         self.assertEqual(answer('10.1.2', status=2), [])
-        self.assertIn("'10.1.2' is no client; write for example", self.errors)
+        self.assertIn("'10.1.2' is not a client; write for example", self.errors)
 
 
 class Exposed(server.Test):
@@ -353,7 +353,7 @@ class Exposed(server.Test):
         for address in addresses:
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--name', 'a', '-b', address,
                          '-p', port, status=1)
-            self.assertIn(f":{port}: other machines can reach this address, and nothing protects export 'a': require "
+            self.assertIn(f":{port}: other machines can reach this address, which exposes export 'a' without protection: require "
                           'TLS', self.errors)
         path = self.write(port, self.ALL)
         self.command(server.PROGRAM, 'serve', '--config', path, status=1)

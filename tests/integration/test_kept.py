@@ -159,7 +159,7 @@ class Configured(kept.Test):
         keeper = self.written(A, B.replace('true', 'false'))
         keeper.configure(config(A, B))
         self.reload(keeper)
-        server.wait_for_text("reload: export 'b' has contents that end with this server", keeper.log)
+        server.wait_for_text("reload: the contents of export 'b' will be lost at the end of this server", keeper.log)
         self.assertTrue(self.holds(keeper, 'b'))
 
     def test_replaced(self):

@@ -166,7 +166,7 @@ with socket.socket(socket.AF_UNIX) as one:
         print(0)
 ''', self.keeping], capture_output=True, text=True, check=False, preexec_fn=change_user)
         self.assertEqual((done.stdout, done.stderr), ('0\n', ''))
-        server.wait_for_text('may not ask for kept contents', self.log)
+        server.wait_for_text('has no access to kept contents', self.log)
 
     def test_without_a_server(self):
         error = self.kept('--socket', self.keeping, status=1)

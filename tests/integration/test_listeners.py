@@ -118,7 +118,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         missing = os.path.join(one.directory, 'missing')
         self.assertIn(f'the folder {missing} does not exist; make it', self.refused('-U', f'{missing}/socket'))
         self.assertIn(f'{one.log_path} is not a folder', self.refused('-U', f'{one.log_path}/socket'))
-        self.assertIn('a file that is no socket is in the way; remove it', self.refused('-U', one.log_path))
+        self.assertIn('the path is a file that is not a socket; remove it', self.refused('-U', one.log_path))
 
     def test_addresses_without_permission(self):
         if os.getuid() != 0:

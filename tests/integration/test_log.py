@@ -160,7 +160,7 @@ class Json(Log):
                 client.ask(wire.OPT_ABORT)
         entry = self.one_entry(one, list_exports)
         self.assertIn(': listed the exports; closed after ', entry['message'])
-        self.assertEqual(entry['reason'], 'the client left the handshake')
+        self.assertEqual(entry['reason'], 'the client aborted the handshake')
         self.assertNotIn('export', entry)
         self.assertNotIn('error', entry)
 

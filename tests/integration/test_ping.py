@@ -57,7 +57,7 @@ class Servers(Ping):
                     f'nbd+unix:///?socket={one.path.replace("/", "%2F")}'):
             self.assertRegex(self.ping(uri), r"^export '(a b/c)?' answers: 3 MiB\n$")
         self.refused(f'nbd://127.0.0.1:{one.port}/other', 'there is no such export')
-        server.wait_for_text('the client left the handshake', one.log)
+        server.wait_for_text('the client aborted the handshake', one.log)
 
     def test_read_only_and_no_connection_counted(self):
         config = '''
@@ -127,7 +127,7 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         keys = os.path.join(self.directory(), 'keys.psk')
         with open(keys, 'w', encoding='ascii') as file:
             file.write('alice:' + '01' * 32 + '\n')
-        self.refused(uri('alice', keys), 'everybody may open it')
+        self.refused(uri('alice', keys), 'all users may open it')
         os.chmod(keys, 0o600)
         self.refused(uri('alice', keys), "(has the server the same key of 'alice'?)")
 
@@ -145,7 +145,7 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         folder = os.path.join(self.directory(), 'tls')
         self.command(server.PROGRAM, 'tls-setup', folder, '--host', 'localhost', '--client', 'c')
         os.chmod(f'{folder}/clients/c/client-key.pem', 0o644)
-        self.refused(f'nbds://localhost/?tls-certificates={folder}/clients/c', 'client-key.pem: holds a secret, and everybody')
+        self.refused(f'nbds://localhost/?tls-certificates={folder}/clients/c', 'client-key.pem: contains a secret, and all users')
 
 
 class InvalidServers(Ping):

@@ -117,7 +117,7 @@ class Reload(server.Test):
         text = config(('kept', '64M'), ('comes', '32M'), ('grows', '128M')) + (
             '  - {name: told, size: 64M, devices: [host], description: words, max_connections: 5}\n')
         log = self.reload(one, text)
-        for line in ("export 'kept' stays as it was",
+        for line in ("export 'kept' is unchanged",
                      "export 'goes' is removed; its contents are lost when 2 clients have gone",
                      "export 'comes' is new, 32 MiB",
                      "export 'grows' is replaced by a new, empty one (size changed); the old contents are lost when "

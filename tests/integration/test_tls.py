@@ -211,7 +211,7 @@ class Refused(Tls):
     def test_plain(self):
         one = self.serve_tls()
         self.command('nbdinfo', f'nbd://127.0.0.1:{one.port}/', status=1)
-        server.wait_for_text('only in TLS: STARTTLS comes first', one.log)
+        server.wait_for_text('TLS is required: send STARTTLS first', one.log)
 
     def test_unauthorized_clients(self):
         one = self.serve_tls()
@@ -246,7 +246,7 @@ class Refused(Tls):
         folder = make_folder(f'{self.files}/open')
         os.chmod(f'{folder}/server-key.pem', 0o644)
         for flags, message in ((('--tls-certificates', folder),
-                                f'{folder}/server-key.pem: holds a secret, and everybody may open it (mode 0644); run: '
+                                f'{folder}/server-key.pem: contains a secret, and all users may open it (mode 0644); run: '
                                 f'chmod o= {folder}/server-key.pem'),
                                (('--tls-psk', '/nowhere'),
                                 '/nowhere: cannot be read: there is no such file; gpunbd tls-setup DIR --psk USER makes one')):
@@ -256,7 +256,7 @@ class Refused(Tls):
         with open(config, 'w', encoding='ascii') as file:
             file.write(f'tls: {{certificates: {folder}}}\nexports: [{{size: 1M, devices: [host]}}]\n')
         self.command(server.PROGRAM, 'check', config, status=1)
-        self.assertIn(f'{config}: tls: {folder}/server-key.pem: holds a secret', self.errors)
+        self.assertIn(f'{config}: tls: {folder}/server-key.pem: contains a secret', self.errors)
 
 
 CONFIG = """
@@ -317,13 +317,13 @@ class Selective(Tls):
         with open(f'{folder}/server-cert.pem', 'w', encoding='ascii') as file:
             file.write('no certificate\n')
         log = self.reload(one)
-        self.assertIn(f'{folder}/server-cert.pem: is not a certificate in PEM', log)
+        self.assertIn(f'{folder}/server-cert.pem: is not a usable PEM certificate', log)
         self.assertIn('SIGHUP: the configuration stays as it was', log)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
         # TLS cannot be disabled while an export requires it.
         one.configure(self.config('off', folder))
-        self.assertIn("export 'secret': it is to be had in TLS only, and TLS is off", self.reload(one))
+        self.assertIn("export 'secret': it requires TLS, but TLS is off", self.reload(one))
         one.configure(self.config('off', folder).replace(', tls: required', ''))
         self.reload(one)
         with wire.connect(one.address, 'open') as client:
@@ -334,11 +334,11 @@ class Selective(Tls):
     def test_reload_warns(self):
         """A reload logs the same warnings as a start, once."""
         one = self.serve(config=self.config('required'))
-        self.assertNotIn('clients have to prove nothing', one.log() + self.reload(one))
+        self.assertNotIn('tls.verify_clients is false', one.log() + self.reload(one))
         one.configure(self.config('required').replace('tls: {', 'tls: {verify_clients: false, ', 1))
-        self.assertIn("clients have to prove nothing (tls.verify_clients: false): who reaches a listener may open export "
+        self.assertIn("tls.verify_clients is false: every client that can reach a listener may open export "
                       "'open'", self.reload(one))
-        self.assertNotIn('clients have to prove nothing', self.reload(one))
+        self.assertNotIn('tls.verify_clients is false', self.reload(one))
 
 
 if __name__ == '__main__':

@@ -323,7 +323,7 @@ class Load4(Upgrade):
                 keeper.process.send_signal(signal.SIGCONT)
             status, value = asked.answer()
             self.assertEqual(status, 409)
-            self.assertIn('another takes its place', value['error'])
+            self.assertIn('being replaced', value['error'])
             server.wait_until(lambda: 'is the server now' in keeper.log(), 60, keeper.log)
             client.write(0, b'x')
             self.assertEqual(admin.ask(path, '/api/v1/read-only', {'export': '', 'read_only': True})[0], 200)

@@ -13,7 +13,7 @@ exports: [{{size: 64M, devices: [host], max_connections: 1}}, {{name: other, siz
 limits: {{unreachable: 1s}}
 '''
 SO_ATTACH_FILTER = 26
-GONE = 'the client could not be reached for too long'
+GONE = 'the client was unreachable for too long'
 
 
 def vanish(client):

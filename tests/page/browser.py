@@ -1,5 +1,5 @@
-"""Chromium without a screen, and what a test asks of it. What a page may not do is told at the end: errors in the
-console, what its policy forbids."""
+"""Headless Chromium with helpers for tests. problems() returns errors of the console and violations of the content security
+policy."""
 import base64
 import os
 import sys
@@ -23,7 +23,7 @@ def need_browser():
 
 
 def driver_service():
-    """Selenium calls chromedriver by the name localhost, which a system without /etc/hosts does not know."""
+    """Addresses chromedriver as 127.0.0.1. Selenium uses localhost, which cannot be resolved without /etc/hosts."""
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common import utils
 
@@ -43,7 +43,7 @@ class Browser:
         options.binary_location = '/usr/bin/chromium'
         for argument in ('--headless=new', '--disable-gpu', '--disable-dev-shm-usage', '--force-prefers-reduced-motion',
                          '--no-first-run', '--disable-background-networking', '--disable-component-update',
-                         '--remote-debugging-pipe'):  # else chromedriver looks up localhost
+                         '--remote-debugging-pipe'):  # otherwise chromedriver resolves localhost
             options.add_argument(argument)
         if os.geteuid() == 0:
             options.add_argument('--no-sandbox')
@@ -60,10 +60,10 @@ class Browser:
         self.driver.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
 
     def open(self, url, token=None):
-        if token:  # as if it had been given before
+        if token:  # as if the user had entered it before
             self.driver.get(url.partition('#')[0] + 'page.css')
             self.run('sessionStorage.setItem("token", arguments[0])', token)
-        self.driver.get('about:blank')  # else one that differs behind # only is not loaded anew
+        self.driver.get('about:blank')  # otherwise an URL that differs only after # is not reloaded
         self.driver.get(url)
 
     def run(self, script, *arguments):
@@ -73,7 +73,7 @@ class Browser:
         return self.driver.find_element('css selector', selector)
 
     def text(self, selector):
-        """Of what is shown; '' where it is not there."""
+        """The text of a visible element; '' if there is none."""
         return self.run("""const found = document.querySelector(arguments[0]);
             return found && found.checkVisibility() ? found.innerText : ''""", selector)
 
@@ -90,14 +90,14 @@ class Browser:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                raise AssertionError(f'waited in vain until {what() if callable(what) else what}; the page:\n{self.text("body")[:3000]}')
+                raise AssertionError(f'timed out waiting until {what() if callable(what) else what}; the page:\n{self.text("body")[:3000]}')
             time.sleep(0.03)
 
     def shows(self, selector, text):
         self.until(lambda: text in self.text(selector), lambda: f'{selector} shows {text!r} instead of {self.text(selector)!r}')
 
     def press(self, *keys):
-        """To what has the focus."""
+        """Sends keys to the focused element."""
         from selenium.webdriver.common.action_chains import ActionChains
         ActionChains(self.driver).send_keys(*keys).perform()
 
@@ -113,12 +113,12 @@ class Browser:
             list.dispatchEvent(new Event('change', {bubbles: true}));''', selector, value)
 
     def tick(self):
-        """The next one has been drawn."""
-        self.run("window.heard = false; const put = take; take = (tick) => { put(tick); requestAnimationFrame(() => requestAnimationFrame(() => { heard = true; })); take = put; };")
-        self.until(lambda: self.run('return window.heard'), 'the next tick has been drawn')
+        """Waits until the next tick is drawn."""
+        self.run("window.ticked = false; const put = take; take = (tick) => { put(tick); requestAnimationFrame(() => requestAnimationFrame(() => { ticked = true; })); take = put; };")
+        self.until(lambda: self.run('return window.ticked'), 'the next tick has been drawn')
 
     def screenshot(self, name, height=None, path=None):
-        """Of all of the page, or its upper part, into the build folder."""
+        """Saves a screenshot of the whole page, or of its upper part, in the build folder."""
         os.makedirs(SCREENSHOTS, exist_ok=True)
         width, all_of_it = self.run('return [document.documentElement.clientWidth, document.documentElement.scrollHeight]')
         shot = self.driver.execute_cdp_cmd('Page.captureScreenshot', {
@@ -128,10 +128,10 @@ class Browser:
             file.write(base64.b64decode(shot['data']))
 
     def problems(self):
-        """What the page has done that it should not; that a server is gone, or wants a token, is the network's word."""
-        said = [entry['message'] for entry in self.driver.get_log('browser') if entry['level'] in ('SEVERE', 'WARNING')]
-        theirs = ('net::ERR_', 'status of 40', 'willReadFrequently')  # the last: of pixels that the tests read
-        return [message for message in said if not any(words in message for words in theirs)] + (self.run('return window.violations') or [])
+        """Errors and warnings of the page, without network errors of a stopped server or a missing token."""
+        messages = [entry['message'] for entry in self.driver.get_log('browser') if entry['level'] in ('SEVERE', 'WARNING')]
+        expected = ('net::ERR_', 'status of 40', 'willReadFrequently')  # the last: a warning about getImageData() in the tests
+        return [message for message in messages if not any(words in message for words in expected)] + (self.run('return window.violations') or [])
 
     def close(self):
         self.driver.quit()

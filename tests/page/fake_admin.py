@@ -1,7 +1,7 @@
-"""An admin endpoint whose server is made up: it speaks as server/admin/openapi.yaml says, of loads that a real server
-cannot show in a test, and fails when it is told to.
+"""A simulated admin endpoint. It implements server/admin/openapi.yaml with loads that a real server cannot have in a test, and
+fails on demand.
 
-    /usr/bin/python3 tests/page/fake_admin.py [PORT]      # to look at the page, without a server
+    /usr/bin/python3 tests/page/fake_admin.py [PORT]      # serves the page without a gpunbd server
 """
 import json
 import math
@@ -50,14 +50,14 @@ class Requests:
 
 
 class Export:
-    """`reads` and `writes` are bytes a second, of requests of `request` bytes."""
+    """`reads` and `writes` are in bytes per second, with requests of `request` bytes."""
 
     def __init__(self, name, size, used=0.0, device='cuda:0', page_size=2 * MiB, reads=0, writes=0, request=64 * KiB,
                  clients=0, **other):
         self.name, self.size, self.page_size, self.device = name, size, page_size, device
         self.loads, self.request, self.clients = {'read': reads, 'write': writes}, request, clients
         self.read_only, self.rates, self.other = False, dict(NO_RATES), other
-        self.failed, self.stalled = {}, {}  # requests and seconds, by the number of the client
+        self.failed, self.stalled = {}, {}  # failed requests, and seconds of a stall; by the number of the client
         self.dice = random.Random(name)
         self.extents = list(self.scattered(used))
         self.hot = {'read': [], 'write': []}
@@ -66,7 +66,7 @@ class Export:
                                               'write_p50', 'write_p99')}
 
     def scattered(self, share):
-        """Runs of pages, most of them towards the start, as file systems leave them."""
+        """Runs of pages, most of them near the start, as in a typical file system."""
         pages = self.size // self.page_size
         runs = min(48, max(1, pages // 4)) if share else 0
         for index in range(runs):
@@ -80,7 +80,7 @@ class Export:
         return sum(end - start for start, end in self.extents)
 
     def write(self, offset, length):
-        """As a client would."""
+        """Simulates a write of a client."""
         self.unmap(offset, length)
         self.extents.append((offset, offset + length))
         self.hot['write'] = [(offset, offset + length)]
@@ -88,14 +88,14 @@ class Export:
         self.requests['write'].bytes += length
 
     def fail(self, client, times, error='EINVAL'):
-        """Reads of a client."""
+        """Simulates failed reads of a client."""
         of = self.requests['read']
         of.requests += times
         of.errors[error] = of.errors.get(error, 0) + times
         self.failed[client] = self.failed.get(client, 0) + times
 
     def history_over(self, seconds):
-        """Each second of up to ten minutes, or steps of ten seconds."""
+        """Intervals of a second for up to ten minutes, otherwise of ten seconds."""
         step = 1 if seconds <= 600 else 10
 
         def steps_of(name, values):
@@ -182,11 +182,11 @@ class Device:
 
 
 class FakeAdmin:
-    """`moves`: loads go on, second by second; else all stays as the test sets it."""
+    """`moves`: the load changes each second. Otherwise only the test changes the state."""
 
     def __init__(self, exports, devices, port=0, moves=True, token=None, steering=True):
         self.exports, self.devices, self.moves, self.token, self.steering = exports, devices, moves, token, steering
-        self.progress, self.state, self.posted, self.asked, self.ended = [], 'serving', [], [], set()
+        self.progress, self.state, self.posted, self.requested, self.ended = [], 'serving', [], [], set()
         self.events, self.pid, self.started, self.every = [], 4711, time.time() - 3 * 3600 - 125, 1.0
         self.refused, self.failed_handshakes = {'connections': 2}, {}
         self.changed, self.running, self.second = threading.Condition(), False, 0
@@ -198,7 +198,7 @@ class FakeAdmin:
         self.start()
 
     def now(self):
-        """Where loads go on, a tick is a second, however many there are in one."""
+        """If `moves` is set, each tick counts as a second, at any rate of ticks."""
         return self.origin + self.second if self.moves else time.time()
 
     @property
@@ -211,16 +211,16 @@ class FakeAdmin:
     def start(self):
         fake = self
 
-        class ForThis(Handler):
+        class BoundHandler(Handler):
             admin = fake
 
-        self.http = FakeServer(('127.0.0.1', self.port), ForThis)
+        self.http = FakeServer(('127.0.0.1', self.port), BoundHandler)
         self.port, self.running = self.http.server_address[1], True
         for target in (self.http.serve_forever, self.live):
             threading.Thread(target=target, daemon=True).start()
 
     def stop(self):
-        """The server is gone, and with it every connection."""
+        """Stops the server and closes all connections."""
         self.running = False
         with self.changed:
             self.changed.notify_all()
@@ -229,7 +229,7 @@ class FakeAdmin:
         self.http.cut()
 
     def restart(self):
-        """As another process: all counters begin anew."""
+        """Simulates a new process: all counters restart at 0."""
         self.pid, self.started = self.pid + 1, self.now()
         for export in self.exports:
             for of in export.requests.values():
@@ -292,36 +292,36 @@ class FakeAdmin:
                                                            if any(moved(export))]}
 
     def post(self, path, body):
-        """What was done, or None."""
+        """The completed change as a sentence, or None."""
         self.posted.append((path, body))
         export = self.export(body.get('export'))
         if path == 'connections/end' and any(one['id'] == body['id'] for one in self.connections()):
             self.ended.add(body['id'])
-            return f'connection {body["id"]} has been ended'
+            return f'connection {body["id"]} is closed'
         if path == 'rates' and export:
             export.rates = {name: parsed(name, value) for name, value in body['rates'].items()}
             return f"the rates of export '{export.name}' are set"
         if path == 'read-only' and export:
             export.read_only = body['read_only']
-            return f"export '{export.name}' may only be read" if export.read_only else f"export '{export.name}' may be written"
+            return f"export '{export.name}' is read-only" if export.read_only else f"export '{export.name}' is writable"
         if path == 'log-level':
-            return f'the log tells from level {body["level"]} on'
+            return f'the log level is {body["level"]}'
         return None
 
 
-class Wrong(Exception):
+class InvalidValue(Exception):
     """A value that the server refuses."""
 
 
 def parsed(name, value):
-    """A value of the rates, in the notation of the configuration."""
+    """Parses a value of the rates in the notation of the configuration."""
     if value is None:
         return None
     text = str(value)
     units = {'K': KiB, 'M': MiB, 'G': GiB, 'T': TiB} if name == 'bytes_per_second' else {'s': 1}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     if not number.isdigit():
-        raise Wrong(f"rates.{name}: '{text}' is not a size; write for example 8G, 1.5GiB or 4096")
+        raise InvalidValue(f"rates.{name}: '{text}' is not a size; write for example 8G, 1.5GiB or 4096")
     return int(number) * unit
 
 
@@ -345,10 +345,10 @@ class FakeServer(ThreadingHTTPServer):
             try:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # its client has been faster
+                pass  # the client has closed it already
 
     def handle_error(self, request, client_address):
-        pass  # a browser that leaves
+        pass  # the browser has disconnected
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -372,13 +372,13 @@ class Handler(BaseHTTPRequestHandler):
         token = self.admin.token
         if token is None or self.headers.get('Authorization') == f'Bearer {token}':
             return True
-        self.answer(401, {'error': 'a token is needed: Authorization: Bearer TOKEN'})
+        self.answer(401, {'error': 'a token is required; send Authorization: Bearer TOKEN'})
         return False
 
     def do_GET(self):
         split = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
-        self.admin.asked.append(split.path)
+        self.admin.requested.append(split.path)
         name = split.path.removeprefix('/') or 'index.html'
         if name in os.listdir(PAGE):
             with open(os.path.join(PAGE, name), 'rb') as file:
@@ -390,13 +390,13 @@ class Handler(BaseHTTPRequestHandler):
         what = split.path.removeprefix('/api/v1/')
         if what == 'stream':
             return self.stream()
-        return self.tell(what, query)
+        return self.report(what, query)
 
-    def tell(self, what, query):
+    def report(self, what, query):
         admin = self.admin
         plain = {'status': admin.status, 'connections': lambda: list(admin.connections()), 'events': lambda: admin.events,
                  'exports': lambda: admin.status()['exports'], 'devices': lambda: admin.status()['devices'], 'trends': admin.trends,
-                 'access': lambda: {'steering': admin.steering, 'why_not': None if admin.steering else 'this endpoint only tells'}}
+                 'access': lambda: {'steering': admin.steering, 'why_not': None if admin.steering else 'this endpoint allows no changes'}}
         if what in plain:
             return self.answer(200, plain[what]())
         export = admin.export(query.get('export'))
@@ -418,10 +418,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header('Connection', 'close')
         self.end_headers()
         self.close_connection = True
-        server, told = self.admin.http, 0
+        server, last = self.admin.http, 0
         while self.admin.running and self.admin.http is server:
-            tick = self.admin.tick(told)
-            told = len(self.admin.events)
+            tick = self.admin.tick(last)
+            last = len(self.admin.events)
             self.wfile.write(b'event: tick\ndata: ' + json.dumps(tick).encode() + b'\n\n')
             with self.admin.changed:
                 self.admin.changed.wait(5)
@@ -431,18 +431,18 @@ class Handler(BaseHTTPRequestHandler):
         if not self.trusted():
             return None
         if not self.admin.steering:
-            return self.answer(403, {'error': 'this endpoint only tells'})
+            return self.answer(403, {'error': 'this endpoint allows no changes'})
         try:
             done = self.admin.post(urlsplit(self.path).path.removeprefix('/api/v1/'), body)
-        except Wrong as wrong:
-            return self.answer(400, {'error': str(wrong)})
+        except InvalidValue as error:
+            return self.answer(400, {'error': str(error)})
         if done:
             return self.answer(200, {'done': done})
         return self.answer(404, {'error': 'there is no such export or connection'})
 
 
 def a_machine(**options):
-    """Two GPUs and host memory, as somebody may have them."""
+    """A typical machine with two GPUs and host memory."""
     exports = [
         Export('scratch', 64 * GiB, 0.62, reads=1.9e9, writes=1.1e9, request=256 * KiB, clients=4, description='for renders'),
         Export('vm-images', 32 * GiB, 0.35, reads=2.4e8, writes=3e7, clients=3, keep=True),
@@ -470,7 +470,7 @@ def a_machine(**options):
 
 
 def a_hundred(**options):
-    """A hundred exports of a terabyte."""
+    """A hundred exports of 1 TiB."""
     exports = [Export(f'volume-{index:03}', TiB, 0.05 + index % 9 / 1000, device=f'cuda:{index % 8}', clients=index % 5,
                       reads=(index % 5) * 4e7, writes=(index % 5) * 2e7) for index in range(100)]
     devices = [Device(f'cuda:{index}', 'NVIDIA H200', 2 * TiB, others=40 * GiB, reserve=4 * GiB) for index in range(8)]

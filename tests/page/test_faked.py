@@ -1,4 +1,4 @@
-"""The page before servers that are made up: a hundred exports, and each way to fail."""
+"""Tests of the page with simulated servers: a hundred exports, and all kinds of failures."""
 import json
 import os
 import threading
@@ -19,7 +19,7 @@ class Fake(views.Views):
         return admin
 
     def still(self, *exports, **options):
-        """One that changes only as the test says; ten ticks a second."""
+        """A server that changes only when the test changes it, with ten ticks per second."""
         admin = fake_admin.FakeAdmin(list(exports), [fake_admin.Device('cuda:0', 'NVIDIA H200', 80 * GiB, 9 * GiB, GiB)], moves=False, **options)
         admin.every = 0.1
         return self.show(admin)
@@ -46,8 +46,8 @@ class LikeAnyServer(views.OfAnyServer, Fake):
         self.admin.restart()
 
 
-class AsDescribed(Fake):
-    def test_the_made_up_server_speaks_as_the_description_says(self):
+class SimulatedServer(Fake):
+    def test_responses_match_openapi(self):
         import yaml
         from jsonschema import Draft202012Validator, RefResolver
         with open(os.path.join(server.ROOT, 'server/admin/openapi.yaml'), encoding='utf-8') as file:
@@ -75,7 +75,7 @@ class Hundred(Fake):
         return self.browser.run("return [...document.querySelectorAll('#exports .row')].map((row) => row.dataset.export)")
 
     def seen(self):
-        """Of these, the names that are within what is scrolled to."""
+        """The names of the visible rows."""
         return self.browser.run("""const box = document.getElementById('exports-scroll').getBoundingClientRect(), head = document.querySelector('thead').offsetHeight;
             return [...document.querySelectorAll('#exports .row')].filter((row) => { const place = row.getBoundingClientRect();
                 return place.top >= box.top + head - 1 && place.bottom <= box.bottom + 1; }).map((row) => row.dataset.export)""")
@@ -84,7 +84,7 @@ class Hundred(Fake):
         self.assertEqual(self.rows()[0], 'volume-000')
         self.assertLess(len(self.rows()), 30)
         self.browser.run("document.getElementById('exports-scroll').scrollTop = 1e6")
-        self.browser.until(lambda: self.seen()[-1:] == ['volume-099'], 'the last one is there')
+        self.browser.until(lambda: self.seen()[-1:] == ['volume-099'], 'the last export is visible')
         self.assertLess(len(self.rows()), 30)
         self.assertEqual(self.browser.run("return document.querySelector('[data-export=\"volume-099\"]').getAttribute('aria-rowindex')"), '101')
         self.end()
@@ -94,13 +94,13 @@ class Hundred(Fake):
         self.browser.shows('#exports-count', '10 of 100')
         self.assertEqual(self.rows(), [f'volume-07{digit}' for digit in range(10)])
         self.browser.one('#search').send_keys('nothing')
-        self.browser.shows('#exports-none', 'No export has that')
+        self.browser.shows('#exports-none', 'No name or description contains')
         self.browser.one('#search').clear()
         self.browser.one('#search').send_keys(' ')
         self.browser.shows('#exports-count', '100')
         self.browser.click('[data-key=used] button')
         by_use = sorted(self.admin.exports, key=lambda export: (-export.used, export.name))
-        self.browser.until(lambda: self.rows()[:5] == [export.name for export in by_use[:5]], 'the fullest come first')
+        self.browser.until(lambda: self.rows()[:5] == [export.name for export in by_use[:5]], 'the exports with the most memory come first')
         self.assertEqual(self.browser.run("return document.querySelector('[data-key=used]').getAttribute('aria-sort')"), 'descending')
         self.end()
 
@@ -116,18 +116,18 @@ class Hundred(Fake):
         self.assertEqual(self.browser.focused(), 'volume-099')
         self.assertIn('volume-099', self.seen())
         self.browser.tick()
-        self.assertEqual(self.browser.focused(), 'volume-099', 'a tick leaves the focus where it is')
+        self.assertEqual(self.browser.focused(), 'volume-099', 'a tick does not move the focus')
         self.browser.press(Keys.ENTER)
         self.browser.shows('#export-name', 'volume-099')
-        self.assertEqual(self.browser.focused(), 'volume-099', 'its heading')
+        self.assertEqual(self.browser.focused(), 'volume-099', 'the heading has the focus')
         self.end()
 
-    def test_maps_are_asked_for_the_opened_export_alone(self):
+    def test_only_the_map_of_the_open_export_is_requested(self):
         self.browser.tick()
-        self.assertNotIn('/api/v1/map', self.admin.asked)
+        self.assertNotIn('/api/v1/map', self.admin.requested)
         self.opened('volume-042')
-        self.assertEqual(self.browser.run('return opened.map.told.cells * opened.map.told.cell'), TiB)
-        self.assertLessEqual(self.browser.run('return opened.map.told.cells'), 16384)
+        self.assertEqual(self.browser.run('return opened.map.data.cells * opened.map.data.cell'), TiB)
+        self.assertLessEqual(self.browser.run('return opened.map.data.cells'), 16384)
         self.end()
 
 
@@ -141,9 +141,9 @@ class Map(Fake):
     def view(self):
         return self.browser.run('return [opened.map.offset, opened.map.length]')
 
-    def told(self, offset, length):
-        self.browser.until(lambda: self.browser.run('return [opened.map.told.offset, opened.map.told.length]') == [offset, length],
-                           lambda: f'{offset}, {length} are told; the view is {self.view()}')
+    def wait_for_view(self, offset, length):
+        self.browser.until(lambda: self.browser.run('return [opened.map.data.offset, opened.map.data.length]') == [offset, length],
+                           lambda: f'the map shows {offset}, {length}; the view is {self.view()}')
 
     def test_keys_zoom_to_a_single_page(self):
         from selenium.webdriver.common.keys import Keys
@@ -158,23 +158,23 @@ class Map(Fake):
         for length in (GiB * 4, GiB * 2, GiB, 512 * MiB):
             self.browser.press('+')
             self.assertEqual(self.view()[1], length)
-            self.told(*self.view())
+            self.wait_for_view(*self.view())
             self.assertIn('Page 3\u202f072, 2 MiB at 6 GiB', self.browser.text('#map-cell'))
         for _ in range(12):
             self.browser.press('+')
-        self.told(6 * GiB, 2 * MiB)
+        self.wait_for_view(6 * GiB, 2 * MiB)
         self.assertIn('a cell is one page of 2 MiB', self.browser.text('#map-range'))
         self.assertTrue(self.browser.run("return document.getElementById('map-in').disabled"))
         self.browser.press(Keys.PAGE_UP)
-        self.told(6 * GiB - 2 * MiB, 2 * MiB)
+        self.wait_for_view(6 * GiB - 2 * MiB, 2 * MiB)
         self.browser.press('0')
-        self.told(0, 8 * GiB)
+        self.wait_for_view(0, 8 * GiB)
         self.end()
 
-    def test_the_cell_moves_on_beyond_the_view(self):
+    def test_the_selection_moves_beyond_the_view(self):
         from selenium.webdriver.common.keys import Keys
-        self.browser.run("document.getElementById('map').focus(); opened.map.look(0, 64 * 2 ** 20)")
-        self.told(0, 64 * MiB)
+        self.browser.run("document.getElementById('map').focus(); opened.map.setRange(0, 64 * 2 ** 20)")
+        self.wait_for_view(0, 64 * MiB)
         self.browser.press(Keys.END, Keys.ARROW_RIGHT)
         self.browser.shows('#map-cell', 'Page 32, 2 MiB at 64 MiB')
         self.assertGreater(self.view()[0], 0)
@@ -186,31 +186,31 @@ class Map(Fake):
         self.browser.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
         wheel = "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -100, bubbles: true, cancelable: true, clientX: 500, clientY: 400}))"
         self.browser.run(wheel, canvas)
-        self.assertEqual(self.view(), [0, 8 * GiB], 'before it has been clicked the page scrolls')
+        self.assertEqual(self.view(), [0, 8 * GiB], 'the wheel scrolls the page before a click on the map')
         ActionChains(self.browser.driver).move_to_element(canvas).click().perform()
         self.assertEqual(self.browser.focused(), 'map')
         self.browser.run(wheel, canvas)
         self.assertLess(self.view()[1], 6 * GiB)
-        self.browser.run('opened.map.look(2 ** 32, 2 ** 30)')
-        self.told(4 * GiB, GiB)
+        self.browser.run('opened.map.setRange(2 ** 32, 2 ** 30)')
+        self.wait_for_view(4 * GiB, GiB)
         ActionChains(self.browser.driver).move_to_element(canvas).click_and_hold().move_by_offset(90, 0).release().perform()
-        self.assertLess(self.view()[0], 4 * GiB, 'what is dragged to the right shows what is before')
-        self.browser.run('opened.map.look(2 ** 32, 2 ** 30)')
+        self.assertLess(self.view()[0], 4 * GiB, 'dragging to the right shows lower offsets')
+        self.browser.run('opened.map.setRange(2 ** 32, 2 ** 30)')
         x, y = self.browser.run('const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]', canvas)
         for kind, apart in (('touchStart', 30), ('touchMove', 45), ('touchMove', 70)):
             self.browser.driver.execute_cdp_cmd('Input.dispatchTouchEvent', {'type': kind, 'touchPoints': [{'x': x - apart, 'y': y, 'id': 0}, {'x': x + apart, 'y': y, 'id': 1}]})
         self.browser.driver.execute_cdp_cmd('Input.dispatchTouchEvent', {'type': 'touchEnd', 'touchPoints': []})
-        self.browser.until(lambda: self.view()[1] < 800 * MiB, lambda: f'two fingers have zoomed in: {self.view()}')
+        self.browser.until(lambda: self.view()[1] < 800 * MiB, lambda: f'a pinch zooms in: {self.view()}')
         self.end()
 
-    def test_map_and_history_outlive_another_size(self):
+    def test_map_and_history_survive_a_resize(self):
         self.browser.see(360, 800, mobile=True)
-        self.browser.until(lambda: self.browser.run('return opened.map.told.cells') == 1024, 'fewer cells on a phone')
+        self.browser.until(lambda: self.browser.run('return opened.map.data.cells') == 1024, 'fewer cells on a phone')
         self.end()
 
 
 class Devices(Fake):
-    def test_what_of_a_device_is_whose(self):
+    def test_segments_of_a_device(self):
         self.still(fake_admin.Export('disk', 8 * GiB), fake_admin.Export('other', 8 * GiB))
         self.admin.export('disk').write(0, GiB)
         self.admin.export('other').write(0, 2 * GiB)
@@ -219,33 +219,33 @@ class Devices(Fake):
         self.assertEqual(parts(), ['other 2 GiB', 'disk 1 GiB', 'reserve 1 GiB', 'others 9 GiB', 'free 67 GiB'])
         widths = self.browser.run("return [...document.querySelectorAll('.bar i')].map((part) => Math.round(80 * part.offsetWidth / part.parentElement.offsetWidth))")
         self.assertEqual(widths, [2, 1, 1, 9])
-        self.admin.devices[0].others = 78 * GiB  # more than fits: nothing is drawn twice
+        self.admin.devices[0].others = 78 * GiB  # the sum exceeds the total: no part is counted twice
         self.browser.until(lambda: parts()[2:] == ['reserve 1 GiB', 'others 76 GiB', 'free 0 B'], parts)
         self.end()
 
-    def test_how_it_copies_and_what_it_lends(self):
+    def test_copies_and_staging_memory(self):
         self.still(fake_admin.Export('disk', 8 * GiB))
         self.overview()
         self.assertFalse(self.browser.text('.device table'))
         self.browser.run("document.querySelector('.device summary').click()")
         self.browser.shows('.device table', 'copy engine')
         self.assertEqual(self.browser.text('.device tbody tr').split('\t'), ['copy engine', 'read', '5', '5 MiB'])
-        self.browser.shows('.device .lent', 'Staging memory: 3 MiB of 64 MiB lent, nobody had to wait')
+        self.browser.shows('.device .staging', 'Staging memory: 3 MiB of 64 MiB in use, no waits')
         self.admin.devices[0].staging_waits = 7
-        self.browser.shows('.device .lent', 'waited for 7 times')
-        self.assertTrue(self.browser.text('.device table'), 'it stays open')
+        self.browser.shows('.device .staging', '7 waits')
+        self.assertTrue(self.browser.text('.device table'), 'the table stays open')
         self.end()
 
-    def test_who_was_not_let_in(self):
+    def test_refused_connections(self):
         self.still(fake_admin.Export('disk', 8 * GiB))
         self.admin.refused = {'connections_per_peer': 2, 'handshakes': 0}
         self.overview()
-        self.browser.shows('#came [data-figure="Refused"]', 'connections per peer 2')
-        self.assertNotIn('handshakes', self.browser.text('#came [data-figure="Refused"]'))
-        self.assertEqual(self.browser.figure('Failed handshakes', 'came'), 0)
+        self.browser.shows('#connection-counts [data-figure="Refused"]', 'connections per peer 2')
+        self.assertNotIn('handshakes', self.browser.text('#connection-counts [data-figure="Refused"]'))
+        self.assertEqual(self.browser.figure('Failed handshakes', 'connection-counts'), 0)
         self.admin.failed_handshakes = {'hung_up': 3, 'tls': 1}
-        self.browser.shows('#came [data-figure="Failed handshakes"]', 'hung up 3, tls 1')
-        self.assertEqual(self.browser.figure('Failed handshakes', 'came'), 4)
+        self.browser.shows('#connection-counts [data-figure="Failed handshakes"]', 'hung up 3, tls 1')
+        self.assertEqual(self.browser.figure('Failed handshakes', 'connection-counts'), 4)
         self.end()
 
 
@@ -253,18 +253,18 @@ class Failures(Fake):
     def one(self, **options):
         return self.still(fake_admin.Export('disk', 8 * GiB, clients=2), **options)
 
-    def test_asks_for_the_token(self):
+    def test_requests_the_token(self):
         self.one(token='secret')
         self.browser.open(self.url)
-        self.browser.shows('#ask-title', 'A token is needed')
+        self.browser.shows('#dialog-title', 'Token required')
         self.browser.one('[name=token]').send_keys('wrong')
-        self.browser.click('#ask-yes')
-        self.browser.shows('#ask-text', 'The server refuses that token.')
-        self.browser.click('#ask-no')
-        self.browser.shows('#notices', 'Without its token the server tells nothing.')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#dialog-text', 'The server refuses that token.')
+        self.browser.click('#dialog-no')
+        self.browser.shows('#notices', 'The server requires a token.')
         self.browser.click('#notices button')
         self.browser.one('[name=token]').send_keys('secret')
-        self.browser.click('#ask-yes')
+        self.browser.click('#dialog-yes')
         self.browser.shows('#state', 'serving')
         self.assertEqual(self.browser.text('#notices'), '')
         self.assertEqual(self.browser.run('return [JSON.stringify(localStorage).includes("secret"), sessionStorage.token, document.cookie]'), [False, 'secret', ''])
@@ -273,29 +273,29 @@ class Failures(Fake):
         self.browser.run('sessionStorage.clear()')
         self.end()
 
-    def test_steering_is_not_offered_where_it_is_not_permitted(self):
+    def test_no_buttons_without_permission_for_changes(self):
         self.one(steering=False)
         self.opened('disk')
-        self.browser.until(lambda: self.browser.text('#steering') == 'Steer\n\nNot from here: this endpoint only tells.', 'why not')
-        self.assertNotIn('End', self.browser.text('#connections tbody'))
+        self.browser.until(lambda: self.browser.text('#changes') == 'Changes\n\nChanges are not allowed: this endpoint allows no changes.', 'the reason is shown')
+        self.assertNotIn('Close', self.browser.text('#connections tbody'))
         self.assertEqual(self.browser.text('#log-level-label'), '')
         self.assertEqual(self.admin.posted, [])
         self.end()
 
-    def test_steering_that_is_refused_is_no_longer_offered(self):
+    def test_buttons_disappear_after_a_refused_change(self):
         self.one()
         self.opened('disk')
-        self.browser.shows('#connections', 'End')
-        self.admin.steering = False  # after the page has asked for its access
+        self.browser.shows('#connections', 'Close')
+        self.admin.steering = False  # after the page has fetched its access
         self.browser.click('#connections tbody button')
-        self.browser.click('#ask-yes')
-        self.browser.shows('#ask-error', 'this endpoint only tells')
-        self.browser.click('#ask-no')
-        self.browser.until(lambda: self.browser.text('#steering') == 'Steer\n\nNot from here: this endpoint only tells.' and 'End' not in self.browser.text('#connections tbody'), 'no more buttons')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#dialog-error', 'this endpoint allows no changes')
+        self.browser.click('#dialog-no')
+        self.browser.until(lambda: self.browser.text('#changes') == 'Changes\n\nChanges are not allowed: this endpoint allows no changes.' and 'Close' not in self.browser.text('#connections tbody'), 'the buttons disappear')
         self.assertEqual(self.admin.posted, [])
         self.end()
 
-    def test_requests_that_fail_stand_out(self):
+    def test_failed_requests_are_highlighted(self):
         self.one()
         self.overview()
         self.assertEqual(self.browser.figure('Failed requests'), 0)
@@ -310,7 +310,7 @@ class Failures(Fake):
         self.assertEqual(self.browser.values('#connections [data-connection="2"] data')[-1], 266)
         self.end()
 
-    def test_a_stalled_client_stands_out(self):
+    def test_stalled_clients_are_highlighted(self):
         self.one()
         self.overview()
         self.assertEqual(self.browser.text('#totals [data-figure="Connections"]').split('\n'), ['Connections', '2'])
@@ -321,38 +321,38 @@ class Failures(Fake):
         self.browser.shows('#connections [data-connection="2"]', '192.0.2.2:40002, stalled for 12 s')
         self.assertNotIn('stalled', self.browser.text('#connections [data-connection="1"]'))
         self.admin.export('disk').stalled.clear()
-        self.browser.until(lambda: 'stalled' not in self.browser.text('#connections'), 'it takes its answers again')
+        self.browser.until(lambda: 'stalled' not in self.browser.text('#connections'), 'the client reads its replies again')
         self.end()
 
-    def test_limits_say_which_clients_share_them(self):
+    def test_limits_name_the_clients_that_share_them(self):
         self.still(fake_admin.Export('disk', 8 * GiB, rates_per_peer={'bytes_per_second': None, 'iops': 300, 'burst': 1}))
         self.admin.export('disk').rates = {'bytes_per_second': 4 * MiB, 'iops': None, 'burst': 1}
         self.opened('disk')
-        self.browser.shows('#export-about', 'at most 4.00 MiB/s for all clients together · at most 300 requests a second for each client')
+        self.browser.shows('#export-about', 'at most 4.00 MiB/s for all clients together · at most 300 requests per second for each client')
         self.end()
 
     def test_a_version_without_a_commit(self):
         self.one()
-        told = self.admin.status
-        self.admin.status = lambda: {**told(), 'process': {**told()['process'], 'commit': ''}}
+        status = self.admin.status
+        self.admin.status = lambda: {**status(), 'process': {**status()['process'], 'commit': ''}}
         self.overview()
         self.browser.shows('#process', '0.1.0, Release')
         self.assertNotIn('()', self.browser.text('#process'))
         self.end()
 
-    def test_ends_a_connection(self):
+    def test_closes_a_connection(self):
         self.one()
         self.opened('disk')
-        self.browser.until(lambda: len(self.browser.run("return [...document.querySelectorAll('#connections tbody tr')]")) == 2, 'two are connected')
+        self.browser.until(lambda: len(self.browser.run("return [...document.querySelectorAll('#connections tbody tr')]")) == 2, 'two clients are connected')
         self.browser.click('#connections [data-connection="2"] button')
-        self.browser.shows('#ask-text', '192.0.2.2:40002 is cut off')
-        self.browser.click('#ask-yes')
-        self.browser.shows('#notices', 'connection 2 has been ended')
-        self.browser.until(lambda: '192.0.2.2' not in self.browser.text('#connections'), 'it is gone')
+        self.browser.shows('#dialog-text', 'Disconnects 192.0.2.2:40002')
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#notices', 'connection 2 is closed')
+        self.browser.until(lambda: '192.0.2.2' not in self.browser.text('#connections'), 'the client is gone')
         self.assertEqual(self.admin.posted, [('connections/end', {'id': 2})])
         self.end()
 
-    def test_the_same_server_comes_back_without_a_word_of_restart(self):
+    def test_no_restart_notice_when_the_same_server_returns(self):
         self.one()
         self.overview()
         self.admin.stop()
@@ -363,30 +363,30 @@ class Failures(Fake):
         self.assertEqual(self.browser.text('#notices'), '')
         self.end()
 
-    def test_a_server_that_hangs_is_told(self):
-        self.going_on = threading.Event()
+    def test_a_hung_server_is_reported(self):
+        self.resumed = threading.Event()
         self.one()
         self.overview()
-        told, self.admin.tick = self.admin.tick, lambda after: self.going_on.wait() and told(after)
-        self.addCleanup(self.going_on.set)
+        tick, self.admin.tick = self.admin.tick, lambda after: self.resumed.wait() and tick(after)
+        self.addCleanup(self.resumed.set)
         self.browser.shows('#notices', 'has not answered since')
-        self.going_on.set()
-        self.browser.until(lambda: not self.browser.text('#notices'), 'it goes on')
+        self.resumed.set()
+        self.browser.until(lambda: not self.browser.text('#notices'), 'the server responds again')
         self.end()
 
-    def test_what_a_server_answers_instead_is_told(self):
+    def test_invalid_responses_are_reported(self):
         self.one()
         self.overview()
-        self.admin.tick = None  # each answer ends in the middle
+        self.admin.tick = None  # each response is truncated
         self.browser.shows('#notices', 'has not answered since')
         del self.admin.tick
-        self.browser.until(lambda: not self.browser.text('#notices'), 'it is well again')
+        self.browser.until(lambda: not self.browser.text('#notices'), 'the server responds again')
         self.end()
 
-    def test_an_export_that_is_not_there(self):
+    def test_an_unknown_export(self):
         self.one()
         self.browser.open(f'{self.url}#/export/none')
-        self.browser.shows('#export-about', 'There is no export of this name.')
+        self.browser.shows('#export-about', 'No export has this name.')
         self.assertEqual(self.browser.text('#export section'), '')
         self.end()
 
@@ -396,15 +396,15 @@ class Failures(Fake):
         self.browser.shows('#exports tbody', '(no name)')
         self.browser.click('#exports tbody a')
         self.browser.shows('#export-name', '(no name)')
-        self.browser.shows('#map-cell', '0 of 2 cells have something in them.')
+        self.browser.shows('#map-cell', '0 of 2 cells are in use.')
         self.assertIn('a hole', self.cell(1)[0])
-        self.assertTrue(self.cell(1)[0].startswith('Page 1, 1 MiB at 2 MiB'), 'the last one is shorter')
+        self.assertTrue(self.cell(1)[0].startswith('Page 1, 1 MiB at 2 MiB'), 'the last page is shorter')
         self.end()
 
-    def test_more_connections_than_are_told(self):
+    def test_more_connections_than_are_listed(self):
         self.still(fake_admin.Export('disk', 8 * GiB, clients=300))
         self.opened('disk')
-        self.browser.shows('#connections-none', '44 quieter ones are not listed.')
+        self.browser.shows('#connections-none', '44 less active connections are not listed.')
         self.assertEqual(self.browser.text('#connections-count'), '300')
         self.end()
 
@@ -422,7 +422,7 @@ class Failures(Fake):
         self.assertIn('2 GiB of 8 GiB', self.browser.text('#works'))
         self.assertIn('1 connection', self.browser.text('#works'))
         self.admin.progress = []
-        self.browser.until(lambda: not self.browser.text('#progress'), 'all is done')
+        self.browser.until(lambda: not self.browser.text('#progress'), 'no work is in progress')
         self.end()
 
     def test_events(self):
@@ -435,16 +435,16 @@ class Failures(Fake):
         self.assertIn(f'{views.HOSTILE} has connected', self.browser.text('#events'))
         self.assertNotIn('a round', self.browser.text('#events'))
         self.browser.run("const level = document.getElementById('level'); level.value = '4'; level.dispatchEvent(new Event('change'))")
-        self.browser.until(lambda: 'has connected' not in self.browser.text('#events'), 'errors alone are shown')
+        self.browser.until(lambda: 'has connected' not in self.browser.text('#events'), 'only errors are shown')
         self.admin.say('error', 'another one')
         self.browser.shows('#events', 'another one')
-        self.assertTrue(self.browser.text('#events li').endswith('another one'), 'the newest comes first')
-        self.assertEqual(len(self.browser.run("return [...document.querySelectorAll('#events li')]")), 2, 'each is told once')
+        self.assertTrue(self.browser.text('#events li').endswith('another one'), 'the newest event comes first')
+        self.assertEqual(len(self.browser.run("return [...document.querySelectorAll('#events li')]")), 2, 'each event is shown once')
         self.end()
 
 
 class Looks(Fake):
-    """What all views have in common; a screenshot of each."""
+    """Tests of the layout of all views, with a screenshot of each."""
 
     def machine(self):
         admin = self.show(fake_admin.a_machine())
@@ -500,7 +500,7 @@ class Looks(Fake):
         self.browser.screenshot('hundred')
         self.end()
 
-    def test_the_theme_is_chosen_and_kept(self):
+    def test_the_theme_is_saved(self):
         self.machine()
         ground = lambda: self.browser.run('return getComputedStyle(document.documentElement).backgroundColor')
         light, dark = 'rgb(246, 247, 248)', 'rgb(15, 19, 23)'
@@ -515,7 +515,7 @@ class Looks(Fake):
         self.browser.run('localStorage.clear()')
         self.end()
 
-    def test_colours_can_be_told_apart(self):
+    def test_colours_are_distinguishable(self):
         self.machine()
 
         def luminance(name):
@@ -541,7 +541,7 @@ class Looks(Fake):
             self.assertGreaterEqual(contrast('written', 'used'), 2, scheme)
         self.end()
 
-    def test_everything_has_a_name_for_who_does_not_see_it(self):
+    def test_all_elements_have_accessible_names(self):
         self.machine()
         for path in ('', '#/export/scratch'):
             self.browser.open(self.url + path)
@@ -561,34 +561,34 @@ class Looks(Fake):
             self.assertEqual(heads, 0)
         self.end()
 
-    def test_a_chart_tells_its_values(self):
+    def test_a_chart_shows_its_values(self):
         from selenium.webdriver.common.keys import Keys
         admin = self.machine()
         self.opened('scratch')
         admin.moves = False
         self.browser.run("document.getElementById('throughput').focus(); opened.fetchHistory()")
         history = self.api('history?export=scratch')
-        self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is the newest')
+        self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.at(-1)') == history['read_bytes'][-1], 'the history is current')
         self.browser.press(Keys.HOME)
-        told = self.browser.text('#throughput-text')
+        text = self.browser.text('#throughput-text')
         self.assertEqual(self.browser.run('return opened.history.read_bytes.length'), 600)
         shown = self.browser.run('return [opened.history.read_bytes.at(-600), opened.history.written_bytes.at(-600)].map((value) => rate(value ?? 0))')
-        self.assertRegex(told, rf'^\d\d:\d\d:\d\d: read {shown[0]}, written {shown[1]}$')
+        self.assertRegex(text, rf'^\d\d:\d\d:\d\d: read {shown[0]}, written {shown[1]}$')
         self.browser.press(Keys.ESCAPE)
         self.browser.shows('#throughput-text', 'Highest in the last 10 minutes')
         self.end()
 
     def choose_minutes(self, minutes):
         self.browser.select('#minutes', str(minutes))
-        self.browser.until(lambda: self.browser.run('return opened.history !== null && opened.minutes') == minutes, 'that history is there')
+        self.browser.until(lambda: self.browser.run('return opened.history !== null && opened.minutes') == minutes, 'the history is loaded')
 
-    def test_a_page_that_is_opened_late_shows_what_the_server_has(self):
-        """A minute, ten, and an hour, in which a value is of ten seconds."""
+    def test_a_new_page_shows_the_history_of_the_server(self):
+        """Checks a minute, ten minutes, and an hour. In the hour each value covers ten seconds."""
         from selenium.webdriver.common.keys import Keys
         admin = self.machine()
         admin.moves = False
         self.overview()
-        self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is there')
+        self.browser.until(lambda: self.browser.run("return state.trends.get('scratch')?.length") == 60, 'the last minute is loaded')
         self.opened('scratch')
         for minutes, count, words in ((1, 60, 'minute'), (10, 600, '10 minutes'), (60, 360, 'hour')):
             self.choose_minutes(minutes)
@@ -608,9 +608,9 @@ class Looks(Fake):
     def test_latencies_follow_each_second(self):
         self.machine()
         self.opened('scratch')
-        self.assertIn('In the server alone', self.browser.text('[aria-labelledby="latency-title"] .help'))
+        self.assertIn('Time in the server', self.browser.text('[aria-labelledby="latency-title"] .help'))
         self.choose_minutes(1)
-        self.browser.until(lambda: self.browser.run('return opened.history.read_p99.length === 60 && opened.history.read_p99.every((one) => one > 0)'), 'none is missing')
+        self.browser.until(lambda: self.browser.run('return opened.history.read_p99.length === 60 && opened.history.read_p99.every((one) => one > 0)'), 'no value is missing')
         for _ in range(7):
             self.browser.tick()
             self.assertTrue(self.browser.run('return opened.history.read_p99.at(-1) > 0'))

@@ -1,4 +1,4 @@
-"""The page as a server serves it, before loads of known size."""
+"""Tests of the page with a real server and loads of known size."""
 import os
 
 import browser
@@ -49,7 +49,7 @@ class LikeAnyServer(views.OfAnyServer, views.Views):
         self.client().trim(length, offset)
 
     def settle(self):
-        """Nothing more is written; the second passes."""
+        """Nothing to do: the test writes no more."""
 
 
 if __name__ == '__main__':

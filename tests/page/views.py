@@ -1,4 +1,4 @@
-"""What the page shows of any server, real or made up: a class of tests that gets its server from those who derive it."""
+"""Tests of the page for real and simulated servers. Derived classes provide the server."""
 import json
 import urllib.request
 
@@ -10,7 +10,7 @@ DISK, PAGE, SIZE = 'disk', 2 * server.MiB, 64 * server.MiB
 
 
 class Views(server.Test):
-    """Derived ones say `url`, `begin` (exports DISK and HOSTILE, of SIZE, empty), `write`, `trim`, `restart`."""
+    """Derived classes define `url`, `begin` (starts a server with the empty exports DISK and HOSTILE of SIZE), `write`, `trim`, `settle`, `stop` and `restart`."""
     token = None
 
     @classmethod
@@ -26,7 +26,7 @@ class Views(server.Test):
         self.browser.prefer('light')
 
     def end(self):
-        """Of each test: nothing was wrong on the page. (As a cleanup it would come too late: the next page is another.)"""
+        """Checks at the end of each test that the page had no errors. A cleanup would run after the next page is loaded."""
         self.assertEqual(self.browser.problems(), [])
 
     def api(self, path):
@@ -40,11 +40,11 @@ class Views(server.Test):
 
     def opened(self, name):
         self.browser.open(f'{self.url}#/export/{urllib.request.quote(name, safe="")}', self.token)
-        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.told && opened.history)'), 'the map and the history are there')
+        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.data && opened.history)'), 'the map and the history are loaded')
 
     def cell(self, index):
-        """What the page tells of a cell of the map, in words, and the colour that it has there."""
-        words = self.browser.run("""const map = opened.map; map.select(map.told.offset + arguments[0] * map.told.cell);
+        """The description and the colour of a cell of the map."""
+        words = self.browser.run("""const map = opened.map; map.select(map.data.offset + arguments[0] * map.data.cell);
             map.draw(true); return document.getElementById('map-cell').textContent""", index)
         colour = self.browser.run("""const map = opened.map, [x, y] = map.placeOf(arguments[0]), scale = devicePixelRatio;
             const [red, green, blue] = map.canvas.getContext('2d').getImageData(Math.round((x + 1) * scale), Math.round((y + 1) * scale), 1, 1).data;
@@ -56,7 +56,7 @@ class Views(server.Test):
 
 
 class OfAnyServer:
-    """The tests that hold for each."""
+    """The tests that every server passes."""
 
     def test_numbers_are_those_of_the_api(self):
         self.begin()
@@ -78,21 +78,21 @@ class OfAnyServer:
             self.assertEqual(sum(self.browser.values(f'{item} [data-part="in-use"] data')), device['allocated'])
             self.browser.run('document.querySelector(arguments[0]).open = true', f'{item} details')
             self.assertEqual(self.browser.values(f'{item} tbody data'), [each[what] for each in device['copies'] for what in ('copies', 'bytes')])
-        for label, value in (('Accepted', status['accepted']), ('Let in', status['handshakes']), ('Refused', sum(status['refused'].values())),
+        for label, value in (('Accepted', status['accepted']), ('Opened an export', status['handshakes']), ('Refused', sum(status['refused'].values())),
                              ('Failed handshakes', sum(status['failed_handshakes'].values()))):
-            self.assertEqual(self.browser.figure(label, 'came'), value)
+            self.assertEqual(self.browser.figure(label, 'connection-counts'), value)
         self.opened(DISK)
         self.browser.shows('#requests', 'write')
-        told = next(of for of in exported['requests'] if of['type'] == 'write')
-        self.assertEqual(self.browser.values('#requests [data-type="write"] data')[:2], [told['requests'], told['bytes']])
-        self.assertEqual(told['bytes'], 4 * PAGE)
+        writes = next(of for of in exported['requests'] if of['type'] == 'write')
+        self.assertEqual(self.browser.values('#requests [data-type="write"] data')[:2], [writes['requests'], writes['bytes']])
+        self.assertEqual(writes['bytes'], 4 * PAGE)
         self.assertEqual(self.browser.figure('Used', 'export-figures'), 4 * PAGE)
         self.end()
 
     def test_map_shows_a_written_range_and_its_hole(self):
         self.begin()
         self.opened(DISK)
-        self.assertEqual(self.browser.run('return opened.map.told.cells'), SIZE // PAGE)
+        self.assertEqual(self.browser.run('return opened.map.data.cells'), SIZE // PAGE)
         self.assertEqual(self.cell(5), (f'Page 5, 2 MiB at 10 MiB (offset 10\u202f485\u202f760): a hole', self.swatch('hole')))
 
         def lately():
@@ -101,15 +101,15 @@ class OfAnyServer:
             return self.cell(5) == ('Page 5, 2 MiB at 10 MiB (offset 10\u202f485\u202f760): used, written in the last second', self.swatch('written'))
         self.browser.until(lately, lambda: f'page 5 has been written in the last second: {self.cell(5)}')
         self.settle()
-        self.browser.until(lambda: 'written' not in self.cell(5)[0], 'that second is over')
+        self.browser.until(lambda: 'written' not in self.cell(5)[0], 'one second has passed since the WRITE')
         self.assertTrue(self.cell(5)[0].endswith('): used'), self.cell(5))
         self.assertEqual([self.cell(index)[1] == self.swatch('used') for index in (3, 4, 5, 6)], [False, True, True, False])
         self.trim(5 * PAGE, PAGE)
-        self.browser.until(lambda: self.cell(5)[0].endswith('): a hole'), 'page 5 is a hole, and the second of the TRIM is over')
+        self.browser.until(lambda: self.cell(5)[0].endswith('): a hole'), 'page 5 is a hole, and one second has passed since the TRIM')
         self.assertEqual([self.cell(index)[1] for index in (4, 5)], [self.swatch('used'), self.swatch('hole')])
         self.end()
 
-    def test_survives_a_restart_and_says_so(self):
+    def test_survives_a_restart_and_reports_it(self):
         self.begin()
         self.overview()
         self.browser.run('window.same = true')
@@ -124,7 +124,7 @@ class OfAnyServer:
         self.assertNotIn('does not answer', self.browser.text('#notices'))
         self.assertEqual(self.browser.run("return getComputedStyle(document.querySelector('main section')).opacity"), '1')
         self.assertIn(f"pid {self.api('status')['process']['pid']} ", self.browser.text('#process'))
-        self.assertTrue(self.browser.run('return window.same'), 'it went on by itself')
+        self.assertTrue(self.browser.run('return window.same'), 'the page was not reloaded')
         self.end()
 
     def test_names_are_text(self):
@@ -133,33 +133,33 @@ class OfAnyServer:
         self.assertIn(HOSTILE, self.browser.text('#exports'))
         self.browser.run("[...document.querySelectorAll('#exports a')].find((link) => link.textContent === arguments[0]).click()", HOSTILE)
         self.browser.shows('#export-name', HOSTILE)
-        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.told)'), 'its map is there')
+        self.browser.until(lambda: self.browser.run('return Boolean(opened.map.data)'), 'the map is loaded')
         self.assertEqual(self.browser.run("return [...document.scripts].filter((script) => !script.src.startsWith(arguments[0])).length", self.url), 0)
         self.assertEqual(self.browser.driver.title, f'{HOSTILE} – gpunbd')
         self.end()
 
-    def test_steers_after_a_confirmation(self):
+    def test_changes_need_a_confirmation(self):
         self.begin()
         self.opened(DISK)
         exported = lambda: next(one for one in self.api('exports') if one['name'] == DISK)
         self.browser.click('#set-read-only')
-        self.assertEqual(self.browser.text('#ask-title'), 'Make it read-only?')
-        self.browser.click('#ask-no')
+        self.assertEqual(self.browser.text('#dialog-title'), 'Make the export read-only?')
+        self.browser.click('#dialog-no')
         self.assertFalse(exported()['read_only'])
         self.browser.click('#set-read-only')
-        self.browser.click('#ask-yes')
+        self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'read-only')
         self.assertTrue(exported()['read_only'])
         self.browser.click('#set-rates')
         self.browser.one('[name=bytes]').send_keys('many')
-        self.browser.click('#ask-yes')
-        self.browser.shows('#ask-error', "rates.bytes_per_second: 'many' is not a size")
+        self.browser.click('#dialog-yes')
+        self.browser.shows('#dialog-error', "rates.bytes_per_second: 'many' is not a size")
         self.browser.one('[name=bytes]').clear()
         self.browser.one('[name=bytes]').send_keys('10M')
-        self.browser.click('#ask-yes')
+        self.browser.click('#dialog-yes')
         self.browser.shows('#export-about', 'at most 10.0 MiB/s for all clients together')
         self.assertEqual(exported()['rates'], {'bytes_per_second': 10 * server.MiB, 'iops': None, 'burst': 1})
         self.browser.click('#set-rates')
         self.assertEqual(self.browser.run("return document.querySelector('[name=bytes]').value"), '10M')
-        self.browser.click('#ask-no')
+        self.browser.click('#dialog-no')
         self.end()

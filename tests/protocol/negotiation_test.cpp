@@ -629,7 +629,7 @@ TEST_CASE("EXPORT_NAME after EXTENDED_HEADERS closes, and says nothing") {
         exports,
         after_flags({option(opt::extended), option(opt::export_name, text_bytes("disk"))}));
     CHECK(outcome.next == Next::close);
-    CHECK(outcome.reason == "EXPORT_NAME: after EXTENDED_HEADERS only GO is possible");
+    CHECK(outcome.reason == "EXPORT_NAME: after EXTENDED_HEADERS only GO is permitted");
     CHECK(answers(outcome.output).size() == 1);  // that to EXTENDED_HEADERS
 }
 

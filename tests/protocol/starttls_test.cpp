@@ -232,7 +232,7 @@ TEST_CASE("bytes already buffered in the clear behind STARTTLS are a violation")
         Talk talk(TlsMode::optional);
         CHECK(talk.say(joined({option(opt::starttls), behind})) == Next::close);
         CHECK(talk.output.empty());  // it is not granted
-        CHECK(talk.negotiation.reason() == "bytes in the clear behind STARTTLS");
+        CHECK(talk.negotiation.reason() == "unencrypted bytes after STARTTLS");
     }
     Talk talk(TlsMode::optional);
     REQUIRE(talk.ask(opt::starttls) == ack);

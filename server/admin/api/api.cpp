@@ -30,7 +30,7 @@ Query query_of(const Request& request) { return Query(split_target(request.targe
 Response as_json(const json::value& value) { return {.body = json::serialize(value)}; }
 
 Response unknown_export(std::string_view name) {
-    return error_response(404, fmt::format("there is no export {}; GET /api/v1/exports lists them",
+    return error_response(404, fmt::format("unknown export {}; GET /api/v1/exports lists them",
                                            config::in_quotes(name)));
 }
 
@@ -67,7 +67,7 @@ bool is_json(std::string_view type) {
 }
 
 Response method_not_allowed(std::string_view allowed) {
-    Response response = error_response(405, fmt::format("this path takes {}", allowed));
+    Response response = error_response(405, fmt::format("this path supports only {}", allowed));
     response.headers.push_back({"Allow", std::string(allowed)});
     return response;
 }
@@ -114,16 +114,15 @@ Response Api::respond(const Request& request) const {
         return reads ? std::move(*page) : method_not_allowed("GET, HEAD");
     const Route* const route = find_route(path);
     if (route == nullptr) {
-        return error_response(404,
-                              fmt::format("there is no {}; the page is at /, the rest is described "
-                                          "in gpunbd(8)",
-                                          config::in_quotes(path)));
+        return error_response(404, fmt::format("unknown path {}; the page is at /, and gpunbd(8) "
+                                               "describes the API",
+                                               config::in_quotes(path)));
     }
     if (route->changes) {
         if (request.method != Method::post) return method_not_allowed("POST");
         if (!is_json(request.content_type)) {
             return error_response(415,
-                                  "the body is to be JSON; send Content-Type: application/json");
+                                  "the body must be JSON; send Content-Type: application/json");
         }
     } else if (!reads) {
         return method_not_allowed("GET, HEAD");
@@ -213,9 +212,9 @@ Response Api::history(const Request& request) const {
     if (const auto error = query.error()) return error_response(400, *error);
     if (const auto found = history_.of(name, seconds)) return as_json(encode(name, *found));
     const Status status = server_.status();
-    const bool new_one = std::any_of(status.exports.begin(), status.exports.end(),
-                                     [&](const auto& each) { return each.name == name; });
-    if (!new_one) return unknown_export(name);
+    const bool is_new = std::any_of(status.exports.begin(), status.exports.end(),
+                                    [&](const auto& each) { return each.name == name; });
+    if (!is_new) return unknown_export(name);
     return as_json(encode(name, History::Series{.end = status.time}));
 }
 
@@ -243,7 +242,8 @@ Response Api::end_connection(const Request& request) const {
 Response Api::set_log_level(const Request& request) const {
     Body body(request.body);
     config::Options options;
-    if (!take_key(body, "level", "log.", options)) body.set_error("level", "is null; give a word");
+    if (!take_key(body, "level", "log.", options))
+        body.set_error("level", "is null; give the name of a level");
     if (const auto error = body.error()) return error_response(400, *error);
     return response_to(server_.set_log_level(options.log.level));
 }
@@ -258,7 +258,7 @@ Response Api::set_rates(const Request& request) const {
         take_key(inner, key, "exports[].rates.", options);
     }
     if (!take_key(inner, "burst", "exports[].rates.", options)) {
-        inner.set_error("burst", "is no time; give seconds, for example 1");
+        inner.set_error("burst", "is null; give seconds, for example 1");
     }
     body.join(inner);
     if (const auto error = body.error()) return error_response(400, *error);

@@ -27,8 +27,8 @@ Body::Body(std::string_view text) {
     json::error_code failure;
     json::value value = json::parse({text.data(), text.size()}, failure);
     if (failure || !value.is_object()) {
-        error_ = failure ? fmt::format("the body is no JSON: {}", failure.message())
-                         : "the body is no JSON object";
+        error_ = failure ? fmt::format("the body is not JSON: {}", failure.message())
+                         : "the body is not a JSON object";
         return;
     }
     object_ = std::move(value.get_object());
@@ -38,14 +38,14 @@ std::string Body::text(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return {};
     if (value->is_string()) return std::string(std::string_view(value->get_string()));
-    set_error(name, "is no string");
+    set_error(name, "is not a string");
     return {};
 }
 
 bool Body::flag(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return false;
-    if (!value->is_bool()) set_error(name, "is neither true nor false");
+    if (!value->is_bool()) set_error(name, "is not true or false");
     return value->is_bool() && value->get_bool();
 }
 
@@ -53,7 +53,7 @@ std::uint64_t Body::count(const std::string& name) {
     const json::value* const value = find(name);
     if (value == nullptr) return 0;
     const auto number = natural(*value);
-    if (!number) set_error(name, "is no integer from 0 on");
+    if (!number) set_error(name, "is not a non-negative integer");
     return number.value_or(0);
 }
 
@@ -69,14 +69,14 @@ std::optional<std::string> Body::scalar(const std::string& name) {
         std::trunc(value->get_double()) == value->get_double()) {
         return std::to_string(static_cast<std::int64_t>(value->get_double()));
     }
-    set_error(name, "is neither a whole number nor text");
+    set_error(name, "is not an integer or a string");
     return std::nullopt;
 }
 
 Body Body::object(const std::string& name) {
     const json::value* const value = find(name);
     const bool is_one = value != nullptr && value->is_object();
-    if (value != nullptr && !is_one) set_error(name, "is no JSON object");
+    if (value != nullptr && !is_one) set_error(name, "is not a JSON object");
     return {is_one ? value->get_object() : json::object(), prefix_ + name + "."};
 }
 
@@ -91,7 +91,7 @@ std::optional<std::string> Body::error() const {
         if (known_.contains(name)) continue;
         std::string known;
         for (const std::string& each : known_) known += (known.empty() ? "" : ", ") + each;
-        return fmt::format("{}: there is no such member; there is {}",
+        return fmt::format("{}: unknown member; known members: {}",
                            config::in_quotes(prefix_ + name), known);
     }
     return std::nullopt;

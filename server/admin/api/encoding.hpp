@@ -15,14 +15,14 @@
 
 namespace gpunbd::server::admin {
 
-// Of a status structure that has fields().
+// Encodes a status structure that has fields().
 template <Described Object>
 boost::json::object encode(const Object& object);
 boost::json::object encode(const EventStatus& event);
 boost::json::object encode(std::string_view name, const ExportMap& map);
 boost::json::object encode(std::string_view name, const PageRuns& pages);
 boost::json::object encode(std::string_view name, const History::Series& history);
-// By the names of exports.
+// Byte counts by export name.
 boost::json::object encode(const std::map<std::string, std::vector<std::uint64_t>>& trends,
                            double end);
 

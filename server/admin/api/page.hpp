@@ -1,4 +1,4 @@
-// The files of the web page. They contain no data of the server, so every client may have them.
+// The files of the web page. They contain no data of the server, so they need no access check.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,7 @@ int hex_digit(char c) {
     return -1;
 }
 
-// As in forms, '+' is a space.
+// As in HTML forms, '+' is a space.
 std::optional<std::string> decoded(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i != text.size(); ++i) {
@@ -56,7 +56,7 @@ Query::Query(std::string_view text) {
         const auto name = decoded(each.substr(0, equals));
         const auto value = decoded(each.substr(equals + 1));
         if (!name || !value) {
-            set_error(fmt::format("{}: % is followed by two hexadecimal digits",
+            set_error(fmt::format("{}: % must be followed by two hexadecimal digits",
                                   config::in_quotes(each)));
         } else if (!values_.emplace(*name, *value).second) {
             set_error(fmt::format("{}: is given twice", config::in_quotes(*name)));
@@ -98,8 +98,8 @@ std::optional<std::string> Query::error() const {
         std::string known;
         for (const auto& each : known_) known += (known.empty() ? "" : ", ") + each.first;
         return fmt::format(
-            "{}: nothing here is called so; {}", config::in_quotes(name),
-            known.empty() ? "there is nothing to be asked for" : "there is " + known);
+            "{}: unknown parameter; {}", config::in_quotes(name),
+            known.empty() ? "this path has no parameters" : "known parameters: " + known);
     }
     return std::nullopt;
 }

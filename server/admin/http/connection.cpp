@@ -51,7 +51,7 @@ void log_failure(const std::exception_ptr& failure) {
     } catch (const std::exception& error) {
         ClientLine(spdlog::level::err)
             .with("error", error.what())
-            .say("admin endpoint: a request is lost: {}", error.what());
+            .say("admin endpoint: failed to handle a request: {}", error.what());
     }
 }
 
@@ -87,7 +87,7 @@ asio::awaitable<void> Connection::run(Self self) {
     } else {
         ClientLine(spdlog::level::info)
             .with("peer", self->peer_.text())
-            .say("{}: admin endpoint: no TLS: {}", self->peer_.text(), failure);
+            .say("{}: admin endpoint: TLS handshake failed: {}", self->peer_.text(), failure);
     }
     self->stream_->close();
 }
@@ -112,7 +112,7 @@ asio::awaitable<void> Connection::serve() {
     }
 }
 
-// Returns nothing where the connection has ended or the client was told of an error.
+// Returns nothing if the connection has ended or an error response was sent.
 asio::awaitable<std::optional<Request>> Connection::read_request(bool& keep_alive) {
     RequestParser parser(limits_);
     idle_since_ = Clock::now();
@@ -172,8 +172,8 @@ asio::awaitable<void> Connection::send_error_and_linger(Response response) {
 asio::awaitable<void> Connection::send_ticks(Response response) {
     if (!handler_.begin_stream(*this)) {
         co_return co_await send_error_and_linger(error_response(
-            503, fmt::format("there are {} streams at once, {} of one client; end one, or ask for "
-                             "/api/v1/status",
+            503, fmt::format("too many streams; the limits are {} in total and {} per client; "
+                             "close a stream, or poll /api/v1/status",
                              limits_.streams, limits_.streams_of_client)));
     }
     idle_since_.reset();

@@ -67,16 +67,18 @@ std::optional<std::string> EndpointPolicy::read_only_reason() const {
 
 std::optional<Response> check_site(const Request& request, const EndpointPolicy& policy,
                                    const std::string& local_address, bool is_page) {
-    if (!request.host) return error_response(400, "a request has exactly one Host header");
+    if (!request.host) return error_response(400, "the request must have exactly one Host header");
     const std::string host = normalized(*request.host, policy.tls ? "https" : "http");
     if (policy.tcp && !is_name_of(policy, local_address, host)) {
         return error_response(
-            421, fmt::format("this is not {}; ask for {}, or add the name to admin.hosts",
-                             config::in_quotes(*request.host), policy.authority));
+            421,
+            fmt::format(
+                "the name {} is not a name of this server; use {}, or add the name to admin.hosts",
+                config::in_quotes(*request.host), policy.authority));
     }
     if (request.origin && !same_origin(policy, *request.origin, *request.host)) {
         return error_response(
-            403, fmt::format("pages of {} may not ask here; open the page of this server",
+            403, fmt::format("pages of {} may not send requests; open the page of this server",
                              config::in_quotes(*request.origin)));
     }
     // A browser sends no Origin with a GET that a link, an image or a script of another site
@@ -85,17 +87,16 @@ std::optional<Response> check_site(const Request& request, const EndpointPolicy&
     const bool reads = request.method == Method::get || request.method == Method::head;
     if (site != "none" && site != "same-origin" && !(is_page && reads)) {
         return error_response(
-            403, "pages of other sites may not ask here; open the page of this server");
+            403, "pages of other sites may not send requests; open the page of this server");
     }
     return std::nullopt;
 }
 
 std::optional<Response> check_access(const Request& request, const EndpointPolicy& policy) {
     if (policy.kept_only && !request.target.starts_with(kept_path)) {
-        return error_response(
-            404, fmt::format("{} alone is answered here; ask for the rest by the admin "
-                             "socket (admin.socket)",
-                             kept_path));
+        return error_response(404, fmt::format("this socket serves only {}; use the admin socket "
+                                               "(admin.socket) for other paths",
+                                               kept_path));
     }
     if (policy.token) {
         std::string_view authorization;
@@ -105,8 +106,8 @@ std::optional<Response> check_access(const Request& request, const EndpointPolic
         if (!bearer || !policy.token->matches(authorization.substr(bearer_prefix.size()))) {
             Response response = error_response(
                 401,
-                "the token is missing or wrong; send Authorization: Bearer and what the file "
-                "of admin.tcp.token holds");
+                "the token is missing or wrong; send Authorization: Bearer and the token in the "
+                "file of admin.tcp.token");
             response.headers.push_back({"WWW-Authenticate", "Bearer realm=\"gpunbd\""});
             return response;
         }

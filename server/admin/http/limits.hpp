@@ -7,7 +7,7 @@
 namespace gpunbd::server::admin {
 
 struct Limits {
-    // Of each listener, at once.
+    // Maximum number of simultaneous connections of each listener.
     std::size_t connections = 32;
     std::size_t connections_of_client = 24;
     std::size_t streams = 8;  // a subset of the connections

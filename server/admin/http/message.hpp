@@ -39,7 +39,7 @@ struct Response {
     std::string body = {};
     std::vector<Header> headers = {};  // in addition to those that every response has
     bool stream = false;               // server-sent events follow instead of a body
-    std::string change = {};           // what was changed, for the log; empty: nothing
+    std::string change = {};           // the change, for the log; empty: none
     // Set: the response is the outcome of this operation, which has yet to be started.
     std::function<void(Completion)> operation = {};
 };

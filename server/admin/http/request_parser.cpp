@@ -17,7 +17,7 @@ namespace {
 
 std::string text_of(beast::string_view text) { return {text.data(), text.size()}; }
 
-// Unset also where the header is repeated, because it is not defined which one counts.
+// Also unset if the header is repeated, because HTTP does not define which value applies.
 std::optional<std::string> unique_header(const http::fields& headers, http::field name) {
     if (headers.count(name) != 1) return std::nullopt;
     return text_of(headers[name]);
@@ -45,11 +45,11 @@ Method method_of(http::verb verb) {
 Response error_response_for(const beast::error_code& error, const Limits& limits) {
     if (error == http::error::header_limit) {
         return error_response(
-            431, fmt::format("the header of a request has at most {} bytes", limits.header));
+            431, fmt::format("the header of the request exceeds {} bytes", limits.header));
     }
     if (error == http::error::body_limit) {
-        return error_response(
-            413, fmt::format("the body of a request has at most {} bytes", limits.body));
+        return error_response(413,
+                              fmt::format("the body of the request exceeds {} bytes", limits.body));
     }
     return error_response(400, fmt::format("not an HTTP/1.1 request: {}", error.message()));
 }

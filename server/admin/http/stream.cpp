@@ -61,7 +61,7 @@ asio::awaitable<std::string> Stream::handshake() {
         const Transport::Result result = tls_->shake_hands();
         if (result.ended) co_return tls_->failure();
         const bool open = co_await wait(result.wait);
-        if (!open) co_return "it takes too long";
+        if (!open) co_return "timed out";
     }
     co_return "";
 }

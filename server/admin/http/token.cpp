@@ -36,10 +36,10 @@ Token Token::load(const std::string& path) {
     std::string_view text(bytes.data(), bytes.size());
     while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
     if (text.size() < min_length || !std::all_of(text.begin(), text.end(), is_allowed)) {
-        throw std::runtime_error(fmt::format(
-            "{}: is not a token, which is one line of at least {} characters without spaces; "
-            "create one: openssl rand -hex 32",
-            path, min_length));
+        throw std::runtime_error(
+            fmt::format("{}: the file must have one line of at least {} characters without spaces; "
+                        "create one: openssl rand -hex 32",
+                        path, min_length));
     }
     return Token(digest_of(text));
 }

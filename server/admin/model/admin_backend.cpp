@@ -31,8 +31,7 @@ Completion::Completion(Sink sink) : state_(std::make_shared<State>(std::move(sin
 void Completion::operator()(Outcome outcome) const { state_->take(std::move(outcome)); }
 
 Outcome outcome_of_ending() {
-    return NotDone{
-        "the server is ending, or another takes its place; ask the one that serves next"};
+    return NotDone{"the server is ending or being replaced; send the request to its successor"};
 }
 
 }  // namespace gpunbd::server

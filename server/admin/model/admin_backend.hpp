@@ -1,5 +1,5 @@
-// The server as the admin endpoint sees it: its state, and a few changes. All functions are called
-// on the endpoint's thread, do not block it, and do not delay workers.
+// The interface of the server to the admin endpoint: its state, and a few changes. All functions
+// are called on the endpoint's thread, do not block it, and do not delay workers.
 #pragma once
 
 #include <cstdint>

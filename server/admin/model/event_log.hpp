@@ -1,4 +1,4 @@
-// The last lines of the log, for clients that connect later. Safe for use by any thread.
+// The last lines of the log, for later clients. Safe for use by any thread.
 #pragma once
 
 #include <cstddef>

@@ -98,7 +98,7 @@ constexpr Field<Owner, Value> counter(std::string_view name, Value Owner::*membe
                                       std::string_view metric, std::string_view help) {
     return {.name = name, .member = member, .metric = {metric, MetricType::counter, help}};
 }
-// Of a map: a sample for each key.
+// A map: one sample for each key.
 template <class Owner, class Value>
 constexpr Field<Owner, Value> counters(std::string_view name, Value Owner::*member,
                                        std::string_view label, std::string_view metric,

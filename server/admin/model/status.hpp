@@ -70,7 +70,7 @@ struct RateStatus {
     }
 };
 
-// Of the requests that were timed in the last second, in seconds; 0: none.
+// Latencies of the requests that were timed in the last second, in seconds; 0: none.
 struct LastSecond {
     double read_p50 = 0;
     double read_p99 = 0;

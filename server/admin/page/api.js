@@ -1,7 +1,7 @@
-// What the page asks the server, and what it has it do.
+// Requests to the API of the server.
 'use strict';
 
-class Refused extends Error {
+class RequestError extends Error {
   constructor(status, text) {
     super(text);
     this.status = status;
@@ -13,25 +13,25 @@ function headers(more = {}) {
   return token ? {...more, Authorization: `Bearer ${token}`} : more;
 }
 
-async function accepted(answer) {
+async function checked(answer) {
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
-  throw new Refused(answer.status, body.error ?? `the server answers ${answer.status}`);
+  throw new RequestError(answer.status, body.error ?? `the server responds with status ${answer.status}`);
 }
 
-async function ask(path, query) {
+async function get(path, query) {
   const url = `/api/v1/${path}${query ? `?${new URLSearchParams(query)}` : ''}`;
-  return (await accepted(await fetch(url, {headers: headers(), cache: 'no-store', signal: AbortSignal.timeout(10000)}))).json();
+  return (await checked(await fetch(url, {headers: headers(), cache: 'no-store', signal: AbortSignal.timeout(10000)}))).json();
 }
 
-async function steer(path, body) {
+async function change(path, body) {
   const options = {method: 'POST', headers: headers({'Content-Type': 'application/json'}), body: JSON.stringify(body),
                    signal: AbortSignal.timeout(40000)}; // the server answers within 30 s
   try {
-    return (await (await accepted(await fetch(`/api/v1/${path}`, options))).json()).done;
+    return (await (await checked(await fetch(`/api/v1/${path}`, options))).json()).done;
   } catch (error) {
     if (error.status === 403 || error.status === 405) {
-      state.steering = false; // here one may only look, and is told why
+      state.allowsChanges = false;
       state.whyNot = error.message;
       draw();
     }

@@ -27,7 +27,7 @@ const spanMarks = {
   60: {words: 'hour', narrow: [3600, 1800, 0], wide: [3600, 3000, 2400, 1800, 1200, 600, 0]},
 };
 
-// A canvas of lines over the last minutes. `lines`: {name, colour, dashed, filled, values}, a value for each `step` seconds.
+// A canvas of lines over the last minutes. `lines`: {name, colour, dashed, filled, values}, one value per `step` seconds.
 class Chart {
   constructor(id, scale, format) {
     this.canvas = byId(id);
@@ -61,11 +61,11 @@ class Chart {
     this.draw(this.lines, this.span);
   }
 
-  draw(lines, span, asked = false) {
+  draw(lines, span, live = false) {
     Object.assign(this, {lines, span});
     if (!lines) return;
     if (this.back !== null) this.back = Math.min(this.back, this.most);
-    this.tell(asked);
+    this.describe(live);
     const place = drawing(this.canvas, 210);
     if (!place) return;
     const {context, width} = place, scale = this.scale(lines.flatMap((line) => line.values));
@@ -125,12 +125,12 @@ class Chart {
     context.setLineDash([]);
   }
 
-  tell(asked) {
+  describe(live) {
     const at = (line, back) => line.values.at(-1 - back) ?? undefined;
     const highest = (line) => Math.max(0, ...line.values);
     const list = (value) => this.lines.map((line) => `${line.name} ${this.format(value(line) ?? 0)}`).join(', ');
     const {words} = spanMarks[this.span.minutes], summary = `Highest in the last ${words}: ${list(highest)}.`;
-    this.canvas.setAttribute('aria-label', `${byId(`${this.canvas.id}-title`).textContent}, a chart of the last ${words}. ${summary} Left and right tell the values of ${this.span.step === 1 ? 'a second' : 'ten seconds'}.`);
-    say(this.text, this.back === null ? summary : `${clock(this.span.end - this.back * this.span.step)}: ${list((line) => at(line, this.back))}`, asked);
+    this.canvas.setAttribute('aria-label', `${byId(`${this.canvas.id}-title`).textContent}, a chart of the last ${words}. ${summary} Press left or right to read the values of ${this.span.step === 1 ? 'a second' : 'ten seconds'}.`);
+    announce(this.text, this.back === null ? summary : `${clock(this.span.end - this.back * this.span.step)}: ${list((line) => at(line, this.back))}`, live);
   }
 }

@@ -1,9 +1,9 @@
-// The colours of the style sheet, for canvases; and the theme.
+// The colours of the style sheet for canvases, and the choice of the theme.
 'use strict';
 
 let inks = {};
 
-// The style sheet has all colours; a canvas needs them resolved.
+// A canvas needs the computed value of a colour variable.
 function ink(name) {
   if (!inks[name]) {
     const probe = make('i', {hidden: true});
@@ -20,7 +20,7 @@ function mixed(from, to, share) {
   return `rgb(${a.slice(0, 3).map((part, index) => Math.round(part + (b[index] - part) * share)).join(' ')})`;
 }
 
-// Sized to its place and the screen's pixels, cleared. Nothing: it is not in view.
+// Resizes the canvas to its box at the resolution of the screen, and clears it. Returns null if the canvas is not visible.
 function drawing(canvas, height) {
   const width = canvas.clientWidth;
   if (!width) return null;
@@ -49,7 +49,7 @@ function keepTheme() {
   const choice = byId('theme');
   try {
     choice.value = localStorage.getItem('theme') ?? 'auto';
-  } catch { /* a browser that keeps nothing */ }
+  } catch { /* the browser has no storage */ }
   if (!choice.value) choice.value = 'auto';
   useTheme(choice.value);
   choice.addEventListener('change', () => {

@@ -1,7 +1,7 @@
-// Whose the memory of each device is.
+// The devices: use of their memory, and statistics of copies.
 'use strict';
 
-// What its memory is to whom, from the start of the bar to its end.
+// The segments of a device's memory bar, from left to right.
 function partsOf(device, status) {
   const mine = status.exports.flatMap((exported) => {
     const bytes = exported.memory.filter((memory) => memory.device === device.id).reduce((sum, memory) => sum + memory.allocated, 0);
@@ -11,7 +11,7 @@ function partsOf(device, status) {
   const bytesOf = (some) => some.reduce((sum, part) => sum + part.bytes, 0);
   if (rest.length) parts.push({kind: 'in-use', name: `${rest.length} more exports`, bytes: bytesOf(rest)});
   const ready = device.allocated - bytesOf(mine);
-  if (ready > 0) parts.push({kind: 'in-use', name: 'made ready', bytes: ready});
+  if (ready > 0) parts.push({kind: 'in-use', name: 'allocated ahead', bytes: ready});
   const taken = Math.max(0, device.total - device.allocated - device.available);
   const reserve = Math.min(device.reserve, taken);
   return [...parts, {kind: 'reserve', name: 'reserve', bytes: reserve}, {kind: 'others', name: 'others', bytes: taken - reserve},
@@ -31,7 +31,7 @@ function drawDevices(status) {
     item.dataset.device = device.id;
     put(head.querySelector('b'), device.id);
     put(head.querySelector('.quiet'), device.name === device.id ? '' : device.name);
-    put(head.lastChild, device.failed ? 'failed: its exports answer EIO' : `${size(device.allocated)} of ${size(device.total)}${device.others_compute ? '; others compute there' : ''}`);
+    put(head.lastChild, device.failed ? 'failed: its exports answer EIO' : `${size(device.allocated)} of ${size(device.total)}${device.others_compute ? '; other programs compute there' : ''}`);
     head.lastChild.classList.toggle('error', device.failed);
     bar.setAttribute('aria-label', parts.map((part) => `${part.name} ${size(part.bytes)}`).join(', '));
     let order = 0;
@@ -48,12 +48,12 @@ function drawDevices(status) {
 
 function makeCopies() {
   const heading = (textContent, className = '') => make('th', {scope: 'col', textContent, className});
-  const head = make('thead', {}, make('tr', {}, heading('By'), heading('For'), heading('Copies', 'number'), heading('Bytes', 'number')));
-  return make('details', {className: 'copies'}, make('summary', {textContent: 'How it copies'}), make('table', {}, head, make('tbody')), make('p', {className: 'lent quiet'}));
+  const head = make('thead', {}, make('tr', {}, heading('Path'), heading('Direction'), heading('Copies', 'number'), heading('Bytes', 'number')));
+  return make('details', {className: 'copies'}, make('summary', {textContent: 'Copies'}), make('table', {}, head, make('tbody')), make('p', {className: 'staging quiet'}));
 }
 
 function drawCopies(details, device) {
-  const [, table, lent] = details.children;
+  const [, table, staging] = details.children;
   keyed(table.tBodies[0], device.copies, (way) => `${way.path} ${way.direction}`, (way) => {
     const cell = () => make('td', {className: 'number'}, make('data'));
     return make('tr', {}, make('th', {scope: 'row', textContent: way.path}), make('td', {textContent: way.direction}), cell(), cell());
@@ -62,13 +62,13 @@ function drawCopies(details, device) {
     putNumber(copies, way.copies, grouped(way.copies));
     putNumber(bytes, way.bytes, size(way.bytes));
   });
-  const waits = device.staging_waits ? `waited for ${plural(device.staging_waits, 'time', 'times')}` : 'nobody had to wait';
-  put(lent, [device.staging && `Staging memory: ${size(device.staging_used)} of ${size(device.staging)} lent, ${waits}`,
+  const waits = device.staging_waits ? `${plural(device.staging_waits, 'wait', 'waits')}` : 'no waits';
+  put(staging, [device.staging && `Staging memory: ${size(device.staging_used)} of ${size(device.staging)} in use, ${waits}`,
              device.mapped && `${size(device.mapped)} mapped for the CPU`, device.failures && `${plural(device.failures, 'copy', 'copies')} failed`,
-             device.competition_noticed && `others were seen to compute ${plural(device.competition_noticed, 'time', 'times')}`].filter(Boolean).join(' \u00b7 '));
+             device.competition_noticed && `other programs detected ${plural(device.competition_noticed, 'time', 'times')}`].filter(Boolean).join(' \u00b7 '));
 }
 
-// The largest by name, then the rest.
+// Lists the largest exports by name, and the others in one item.
 function drawParts(list, parts, most) {
   const mine = parts.filter((part) => part.kind === 'in-use'), named = mine.slice(0, most), rest = mine.slice(most);
   if (rest.length) named.push({kind: 'in-use', name: 'smaller ones', bytes: rest.reduce((sum, part) => sum + part.bytes, 0)});

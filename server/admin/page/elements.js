@@ -1,5 +1,5 @@
-// What is drawn again each second is changed, not made anew: the focus, the scroll and a reader's place stay. Text comes in as
-// text, never as markup: names are what others have chosen.
+// Functions that update elements in place. Updates keep the focus, the scroll position and the position of a screen reader.
+// Text is inserted as text and never as markup, because names of exports and clients are untrusted.
 'use strict';
 
 const byId = (id) => document.getElementById(id);
@@ -18,20 +18,20 @@ function show(element, visible) {
   if (element.hidden === visible) element.hidden = !visible;
 }
 
-// A number for people, whose `value` is exact.
+// Shows a rounded number; the `value` of the element is exact.
 function putNumber(element, value, text) {
   put(element, text);
   const exact = value === undefined ? '' : String(value);
   if (element.value !== exact) element.value = exact;
 }
 
-// A live region would read each second aloud: it is one only while its reader moves in it.
-function say(element, text, asked) {
-  element.setAttribute('aria-live', asked ? 'polite' : 'off');
+// `live`: screen readers read the text aloud. Updates of each second are not live.
+function announce(element, text, live) {
+  element.setAttribute('aria-live', live ? 'polite' : 'off');
   put(element, text);
 }
 
-// The children of `parent` become those of `items`: made once, by key, then filled again and again.
+// Makes the children of `parent` correspond to `items`. Each child is created once, by key, and filled at each call.
 function keyed(parent, items, key, create, fill) {
   parent.known ??= new Map();
   const left = new Map(parent.known);

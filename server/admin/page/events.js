@@ -1,9 +1,9 @@
-// The lines of the log.
+// The lines of the server's log.
 'use strict';
 
 const levels = ['trace', 'debug', 'info', 'warning', 'error', 'critical'];
 
-// The stream and /events tell some of them both.
+// Both the stream and /events return the most recent events, so duplicates are dropped.
 function addEvents(events) {
   for (const event of events) {
     const key = `${event.id} ${event.time}`;
@@ -16,7 +16,7 @@ function addEvents(events) {
 }
 
 async function fetchEvents() {
-  addEvents(await ask('events'));
+  addEvents(await get('events'));
   draw();
 }
 
@@ -35,7 +35,7 @@ function listenToEvents() {
   byId('level').addEventListener('change', draw);
   byId('log-level').addEventListener('change', async () => {
     const level = byId('log-level').value;
-    if (level) await told({title: 'Change the log?', text: `It tells from level ${level} on, until the server is told otherwise.`, yes: 'Change it', act: () => steer('log-level', {level})});
+    if (level) await confirmChange({title: 'Set the log level?', text: `The server logs lines of level ${level} and above, until the level is changed again.`, yes: 'Set level', act: () => change('log-level', {level})});
     byId('log-level').value = '';
   });
 }

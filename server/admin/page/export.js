@@ -1,4 +1,4 @@
-// One export: its map, charts, requests and connections, and the changes that are offered.
+// The view of one export: its map, charts, requests and connections, and the changes that a user may make.
 'use strict';
 
 const opened = {
@@ -13,12 +13,12 @@ const opened = {
     put(byId('latency-text'), '');
   },
 
-  look(minutes) {
+  setMinutes(minutes) {
     Object.assign(this, {minutes, history: null});
     if (this.name !== null) this.fetchHistory();
   },
 
-  // Ticks continue the history. It is fetched again now and then, since a tick may be missed.
+  // Ticks extend the history. It is fetched again every few seconds, because a tick may be missed.
   takeTick() {
     if (this.name === null || !this.exported) return;
     if (this.map.name !== this.name || !this.mapped) {
@@ -27,19 +27,19 @@ const opened = {
     }
     this.map.fetch();
     if (this.ticks++ % 5 === 0 || !this.history) this.fetchHistory();
-    else this.goOn();
+    else this.continueHistory();
   },
 
   async fetchHistory() {
     const {name} = this;
     try {
-      const {minutes} = this, history = await ask('history', {export: name, seconds: 60 * minutes});
+      const {minutes} = this, history = await get('history', {export: name, seconds: 60 * minutes});
       if (this.name === name && this.minutes === minutes) this.history = history;
       draw();
-    } catch { /* the next tick asks again */ }
+    } catch { /* the next tick tries again */ }
   },
 
-  goOn() {
+  continueHistory() {
     const {history} = this, rates = state.rates.get(this.name), now = Math.floor(state.status.time);
     if (history.step !== 1 || !rates || now <= history.end) return;
     for (; history.end < now; history.end++) {
@@ -54,20 +54,20 @@ const opened = {
   draw() {
     const {exported} = this;
     for (const part of byId('export').querySelectorAll('section, dl')) show(part, Boolean(exported));
-    show(byId('steering').querySelector('.tools'), state.steering);
-    put(byId('steering').querySelector('.quiet'), state.steering ? 'Until the configuration is read again.' : `Not from here: ${state.whyNot}.`);
-    if (!exported) return put(byId('export-about'), 'There is no export of this name.');
+    show(byId('changes').querySelector('.tools'), state.allowsChanges);
+    put(byId('changes').querySelector('.quiet'), state.allowsChanges ? 'Changes last until the next reload of the configuration.' : `Changes are not allowed: ${state.whyNot}.`);
+    if (!exported) return put(byId('export-about'), 'No export has this name.');
     this.drawAbout(exported);
     this.drawRequests(exported);
     this.drawConnections(exported);
     if (this.map.name === this.name) this.map.draw();
     if (this.history) this.drawCharts();
-    put(byId('set-read-only'), exported.read_only ? 'Let it be written…' : 'Make it read-only…');
+    put(byId('set-read-only'), exported.read_only ? 'Make writable…' : 'Make read-only…');
   },
 
   drawAbout(exported) {
     const devices = exported.memory.map((memory) => memory.device).join(', ');
-    const limits = (rates, of) => [rates.bytes_per_second && `at most ${rate(rates.bytes_per_second)} ${of}`, rates.iops && `at most ${count(rates.iops)} requests a second ${of}`];
+    const limits = (rates, of) => [rates.bytes_per_second && `at most ${rate(rates.bytes_per_second)} ${of}`, rates.iops && `at most ${count(rates.iops)} requests per second ${of}`];
     put(byId('export-about'), [exported.description, `${exported.layout} on ${devices}`, `pages of ${size(exported.page_size)}`, exported.provision,
       exported.read_only && 'read-only', exported.keep && 'kept', exported.swap && 'for swap',
       ...limits(exported.rates, 'for all clients together'), ...limits(exported.rates_per_peer, 'for each client')].filter(Boolean).join(' · '));
@@ -80,7 +80,7 @@ const opened = {
       {label: 'Writing', value: rates?.written, text: rate(rates?.written)},
       {label: 'Requests/s', value: rates?.requests, text: count(rates?.requests)},
       {label: 'In flight', value: inFlight, text: count(inFlight)},
-      {label: 'Held back', value: exported.held_back, text: count(exported.held_back)},
+      {label: 'Delayed', value: exported.held_back, text: count(exported.held_back)},
       {label: 'Failed', value: errors, text: count(errors), small: inWords(kinds)},
     ]);
   },
@@ -115,12 +115,12 @@ const opened = {
     put(byId('connections-count'), grouped(exported.connections));
     show(byId('connections').parentElement, mine.length > 0);
     show(byId('connections-none'), mine.length === 0 || unlisted > 0);
-    put(byId('connections-none'), mine.length || unlisted ? `${plural(unlisted, 'quieter one is', 'quieter ones are')} not listed.` : 'Nobody is connected.');
+    put(byId('connections-none'), mine.length || unlisted ? `${plural(unlisted, 'less active connection is', 'less active connections are')} not listed.` : 'No clients are connected.');
     keyed(byId('connections').tBodies[0], mine, (connection) => connection.id, (connection) => this.makeConnection(connection), (row, connection) => {
       const [peer, identity, read, written, flight, errors, since, end] = row.children, rates = state.connectionRates.get(connection.id);
-      put(peer, [connection.peer, connection.read_only && 'reads only', connection.stalled && `stalled for ${age(connection.stalled)}`].filter(Boolean).join(', '));
+      put(peer, [connection.peer, connection.read_only && 'read-only', connection.stalled && `stalled for ${age(connection.stalled)}`].filter(Boolean).join(', '));
       peer.className = connection.stalled ? 'error' : '';
-      peer.title = connection.stalled ? 'The client does not read the answers that wait for it.' : '';
+      peer.title = connection.stalled ? 'The client does not read its replies.' : '';
       put(identity, connection.identity ?? (connection.tls ? connection.tls.split(',')[0] : dash));
       identity.title = connection.tls ?? 'no TLS';
       putNumber(read.firstChild, rates?.read, rate(rates?.read));
@@ -128,39 +128,39 @@ const opened = {
       putNumber(flight.firstChild, connection.in_flight, count(connection.in_flight));
       putNumber(errors.firstChild, connection.errors, count(connection.errors));
       put(since, age(state.status.time - connection.since));
-      show(end.firstChild, state.steering);
+      show(end.firstChild, state.allowsChanges);
     });
   },
 
   makeConnection(connection) {
     const number = () => make('td', {className: 'number'}, make('data'));
-    const end = make('button', {textContent: 'End…'}), row = make('tr', {}, make('td'), make('td'), number(), number(), number(), number(), make('td', {className: 'number'}), make('td', {className: 'number'}, end));
+    const close = make('button', {textContent: 'Close…'}), row = make('tr', {}, make('td'), make('td'), number(), number(), number(), number(), make('td', {className: 'number'}), make('td', {className: 'number'}, close));
     row.dataset.connection = connection.id;
-    end.setAttribute('aria-label', `End the connection of ${connection.peer}`);
-    end.addEventListener('click', () => told({
-      title: 'End this connection?', text: `${connection.peer} is cut off. Most clients then call again, or fail.`, yes: 'End it',
-      act: () => steer('connections/end', {id: connection.id}),
+    close.setAttribute('aria-label', `Close the connection of ${connection.peer}`);
+    close.addEventListener('click', () => confirmChange({
+      title: 'Close this connection?', text: `Disconnects ${connection.peer}. Most clients reconnect or report an error.`, yes: 'Close connection',
+      act: () => change('connections/end', {id: connection.id}),
     }));
     return row;
   },
 
-  askRates() {
+  editRates() {
     const {name, exported} = this, {bytes_per_second: bytes, iops, burst} = exported.rates;
-    const given = (text) => text === '' ? null : text; // in the notation of the configuration; the server checks it
-    told({
-      title: 'Rates', text: `Of export ${shown(name)}, for all of its clients together, until its configuration is read again. Nothing: no limit.`, yes: 'Set rates',
-      fields: [{label: 'Bytes a second, for example 10M', name: 'bytes', value: bytes === null ? '' : sizeText(bytes)}, {label: 'Requests a second', name: 'iops', inputMode: 'numeric', value: iops ?? ''},
+    const given = (text) => text === '' ? null : text; // the server parses it as the configuration does
+    confirmChange({
+      title: 'Set rates', text: `Limits of export ${shown(name)} for all of its clients together, until the next reload of the configuration. Leave a field empty for no limit.`, yes: 'Set rates',
+      fields: [{label: 'Bytes per second, for example 10M', name: 'bytes', value: bytes === null ? '' : sizeText(bytes)}, {label: 'Requests per second', name: 'iops', inputMode: 'numeric', value: iops ?? ''},
                {label: 'Burst, in seconds', name: 'burst', inputMode: 'numeric', value: burst}],
-      act: (values) => steer('rates', {export: name, rates: {bytes_per_second: given(values.bytes), iops: given(values.iops), burst: given(values.burst)}}),
+      act: (values) => change('rates', {export: name, rates: {bytes_per_second: given(values.bytes), iops: given(values.iops), burst: given(values.burst)}}),
     });
   },
 
-  askReadOnly() {
+  changeReadOnly() {
     const {name, exported} = this, readOnly = !exported.read_only;
-    told({
-      title: readOnly ? 'Make it read-only?' : 'Let it be written?', yes: readOnly ? 'Make it read-only' : 'Let it be written',
-      text: readOnly ? `Clients that may write export ${shown(name)} are ended.` : `Clients that come from now on may write export ${shown(name)}, as its rules say.`,
-      act: () => steer('read-only', {export: name, read_only: readOnly}),
+    confirmChange({
+      title: readOnly ? 'Make the export read-only?' : 'Make the export writable?', yes: readOnly ? 'Make read-only' : 'Make writable',
+      text: readOnly ? `Disconnects the clients that may write export ${shown(name)}.` : `New clients may write export ${shown(name)} if its access rules permit it.`,
+      act: () => change('read-only', {export: name, read_only: readOnly}),
     });
   },
 };

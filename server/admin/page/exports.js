@@ -1,4 +1,4 @@
-// The exports, of which there may be many: only the rows in view are there.
+// The table of exports. There may be thousands, so only the visible rows exist.
 'use strict';
 
 const list = {key: 'name', down: false, shown: [], rowHeight: 44};
@@ -33,10 +33,10 @@ function makeRow(exported) {
   return row;
 }
 
-// Scrolling draws more often than there is anything new.
+// Scrolling redraws rows whose values have not changed.
 function fillRow(row, {exported, index}) {
-  if (row.told === exported && row.index === index) return;
-  Object.assign(row, {told: exported, index});
+  if (row.data === exported && row.index === index) return;
+  Object.assign(row, {data: exported, index});
   const [name, used, whole, read, written, trend, errors, clients] = row.children, rates = state.rates.get(exported.name);
   row.dataset.export = exported.name;
   row.setAttribute('aria-rowindex', index + 2);
@@ -73,7 +73,6 @@ function drawTrend(canvas, values) {
   });
 }
 
-// Only the rows that can be seen are there.
 function drawExports(status) {
   const scroll = byId('exports-scroll'), body = byId('exports').tBodies[0];
   list.shown = chosenExports(status);
@@ -89,7 +88,7 @@ function drawExports(status) {
   byId('exports').setAttribute('aria-rowcount', all + 1);
   put(byId('exports-count'), all === status.exports.length ? grouped(all) : `${grouped(all)} of ${grouped(status.exports.length)}`);
   show(byId('exports-none'), all === 0);
-  put(byId('exports-none'), status.exports.length ? 'No export has that in its name or description.' : 'There are no exports yet.');
+  put(byId('exports-none'), status.exports.length ? 'No name or description contains this text.' : 'There are no exports yet.');
   for (const head of byId('exports').tHead.querySelectorAll('[data-key]')) {
     if (head.dataset.key === list.key) head.setAttribute('aria-sort', list.down ? 'descending' : 'ascending');
     else head.removeAttribute('aria-sort');
@@ -144,7 +143,7 @@ function listenToList() {
     focusExport(list.shown.findIndex((exported) => exported.name === row.dataset.export) + steps[event.key]);
   });
   document.addEventListener('keydown', (event) => {
-    if (event.key !== '/' || event.target.matches('input, select') || byId('ask').open || byId('overview').hidden) return;
+    if (event.key !== '/' || event.target.matches('input, select') || byId('dialog').open || byId('overview').hidden) return;
     event.preventDefault();
     byId('search').focus();
   });

@@ -1,12 +1,12 @@
-// The server as a whole.
+// The state and the totals of the server.
 'use strict';
 
 function drawState(status) {
-  const gone = state.goneSince !== null;
-  if (!gone && !status) return; // it has not answered yet
-  byId('state').dataset.state = gone ? 'gone' : status.process.state;
-  put(byId('state'), gone ? 'does not answer' : status.process.state);
-  document.documentElement.classList.toggle('old', gone);
+  const unreachable = state.unreachableSince !== null;
+  if (!unreachable && !status) return; // no tick has arrived yet
+  byId('state').dataset.state = unreachable ? 'unreachable' : status.process.state;
+  put(byId('state'), unreachable ? 'does not answer' : status.process.state);
+  document.documentElement.classList.toggle('old', unreachable);
 }
 
 function drawHeader(status) {
@@ -32,7 +32,7 @@ function drawTotals(status) {
     {label: 'Requests/s', value: sum('requests'), text: count(sum('requests'))},
     {label: 'Connections', value: status.connections, text: count(status.connections), small: stalledText(status.exports)},
     {label: 'Failed requests', value: errors, text: count(errors)},
-    {label: 'Memory used', value: used, text: size(used), small: `of ${size(offered)} offered`},
+    {label: 'Memory used', value: used, text: size(used), small: `of ${size(offered)} exported`},
     {label: 'Processor', value: state.cpu, text: state.cpu === undefined ? dash : `${digits(state.cpu * 100)} %`, small: `${process.workers} workers`},
     {label: 'Resident', value: process.resident, text: size(process.resident)},
   ]);

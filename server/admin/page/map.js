@@ -1,4 +1,4 @@
-// The map of an export: which of it is held, written and read. It is asked for in as many cells as there is room for.
+// The map of an export: its used, written and read parts. The number of cells depends on the width of the page.
 'use strict';
 
 function decoded(coded, cells) {
@@ -9,7 +9,7 @@ function decoded(coded, cells) {
   return values;
 }
 
-// Rows of cells that fill the width: as large as all of them can be.
+// Returns the grid with the largest cells that fits into the area.
 function gridFor(cells, width, height) {
   let best = null;
   for (let columns = 1; columns <= 256; columns *= 2) {
@@ -31,7 +31,7 @@ class MemoryMap {
 
   open(exported) {
     Object.assign(this, {name: exported.name, size: exported.size, page: exported.page_size, offset: 0, length: exported.size,
-                         told: null, at: null, device: null, fetching: false, again: false});
+                         data: null, at: null, device: null, fetching: false, again: false});
     put(byId('map-cell'), '');
   }
 
@@ -42,27 +42,27 @@ class MemoryMap {
     return across * 32;
   }
 
-  // One question at a time; what has changed meanwhile is asked next.
+  // One request at a time. A call during a request starts another one when it ends.
   async fetch() {
     if (this.fetching) { this.again = true; return; }
     if (!this.size || !this.canvas.clientWidth) return;
     this.fetching = true;
     const {name, offset, length} = this;
     try {
-      const told = await ask('map', {export: name, offset, length, cells: this.mostCells});
+      const data = await get('map', {export: name, offset, length, cells: this.mostCells});
       if (this.name === name) {
-        const cells = Math.ceil(told.length / told.cell);
-        this.told = {...told, cells, used: decoded(told.used, cells), read: decoded(told.read, cells), written: decoded(told.written, cells)};
+        const cells = Math.ceil(data.length / data.cell);
+        this.data = {...data, cells, used: decoded(data.used, cells), read: decoded(data.read, cells), written: decoded(data.written, cells)};
         this.draw();
       }
-    } catch { /* the stream tells that the server is gone */ }
+    } catch { /* the stream reports a lost connection */ }
     this.fetching = false;
     if (this.again) { this.again = false; this.fetch(); }
   }
 
-  look(offset, length) {
+  setRange(offset, length) {
     const page = this.page, pages = Math.max(1, Math.min(Math.ceil(this.size / page), Math.round(length / page)));
-    const grain = Math.ceil(pages / this.mostCells) * page; // cells keep their borders while one moves
+    const grain = Math.ceil(pages / this.mostCells) * page; // cell borders stay fixed while the view moves
     this.length = Math.min(pages * page, this.size);
     const last = Math.max(0, Math.ceil((this.size - this.length) / page) * page);
     this.offset = Math.max(0, Math.min(last, Math.round(offset / grain) * grain));
@@ -73,59 +73,59 @@ class MemoryMap {
 
   zoom(factor, around = this.at ?? this.offset + this.length / 2) {
     const length = Math.max(this.page, Math.min(this.size, this.length / factor));
-    this.look(around - (around - this.offset) * length / this.length, length);
+    this.setRange(around - (around - this.offset) * length / this.length, length);
   }
 
-  turn(share) { this.look(this.offset + share * this.length, this.length); }
+  scroll(share) { this.setRange(this.offset + share * this.length, this.length); }
 
-  whole() { this.look(0, this.size); }
+  showAll() { this.setRange(0, this.size); }
 
   cellAt(x, y) {
-    if (!this.told || !this.grid) return null;
+    if (!this.data || !this.grid) return null;
     const column = Math.floor((x - this.labels) / this.grid.wide), row = Math.floor(y / this.grid.high), cell = row * this.grid.columns + column;
-    return column < 0 || column >= this.grid.columns || cell < 0 || cell >= this.told.cells ? null : cell;
+    return column < 0 || column >= this.grid.columns || cell < 0 || cell >= this.data.cells ? null : cell;
   }
 
   byteAt(x, y) {
     const cell = this.cellAt(x, y);
-    return cell === null ? null : this.told.offset + cell * this.told.cell;
+    return cell === null ? null : this.data.offset + cell * this.data.cell;
   }
 
-  select(at, asked = true) {
+  select(at, live = true) {
     this.at = at === null ? null : Math.max(0, Math.min(Math.floor((this.size - 1) / this.page) * this.page, at));
     this.device = null;
-    this.draw(asked);
-    clearTimeout(this.resting);
-    if (this.at !== null) this.resting = setTimeout(() => this.askDevices(asked), 250);
+    this.draw(live);
+    clearTimeout(this.timer);
+    if (this.at !== null) this.timer = setTimeout(() => this.fetchDevices(live), 250);
   }
 
-  async askDevices(asked) {
-    const {at, told} = this;
-    if (at === null || !told) return;
+  async fetchDevices(live) {
+    const {at, data} = this;
+    if (at === null || !data) return;
     try {
-      const {runs, next} = await ask('pages', {export: this.name, offset: at, length: Math.min(told.cell, this.size - at)});
+      const {runs, next} = await get('pages', {export: this.name, offset: at, length: Math.min(data.cell, this.size - at)});
       if (this.at !== at) return;
       const devices = [...new Set(runs.map((run) => run.device).filter(Boolean))];
-      this.device = devices.length ? `on ${devices.join(', ')}${next === null ? '' : ' and further'}` : null;
-      this.tell(asked);
-    } catch { /* then without */ }
+      this.device = devices.length ? `on ${devices.join(', ')}${next === null ? '' : ' and others'}` : null;
+      this.describe(live);
+    } catch { /* the device is not shown */ }
   }
 
   step(cells) {
-    const {offset, cell, length} = this.told, {columns} = this.grid;
+    const {offset, cell, length} = this.data, {columns} = this.grid;
     const to = this.at === null ? offset : Math.max(0, Math.min(Math.floor((this.size - 1) / cell) * cell, this.at + cells * cell));
-    if (to < offset || to >= offset + length) this.look(this.offset + Math.sign(cells) * columns * cell * Math.ceil(Math.abs(cells) / columns), this.length);
+    if (to < offset || to >= offset + length) this.setRange(this.offset + Math.sign(cells) * columns * cell * Math.ceil(Math.abs(cells) / columns), this.length);
     this.select(to);
   }
 
   press(event) {
-    if (!this.told || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.data || event.ctrlKey || event.metaKey || event.altKey) return;
     const {columns} = this.grid ?? {columns: 1};
     const act = {
       ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), ArrowUp: () => this.step(-columns), ArrowDown: () => this.step(columns),
-      Home: () => this.select(this.told.offset), End: () => this.select(this.told.offset + (this.told.cells - 1) * this.told.cell),
+      Home: () => this.select(this.data.offset), End: () => this.select(this.data.offset + (this.data.cells - 1) * this.data.cell),
       '+': () => this.zoom(2), '=': () => this.zoom(2), '-': () => this.zoom(0.5), Enter: () => this.zoom(4),
-      PageUp: () => this.turn(-1), PageDown: () => this.turn(1), 0: () => this.whole(), Escape: () => this.select(null),
+      PageUp: () => this.scroll(-1), PageDown: () => this.scroll(1), 0: () => this.showAll(), Escape: () => this.select(null),
     }[event.key];
     if (!act) return;
     event.preventDefault();
@@ -152,20 +152,20 @@ class MemoryMap {
       if (pointers.has(event.pointerId)) pointers.set(event.pointerId, {x: event.offsetX, y: event.offsetY});
       if (pointers.size === 2) this.spread([...pointers.values()]);
       else if (pointers.size === 1) this.drag(event.offsetX, event.offsetY);
-      else if (this.told) this.select(this.byteAt(event.offsetX, event.offsetY), false);
+      else if (this.data) this.select(this.byteAt(event.offsetX, event.offsetY), false);
     });
     for (const end of ['pointerup', 'pointercancel']) {
       canvas.addEventListener(end, (event) => { pointers.delete(event.pointerId); this.dragged = null; });
     }
-    const tools = {'map-left': () => this.turn(-0.5), 'map-right': () => this.turn(0.5), 'map-in': () => this.zoom(2), 'map-out': () => this.zoom(0.5), 'map-all': () => this.whole()};
-    for (const [id, act] of Object.entries(tools)) byId(id).addEventListener('click', () => { if (this.told) act(); });
+    const tools = {'map-left': () => this.scroll(-0.5), 'map-right': () => this.scroll(0.5), 'map-in': () => this.zoom(2), 'map-out': () => this.zoom(0.5), 'map-all': () => this.showAll()};
+    for (const [id, act] of Object.entries(tools)) byId(id).addEventListener('click', () => { if (this.data) act(); });
   }
 
   drag(x, y) {
-    if (!this.dragged || !this.told || !this.grid) return;
+    if (!this.dragged || !this.data || !this.grid) return;
     const across = (this.dragged.x - x) / this.grid.wide, down = Math.round((this.dragged.y - y) / this.grid.high);
-    const offset = this.dragged.offset + Math.round(across + down * this.grid.columns) * this.told.cell;
-    if (offset !== this.offset) this.look(offset, this.length);
+    const offset = this.dragged.offset + Math.round(across + down * this.grid.columns) * this.data.cell;
+    if (offset !== this.offset) this.setRange(offset, this.length);
   }
 
   spread([one, other]) {
@@ -182,50 +182,50 @@ class MemoryMap {
     window.style.left = `${100 * this.offset / this.size}%`;
     window.style.width = `${100 * this.length / this.size}%`;
     const all = this.length >= this.size;
-    const cell = this.told ? `, a cell is ${this.told.cell === this.page ? 'one page of ' : ''}${size(this.told.cell)}` : '';
-    put(byId('map-range'), `${all ? `All of ${size(this.size)}` : `${size(this.length)} from ${size(this.offset)} on, of ${size(this.size)}`}${cell}`);
+    const cell = this.data ? `, a cell is ${this.data.cell === this.page ? 'one page of ' : ''}${size(this.data.cell)}` : '';
+    put(byId('map-range'), `${all ? `All of ${size(this.size)}` : `${size(this.length)} of ${size(this.size)}, from ${size(this.offset)}`}${cell}`);
     byId('map-all').disabled = byId('map-out').disabled = all;
     byId('map-in').disabled = this.length <= this.page;
     byId('map-left').disabled = this.offset === 0;
     byId('map-right').disabled = this.offset + this.length >= this.size;
   }
 
-  tell(asked) {
-    const {told, at} = this, line = byId('map-cell');
-    if (at === null || !told || at < told.offset || at >= told.offset + told.length) {
-      return say(line, asked ? '' : this.summary(), false);
+  describe(live) {
+    const {data, at} = this, line = byId('map-cell');
+    if (at === null || !data || at < data.offset || at >= data.offset + data.length) {
+      return announce(line, live ? '' : this.summary(), false);
     }
-    const index = Math.floor((at - told.offset) / told.cell), start = told.offset + index * told.cell;
-    const length = Math.min(told.cell, told.offset + told.length - start), share = told.used[index];
+    const index = Math.floor((at - data.offset) / data.cell), start = data.offset + index * data.cell;
+    const length = Math.min(data.cell, data.offset + data.length - start), share = data.used[index];
     const what = share === 0 ? 'a hole' : share === 100 ? 'used' : `${share} % used`;
-    const lately = [told.written[index] && 'written', told.read[index] && 'read'].filter(Boolean).join(' and ');
-    say(line, `${told.cell === this.page ? `Page ${grouped(start / this.page)}, ` : ''}${size(length)} at ${size(start)} (offset ${grouped(start)}): ${what}` +
-        `${lately ? `, ${lately} in the last second` : ''}${this.device ? `, ${this.device}` : ''}`, asked);
+    const lately = [data.written[index] && 'written', data.read[index] && 'read'].filter(Boolean).join(' and ');
+    announce(line, `${data.cell === this.page ? `Page ${grouped(start / this.page)}, ` : ''}${size(length)} at ${size(start)} (offset ${grouped(start)}): ${what}` +
+        `${lately ? `, ${lately} in the last second` : ''}${this.device ? `, ${this.device}` : ''}`, live);
   }
 
   summary() {
-    if (!this.told) return '';
-    const holes = this.told.used.reduce((sum, share) => sum + (share === 0), 0);
-    return `${grouped(this.told.cells - holes)} of ${plural(this.told.cells, 'cell', 'cells')} have something in them.`;
+    if (!this.data) return '';
+    const holes = this.data.used.reduce((sum, share) => sum + (share === 0), 0);
+    return `${grouped(this.data.cells - holes)} of ${plural(this.data.cells, 'cell', 'cells')} are in use.`;
   }
 
-  draw(asked = false) {
-    const {told} = this;
-    if (!told) return;
+  draw(live = false) {
+    const {data} = this;
+    if (!data) return;
     this.drawRange();
-    const grid = this.grid = gridFor(told.cells, this.canvas.clientWidth - this.labels, 330), height = grid.rows * grid.high + 2;
+    const grid = this.grid = gridFor(data.cells, this.canvas.clientWidth - this.labels, 330), height = grid.rows * grid.high + 2;
     this.canvas.style.height = `${height}px`;
     const place = drawing(this.canvas, height);
     if (!place) return;
-    this.drawCells(place.context, grid, told);
-    this.drawOffsets(place.context, grid, told);
-    if (this.at !== null && this.at >= told.offset && this.at < told.offset + told.length) {
-      const [x, y, wide] = this.placeOf(Math.floor((this.at - told.offset) / told.cell));
+    this.drawCells(place.context, grid, data);
+    this.drawOffsets(place.context, grid, data);
+    if (this.at !== null && this.at >= data.offset && this.at < data.offset + data.length) {
+      const [x, y, wide] = this.placeOf(Math.floor((this.at - data.offset) / data.cell));
       place.context.strokeStyle = ink('ink');
       place.context.lineWidth = 2;
       place.context.strokeRect(x - 1, y - 1, wide + 1, grid.high + 1);
     }
-    this.tell(asked);
+    this.describe(live);
   }
 
   placeOf(cell) {
@@ -233,28 +233,28 @@ class MemoryMap {
     return [this.labels + x, 1 + Math.floor(cell / this.grid.columns) * this.grid.high, Math.round((column + 1) * this.grid.wide) - x];
   }
 
-  drawCells(context, grid, told) {
+  drawCells(context, grid, data) {
     const {high} = grid, gap = Math.min(grid.wide, high) > 5 ? 1 : 0, fills = [ink('hole')];
     for (let share = 1; share <= 100; share++) fills.push(mixed(ink('part'), ink('used'), share / 100));
     const dot = Math.max(2, Math.min(7, Math.round(Math.min(grid.wide, high) * 0.38)));
-    for (let cell = 0; cell < told.cells; cell++) {
+    for (let cell = 0; cell < data.cells; cell++) {
       const [x, y, wide] = this.placeOf(cell);
-      context.fillStyle = told.written[cell] ? ink('written') : fills[told.used[cell]];
+      context.fillStyle = data.written[cell] ? ink('written') : fills[data.used[cell]];
       context.fillRect(x, y, wide - gap, high - gap);
-      if (!told.read[cell]) continue;
+      if (!data.read[cell]) continue;
       context.fillStyle = ink('read');
       context.fillRect(x + Math.round((wide - gap - dot) / 2), y + Math.round((high - gap - dot) / 2), dot, dot);
     }
   }
 
-  drawOffsets(context, {rows, columns, high}, told) {
+  drawOffsets(context, {rows, columns, high}, data) {
     const every = Math.ceil(18 / high);
     lettering(context);
     context.fillStyle = ink('quiet');
     context.textAlign = 'right';
     context.textBaseline = 'middle';
     for (let row = 0; row < rows; row += every) {
-      context.fillText(size(told.offset + row * columns * told.cell), this.labels - 8, 1 + row * high + high / 2);
+      context.fillText(size(data.offset + row * columns * data.cell), this.labels - 8, 1 + row * high + high / 2);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Which view is shown, and when it is drawn. The scripts before this one share its names; it comes last, and starts.
+// Selects the view, draws it, and starts the page. All scripts share one namespace, so this script is loaded last.
 'use strict';
 
 let drawingSoon = false;
@@ -17,15 +17,15 @@ function drawNow() {
   if (opened.name === null) drawTotals(status);
   drawProgress(status);
   drawEvents();
-  show(byId('log-level-label'), state.steering);
+  show(byId('log-level-label'), state.allowsChanges);
   if (opened.name !== null) return opened.draw();
   drawDevices(status);
   drawExports(status);
-  drawCame(status);
+  drawConnectionCounts(status);
 }
 
 function route(event) {
-  if (location.hash && !location.hash.startsWith('#/')) return; // the link that skips
+  if (location.hash && !location.hash.startsWith('#/')) return; // the skip link
   const match = location.hash.match(/^#\/export\/(.*)$/);
   show(byId('overview'), !match);
   show(byId('totals'), !match);
@@ -33,7 +33,7 @@ function route(event) {
   opened.name = null;
   if (match) {
     let name = match[1];
-    try { name = decodeURIComponent(name); } catch { /* as it is */ }
+    try { name = decodeURIComponent(name); } catch { /* not percent-encoded: use the text */ }
     opened.open(name);
     if (state.status) opened.takeTick();
   }
@@ -52,9 +52,9 @@ opened.latency = new Chart('latency', logarithmic, duration);
 listenToList();
 listenToEvents();
 byId('minutes').value = String(opened.minutes);
-byId('minutes').addEventListener('change', () => opened.look(Number(byId('minutes').value)));
-byId('set-rates').addEventListener('click', () => opened.askRates());
-byId('set-read-only').addEventListener('click', () => opened.askReadOnly());
+byId('minutes').addEventListener('change', () => opened.setMinutes(Number(byId('minutes').value)));
+byId('set-rates').addEventListener('click', () => opened.editRates());
+byId('set-read-only').addEventListener('click', () => opened.changeReadOnly());
 addEventListener('hashchange', route);
 addEventListener('resize', () => { draw(); if (opened.name !== null) opened.map.fetch(); });
 route();

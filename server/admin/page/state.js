@@ -1,19 +1,19 @@
-// What the last tick has told, and what follows from it and the one before.
+// The values of the last tick, and the rates calculated from the last two ticks.
 'use strict';
 
 const state = {
-  status: null,            // the last that was told
-  rates: new Map(),        // of exports, by name: bytes and requests a second
-  trends: new Map(),       // of exports, by name: bytes a second, the last minute
+  status: null,            // of the last tick
+  rates: new Map(),        // by export name: bytes and requests per second
+  trends: new Map(),       // by export name: bytes in each second of the last minute
   connections: [],
   connectionsLeftOut: 0,
   connectionRates: new Map(),
   cpu: undefined,
   events: [],
   eventKeys: new Set(),
-  goneSince: null,
-  failing: new Map(),      // by export: the time of the last failed request
-  steering: true,
+  unreachableSince: null,
+  failing: new Map(),      // by export name: the time of the last failed request
+  allowsChanges: true,
   whyNot: '',
 };
 
@@ -52,7 +52,7 @@ function forget() {
 
 function take(tick) {
   if (isRestart(tick.status)) {
-    notice('restarted', `The server was restarted at ${clock(tick.status.process.started)}: its counters begin anew.`);
+    notice('restarted', `The server was restarted at ${clock(tick.status.process.started)}: its counters restart at 0.`);
     addEvents([{id: `restart ${tick.status.process.started}`, time: tick.status.process.started, level: 'info',
                 text: 'the server was restarted', fields: {}}]);
     forget();
@@ -82,14 +82,14 @@ function takeRates(tick, before, seconds) {
     if (trend.length > 60) trend.shift();
     state.trends.set(exported.name, trend);
   }
-  const were = new Map(state.connections.map((connection) => [connection.id, connection]));
-  state.connectionRates = new Map(tick.connections.filter(({id}) => were.has(id))
-    .map((connection) => [connection.id, perSecond(connection, were.get(connection.id), seconds)]));
+  const previous = new Map(state.connections.map((connection) => [connection.id, connection]));
+  state.connectionRates = new Map(tick.connections.filter(({id}) => previous.has(id))
+    .map((connection) => [connection.id, perSecond(connection, previous.get(connection.id), seconds)]));
 }
 
-// The last minute of each export, from before the page was opened.
+// Fetches the last minute of each export, including the time before the page was opened.
 async function fetchTrends() {
-  const {exports} = await ask('trends');
+  const {exports} = await get('trends');
   for (const {export: name, bytes} of exports) {
     const known = state.trends.get(name) ?? [];
     if (bytes.length > known.length) state.trends.set(name, bytes);
@@ -97,10 +97,10 @@ async function fetchTrends() {
   draw();
 }
 
-// Whether this address permits changes, and why not.
+// Fetches whether this address permits changes, and the reason if it does not.
 async function fetchAccess() {
-  const {steering, why_not: whyNot} = await ask('access');
-  Object.assign(state, {steering, whyNot: whyNot ?? ''});
+  const {steering: allowsChanges, why_not: whyNot} = await get('access');
+  Object.assign(state, {allowsChanges, whyNot: whyNot ?? ''});
   draw();
 }
 

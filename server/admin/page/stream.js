@@ -1,14 +1,14 @@
-// Follows the server: for as long as it answers, and again when it is back.
+// Reads the stream of ticks, and reconnects when it ends.
 'use strict';
 
-// Not EventSource: that sends no token.
+// EventSource cannot be used, because it does not send the token.
 async function* ticks() {
   const abort = new AbortController();
   let timer;
   const alive = () => { clearTimeout(timer); timer = setTimeout(() => abort.abort(), 6000); };
   alive();
   try {
-    const answer = await accepted(await fetch('/api/v1/stream', {headers: headers({Accept: 'text/event-stream'}), cache: 'no-store', signal: abort.signal}));
+    const answer = await checked(await fetch('/api/v1/stream', {headers: headers({Accept: 'text/event-stream'}), cache: 'no-store', signal: abort.signal}));
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let text = ''; ;) {
       const {value, done} = await reader.read();
@@ -32,54 +32,54 @@ async function follow() {
     try {
       let first = true;
       for await (const tick of ticks()) {
-        answers(tick);
-        // State from before the stream. An older server does not have all of these paths.
+        received(tick);
+        // Fetch the state from before the stream. An older server does not have all of these paths.
         if (first) for (const fetchOne of [fetchEvents, fetchTrends, fetchAccess]) fetchOne().catch(() => {});
         first = false;
         tries = 1;
       }
-      gone();
+      unreachable();
     } catch (error) {
       if (error.status === 401) {
         await needToken(error);
         continue;
       }
-      gone(error.status ? error.message : null);
+      unreachable(error.status ? error.message : null);
     }
     await new Promise((resolve) => setTimeout(resolve, Math.min(4000, 500 * tries)));
   }
 }
 
-function answers(tick) {
-  state.goneSince = null;
-  notice('gone', null);
+function received(tick) {
+  state.unreachableSince = null;
+  notice('unreachable', null);
   try {
     take(tick);
   } catch (error) {
-    reportError(error); // of the page, not of the server
+    reportError(error); // an error of the page, not of the server
   }
   draw();
 }
 
-function gone(why) {
-  state.goneSince ??= Date.now() / 1000;
-  notice('gone', `The server has not answered since ${clock(state.goneSince)}${why ? ` (${why})` : ''}; trying again.`, false);
+function unreachable(why) {
+  state.unreachableSince ??= Date.now() / 1000;
+  notice('unreachable', `The server has not answered since ${clock(state.unreachableSince)}${why ? ` (${why})` : ''}; trying again.`, false);
   draw();
 }
 
 async function needToken(error) {
   const had = sessionStorage.getItem('token');
   sessionStorage.removeItem('token');
-  put(byId('state'), 'needs a token');
-  const asked = {
-    title: 'A token is needed',
-    text: had ? 'The server refuses that token.' : `The server says: ${error.message}.`,
-    yes: 'Go on',
+  put(byId('state'), 'token required');
+  const dialog = {
+    title: 'Token required',
+    text: had ? 'The server refuses that token.' : `The server responds: ${error.message}.`,
+    yes: 'Connect',
     fields: [{label: 'Token', name: 'token', type: 'password', autocomplete: 'off', required: true}],
     act: async ({token}) => sessionStorage.setItem('token', token),
   };
-  while (!await question(asked)) {
-    await new Promise((resolve) => notice('token', 'Without its token the server tells nothing.', {label: 'Give the token', act: resolve}));
+  while (!await openDialog(dialog)) {
+    await new Promise((resolve) => notice('token', 'The server requires a token.', {label: 'Enter the token', act: resolve}));
   }
   notice('token', null);
 }

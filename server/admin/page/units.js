@@ -1,4 +1,4 @@
-// How numbers are written: binary units, three digits, thin spaces.
+// Formats numbers with binary units, three digits and thin spaces.
 'use strict';
 
 const minus = '\u2212', dash = '\u2013', thin = '\u202f';
@@ -19,7 +19,7 @@ function size(bytes) {
   return `${Number.isInteger(number) ? number : digits(number)} ${unit}`;
 }
 
-// In the notation of the configuration, exactly: "10M", "1500".
+// The exact size in the notation of the configuration: "10M", "1500".
 function sizeText(bytes) {
   const unit = ['T', 'G', 'M', 'K'].find((_, index) => bytes && bytes % 1024 ** (4 - index) === 0);
   return unit ? `${bytes / 1024 ** ' KMGT'.indexOf(unit)}${unit}` : String(bytes);

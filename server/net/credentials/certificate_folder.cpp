@@ -53,10 +53,10 @@ void check_dates(const std::string& path, const X509& certificate) {
     const ASN1_TIME& until = *::X509_get0_notAfter(&certificate);
     const ASN1_TIME& from = *::X509_get0_notBefore(&certificate);
     if (::X509_cmp_current_time(&until) < 0) {
-        wrong_file(path, fmt::format("expired on {}; make a new one", date_of(until)));
+        wrong_file(path, fmt::format("expired on {}; create a new one", date_of(until)));
     }
     if (::X509_cmp_current_time(&from) > 0) {
-        wrong_file(path, fmt::format("is not valid before {}; look at the clock", date_of(from)));
+        wrong_file(path, fmt::format("is not valid before {}; check the clock", date_of(from)));
     }
 }
 
@@ -70,7 +70,7 @@ void use_certificate(SSL_CTX& context, const std::string& certificate, const std
     need_file(certificate);
     ::SSL_CTX_set_default_passwd_cb(&context, refuse_passphrase);
     if (::SSL_CTX_use_certificate_chain_file(&context, certificate.c_str()) != 1) {
-        wrong_file(certificate, fmt::format("is not a certificate in PEM that can be used ({})",
+        wrong_file(certificate, fmt::format("is not a usable PEM certificate ({})",
                                             take_openssl_error("no reason given")));
     }
     const X509& read = *::SSL_CTX_get0_certificate(&context);
@@ -89,7 +89,7 @@ void trust_authority(SSL_CTX& context, const std::string& folder) {
     const std::string path = in_folder(folder, authority_file);
     need_file(path);
     if (::SSL_CTX_load_verify_file(&context, path.c_str()) != 1) {
-        wrong_file(path, fmt::format("holds no certificate in PEM ({})",
+        wrong_file(path, fmt::format("contains no PEM certificate ({})",
                                      take_openssl_error("no reason given")));
     }
     const std::string revoked = in_folder(folder, revoked_file);
@@ -99,7 +99,7 @@ void trust_authority(SSL_CTX& context, const std::string& folder) {
     X509_STORE* const store = ::SSL_CTX_get_cert_store(&context);
     if (::X509_STORE_load_file(store, revoked.c_str()) != 1 ||
         ::X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK) != 1) {
-        wrong_file(revoked, fmt::format("holds no list of revoked certificates in PEM ({})",
+        wrong_file(revoked, fmt::format("contains no PEM list of revoked certificates ({})",
                                         take_openssl_error("no reason given")));
     }
 }

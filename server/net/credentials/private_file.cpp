@@ -34,7 +34,7 @@ SecretBytes read_private_file(const std::string& path, std::string_view remedy) 
     if (::fstat(file.get(), &status) != 0) refuse(path, std::strerror(errno));
     if (!S_ISREG(status.st_mode)) refuse(path, "is not a regular file");
     if ((status.st_mode & for_others) != 0) {
-        refuse(path, fmt::format("holds a secret, and everybody may open it (mode {:04o}); run: "
+        refuse(path, fmt::format("contains a secret, and all users may open it (mode {:04o}); run: "
                                  "chmod o= {}",
                                  status.st_mode & 07777, path));
     }

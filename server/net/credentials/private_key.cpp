@@ -35,11 +35,11 @@ std::unique_ptr<EVP_PKEY, FreeKey> read_private_key(const std::string& path) {
                        : ::PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, &encrypted));
     if (key) return key;
     ::ERR_clear_error();
-    throw std::runtime_error(fmt::format(
-        "{}: {}", path,
-        encrypted ? "is encrypted, and there is nobody to ask for the passphrase; decrypt it, for "
-                    "example by: openssl pkey"
-                  : "is not a private key in PEM"));
+    throw std::runtime_error(
+        fmt::format("{}: {}", path,
+                    encrypted ? "is encrypted, and passphrases are not supported; decrypt it, for "
+                                "example by: openssl pkey"
+                              : "is not a private key in PEM"));
 }
 
 }  // namespace gpunbd::server

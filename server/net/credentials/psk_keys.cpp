@@ -13,7 +13,7 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr std::size_t nobodys_length = 32;  // bytes, as psktool's
+constexpr std::size_t random_key_length = 32;  // bytes, as psktool's
 
 int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -44,13 +44,14 @@ PskKeys PskKeys::load(const std::string& path) {
     }
     if (keys.entries_.empty()) {
         throw std::runtime_error(
-            fmt::format("{}: no user is in it; write lines of user:hexkey, for example by: psktool "
+            fmt::format("{}: has no users; write lines of user:hexkey, for example with: psktool "
                         "-u alice -p {}",
                         path, path));
     }
-    keys.nobodys_.resize(nobodys_length);
-    if (::RAND_bytes(reinterpret_cast<unsigned char*>(keys.nobodys_.data()), nobodys_length) != 1) {
-        throw std::runtime_error("the system has no random numbers");
+    keys.random_key_.resize(random_key_length);
+    if (::RAND_bytes(reinterpret_cast<unsigned char*>(keys.random_key_.data()),
+                     random_key_length) != 1) {
+        throw std::runtime_error("the system provides no random numbers");
     }
     return keys;
 }
@@ -65,10 +66,11 @@ void PskKeys::add(std::string_view line, const std::string& place, std::set<Dige
     const std::string_view user = line.substr(0, colon);
     const std::string_view digits = line.substr(colon + 1);
     if (user.empty()) fail("the user's name is empty; write user:hexkey");
-    if (user.starts_with('#')) fail("names in hexadecimal ('#...') are not read; write it plain");
-    if (user.find('\0') != std::string_view::npos) fail("a NUL byte in the user's name");
+    if (user.starts_with('#'))
+        fail("names in hexadecimal ('#...') are not supported; write the name as text");
+    if (user.find('\0') != std::string_view::npos) fail("the user's name contains a NUL byte");
     if (user.size() > max_user) {
-        fail(fmt::format("the user's name has {} bytes; {} at most", user.size(), max_user));
+        fail(fmt::format("the user's name has {} bytes; the maximum is {}", user.size(), max_user));
     }
     const std::size_t bytes = digits.size() / 2;
     if (digits.size() % 2 != 0 || bytes < min_key || bytes > max_key) {
@@ -82,13 +84,14 @@ void PskKeys::add(std::string_view line, const std::string& place, std::set<Dige
         const int high = hex_digit(digits[2 * i]);
         const int low = hex_digit(digits[2 * i + 1]);
         if (high < 0 || low < 0) {
-            fail(fmt::format("the key of {} has other characters than hexadecimal digits",
+            fail(fmt::format("the key of {} contains characters that are not hexadecimal digits",
                              config::in_quotes(user)));
         }
         entry.key[i] = static_cast<char>(high << 4 | low);
     }
     if (!seen.insert(entry.user).second) {
-        fail(fmt::format("the user {} is there twice; give each one key", config::in_quotes(user)));
+        fail(fmt::format("the user {} is listed twice; give each user one key",
+                         config::in_quotes(user)));
     }
     entries_.push_back(std::move(entry));
 }
@@ -101,7 +104,7 @@ PskKeys::Found PskKeys::find(std::string_view user) const noexcept {
             ::CRYPTO_memcmp(entries_[i].user.data(), wanted.data(), wanted.size()) == 0;
         found = fits ? i : found;
     }
-    if (found == entries_.size()) return {.key = nobodys_, .known = false};
+    if (found == entries_.size()) return {.key = random_key_, .known = false};
     return {.key = entries_[found].key, .known = true};
 }
 

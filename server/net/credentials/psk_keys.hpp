@@ -21,8 +21,8 @@ class PskKeys {
         std::span<const char> key;
         bool known = false;  // otherwise the key is random
     };
-    // Compares every user and returns a key in any case, so that neither the answer nor its time
-    // tells a client without a key whether the user exists.
+    // Compares every user and returns a key in any case, so that neither the reply nor its time
+    // reveals to a client without a key whether the user exists.
     Found find(std::string_view user) const noexcept;
 
     static constexpr std::size_t min_key = 16;  // bytes
@@ -40,7 +40,7 @@ class PskKeys {
     void add(std::string_view line, const std::string& place, std::set<Digest>& seen);
 
     std::vector<Entry> entries_;
-    SecretBytes nobodys_;
+    SecretBytes random_key_;  // for unknown users
 };
 
 }  // namespace gpunbd::server

@@ -201,7 +201,7 @@ Transport::Result TlsStream::shake_hands() {
     if (result.ended && failure_.empty()) failure_ = "the client hung up";
     if (result.wait != Transport::Wait::readable) return result;
     if (handshake_reads_ == max_handshake_reads) {
-        failure_ = "it takes more records than that of any client";
+        failure_ = "the client sent too many records";
         return {.ended = true, .error = EPROTO};
     }
     if (handshake_reads_left_ == 0) return {};  // there may be more to read
@@ -336,7 +336,8 @@ Transport::Result TlsStream::outcome(int returned) {
     }
 }
 
-// Counts the record that was just taken, if any; `got` bytes came of it where there was `room`.
+// Returns the cost of the record that was just completed, if any. SSL_read() returned `got` of at
+// most `room` bytes.
 std::size_t TlsStream::cost_of_record(std::size_t got, std::size_t room) const {
     if (!record_over_) return 0;
     const std::size_t length = bounds_.length();
@@ -372,7 +373,7 @@ Transport::Result TlsStream::receive(std::span<iovec> into) {
                 if (control_.take(ControlAllowance::Clock::now())) continue;
                 failure_ = fmt::format(
                     "the client sent more TLS records without data (key updates, alerts, "
-                    "renegotiations) than any known one: over {} within {} MiB",
+                    "renegotiations) than permitted: over {} within {} MiB",
                     ControlAllowance::most, ControlAllowance::payload >> 20);
                 result = {.ended = true, .error = EPROTO};
             }

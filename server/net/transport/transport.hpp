@@ -58,8 +58,8 @@ class Transport {
     void release_memory() noexcept;
     std::size_t memory() const;  // bytes
 
-    // Sends keepalives when nothing is received for half of `limit`. false: not TCP, where the
-    // kernel detects a vanished peer itself.
+    // Sends keepalives when nothing is received for half of `limit`. Returns false if this is not
+    // TCP; the kernel detects a vanished peer of other sockets itself.
     bool enable_keepalive(std::chrono::seconds limit) noexcept;
     // TCP has retransmitted or probed for at least this long without an acknowledgement.
     bool silent_for(std::chrono::milliseconds time) noexcept;
@@ -75,7 +75,7 @@ class Transport {
                                   std::forward<Handler>(handler));
     }
 
-    // receive() returns the end once it has returned what has already arrived.
+    // receive() returns the bytes that have already arrived, and then the end.
     void stop_receiving() noexcept;
     // Closes the descriptor; another process that has the socket continues with it.
     void leave() noexcept;

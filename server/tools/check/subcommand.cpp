@@ -10,7 +10,7 @@
 #include "config/yaml_file.hpp"
 #include "server/base/exit_code.hpp"
 #include "server/daemon/preflight.hpp"
-#include "server/exports/question.hpp"
+#include "server/exports/access_query.hpp"
 #include "server/logging/log.hpp"
 
 namespace gpunbd::tools {
@@ -99,8 +99,7 @@ void CheckCommand::check() {
 int CheckCommand::answer(const Options& options) const {
     std::vector<std::string> lines;
     try {
-        lines = server::what_it_may_open(options,
-                                         server::client_in_question({*who, tls_name, psk_user}));
+        lines = server::access_report(options, server::peer_of({*who, tls_name, psk_user}));
     } catch (const std::runtime_error& error) {
         fmt::print(stderr, "gpunbd check: {}\n", error.what());
         return server::exit_usage;

@@ -31,7 +31,7 @@ class Bench {
     explicit Bench(CudaDevice& device) : device_(device) {
         if (device.allocate({.bytes = slab_bytes}, slab_) != Status::ok) {
             throw std::runtime_error(
-                fmt::format("{}: no memory is left to calibrate with", device.info().id));
+                fmt::format("{}: not enough memory for the calibration", device.info().id));
         }
     }
     Bench(const Bench&) = delete;
@@ -119,7 +119,7 @@ std::string CudaDevice::calibrate() {
         found.policy = default_policy();
         text +=
             "kernels could not be timed (gpu_use, or another program that computes on the\n"
-            "GPU): the policy is the one that suits one H200\n";
+            "GPU): the policy is that of an H200\n";
     }
     const std::vector<ChunkRates> rates = measure_rates(bench);
     found.chunk_size = choose_chunk_size(rates);
@@ -143,7 +143,7 @@ bool CudaDevice::restore_calibration(std::string_view state) {
 
 std::string CudaDevice::circumstances() const {
     int driver = 0;
-    check(cudaDriverGetVersion(&driver), "the driver has no version");
+    check(cudaDriverGetVersion(&driver), "the version of the driver cannot be determined");
     return fmt::format("{}, {}, driver {}, {}, gpu_use {}", info_.name, info_.link, driver,
                        state_.mapped ? "mapped" : "not mapped", to_text(options_.gpu_use));
 }

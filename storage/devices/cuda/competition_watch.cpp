@@ -25,7 +25,7 @@ void report(const DeviceState& state, bool kernels) noexcept {
             .say("{}: {}", state.id,
                  kernels ? "no other program computes on it: small copies use kernels again"
                          : "another program computes on it: copies use the copy engines and the "
-                           "mapping alone");
+                           "mapping only");
     });
 }
 

@@ -126,7 +126,7 @@ std::string CudaDevice::describe_access(const std::string& reason_not_mapped) {
         const std::string reason = allow_persistent_kernel();
         if (!reason.empty()) text += "; no persistent kernel (" + reason + ")";
     }
-    if (use == GpuUse::automatic) text += "; copy engines alone while others compute on it";
+    if (use == GpuUse::automatic) text += "; copy engines only while other programs compute on it";
     return text + fmt::format(" (gpu_use: {})", to_text(use));
 }
 

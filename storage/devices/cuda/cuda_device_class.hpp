@@ -57,7 +57,7 @@ class CudaDevice final : public Device {
  private:
     void describe();
     std::string open_mapping();
-    // Returns an empty text if channels may have persistent kernels, or the reason reason not.
+    // Returns an empty text if channels may have persistent kernels, or the reason why not.
     std::string allow_persistent_kernel();
     // Checks the mapping by writing and reading through it in both directions. Returns the reason
     // if it does not work.

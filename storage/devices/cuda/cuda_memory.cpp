@@ -37,10 +37,11 @@ Stream::Stream(int ordinal, Priority priority) : ordinal_(ordinal) {
     check(use_device(ordinal), "the device cannot be used");
     int lowest = 0;
     int highest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "no range of stream priorities");
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
+          "the range of stream priorities cannot be determined");
     check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
                                        priority == Priority::high ? highest : lowest),
-          "no stream can be had");
+          "no stream can be created");
 }
 
 Stream::~Stream() {
@@ -56,7 +57,7 @@ PinnedMemory::PinnedMemory(int ordinal, std::size_t bytes, int numa_node) : ordi
     const PreferNode prefer(numa_node);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
-          "no pinned memory can be had");
+          "pinned memory cannot be allocated");
     std::memset(memory, 0, bytes);
     memory_ = static_cast<std::byte*>(memory);
 }
@@ -71,7 +72,7 @@ PinnedMemory::~PinnedMemory() {
 DeviceMemory::DeviceMemory(int ordinal, std::size_t bytes) : ordinal_(ordinal) {
     check(use_device(ordinal), "the device cannot be used");
     void* memory = nullptr;
-    check(cudaMalloc(&memory, bytes), "no device memory can be had");
+    check(cudaMalloc(&memory, bytes), "device memory cannot be allocated");
     memory_ = static_cast<std::byte*>(memory);
     const Stream stream(ordinal, Stream::Priority::normal);
     check(cudaMemsetAsync(memory, 0, bytes, stream.get()), "device memory cannot be cleared");

@@ -36,7 +36,7 @@ std::string reason_not_gpu_memory(const OwnedFd& descriptor) {
     const bool memory_file = ::fcntl(descriptor.get(), F_GET_SEALS) >= 0;
     const bool known = S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode) ||
                        S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode);
-    return memory_file || known ? "it is no memory of a GPU" : "";
+    return memory_file || known ? "it is not GPU memory" : "";
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ DeviceUse CudaDevice::use(std::uint64_t) const {
     const Competition& competition = state_.competition;
     const std::lock_guard lock(mutex_);
     DeviceUse use{.mapped = mapped_bytes_};
-    if (competition.use() != GpuUse::automatic) return use;  // nobody probes
+    if (competition.use() != GpuUse::automatic) return use;  // other programs are not detected
     use.others_compute = competition.noticed();
     use.competition_noticed = competition.times_noticed();
     return use;
@@ -114,7 +114,7 @@ bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
     std::string reason;
     bool had = false;
     if (mapped_bytes_ + request.bytes > options_.mapped.value_or(~std::uint64_t{0})) {
-        reason = "that is the limit set";
+        reason = "the limit of mapped memory is reached";
     } else {
         had = allocate_mapped(*vulkan_, request.bytes, request.kept ? &out.descriptor : nullptr,
                               memory, reason);
@@ -127,7 +127,7 @@ bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
         LogLine(spdlog::level::warn)
             .with("device", state_.id)
             .with("bytes", mapped_bytes_)
-            .say("{}: {} MiB of its memory are mapped ({}): the rest is used without a mapping",
+            .say("{}: {} MiB of its memory are mapped ({}); the rest is used without a mapping",
                  state_.id, mapped_bytes_ >> 20, reason);
     }
     return had;
@@ -187,7 +187,7 @@ Status CudaDevice::adopt(OwnedFd& descriptor, const SlabRecord& record, Slab& ou
     if (!reason.empty()) {
         LogLine(spdlog::level::err)
             .with("device", state_.id)
-            .say("{}: a kept slab is not taken over: {}", state_.id, reason);
+            .say("{}: a kept slab cannot be taken over: {}", state_.id, reason);
         return Status::io_error;
     }
     slab.bytes = record.bytes;
@@ -205,7 +205,7 @@ std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabR
                                           Slab& out) {
     std::string reason = reason_not_gpu_memory(descriptor);
     if (!reason.empty()) return reason;
-    if (record.bytes == 0) return "it is recorded as nothing";
+    if (record.bytes == 0) return "its recorded size is 0";
     if (record.kind == plain_kind) {
         if (!shareable_.reason().empty()) return shareable_.reason();
         ShareableMemory::Piece piece;
@@ -222,7 +222,7 @@ std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabR
     // The contents do not depend on the mapping, which takes long and is left to address().
     MappedMemory memory;
     if (!adopt_unmapped(descriptor, record.bytes, memory, reason)) return reason;
-    if (vulkan_ == nullptr) log_unmapped("nothing is mapped now");
+    if (vulkan_ == nullptr) log_unmapped("no memory can be mapped now");
     add_slab(memory, record.bytes, out);
     return {};
 }

@@ -41,7 +41,7 @@ std::string guess(std::string_view text) {
 }  // namespace
 
 DeviceSyntax cuda_syntax() {
-    constexpr std::string_view purpose = "GPUs, whose memory the CPU cannot address as it is";
+    constexpr std::string_view purpose = "GPUs, whose memory the CPU cannot address directly";
     return {.form = "cuda:N",
             .description = "cuda:N with the GPU's number, for example cuda:0",
             .example = "cuda:0",

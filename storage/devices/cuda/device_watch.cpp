@@ -26,9 +26,9 @@ void DeviceWatch::watch(const std::stop_token& stop) {
         const cudaError_t error = cudaStreamQuery(stream_.get());
         if (error == cudaSuccess || error == cudaErrorNotReady) continue;
         try {
-            state_.fail(to_text(error), "nothing: it was noticed by the watch");
+            state_.fail(to_text(error), "no operation (detected by the device watch)");
         } catch (const std::bad_alloc&) {  // no exception may leave the thread
-            state_.fail("a CUDA error", "nothing: it was noticed by the watch");
+            state_.fail("a CUDA error", "no operation (detected by the device watch)");
         }
         return;
     }

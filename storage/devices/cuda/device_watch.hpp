@@ -1,5 +1,5 @@
 // Detects device failures when no copy would: stores into a mapping raise no error, and writes
-// would be acknowledged for ever.
+// would be acknowledged without an error.
 #pragma once
 
 #include <condition_variable>

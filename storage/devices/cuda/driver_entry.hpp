@@ -1,5 +1,5 @@
-// Looks up functions of the CUDA driver at run time. The program does not link the driver, and
-// drivers differ in what they have.
+// Looks up functions of the CUDA driver at run time. The program does not link the driver, because
+// the available functions depend on the version of the driver.
 #pragma once
 
 namespace gpunbd::storage::cuda {

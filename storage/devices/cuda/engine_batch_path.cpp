@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint32_t batch_bytes = 256 << 10;  // a group of this size is closed
 
-// Batches are not cut into chunks, and their zeroes come from pinned memory.
+// Batches are not split into chunks, and their zeroes come from pinned memory.
 std::uint32_t longest_in_batch(std::uint32_t chunk_size) {
     return std::min<std::uint32_t>(chunk_size, DeviceState::zeroes_bytes);
 }

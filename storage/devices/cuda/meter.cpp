@@ -50,7 +50,7 @@ double Meter::median_us(const Round& round, std::chrono::microseconds budget) {
     const std::size_t needed = std::size_t{round.bytes} * round.copies;
     std::byte* const staging = round.kind == Copy::Kind::zero ? nullptr : arena.take(needed, held);
     if (staging == nullptr && round.kind != Copy::Kind::zero) {
-        throw std::runtime_error("a round that is to be timed exceeds the staging memory");
+        throw std::runtime_error("a timed round exceeds the staging memory");
     }
     for (std::uint32_t i = 0; i < warm_up_rounds; ++i) run(round, staging);
     const Clock::time_point end = Clock::now() + budget;
@@ -61,7 +61,7 @@ double Meter::median_us(const Round& round, std::chrono::microseconds budget) {
         begin = now;
     }
     if (staging != nullptr) arena.give_back(staging, needed, held);
-    if (failed_) throw std::runtime_error("a copy that was timed has failed");
+    if (failed_) throw std::runtime_error("a timed copy failed");
     const auto middle = durations_.begin() + static_cast<std::ptrdiff_t>(durations_.size() / 2);
     std::nth_element(durations_.begin(), middle, durations_.end());
     return *middle;

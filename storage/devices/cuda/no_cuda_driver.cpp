@@ -1,4 +1,4 @@
-// The driver of `cuda:N` in builds without CUDA: it has no devices and says reason.
+// The driver of `cuda:N` in builds without CUDA: it has no devices and reports the reason.
 #include "storage/devices/cuda/cuda_driver.hpp"
 #include "storage/devices/cuda/cuda_syntax.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"

@@ -16,7 +16,7 @@ bool import_opaque(OwnedFd descriptor, std::uint64_t bytes, OpaqueMemory& out,
     if (const cudaError_t error = cudaImportExternalMemory(&imported, &handle);
         error != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
-        reason = "CUDA does not import the memory: " + to_text(error);
+        reason = "CUDA cannot import the memory: " + to_text(error);
         return false;
     }
     static_cast<void>(descriptor.release());  // CUDA owns it now
@@ -27,7 +27,7 @@ bool import_opaque(OwnedFd descriptor, std::uint64_t bytes, OpaqueMemory& out,
     if (const cudaError_t error = cudaExternalMemoryGetMappedBuffer(&device, imported, &whole);
         error != cudaSuccess) {
         release_opaque(memory);
-        reason = "CUDA does not address the memory: " + to_text(error);
+        reason = "CUDA cannot map the memory: " + to_text(error);
         return false;
     }
     memory.device = static_cast<std::byte*>(device);

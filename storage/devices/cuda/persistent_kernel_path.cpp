@@ -142,13 +142,13 @@ cudaError_t PersistentKernelPath::start() {
 }
 
 void PersistentKernelPath::pass_by() {
-    wakes_ = std::chrono::steady_clock::now() - passed_by_ < linger;
+    wake_pending_ = std::chrono::steady_clock::now() - last_bypass_end_ < linger;
 }
 
 void PersistentKernelPath::wake() {
-    passed_by_ = std::chrono::steady_clock::now();
-    const bool wakes = std::exchange(wakes_, false);
-    if (wakes && !running() && state_.competition.kernels_allowed()) launch();
+    last_bypass_end_ = std::chrono::steady_clock::now();
+    const bool pending = std::exchange(wake_pending_, false);
+    if (pending && !running() && state_.competition.kernels_allowed()) launch();
 }
 
 }  // namespace gpunbd::storage::cuda

@@ -78,8 +78,8 @@ class PersistentKernelPath final : public LingeringPath {
     std::uint32_t posted_ = 0;
     std::uint32_t launched_ = 0;
 
-    bool wakes_ = false;                                 // when the copy that passed by has ended
-    std::chrono::steady_clock::time_point passed_by_{};  // when the last such copy ended
+    bool wake_pending_ = false;  // launch when the bypassing copy ends
+    std::chrono::steady_clock::time_point last_bypass_end_{};  // when the last bypassing copy ended
 };
 
 }  // namespace gpunbd::storage::cuda

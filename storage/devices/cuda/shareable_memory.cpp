@@ -34,7 +34,7 @@ ShareableMemory::ShareableMemory(int ordinal) : ordinal_(ordinal) {
     } else if (const CUresult error =
                    call_.granularity(&granularity, &wanted_, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
                error != CUDA_SUCCESS || granularity == 0) {
-        reason_ = "the driver does not share this GPU's memory: " + to_text(error);
+        reason_ = "the driver cannot share this GPU's memory: " + to_text(error);
     }
     granularity_ = granularity;
 }

@@ -1,8 +1,8 @@
-# Which CUDA Toolkit there is. CUDA is an option that turns itself off without one, and says so; where
-# there is a card that it would serve, it says what to install.
-set(cuda_least 12.0)  # since then cudaGetDriverEntryPoint tells whether it has found anything
+# Finds the CUDA Toolkit. Without one, CUDA is disabled with a message. If the machine has an NVIDIA card, the message
+# names the packages to install.
+set(cuda_least 12.0)  # since 12.0 cudaGetDriverEntryPoint reports whether it has found a function
 set(cuda_tested 13.0)
-set(GPUNBD_SYSTEM_ROOT "" CACHE PATH "Below it /proc, /dev and /sys tell of a card; for tests")
+set(GPUNBD_SYSTEM_ROOT "" CACHE PATH "Root of /proc, /dev and /sys, in which cards are detected; for tests")
 mark_as_advanced(GPUNBD_SYSTEM_ROOT)
 
 function(gpunbd_find_card result)
@@ -10,7 +10,7 @@ function(gpunbd_find_card result)
   if(EXISTS ${GPUNBD_SYSTEM_ROOT}/proc/driver/nvidia OR EXISTS ${GPUNBD_SYSTEM_ROOT}/dev/nvidia0)
     set(${result} TRUE PARENT_SCOPE)
   endif()
-  # Without its driver, too: a display controller (class 03) of NVIDIA (10de).
+  # Cards without a driver: a display controller (class 03) of NVIDIA (10de).
   file(GLOB cards ${GPUNBD_SYSTEM_ROOT}/sys/bus/pci/devices/*)
   foreach(card ${cards})
     if(EXISTS ${card}/vendor AND EXISTS ${card}/class)

@@ -23,7 +23,7 @@ struct CopyCosts {
     double persistent_crowd = 0;
 };
 
-// Rates in GB/s of long copies that are cut into chunks of one size.
+// Rates in GB/s of long copies in chunks of one size.
 struct ChunkRates {
     std::uint32_t bytes = 0;  // of each chunk
     double read = 0;
@@ -35,10 +35,10 @@ struct ChunkRates {
 void add_rows(Policy& policy, Direction direction, const std::vector<CopyCosts>& table);
 
 // The smallest chunk size that comes close to the best rate in both directions: short chunks keep
-// the pipeline full and let others wait less. `table` is sorted by size and not empty.
+// the pipeline full and shorten the waits of others. `table` is sorted by size and not empty.
 std::uint32_t choose_chunk_size(const std::vector<ChunkRates>& table);
 
-// For people; each line ends with a newline.
+// Human-readable; each line ends with a newline.
 std::string to_text(const char* title, const std::vector<CopyCosts>& table);
 std::string to_text(const std::vector<ChunkRates>& table);
 

@@ -1,5 +1,5 @@
-// A path that copies take to and from a GPU. A channel asks it for room, adds copies and polls it.
-// A path does not block, does not allocate once it is warm, and does not call back.
+// A path for copies to and from a GPU. A channel queries its free capacity, adds copies and polls
+// it. A path does not block, does not allocate memory after warm-up, and has no callbacks.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@ struct CopyUnit {
     std::uint32_t length;  // bytes
 };
 
-constexpr std::uint32_t copy_unit_bytes = 8 << 10;  // longer copies are cut into units of this size
+constexpr std::uint32_t copy_unit_bytes = 8
+                                          << 10;  // longer copies are split into units of this size
 
 }  // namespace gpunbd::storage

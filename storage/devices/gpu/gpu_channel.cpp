@@ -137,7 +137,7 @@ PathKind GpuChannel::choose(const Copy& copy, Load load, std::uint64_t waiting_b
         // Launching the kernel takes longer than this copy takes otherwise. It is launched when
         // this copy has ended, for the next one, if the client sends it while the kernel lingers.
         paths_.persistent_kernel->pass_by();
-        passed_by_ = true;
+        bypassing_ = true;
         means.persistent_kernel = false;
         kind = policy_.choose(direction, load, copy.length, means);
     }
@@ -171,7 +171,7 @@ void GpuChannel::collect() {
         while (each->take_ended(ended)) {
             if (lingers || each == paths_.kernel) slow_kernels_.ended();
             finish_all(ended);
-            if (!lingers && std::exchange(passed_by_, false)) paths_.persistent_kernel->wake();
+            if (!lingers && std::exchange(bypassing_, false)) paths_.persistent_kernel->wake();
         }
     }
 }

@@ -79,7 +79,7 @@ class GpuChannel : public Channel {
     Waiting small_writes_;  // also zeroes
     Waiting long_;
 
-    bool passed_by_ = false;  // a copy is in flight that found the persistent kernel asleep
+    bool bypassing_ = false;  // a copy is in flight that found the persistent kernel asleep
     bool failure_logged_ = false;
     std::uint32_t polls_ = 0;
     std::chrono::steady_clock::time_point looked_{};

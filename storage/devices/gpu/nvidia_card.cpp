@@ -48,8 +48,8 @@ std::string nvidia_file(const std::string& address, const std::string& procfs) {
 std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cuda) {
     if (cards.empty()) return {};
     const std::string there = cards.size() == 1
-                                  ? fmt::format("an NVIDIA card is there ({})", cards[0])
-                                  : fmt::format("{} NVIDIA cards are there", cards.size());
+                                  ? fmt::format("there is an NVIDIA card ({})", cards[0])
+                                  : fmt::format("there are {} NVIDIA cards", cards.size());
     if (built_with_cuda) {
         return there +
                ": install NVIDIA's driver, "

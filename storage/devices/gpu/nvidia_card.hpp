@@ -1,4 +1,4 @@
-// Finds NVIDIA cards without a driver or CUDA, so that messages can say what is missing.
+// Finds NVIDIA cards without a driver or CUDA, so that messages can name the missing software.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ std::vector<std::string> nvidia_cards(const std::string& sysfs = "/sys");
 // not list it. `procfs` is /proc except in tests.
 std::string nvidia_file(const std::string& address, const std::string& procfs = "/proc");
 
-// What to do to make a GPU usable, in one phrase; empty: there is no card. `built_with_cuda`: only
-// the driver can be missing.
+// The remedy that makes a GPU usable, in one phrase; empty: there is no card. `built_with_cuda`:
+// only the driver can be missing.
 std::string gpu_remedy(const std::vector<std::string>& cards, bool built_with_cuda);
 
 }  // namespace gpunbd::storage

@@ -6,7 +6,7 @@
 namespace gpunbd::storage {
 
 struct PciFacts {
-    std::string link;    // "PCIe gen 5 x16", or empty where it cannot be read
+    std::string link;    // "PCIe gen 5 x16", or empty if it cannot be read
     int numa_node = -1;  // -1: unknown, or the machine has one node
 };
 

@@ -13,7 +13,7 @@ namespace gpunbd::storage {
 
 enum class Direction : std::uint8_t { read, write, zero };  // from the client's view
 
-// What else is in progress when a copy is submitted.
+// The load when a copy is submitted.
 enum class Load : std::uint8_t {
     alone,    // nothing else waits in the channel, and the copy engines are idle
     busy,     // nothing else waits, but copies of some channel use the copy engines

@@ -119,7 +119,7 @@ class HostDevice final : public Device {
             !populate_all(base, record.bytes, file, *promise)) {
             unmap(base, record.bytes);
             discharge(*promise);
-            return refuse("not all of it is there, and the system has no memory for the rest");
+            return refuse("it is partly unallocated, and the system has no memory for the rest");
         }
         out = describe(base, record, std::move(file));
         out.handle = reinterpret_cast<std::uintptr_t>(promise.release());
@@ -229,7 +229,7 @@ class HostDevice final : public Device {
     Status refuse(const std::string& reason) const {
         LogLine(spdlog::level::err)
             .with("device", info_.id)
-            .say("{}: a kept slab is not taken over: {}", info_.id, reason);
+            .say("{}: a kept slab cannot be taken over: {}", info_.id, reason);
         return Status::io_error;
     }
     // Free memory is read from files in /proc. A process without free descriptors seems to have no
@@ -242,7 +242,7 @@ class HostDevice final : public Device {
         if (unkept_reported_.exchange(true)) return;
         LogLine(spdlog::level::err)
             .with("device", info_.id)
-            .say("{}: no slab can be made that outlives the process: {}", info_.id,
+            .say("{}: no slab that outlives the process can be created: {}", info_.id,
                  std::strerror(error));
     }
 

@@ -36,7 +36,7 @@ class PromisedMemory {
     // The system has allocated all of it, permanently.
     void given(Promise& promise);
     void drop(Promise& promise);
-    // A part has been given back to the system and is owed again.
+    // A part has been returned to the system and is owed again.
     void discarded(Promise& promise, std::uint64_t bytes);
 
     // The most bytes that are owed.

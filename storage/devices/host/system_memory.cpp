@@ -68,7 +68,7 @@ Headroom headroom_in(const fs::path& group, const Version& version) {
 }
 
 // The least headroom of the group and its ancestors. In a container, the path may be that of the
-// outer system; the container's group is then the root of what is mounted.
+// outer system; the container's group is then the root of the mount.
 Headroom headroom_up_from(const fs::path& group, const fs::path& mount, const Version& version) {
     Headroom headroom = headroom_in(mount, version);
     for (fs::path below = group.relative_path(); !below.empty(); below = below.parent_path()) {

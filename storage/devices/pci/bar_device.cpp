@@ -54,7 +54,7 @@ class BarDevice final : public Device {
         info_.reserve = options.reserve.value_or(0);
         info_.access = memory_.write_combined()
                            ? "write-combined: written in place, read by streaming loads"
-                           : "not write-combined, which is slow: by single stores and loads";
+                           : "not write-combined, which is slow: single stores and loads";
         const std::string reason = reason_not_memory(memory_.data(), bytes);
         if (!reason.empty()) throw std::runtime_error(reason);
         tell(card);
@@ -68,7 +68,7 @@ class BarDevice final : public Device {
     bool slow_to_allocate() const override { return true; }
     bool exclusive() const override { return true; }
     std::string reason_not_kept() const override {
-        return "a server writes over a BAR to check it before it serves";
+        return "a server overwrites a BAR to check it before it serves";
     }
 
     Status allocate(const SlabRequest& request, Slab& out) override {
@@ -109,7 +109,7 @@ class BarDevice final : public Device {
         LogLine(spdlog::level::info)
             .with("device", info_.id)
             .say("{}: {}, {}, {}{}", info_.id, info_.name, bar_size(info_.total), info_.access,
-                 card.enabled ? "" : "; the card has been switched on");
+                 card.enabled ? "" : "; the card has been enabled");
         const std::string user = user_of(card);
         LogLine(spdlog::level::warn, !user.empty())
             .with("device", info_.id)
@@ -132,14 +132,14 @@ std::uint64_t bytes_to_use(std::uint64_t all, const BarDeviceOptions& options) {
 std::unique_ptr<Device> open_bar(std::uint32_t number, const BarId& place,
                                  const BarDeviceOptions& options) {
     const auto card = read_pci_card(place.card, options.sysfs);
-    if (!card) throw std::runtime_error("there is no such card; lspci -D lists those that are");
+    if (!card) throw std::runtime_error("unknown card; lspci -D lists the cards");
     const std::string reason = reason_not_served(*card, place.number, options.force);
     if (!reason.empty()) throw std::runtime_error(reason);
     const std::uint64_t all = card->bars.at(place.number).bytes;
     const std::uint64_t bytes = bytes_to_use(all, options);
     if (bytes == 0) {
         throw std::runtime_error(
-            fmt::format("its {} are all in reserve; set a smaller one", bar_size(all)));
+            fmt::format("its {} are less than the reserve; set a smaller reserve", bar_size(all)));
     }
     return std::make_unique<BarDevice>(number, *card, place.number, bytes, options);
 }
@@ -153,8 +153,8 @@ std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarId& place
     };
     try {
         return open_bar(number, place, options);
-    } catch (const DeviceTaken& error) {
-        throw DeviceTaken(named(error));
+    } catch (const DeviceInUse& error) {
+        throw DeviceInUse(named(error));
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(named(error));
     }

@@ -21,7 +21,7 @@ struct BarDeviceOptions {
     std::string sysfs = "/sys";
 };
 
-// Checks that the BAR is memory by overwriting everything that will be used. Throws DeviceTaken if
+// Checks that the BAR is memory by overwriting everything that will be used. Throws DeviceInUse if
 // another process has it, and std::runtime_error with one line if it cannot be served.
 std::unique_ptr<Device> open_bar_device(std::uint32_t number, const BarId& place,
                                         const BarDeviceOptions& options);

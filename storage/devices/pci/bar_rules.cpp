@@ -14,13 +14,13 @@ std::string memory_of(const PciCard& card) {
         list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", i, bar_size(bar.bytes));
     }
     return list.empty() ? "none of its BARs is memory of 64 KiB or more"
-                        : fmt::format("those that are memory: {}", list);
+                        : fmt::format("its memory BARs: {}", list);
 }
 
 std::string remedy_for_use(const PciCard& card) {
-    if (card.driver.empty()) return "take another card, or force it (force: true, --force-pci)";
+    if (card.driver.empty()) return "choose another card, or force it (force: true, --force-pci)";
     return fmt::format(
-        "take it from the driver (echo {} > {}/driver/unbind) or, where the driver does not use "
+        "unbind the driver (echo {} > {}/driver/unbind) or, if the driver does not use "
         "this BAR, force it (force: true, --force-pci)",
         card.address, card.folder);
 }
@@ -37,10 +37,10 @@ std::string bar_size(std::uint64_t bytes) {
 
 std::string user_of(const PciCard& card) {
     if (!card.driver.empty()) {
-        return fmt::format("the driver {} has the {}", card.driver,
+        return fmt::format("the driver {} uses the {}", card.driver,
                            card.display ? "card, a display" : "card");
     }
-    return card.display ? "the card is a display, which may show what lies there" : "";
+    return card.display ? "the card is a display, whose screen contents may be in this memory" : "";
 }
 
 std::string reason_not_served(const PciCard& card, std::uint32_t number, bool force) {
@@ -53,11 +53,12 @@ std::string reason_not_served(const PciCard& card, std::uint32_t number, bool fo
     }
     if (!bar.has_address) {
         return fmt::format(
-            "the firmware has found no addresses for its {}; let it use those above 4 GiB",
+            "the firmware has assigned no addresses to its {}; enable addresses above 4 GiB in the "
+            "firmware",
             bar_size(bar.bytes));
     }
     if (bar.bytes < smallest_bar) {
-        return fmt::format("{} are too little; {}", bar_size(bar.bytes), memory_of(card));
+        return fmt::format("{} are too small; {}", bar_size(bar.bytes), memory_of(card));
     }
     const std::string user = user_of(card);
     if (user.empty() || force) return {};

@@ -23,7 +23,7 @@ std::string cannot(const char* what, const std::string& file, int error) {
     if (error == EACCES) remedy = "; serve as root";
     if (error == EROFS) remedy = "; the service may not change /sys (ProtectKernelTunables=)";
     if (error == EPERM) remedy = "; the kernel's lockdown (Secure Boot) may forbid it";
-    if (error == EINVAL) remedy = "; a driver may have it for itself";
+    if (error == EINVAL) remedy = "; a driver may use it exclusively";
     return fmt::format("{} cannot be {}: {}{}", file, what, std::strerror(error), remedy);
 }
 
@@ -36,7 +36,7 @@ OwnedFd open_locked(const std::string& path) {
     OwnedFd file = open_file(path);
     if (!file) throw std::runtime_error(cannot("opened", path, errno));
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) throw DeviceTaken("another gpunbd serves it");
+        if (errno == EWOULDBLOCK) throw DeviceInUse("another gpunbd serves it");
         throw std::runtime_error(cannot("locked", path, errno));
     }
     return file;

@@ -13,7 +13,7 @@ namespace gpunbd::storage {
 class MappedBar {
  public:
     // Maps the first `bytes`, a multiple of the memory page size. Enables the card if necessary.
-    // Throws DeviceTaken if another process has it, and std::runtime_error with one line on other
+    // Throws DeviceInUse if another process has it, and std::runtime_error with one line on other
     // failures.
     MappedBar(const PciCard& card, std::uint32_t number, std::uint64_t bytes);
     ~MappedBar();

@@ -70,15 +70,16 @@ std::string describe_mismatch(const std::byte* at, const std::vector<std::uint64
     const bool answers_again = wrong.place == 0 && wrong.found != 0 &&
                                std::binary_search(places.begin(), places.end(), wrong.found);
     if (!answers_again) {
-        return fmt::format("it is no memory: byte {} does not keep what is written", wrong.place);
+        return fmt::format("it is not memory: byte {} does not keep the written value",
+                           wrong.place);
     }
     const Words first = words_at(at);
     const auto repeat = std::find_if(places.begin() + 1, places.end(), [&](std::uint64_t place) {
         return words_at(at + place) == first;
     });
     return fmt::format(
-        "only {} of memory are behind it, and answer again and again; set its "
-        "capacity to that",
+        "it has only {} of memory, which repeats; set its "
+        "capacity to that size",
         bar_size(repeat == places.end() ? wrong.found : *repeat));
 }
 

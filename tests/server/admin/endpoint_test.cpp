@@ -1,5 +1,4 @@
-// The endpoint with sockets: its limits, what is no HTTP, streams whose readers are slow, and that
-// it ends whatever its clients do.
+// The endpoint with sockets: limits, invalid requests, streams with slow readers, and shutdown.
 #include "server/admin/endpoint.hpp"
 
 #include <doctest/doctest.h>
@@ -74,14 +73,14 @@ std::vector<Completion> take_pending(FakeServer& server, std::size_t count) {
     }
 }
 
-TEST_CASE("endpoint: requests one after the other") {
+TEST_CASE("endpoint: requests on one connection are handled in order") {
     EndpointRig rig;
     rig.endpoint->start();
     struct stat file {};
     REQUIRE(::stat(rig.path().c_str(), &file) == 0);
     CHECK((file.st_mode & 0777) == 0600);
     HttpClient client(rig.path());
-    // The second one comes before the first is answered.
+    // The second request arrives before the response to the first one.
     client.send(get("/api/v1/status") + get("/api/v1/nothing"));
     const std::string first = client.answer();
     CHECK(status_of(first) == 200);
@@ -109,7 +108,7 @@ TEST_CASE("endpoint: requests one after the other") {
     CHECK(last.find("Allow: GET, HEAD\r\n") != std::string::npos);
 }
 
-TEST_CASE("endpoint: what is too long, and what is no HTTP") {
+TEST_CASE("endpoint: oversized requests and invalid HTTP") {
     EndpointRig rig;
     rig.endpoint->start();
     struct Row {
@@ -152,7 +151,7 @@ TEST_CASE("endpoint: what is too long, and what is no HTTP") {
     }
     HttpClient exact(rig.path());
     exact.send(post("/api/v1/rates", std::string(16'384, ' ')));
-    CHECK(exact.answer().find("no JSON") != std::string::npos);
+    CHECK(exact.answer().find("not JSON") != std::string::npos);
     CHECK(rig.server.calls().empty());
 }
 
@@ -182,7 +181,7 @@ TEST_CASE("endpoint: garbage") {
     CHECK(status_of(client.answer()) == 200);
 }
 
-TEST_CASE("endpoint: who does not end a request is not waited for, and who asks nothing more") {
+TEST_CASE("endpoint: incomplete requests and idle connections time out") {
     EndpointRig rig({.request = milliseconds(50), .idle = milliseconds(50)});
     rig.endpoint->start();
     for (const char* text :
@@ -199,16 +198,16 @@ TEST_CASE("endpoint: who does not end a request is not waited for, and who asks 
     CHECK(idle.rest().empty());
 }
 
-TEST_CASE("endpoint: a byte at a time is not longer than all at once") {
+TEST_CASE("endpoint: the time limit of a request covers all of its bytes") {
     EndpointRig rig({.request = milliseconds(300)});
     rig.endpoint->start();
     HttpClient client(rig.path());
-    // More bytes than there is time for.
+    // More bytes than the time limit permits.
     for (int i = 0; client.send("x") && i != 10'000; ++i) ::usleep(10'000);
     CHECK(client.rest().find("200") == std::string::npos);
 }
 
-TEST_CASE("endpoint: who says nothing makes room for who does") {
+TEST_CASE("endpoint: silent clients are closed for new ones") {
     EndpointRig rig({.connections = 4});
     rig.endpoint->start();
     std::vector<std::unique_ptr<HttpClient>> silent;
@@ -216,14 +215,14 @@ TEST_CASE("endpoint: who says nothing makes room for who does") {
     HttpClient client(rig.path());
     client.send(get("/"));
     CHECK(status_of(client.answer()) == 200);
-    // The first ones had to go, and the last ones have not.
+    // The first connections are closed, and the last ones are not.
     CHECK(silent.front()->rest().empty());
     silent.back()->send(get("/"));
     CHECK(status_of(silent.back()->answer()) == 200);
 }
 
-// Each listener has places of its own: clients that connect by TCP do not use this server's socket.
-TEST_CASE("endpoint: clients that fill one listener leave the others theirs") {
+// Each listener has its own limit, so TCP clients do not use slots of the Unix socket.
+TEST_CASE("endpoint: clients of one listener do not exhaust the others") {
     EndpointRig rig(
         {.connections = 3, .connections_of_client = 3, .streams = 3, .streams_of_client = 3});
     const std::uint16_t port = open_on_some_port(*rig.endpoint, {});
@@ -242,14 +241,15 @@ TEST_CASE("endpoint: clients that fill one listener leave the others theirs") {
     CHECK(status_of(own.read_until("\r\n\r\n")) == 200);
 }
 
-TEST_CASE("endpoint: a client that lingers, or does not read, makes room as a silent one does") {
+TEST_CASE("endpoint: clients that linger or do not read are closed for new ones") {
     EndpointRig rig({.connections = 4, .connections_of_client = 4});
-    rig.server.told.exports[0].description = std::string(4 << 20, 'x');  // more than a socket takes
+    rig.server.current.exports[0].description =
+        std::string(4 << 20, 'x');  // more than a socket takes
     rig.endpoint->start();
     for (const char* text :
-         {"GET / HTTP/1.0\r\nHost: h\r\n\r\n",  // answered, and not closed by its client
-          "GET /api/v1/status HTTP/1.1\r\nHost: h\r\n\r\n",  // the answer is not read
-          "GET / HTTP/1.1\r\nHost: h\r\nX: "}) {             // never ends
+         {"GET / HTTP/1.0\r\nHost: h\r\n\r\n",  // the client does not close the connection
+          "GET /api/v1/status HTTP/1.1\r\nHost: h\r\n\r\n",  // the response is not read
+          "GET / HTTP/1.1\r\nHost: h\r\nX: "}) {             // the request does not end
         CAPTURE(text);
         std::vector<std::unique_ptr<HttpClient>> held;
         for (int i = 0; i != 20; ++i) {
@@ -295,7 +295,7 @@ TEST_CASE("endpoint: streams") {
     HttpClient third(rig.path());
     third.send(get("/api/v1/stream"));
     CHECK(status_of(third.rest()) == 503);
-    const int before = rig.server.asked;
+    const int before = rig.server.status_calls;
     const auto tick_of = [](HttpClient& client) {
         CHECK(client.read_until("\n") == "event: tick\n");
         const std::string data = client.read_until("\n\n");
@@ -313,11 +313,11 @@ TEST_CASE("endpoint: streams") {
     }();
     CHECK(tick.at("events").at(0).at("text") == "said");
     static_cast<void>(tick_of(second));
-    // Of what both were told each second, the server was asked once.
-    CHECK(rig.server.asked - before <= 4);
+    // Both streams share one status request per second.
+    CHECK(rig.server.status_calls - before <= 4);
 }
 
-TEST_CASE("endpoint: all connections are streams, and one more is told so") {
+TEST_CASE("endpoint: one stream too many is refused") {
     EndpointRig rig({.connections = 2, .streams = 2});
     rig.endpoint->start();
     HttpClient first(rig.path());
@@ -329,7 +329,7 @@ TEST_CASE("endpoint: all connections are streams, and one more is told so") {
     HttpClient third(rig.path());
     CHECK(status_of(third.rest()) == 503);
     ::shutdown(first.fd(), SHUT_RDWR);
-    // Its end is noticed with a tick.
+    // The next tick detects the closed connection.
     for (int status = 0; status != 200;) {
         HttpClient fourth(rig.path());
         fourth.send(get("/"));
@@ -339,10 +339,10 @@ TEST_CASE("endpoint: all connections are streams, and one more is told so") {
     CHECK(!second.read_until("\n\n").empty());
 }
 
-TEST_CASE("endpoint: a stream that nobody reads costs the others nothing, and ends") {
+TEST_CASE("endpoint: a stream that is not read is closed and does not delay others") {
     EndpointRig rig({.streams = 1, .idle = milliseconds(1500)});
-    // A tick is more than the sockets take.
-    rig.server.told.exports[0].description = std::string(4 << 20, 'x');
+    // A tick exceeds the buffers of the sockets.
+    rig.server.current.exports[0].description = std::string(4 << 20, 'x');
     rig.endpoint->start();
     HttpClient slow(rig.path());
     slow.send(get("/api/v1/stream"));
@@ -356,7 +356,7 @@ TEST_CASE("endpoint: a stream that nobody reads costs the others nothing, and en
         status = status_of(next.read_until("\r\n\r\n"));
         if (status != 200) ::usleep(50'000);
     }
-    // It was cut off in the midst of its first tick; more were not kept for it.
+    // It was closed within its first tick, and no further ticks were queued.
     const std::string rest = slow.rest();
     CHECK(rest.find("event: tick") == rest.rfind("event: tick"));
 }
@@ -400,7 +400,7 @@ TEST_CASE("endpoint: TCP with a token") {
     CHECK(status_of(rebound.answer()) == 421);
 }
 
-TEST_CASE("endpoint: it ends in the midst of everything") {
+TEST_CASE("endpoint: stops with requests and streams in progress") {
     for (int round = 0; round != 5; ++round) {
         EndpointRig rig;
         rig.endpoint->start();
@@ -418,7 +418,7 @@ TEST_CASE("endpoint: it ends in the midst of everything") {
     }
 }
 
-TEST_CASE("endpoint: a change that takes long does not delay other clients") {
+TEST_CASE("endpoint: a slow change does not delay other clients") {
     EndpointRig rig;
     rig.endpoint->start();
     HttpClient slow(rig.path());
@@ -431,10 +431,10 @@ TEST_CASE("endpoint: a change that takes long does not delay other clients") {
     const std::string answer = slow.answer();
     CHECK(status_of(answer) == 200);
     CHECK(answer.find(R"({"done":"at last"})") != std::string::npos);
-    CHECK(status_of(slow.answer()) == 200);  // the connection goes on
+    CHECK(status_of(slow.answer()) == 200);  // the connection stays open
 }
 
-TEST_CASE("endpoint: a change that the server drops, and one that takes too long") {
+TEST_CASE("endpoint: a dropped change, and a change that times out") {
     {
         EndpointRig rig;
         rig.endpoint->start();
@@ -450,14 +450,14 @@ TEST_CASE("endpoint: a change that the server drops, and one that takes too long
     const auto pending = take_pending(rig.server, 1);
     CHECK(status_of(late.answer()) == 503);
     pending[0](Done{"too late"});
-    // That outcome is not the next change's.
+    // A late outcome is not taken for that of the next change.
     late.send(post("/api/v1/rates",
                    R"({"export":"a","rates":{"bytes_per_second":null,"iops":null,"burst":1}})"));
     CHECK(late.answer().find("slow") != std::string::npos);
 }
 
-// The server's thread destroys the endpoint, and is the one that would make the change.
-TEST_CASE("endpoint: it ends while changes are pending, and answers them") {
+// The thread that destroys the endpoint is also the one that makes the change.
+TEST_CASE("endpoint: stops with pending changes and responds to them") {
     EndpointRig rig;
     rig.endpoint->start();
     HttpClient first(rig.path());
@@ -476,7 +476,7 @@ TEST_CASE("endpoint: it ends while changes are pending, and answers them") {
     for (const Completion& each : pending) each(Done{"not delivered"});
 }
 
-TEST_CASE("endpoint: it need not have begun") {
+TEST_CASE("endpoint: can be destroyed before start()") {
     EndpointRig rig;
     CHECK(rig.endpoint->listens());
 }

@@ -1,5 +1,4 @@
-// A server that tells what a test has put there, remembers what it is asked to do, and can keep a
-// change pending.
+// A backend that returns values set by a test, records calls, and can keep a change pending.
 #pragma once
 
 #include <atomic>
@@ -34,9 +33,9 @@ inline Status some_status() {
 class FakeServer final : public AdminBackend {
  public:
     Status status() override {
-        ++asked;
+        ++status_calls;
         const std::lock_guard lock(mutex);
-        return told;
+        return current;
     }
     std::optional<ExportMap> map(std::string_view name, std::uint64_t offset, std::uint64_t length,
                                  std::uint32_t max_cells) override {
@@ -64,7 +63,7 @@ class FakeServer final : public AdminBackend {
     }
     Outcome set_log_level(std::string_view level) override {
         note("level " + std::string(level));
-        return Done{"told"};
+        return Done{"level set"};
     }
     void set_rates(std::string_view name, const config::Rates& rates,
                    Completion completion) override {
@@ -101,8 +100,8 @@ class FakeServer final : public AdminBackend {
 
     std::mutex mutex;
     std::vector<Completion> pending;  // changes of the export "slow"
-    Status told = some_status();
-    std::atomic<int> asked{0};
+    Status current = some_status();
+    std::atomic<int> status_calls{0};
 
     std::vector<std::string> calls() {
         const std::lock_guard lock(mutex);

@@ -112,7 +112,7 @@ TEST_CASE("preflight: Unix sockets") {
     std::ofstream(folder + "/file") << "x";
     options.unix_sockets[0].path = folder + "/file";
     CHECK(found(options).find("listeners.unix[0].path: unix socket " + folder +
-                              "/file: a file that is no socket is in the way") == 0);
+                              "/file: the path is a file that is not a socket") == 0);
     options.unix_sockets[0].path = folder + "/no/socket";
     starts(found(options),
            "listeners.unix[0].path: the folder " + folder + "/no does not exist; make it");

@@ -237,7 +237,7 @@ TEST_CASE("observed: a client that takes nothing of its answers is stalled until
     watched.rig.on_worker([] {});
     const auto lines = log.lines(config::LogFormat::text);
     REQUIRE(lines.size() == 1);
-    CHECK(lines[0].find("; it took no answers for 1") != std::string::npos);
+    CHECK(lines[0].find("; the client did not read replies for 1") != std::string::npos);
 }
 
 TEST_CASE("observed: a connection is ended by its id, and no other") {

@@ -188,14 +188,14 @@ TEST_CASE("device registry: what is not there is told beside what is") {
     const CardDriver blue("blue", 0);
     const std::array<const storage::DeviceDriver*, 4> some{&host, &red, &green, &blue};
     DeviceRegistry registry({}, false, some);
-    const std::string choices = ": there is no such GPU; choose one of host, red:0, red:1";
+    const std::string choices = ": unknown GPU; choose one of host, red:0, red:1";
     for (const char* id : {"red:2", "green:0", "red", "redder:0", "re:0", "", "red:01", "pink:0"}) {
         CHECK(refusal(registry, id) == id + choices);
     }
     const std::array<const storage::DeviceDriver*, 3> none{&host, &green, &blue};
     DeviceRegistry poor({}, false, none);
     CHECK(refusal(poor, "green:0") ==
-          "green:0: no GPU can be used: no green today; no blue today; without one, choose host");
+          "green:0: no GPU can be used: no green today; no blue today; choose host instead");
     std::string why_none;
     CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0", "red:1"});
     CHECK(why_none.empty());

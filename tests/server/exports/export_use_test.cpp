@@ -43,10 +43,10 @@ TEST_CASE("export use: maxima of all and of each peer, and places come back") {
     use->apply(at_most(5, 3));
     Places a = enter(*use, "a", 9, refusal);
     CHECK(a.size() == 3);
-    CHECK(refusal == "you have 3 connections to the export, the limit of each");
+    CHECK(refusal == "this client has 3 connections to the export, which is its limit");
     Places b = enter(*use, "b", 9, refusal);
     CHECK(b.size() == 2);
-    CHECK(refusal == "the export has 5 connections, its limit");
+    CHECK(refusal == "the export has 5 connections, which is its limit");
     a.pop_back();
     CHECK(enter(*use, "c", 9, refusal).size() == 1);
     CHECK(enter(*use, "a", 9, refusal).size() == 1);
@@ -57,7 +57,7 @@ TEST_CASE("export use: maxima of all and of each peer, and places come back") {
     b = enter(*use, "b", 3, refusal);
     use->apply(at_most(1));
     CHECK(enter(*use, "a", 9, refusal).empty());
-    CHECK(refusal == "the export has 3 connections, its limit");
+    CHECK(refusal == "the export has 3 connections, which is its limit");
     b.clear();
     CHECK(enter(*use, "a", 9, refusal).size() == 1);
     use->apply(at_most(std::nullopt));

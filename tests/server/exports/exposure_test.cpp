@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "config/yaml_file.hpp"
-#include "server/exports/question.hpp"
+#include "server/exports/access_query.hpp"
 #include "tests/config/text.hpp"
 
 namespace gpunbd::server::test {
@@ -62,9 +62,9 @@ TEST_CASE("exposure: TLS in which clients prove nothing is told") {
     CHECK_FALSE(unproved_in_tls(options).has_value());
 }
 
-std::string answers(const config::Options& options, const config::Question& question) {
+std::string answers(const config::Options& options, const config::AccessQuery& query) {
     std::string out;
-    for (const std::string& line : what_it_may_open(options, client_in_question(question))) {
+    for (const std::string& line : access_report(options, peer_of(query))) {
         out += line + "\n";
     }
     return out;
@@ -113,16 +113,16 @@ TEST_CASE("question: what is no client is told so") {
          {"", "10.1.2", "10.1.2.3/8", "localhost", "unix:", "unix:gid=7", "unix:uid",
           "unix:uid=1,x=2", "unix:uid=1,uid=2", "fe80::1%eth0", "tcp:10.1.2.3"}) {
         CAPTURE(who);
-        CHECK_THROWS_AS(client_in_question({.who = who}), std::runtime_error);
+        CHECK_THROWS_AS(peer_of({.who = who}), std::runtime_error);
     }
     for (const char* who : {"vsock:", "vsock:x", "vsock:4294967296", "unix:uid=no such user"}) {
         CAPTURE(who);
-        CHECK_THROWS_AS(client_in_question({.who = who}), std::runtime_error);
+        CHECK_THROWS_AS(peer_of({.who = who}), std::runtime_error);
     }
-    CHECK_THROWS_AS(client_in_question({.who = "::1", .tls_name = ""}), std::runtime_error);
-    CHECK_THROWS_AS(client_in_question({.who = "::1", .psk_user = "a:b"}), std::runtime_error);
-    CHECK_THROWS_WITH(client_in_question({.who = "10.1.2"}),
-                      "--who: '10.1.2' is no client; write for example 10.1.2.3, ::1, "
+    CHECK_THROWS_AS(peer_of({.who = "::1", .tls_name = ""}), std::runtime_error);
+    CHECK_THROWS_AS(peer_of({.who = "::1", .psk_user = "a:b"}), std::runtime_error);
+    CHECK_THROWS_WITH(peer_of({.who = "10.1.2"}),
+                      "--who: '10.1.2' is not a client; write for example 10.1.2.3, ::1, "
                       "unix:uid=1000,gid=100, or vsock:3");
 }
 

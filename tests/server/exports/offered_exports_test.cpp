@@ -202,7 +202,7 @@ TEST_CASE("offered: a full export says so to those who may open it, and is absen
     const auto answers = protocol::test::answers(ask(exports, go).output);
     REQUIRE(answers.size() == 1);
     CHECK(answers[0].type == (1U << 31) + 2);  // ERR_POLICY
-    CHECK(answers[0].data == text_bytes("the export has 1 connection, its limit"));
+    CHECK(answers[0].data == text_bytes("the export has 1 connection, which is its limit"));
     CHECK(exports.take_lease() == nullptr);
     // To ask about it takes no lease.
     CHECK(protocol::test::answers(ask(exports, option(opt::info, info_data("full"))).output)
@@ -212,7 +212,7 @@ TEST_CASE("offered: a full export says so to those who may open it, and is absen
         ask(exports, option(opt::export_name, text_bytes("full")));
     CHECK(closed.next == protocol::Negotiation::Next::close);
     CHECK(closed.output.empty());
-    CHECK(closed.reason == "EXPORT_NAME: the export has 1 connection, its limit");
+    CHECK(closed.reason == "EXPORT_NAME: the export has 1 connection, which is its limit");
     const OfferedExports others(registry, stranger);
     CHECK(ask(others, go).output == ask(others, option(opt::go, info_data("absent"))).output);
 }

@@ -66,7 +66,8 @@ TEST_CASE("volume plan: a share is whole blocks") {
     DeviceRegistry little = host_of(2 * MiB);
     options.size = config::Size{.percent = 1};
     CHECK(complaint(options, little) ==
-          "1% of the 2 MiB available on host is less than a block of 65536 bytes; ask for more");
+          "1% of the 2 MiB available on host is less than a block of 65536 bytes; set a larger "
+          "share");
 }
 
 TEST_CASE("volume plan: without a GPU a share is one of the host, and a default is small") {
@@ -94,14 +95,15 @@ TEST_CASE("volume plan: what was promised to others is not there") {
     options.size = config::Size{.bytes = 80 * MiB};
     CHECK(complaint(options, registry).empty());
     CHECK(complaint(options, registry, {{&registry.open("host"), 30 * MiB}}) ==
-          "80M do not fit on host: 70 MiB are available; ask for at most "
+          "80M do not fit on host: 70 MiB are available; set a size of at most "
           "70M, or for 100%");
     DeviceRegistry modest = host_of(10 * MiB, 3 * MiB);
-    CHECK(complaint(options, modest) ==
-          "80M do not fit on host: 10 MiB are available beside a reserve of 3 MiB; ask for at "
-          "most 10M, or for 100%");
+    CHECK(
+        complaint(options, modest) ==
+        "80M do not fit on host: 10 MiB are available beside a reserve of 3 MiB; set a size of at "
+        "most 10M, or for 100%");
     CHECK(complaint(options, registry, {{&registry.open("host"), 100 * MiB}}) ==
-          "no memory is available on host; end what uses it, or set a "
+          "no memory is available on host; stop the programs that use it, or set a "
           "smaller reserve");
 }
 
@@ -121,44 +123,44 @@ TEST_CASE("volume plan: what does not fit, in words") {
          {.asked = 64 * GiB, .available = 12 * GiB + 300 * MiB, .largest = 12 * GiB + 300 * MiB},
          64 * GiB,
          one,
-         "64G do not fit on memory:0: 12.3 GiB are available; ask "
-         "for at most 12G, or for 100%"},
+         "64G do not fit on memory:0: 12.3 GiB are available; set a size of at most 12G, or for "
+         "100%"},
         {"less than ten of a unit is told in the next",
          {.asked = 64 * GiB, .available = 9 * GiB + 300 * MiB, .largest = 9 * GiB + 300 * MiB},
          64 * GiB,
          one,
-         "64G do not fit on memory:0: 9.3 GiB are available; ask "
-         "for at most 9516M, or for 100%"},
+         "64G do not fit on memory:0: 9.3 GiB are available; set a size of at most 9516M, or for "
+         "100%"},
         {"what looks the same is told exactly",
          {.asked = 12 * GiB + 2 * MiB, .available = 12 * GiB, .largest = 12 * GiB},
          12 * GiB + 2 * MiB,
          one,
-         "12290M do not fit on memory:0: 12G are available; ask for at "
-         "most 12G, or for 100%"},
+         "12290M do not fit on memory:0: 12G are available; set a size of at most 12G, or for "
+         "100%"},
         {"several devices",
          {.asked = 64 * GiB, .available = 12 * GiB, .largest = 12 * GiB},
          64 * GiB,
          two,
-         "64G do not fit on memory:0, memory:1: 12 GiB are available beside their reserves; ask "
-         "for at most 12G, or for 100%"},
+         "64G do not fit on memory:0, memory:1: 12 GiB are available beside their reserves; set a "
+         "size of at most 12G, or for 100%"},
         {"a stripe",
          {.device = 1, .asked = 32 * GiB, .available = 12 * GiB, .largest = 24 * GiB},
          64 * GiB,
          two,
-         "64G do not fit as a stripe over memory:0, memory:1: memory:1 has to take 32G, and "
-         "has 12 GiB available; ask for at most 24G, or for 100%"},
+         "64G do not fit as a stripe over memory:0, memory:1: memory:1 needs 32G, and "
+         "12 GiB are available; set a size of at most 24G, or for 100%"},
         {"a stripe over nothing",
          {.device = 0, .asked = 32 * GiB},
          64 * GiB,
          two,
-         "64G do not fit as a stripe over memory:0, memory:1: memory:0 has to take 32G, and "
-         "has 0 bytes available; end what uses the rest, or set a "
+         "64G do not fit as a stripe over memory:0, memory:1: memory:0 needs 32G, and "
+         "0 bytes are available; stop the programs that use the rest, or set a "
          "smaller reserve"},
         {"somebody was faster",
          {.device = 1, .asked = 32 * GiB, .ran_out = true},
          64 * GiB,
          two,
-         "memory:1 ran out of memory while 32 GiB were taken in full; ask for less, or for "
+         "memory:1 ran out of memory while 32 GiB were allocated; set a smaller size, or "
          "provision thin"},
     };
     for (const auto& row : rows) {

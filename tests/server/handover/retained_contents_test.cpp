@@ -94,7 +94,7 @@ TEST_CASE("kept contents: what is not whole, or not what is wanted, is refused a
          nothing,
          {.devices = 1},
          8,
-         "they are on memory:1, which cannot be used here"},
+         "they are on memory:1, which is not available"},
         {"a slab is missing",
          [](LivingSupervisor& supervisor, const Names& names) { supervisor.lose(names.at(1)); },
          {},
@@ -149,7 +149,7 @@ TEST_CASE("kept contents: a table that cannot be read is listed by its id, and s
     const Row rows[] = {{0, "it is not a page table of gpunbd"},
                         {8, "its format is "},
                         {12, "its checksum is wrong"},
-                        {16, " bytes and says "},
+                        {16, " bytes, and its header records "},
                         {56, "its checksum is wrong"}};
     for (const Row& row : rows) {
         CAPTURE(row.offset);

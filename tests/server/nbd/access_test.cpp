@@ -105,9 +105,9 @@ TEST_CASE("access: a reload ends who may not stay, says why, and leaves the othe
     reader.close();
     rig.wait_until_left();
     CHECK(logged(log,
-                 "by the new configuration it may not open the export any more: none of its 2 "
+                 "the new configuration denies access to the export: none of its 2 "
                  "rules matches"));
-    CHECK(logged(log, "by the new configuration it may only read: rule 1 matches: uid 'this'"));
+    CHECK(logged(log, "the new configuration permits only reading: rule 1 matches: uid 'this'"));
     rig.check_over();
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("gpunbd:device: a status payload chooses among the contexts") {
                                           .flags = flag::payload_len,
                                           .contexts = 2});
         CHECK(answer.error == Error::einval);
-        CHECK(answer.text == "a metadata context that is unknown, or named twice");
+        CHECK(answer.text == "a metadata context is unknown or named twice");
     }
     rig.check_clean();
     CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);

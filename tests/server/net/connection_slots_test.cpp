@@ -83,7 +83,7 @@ TEST_CASE("slots: a peer has its share, and what it leaves is free again") {
     CHECK(first.size() == 6);
     Slots second = take_all(slots, peer_at("10.0.0.2"));
     CHECK(second.size() == 4);
-    CHECK(slots.enter(peer_at("10.0.0.3")).refusal == "10 connections are open, the limit");
+    CHECK(slots.enter(peer_at("10.0.0.3")).refusal == "too many connections: 10 are open");
     first.pop_back();
     CHECK(take_all(slots, peer_at("10.0.0.3")).size() == 1);
     first.clear();
@@ -102,7 +102,7 @@ TEST_CASE("slots: the last ones are for known peers, and for other listeners") {
     }
     CHECK(crowd.size() == 16);
     CHECK(slots.enter(peer_at("10.0.2.1")).refusal ==
-          "16 connections are open, and the last 4 are kept for peers that were served before, and "
+          "16 connections are open, and the last 4 are reserved for known peers and "
           "for other listeners");
     Slots again;
     again.push_back(slots.enter(peer_at("10.0.0.9")).slot);
@@ -134,7 +134,7 @@ TEST_CASE("slots: who has to go keeps nobody out, but only so many may be going"
         CHECK(held.back() != nullptr);
     }
     CHECK(slots.enter(peer_at("10.0.0.3")).refusal ==
-          "more clients come at once than handshakes can be ended");
+          "too many handshakes: clients connect faster than old handshakes can be closed");
     held[0].reset();
     const auto next = slots.enter(peer_at("10.0.0.3"));
     CHECK(next.evicted == held[2]);

@@ -201,7 +201,7 @@ TEST_CASE("listener: a file that is no socket is left alone") {
     const Directory directory;
     std::ofstream(directory.socket()) << "precious";
     contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
-             "no socket is in the way");
+             "is a file that is not a socket");
     std::string text;
     CHECK(std::getline(std::ifstream(directory.socket()), text));
     CHECK(text == "precious");
@@ -322,7 +322,7 @@ TEST_CASE("listener: each errno of a vsock has its remedy") {
         const char* remedy;
     } rows[] = {
         {EADDRINUSE, AddressError::Kind::taken, "choose another port"},
-        {EADDRNOTAVAIL, AddressError::Kind::absent, "any means whatever it is"},
+        {EADDRNOTAVAIL, AddressError::Kind::absent, "any matches every CID"},
         {EAFNOSUPPORT, AddressError::Kind::absent, "modprobe vsock"},
         {EACCES, AddressError::Kind::other, "CAP_NET_BIND_SERVICE"},
         {ENOMEM, AddressError::Kind::other, "cannot listen there"},

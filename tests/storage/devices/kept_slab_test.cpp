@@ -246,18 +246,20 @@ TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays
                 good.descriptor.get(),
                 {.bytes = slab_bytes - 1},
                 "it has 4194304 bytes, not 4194303"},
-        Refused{"recorded as nothing", good.descriptor.get(), {}, "it has 4194304 bytes, not 0"},
+        Refused{"recorded size of 0", good.descriptor.get(), {}, "it has 4194304 bytes, not 0"},
         Refused{"of no known kind",
                 good.descriptor.get(),
                 {.bytes = slab_bytes, .kind = 1},
                 "its kind, 1, is unknown"},
-        Refused{
-            "read-only", read_only, {.bytes = slab_bytes}, "it cannot be both read and written"},
+        Refused{"read-only",
+                read_only,
+                {.bytes = slab_bytes},
+                "it is not open for reading and writing"},
         Refused{"unsealed", unsealed, {.bytes = slab_bytes}, "its size is not sealed"},
         Refused{"may shrink", half_sealed, {.bytes = slab_bytes}, "its size is not sealed"},
         Refused{"may not be written", write_sealed, {.bytes = slab_bytes}, "it cannot be mapped"},
-        Refused{"a file", file, {.bytes = slab_bytes}, "it is no memory file"},
-        Refused{"a pipe", pipe[0], {.bytes = slab_bytes}, "it is no memory file"},
+        Refused{"a file", file, {.bytes = slab_bytes}, "it is not a memory file"},
+        Refused{"a pipe", pipe[0], {.bytes = slab_bytes}, "it is not a memory file"},
     };
     for (const Refused& row : rows) {
         CAPTURE(row.name);
@@ -266,7 +268,8 @@ TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays
         OwnedFd offered(row.descriptor);
         CHECK(device->adopt(offered, row.record, out) == Status::io_error);
         CHECK(offered.release() == row.descriptor);
-        CHECK(log.text() == "host: a kept slab is not taken over: " + std::string(row.why) + "\n");
+        CHECK(log.text() ==
+              "host: a kept slab cannot be taken over: " + std::string(row.why) + "\n");
         CHECK(out.bytes == 0);
         CHECK(device->available() == 60 * mib);
         if (row.descriptor >= 0) CHECK(is_open(row.descriptor));
@@ -467,7 +470,8 @@ TEST_CASE("kept slab: without a descriptor to be had there is none, and the log 
         }
         for (const int each : taken) ::close(each);
         CHECK(status == Status::no_space);
-        CHECK(text == "host: no slab can be made that outlives the process: Too many open files\n");
+        CHECK(text ==
+              "host: no slab that outlives the process can be created: Too many open files\n");
         CHECK(device->available() == 64 * mib);
         slab = kept_slab(*device);
         device->release(slab);

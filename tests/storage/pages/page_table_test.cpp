@@ -60,7 +60,7 @@ constexpr std::size_t pages_at = device_at;
 constexpr std::size_t slab_pages_at = device_at + 8;
 constexpr std::size_t slabs_at = device_at + 12;
 
-constexpr const char* contradiction = "its header contradicts itself";
+constexpr const char* contradiction = "its header is inconsistent";
 constexpr const char* wrong_checksum = "its checksum is wrong";
 
 // A table in a file that a test can corrupt.
@@ -224,7 +224,7 @@ TEST_CASE("page table: each byte of its head is proven") {
             } else if (at < checksum_at) {
                 REQUIRE(why.substr(0, 14) == "its format is ");
             } else if (at >= bytes_at && at < entries_at) {
-                REQUIRE(why.find("bytes and says") != std::string::npos);
+                REQUIRE(why.find("bytes, and its header records") != std::string::npos);
             } else {
                 REQUIRE((why == wrong_checksum || why == contradiction));
             }
@@ -238,7 +238,7 @@ TEST_CASE("page table: one of another format or kind is named") {
     const SpoiledTable table(two_devices());
     table.set(version_at, std::uint32_t{2});
     table.correct_checksum();
-    CHECK(table.refusal() == "its format is 2, and this gpunbd knows 1");
+    CHECK(table.refusal() == "its format is 2, and this gpunbd supports 1");
     table.set(magic_at, std::uint64_t{0x1234});
     table.correct_checksum();
     CHECK(table.refusal() == "it is not a page table of gpunbd");
@@ -367,23 +367,23 @@ TEST_CASE("page table: what is no table's file is refused, and closed") {
         std::function<int()> make;
         std::string why;
     } rows[] = {
-        {"nothing", [] { return -1; }, "it is no descriptor"},
-        {"never opened", [] { return 1 << 19; }, "it is no descriptor"},
+        {"nothing", [] { return -1; }, "it is not a descriptor"},
+        {"never opened", [] { return 1 << 19; }, "it is not a descriptor"},
         {"empty", [&] { return file_of(0); }, "it is too short"},
         {"half of a head", [&] { return file_of(2048); }, "it is too short"},
         {"a head alone", [&] { return file_of(head); },
-         fmt::format("it has {} bytes and says {}", head, bytes)},
+         fmt::format("it has {} bytes, and its header records {}", head, bytes)},
         {"a byte short", [&] { return file_of(bytes - 1); },
-         fmt::format("it has {} bytes and says {}", bytes - 1, bytes)},
+         fmt::format("it has {} bytes, and its header records {}", bytes - 1, bytes)},
         {"a byte long", [&] { return file_of(bytes + 1); },
-         fmt::format("it has {} bytes and says {}", bytes + 1, bytes)},
+         fmt::format("it has {} bytes, and its header records {}", bytes + 1, bytes)},
         {"a page long", [&] { return file_of(bytes + 4096); },
-         fmt::format("it has {} bytes and says {}", bytes + 4096, bytes)},
+         fmt::format("it has {} bytes, and its header records {}", bytes + 4096, bytes)},
         {"not sealed", unsealed, "its size is not sealed"},
-        {"to read only", read_only, "it cannot be both read and written"},
-        {"a file that has a disk", a_file, "it is no memory file"},
+        {"to read only", read_only, "it is not open for reading and writing"},
+        {"a file that has a disk", a_file, "it is not a memory file"},
         {"a device", [] { return ::open("/dev/zero", O_RDWR | O_CLOEXEC); },
-         "it is no memory file"},
+         "it is not a memory file"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);

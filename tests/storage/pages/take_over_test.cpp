@@ -71,45 +71,45 @@ TEST_CASE("take over: what is not whole is refused, and nothing of it is changed
          [](CrashImage& r) { set_slab(r, 0, 1, {.pages = 2, .kind = 9}); },
          "on memory:0: slab 1 cannot be taken over"},
         {"more pages than a slab has", [](CrashImage& r) { set_slab(r, 0, 0, {.pages = 5}); },
-         "on memory:0: slab 0 has 5 pages, which cannot be"},
+         "on memory:0: slab 0 has an invalid number of pages: 5"},
         {"very many pages", [](CrashImage& r) { set_slab(r, 1, 0, {.pages = 0xffffffff}); },
-         "on memory:1: slab 0 has 4294967295 pages, which cannot be"},
+         "on memory:1: slab 0 has an invalid number of pages: 4294967295"},
         {"a page too few", [](CrashImage& r) { set_slab(r, 0, 0, {.pages = 3}); },
-         "on memory:0: slab 0 has 3 pages, which cannot be"},
+         "on memory:0: slab 0 has an invalid number of pages: 3"},
         {"more pages than the export has",
          [](CrashImage& r) {
              set_slab(r, 0, 1, {.pages = 4});
              make_slab(r, 0, 1, 4);
          },
-         "on memory:0: slab 1 has 4 pages, which cannot be"},
+         "on memory:0: slab 1 has an invalid number of pages: 4"},
         {"two slabs that have the rest",
          [](CrashImage& r) {
              set_slab(r, 0, 0, {.pages = 2});
              make_slab(r, 0, 0, 2);
          },
-         "on memory:0: slab 1 has 2 pages, which cannot be"},
+         "on memory:0: slab 1 has an invalid number of pages: 2"},
         {"a page without its slab", [](CrashImage& r) { set_slab(r, 1, 1, {}); },
-         "on memory:1: page 4 is used, and its slab is not there"},
+         "on memory:1: page 4 is used, and its slab is missing"},
         {"a page behind the end of its slab",
          [](CrashImage& r) { set_entry(r, 5, PageEntry::mapped(0, 6)); },
-         "on memory:0: page 6 is used, and its slab is not there"},
+         "on memory:0: page 6 is used, and its slab is missing"},
         {"a page behind all slabs", [](CrashImage& r) { set_entry(r, 5, PageEntry::mapped(0, 8)); },
-         "page 5 is where it cannot be"},
+         "page 5 has an invalid location"},
         {"the last page number of all",
          [](CrashImage& r) { set_entry(r, 5, PageEntry::mapped(0, 0xffffffff)); },
-         "page 5 is where it cannot be"},
+         "page 5 has an invalid location"},
         {"a page on the other device",
          [](CrashImage& r) { set_entry(r, 5, PageEntry::mapped(1, 4)); },
-         "page 5 is where it cannot be"},
+         "page 5 has an invalid location"},
         {"a page on no device",
          [](CrashImage& r) { set_entry(r, 10, PageEntry::mapped(0xffff, 0)); },
-         "page 10 is where it cannot be"},
+         "page 10 has an invalid location"},
         {"a page that two have", [](CrashImage& r) { set_entry(r, 5, PageEntry::mapped(0, 0)); },
-         "page 5 is where another one is"},
+         "page 5 has the same location as another page"},
         {"a state of the future", [](CrashImage& r) { set_word(r, 7, std::uint64_t{3} << 56); },
-         "page 7 is in a state that this gpunbd does not know"},
+         "page 7 is in an unknown state"},
         {"noise", [](CrashImage& r) { set_word(r, 0, ~std::uint64_t{0}); },
-         "page 0 is in a state that this gpunbd does not know"},
+         "page 0 is in an unknown state"},
     };
     for (const Provision provision : {Provision::thin, Provision::full}) {
         const CrashImage whole = whole_volume_image(provision);
@@ -228,8 +228,8 @@ TEST_CASE("take over: without memory for the rest of a full one, what was made o
         left.store->refuse(is_refused);
         if (!is_refused) devices.memories[1]->set_capacity(4 * left_page);
         check_refusal(left, devices,
-                      is_refused ? "on memory:0: there is no memory for the rest of it"
-                                 : "on memory:1: there is no memory for the rest of it");
+                      is_refused ? "on memory:0: not enough memory for the rest of it"
+                                 : "on memory:1: not enough memory for the rest of it");
         left.store->refuse(false);
         devices.memories[1]->set_capacity(5 * left_page);
         const Taken taken = left.take_over(devices);
@@ -342,7 +342,7 @@ TEST_CASE("take over: a layout that cannot have been is refused") {
     const Taken taken = Volume::take_over(PageTable(shape, true), devices.all, {},
                                           std::make_shared<FakeRetainer>());
     REQUIRE(std::holds_alternative<std::string>(taken));
-    CHECK(std::get<std::string>(taken) == "its layout contradicts itself");
+    CHECK(std::get<std::string>(taken) == "its layout is inconsistent");
 }
 
 // The supervisor had the slab, but too late: it is neither used nor kept.

@@ -27,7 +27,7 @@ Loader::Loader() {
         reinterpret_cast<PFN_vkGetInstanceProcAddr>(::dlsym(library, "vkGetInstanceProcAddr"));
     if (get_instance_proc_addr_ == nullptr) {
         ::dlclose(library);
-        throw Unavailable(fmt::format("{} is no Vulkan loader", loader_name));
+        throw Unavailable(fmt::format("{} is not a Vulkan loader", loader_name));
     }
 }
 

@@ -70,7 +70,7 @@ class OpenedMemory final : public VulkanMemory {
         map_ = find<PFN_vkMapMemory>("vkMapMemory");
         const auto device_function = find<PFN_vkGetDeviceProcAddr>("vkGetDeviceProcAddr");
         require(find<PFN_vkCreateDevice>("vkCreateDevice")(physical, &info, nullptr, &device_),
-                "Vulkan does not open this GPU");
+                "Vulkan cannot open this GPU");
         get_fd_ =
             reinterpret_cast<PFN_vkGetMemoryFdKHR>(device_function(device_, "vkGetMemoryFdKHR"));
         if (get_fd_ == nullptr) {
@@ -106,8 +106,8 @@ class OpenedMemory final : public VulkanMemory {
     bool import(const OwnedFd& descriptor, std::uint64_t bytes, std::uint32_t type, Mapping& out,
                 std::string& reason) override {
         if (type != type_) {
-            reason = fmt::format("its memory type is {}, and now {} is the one that can be mapped",
-                                 type, type_);
+            reason = fmt::format("its memory type is {}, and only type {} can be mapped now", type,
+                                 type_);
             return false;
         }
         VkImportMemoryFdInfoKHR imported{};
@@ -119,7 +119,7 @@ class OpenedMemory final : public VulkanMemory {
             return false;
         }
         imported.fd = copy.get();
-        const bool mapped = take(bytes, &imported, "Vulkan does not import it", out, reason);
+        const bool mapped = take(bytes, &imported, "Vulkan cannot import it", out, reason);
         if (taken_over_) static_cast<void>(copy.release());  // Vulkan owns the descriptor now
         return mapped;
     }
@@ -156,7 +156,7 @@ class OpenedMemory final : public VulkanMemory {
         return true;
     }
 
-    // If it throws, `mapping` has what has been allocated.
+    // If it throws, `mapping` owns the partial allocations.
     void fill(Mapping& mapping, const void* how, const char* what) {
         if (allocations_left_ == 0) throw Unavailable("Vulkan allows no more allocations");
         VkMemoryAllocateInfo info{};

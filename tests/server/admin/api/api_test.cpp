@@ -1,4 +1,4 @@
-// Requests and their answers, without a socket: what is wrong with them is said in one line.
+// Requests and responses without a socket. An error is one line.
 #include "server/admin/api/api.hpp"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ struct Rig {
     EventLog events;
     Api api{server, history, events};
 
-    // Asks the server, where that is needed.
+    // Waits for the outcome if the response depends on an operation.
     static Response whole(Response response) {
         if (!response.operation) return response;
         std::optional<Outcome> outcome;
@@ -41,7 +41,7 @@ struct Rig {
     }
 };
 
-TEST_CASE("api: what is told") {
+TEST_CASE("api: responses of all GET paths") {
     Rig rig;
     const json::value status = json::parse(rig.get("/api/v1/status").body);
     CHECK(status.at("exports").at(0).at("name") == "<script>");
@@ -68,8 +68,8 @@ TEST_CASE("api: what is told") {
     CHECK(json::parse(rig.get("/api/v1/trends").body).at("exports") == json::array{});
     CHECK(rig.get("/api/v1/access").body == R"({"steering":true,"why_not":null})");
     Request guarded{.target = "/api/v1/access"};
-    guarded.read_only_reason = "nothing guards it";
-    CHECK(rig.api.respond(guarded).body == R"({"steering":false,"why_not":"nothing guards it"})");
+    guarded.read_only_reason = "no protection";
+    CHECK(rig.api.respond(guarded).body == R"({"steering":false,"why_not":"no protection"})");
     CHECK(rig.get("/api/v1/events").body == "[]");
     CHECK(rig.get("/api/v1/kept").body ==
           R"({"kept":[{"name":"<script>","size":64,"used":8,"devices":"host","made":1000,)"
@@ -79,7 +79,7 @@ TEST_CASE("api: what is told") {
     CHECK(rig.get("/api/v1/stream").stream);
 }
 
-TEST_CASE("api: metrics in the form that is asked for") {
+TEST_CASE("api: metrics in the requested format") {
     Rig rig;
     CHECK(rig.get("/metrics").content_type == "text/plain; version=0.0.4; charset=utf-8");
     const Response open = rig.api.respond(
@@ -88,7 +88,7 @@ TEST_CASE("api: metrics in the form that is asked for") {
     CHECK(open.body.ends_with("# EOF\n"));
 }
 
-TEST_CASE("api: the page, which runs nothing that is not its own") {
+TEST_CASE("api: the page runs only its own scripts") {
     Rig rig;
     const Response page = rig.get("/");
     CHECK(page.status == 200);
@@ -102,7 +102,7 @@ TEST_CASE("api: the page, which runs nothing that is not its own") {
     CHECK(rig.get("//").status == 404);
 }
 
-TEST_CASE("api: questions that are wrong") {
+TEST_CASE("api: invalid queries") {
     Rig rig;
     struct Row {
         const char* target;
@@ -110,16 +110,16 @@ TEST_CASE("api: questions that are wrong") {
         const char* says;
     };
     const Row rows[] = {
-        {"", 404, "there is no ''"},
-        {"/api/v1", 404, "there is no '/api/v1'"},
-        {"/api/v1/status/", 404, "there is no"},
-        {"/API/v1/status", 404, "there is no"},
-        {"http://localhost/api/v1/status", 404, "there is no"},
-        {"/api/v1/status?a=1", 400, "'a': nothing here is called so"},
-        {"/metrics?a=1", 400, "nothing here is called so"},
+        {"", 404, "unknown path ''"},
+        {"/api/v1", 404, "unknown path '/api/v1'"},
+        {"/api/v1/status/", 404, "unknown path"},
+        {"/API/v1/status", 404, "unknown path"},
+        {"http://localhost/api/v1/status", 404, "unknown path"},
+        {"/api/v1/status?a=1", 400, "'a': unknown parameter"},
+        {"/metrics?a=1", 400, "unknown parameter"},
         {"/api/v1/map", 400, "export: is missing"},
         {"/api/v1/map?export", 400, "has no value"},
-        {"/api/v1/map?export=b", 404, "no export 'b'"},
+        {"/api/v1/map?export=b", 404, "unknown export 'b'"},
         {"/api/v1/map?export=b&export=c", 400, "given twice"},
         {"/api/v1/map?export=%zz", 400, "hexadecimal"},
         {"/api/v1/map?export=%3", 400, "hexadecimal"},
@@ -129,9 +129,9 @@ TEST_CASE("api: questions that are wrong") {
         {"/api/v1/map?export=b&length=18446744073709551616", 400, "length: "},
         {"/api/v1/map?export=b&cells=0", 400, "cells: '0' is not an integer from 1 to 16384"},
         {"/api/v1/map?export=b&cells=16385", 400, "cells: "},
-        {"/api/v1/map?export=b&colour=red", 400, "'colour': nothing here is called so; there is"},
-        {"/api/v1/pages?export=b", 404, "no export"},
-        {"/api/v1/history?export=b", 404, "no export"},
+        {"/api/v1/map?export=b&colour=red", 400, "'colour': unknown parameter; known parameters: "},
+        {"/api/v1/pages?export=b", 404, "unknown export"},
+        {"/api/v1/history?export=b", 404, "unknown export"},
         {"/api/v1/history", 400, "export: is missing"},
         {"/api/v1/history?export=b&seconds=0", 400,
          "seconds: '0' is not an integer from 1 to 3600"},
@@ -158,7 +158,7 @@ TEST_CASE("api: questions that are wrong") {
     CHECK(rig.server.calls().empty());
 }
 
-TEST_CASE("api: what is done") {
+TEST_CASE("api: responses of all POST paths") {
     Rig rig;
     const Response ended = rig.post("/connections/end", R"({"id":7})");
     CHECK(ended.status == 200);
@@ -195,7 +195,7 @@ TEST_CASE("api: what is done") {
     CHECK(not_done.change.empty());
 }
 
-TEST_CASE("api: a completion is used once, and one that is not used says that the server ends") {
+TEST_CASE("api: a completion is used once, and reports the end of the server if it is dropped") {
     std::vector<Outcome> outcomes;
     const auto sink = [&](Outcome its) { outcomes.push_back(std::move(its)); };
     {
@@ -211,7 +211,7 @@ TEST_CASE("api: a completion is used once, and one that is not used says that th
     CHECK(std::get<NotDone>(outcomes[1]).why.find("the server is ending") != std::string::npos);
 }
 
-TEST_CASE("api: bodies that are wrong change nothing") {
+TEST_CASE("api: invalid bodies change nothing") {
     Rig rig;
     struct Row {
         const char* path;
@@ -219,21 +219,21 @@ TEST_CASE("api: bodies that are wrong change nothing") {
         const char* says;
     };
     const Row rows[] = {
-        {"/connections/end", "", "no JSON"},
-        {"/connections/end", "{\"id\":7", "no JSON"},
-        {"/connections/end", "[7]", "no JSON object"},
+        {"/connections/end", "", "not JSON"},
+        {"/connections/end", "{\"id\":7", "not JSON"},
+        {"/connections/end", "[7]", "not a JSON object"},
         {"/connections/end", "{}", "id: is missing"},
-        {"/connections/end", R"({"id":-1})", "id: is no integer from 0 on"},
-        {"/connections/end", R"({"id":7.5})", "id: is no integer"},
-        {"/connections/end", R"({"id":"7"})", "id: is no integer"},
-        {"/connections/end", R"({"id":7,"now":true})", "'now': there is no such member"},
-        {"/connections/end", "{\"id\":7,\"\xff\":1}", "no JSON"},
+        {"/connections/end", R"({"id":-1})", "id: is not a non-negative integer"},
+        {"/connections/end", R"({"id":7.5})", "id: is not a non-negative integer"},
+        {"/connections/end", R"({"id":"7"})", "id: is not a non-negative integer"},
+        {"/connections/end", R"({"id":7,"now":true})", "'now': unknown member"},
+        {"/connections/end", "{\"id\":7,\"\xff\":1}", "not JSON"},
         {"/log-level", R"({"level":"loud"})", "level: 'loud' is none of trace"},
         {"/log-level", R"({"level":1})", "level: '1' is none of"},
         {"/log-level", R"({"level":null})", "level: is null"},
-        {"/log-level", R"({"level":["info"]})", "level: is neither a whole number nor text"},
+        {"/log-level", R"({"level":["info"]})", "level: is not an integer or a string"},
         {"/rates", R"({"export":"a"})", "rates: is missing"},
-        {"/rates", R"({"export":"a","rates":1})", "rates: is no JSON object"},
+        {"/rates", R"({"export":"a","rates":1})", "rates: is not a JSON object"},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":0,"iops":1,"burst":1}})",
          "rates.bytes_per_second: '0' is out of range; write 64K to 1T"},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":1,"iops":1,"burst":1}})",
@@ -249,9 +249,9 @@ TEST_CASE("api: bodies that are wrong change nothing") {
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":"10MB","iops":1,"burst":1}})",
          "rates.bytes_per_second: '10MB' has a decimal unit"},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536.5,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: is neither a whole number nor text"},
+         "rates.bytes_per_second: is not an integer or a string"},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":true,"iops":1,"burst":1}})",
-         "rates.bytes_per_second: is neither a whole number nor text"},
+         "rates.bytes_per_second: is not an integer or a string"},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":0,"burst":1}})",
          "rates.iops: "},
         {"/rates",
@@ -268,13 +268,13 @@ TEST_CASE("api: bodies that are wrong change nothing") {
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":3601}})",
          "rates.burst: "},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":null,"iops":1,"burst":null}})",
-         "rates.burst: is no time"},
+         "rates.burst: is null"},
         {"/rates", R"({"export":"a","rates":{"bytes_per_second":65536,"iops":1,"burst":1,"x":1}})",
-         "'rates.x': there is no such member"},
+         "'rates.x': unknown member"},
         {"/kept/drop", "{}", "name: is missing"},
-        {"/kept/drop", R"({"name":null})", "name: is no string"},
-        {"/read-only", R"({"export":"a","read_only":"yes"})", "read_only: is neither"},
-        {"/read-only", R"({"export":"a","read_only":true,"x":1})", "'x': there is no such member"},
+        {"/kept/drop", R"({"name":null})", "name: is not a string"},
+        {"/read-only", R"({"export":"a","read_only":"yes"})", "read_only: is not true or false"},
+        {"/read-only", R"({"export":"a","read_only":true,"x":1})", "'x': unknown member"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.body);

@@ -1,4 +1,4 @@
-// Who may ask: names and addresses, origins, tokens, and the doors where nothing is changed.
+// Access checks: names and addresses, origins, tokens, and read-only listeners.
 #include "server/admin/http/guard.hpp"
 
 #include <doctest/doctest.h>
@@ -39,7 +39,7 @@ Request asking(Method method, const char* host) {
     return {.method = method, .target = "/", .host = host};
 }
 
-TEST_CASE("guard: what a TCP endpoint is called") {
+TEST_CASE("guard: names of a TCP endpoint") {
     const EndpointPolicy policy{
         .tcp = true, .authority = "10.0.0.5:9809", .names = {"GPU.example"}};
     struct Row {
@@ -49,7 +49,7 @@ TEST_CASE("guard: what a TCP endpoint is called") {
     const Row rows[] = {
         {"10.0.0.5:9809", 0},         {"localhost:9809", 0},   {"LOCALHOST:9809", 0},
         {"127.0.0.1:9809", 0},        {"[::1]:9809", 0},       {"gpu.EXAMPLE:9809", 0},
-        {"192.168.7.7:9809", 0},  // what the client has connected to
+        {"192.168.7.7:9809", 0},  // the address that the client connected to
         {"localhost", 421},           {"localhost:9808", 421}, {"10.0.0.5", 421},
         {"evil.example:9809", 421},   {"gpu.example", 421},    {"", 421},
         {"localhost:9809.evil", 421}, {"[::1]", 421},          {"gpu.example.:9809", 421},
@@ -68,14 +68,14 @@ TEST_CASE("guard: what a TCP endpoint is called") {
     CHECK(!check_site(asking(Method::get, "localhost"), secure, "", false));
 }
 
-TEST_CASE("guard: a request has one Host, by whichever way it comes") {
+TEST_CASE("guard: a request has exactly one Host on every listener") {
     Request request;
     CHECK(status_or_0(check_site(request, EndpointPolicy{}, "", false)) == 400);
     request.host = "whatever";
     CHECK(!check_site(request, EndpointPolicy{}, "", false));
 }
 
-TEST_CASE("guard: pages of other origins") {
+TEST_CASE("guard: requests from other origins") {
     const EndpointPolicy tcp{.tcp = true, .authority = "127.0.0.1:9809"};
     const EndpointPolicy tls{.tcp = true, .tls = true, .authority = "127.0.0.1:9809"};
     const EndpointPolicy local{};
@@ -109,14 +109,14 @@ TEST_CASE("guard: pages of other origins") {
     }
 }
 
-TEST_CASE("guard: a page of another site asks nothing") {
+TEST_CASE("guard: requests from pages of other sites are refused") {
     for (const char* site : {"cross-site", "same-site", "Cross-Site", "nonsense", ""}) {
         CAPTURE(site);
         for (const Method method : {Method::get, Method::head, Method::post}) {
             Request request = asking(method, "h");
             request.fetch_site = site;
             CHECK(status_or_0(check_site(request, EndpointPolicy{}, "", false)) == 403);
-            // A link to the page from elsewhere works.
+            // A link from another site to the page works.
             CHECK(status_or_0(check_site(request, EndpointPolicy{}, "", true)) ==
                   (method == Method::post ? 403 : 0));
         }
@@ -130,7 +130,7 @@ TEST_CASE("guard: a page of another site asks nothing") {
     }
 }
 
-TEST_CASE("guard: the token") {
+TEST_CASE("guard: requests without the right token are refused") {
     const TokenFile file(std::string(secret) + "\n");
     const EndpointPolicy policy{
         .tcp = true, .authority = "127.0.0.1:9809", .token = Token::load(file.path)};
@@ -163,7 +163,7 @@ TEST_CASE("guard: the token") {
     }
 }
 
-TEST_CASE("guard: where nothing guards a TCP endpoint, it only tells") {
+TEST_CASE("guard: an unprotected TCP endpoint is read-only") {
     const EndpointPolicy open{.tcp = true, .authority = "127.0.0.1:9809"};
     const EndpointPolicy tls{.tcp = true, .tls = true, .authority = "127.0.0.1:9809"};
     CHECK(!check_access(asking(Method::get, "h"), open));
@@ -175,7 +175,7 @@ TEST_CASE("guard: where nothing guards a TCP endpoint, it only tells") {
     CHECK(!check_access(asking(Method::post, "h"), EndpointPolicy{}));
 }
 
-TEST_CASE("guard: a socket for what is kept answers nothing else") {
+TEST_CASE("guard: the socket for kept contents serves no other path") {
     const EndpointPolicy policy{.kept_only = true};
     for (const Method method : {Method::get, Method::post}) {
         Request request = asking(method, "h");
@@ -191,7 +191,7 @@ TEST_CASE("guard: a socket for what is kept answers nothing else") {
     }
 }
 
-TEST_CASE("guard: files that are no token") {
+TEST_CASE("guard: invalid token files are refused") {
     const auto wrong = [](const std::string& path) -> std::string {
         try {
             static_cast<void>(Token::load(path));

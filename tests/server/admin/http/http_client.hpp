@@ -1,4 +1,4 @@
-// A client of HTTP that sends what it is told, also what is none.
+// An HTTP client that sends arbitrary bytes, also invalid requests.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ class HttpClient {
     HttpClient(const HttpClient&) = delete;
     HttpClient& operator=(const HttpClient&) = delete;
 
-    // False: the other side has gone.
+    // Returns false if the server has closed the connection.
     bool send(std::string_view text) const;
-    // Whatever comes until that has come or the other side has ended; what it then has read.
+    // Reads until `end` or the end of the connection. Returns all bytes read.
     std::string read_until(std::string_view end);
-    // The next answer, whole.
+    // Reads the next complete response.
     std::string answer(bool only_head = false);
-    // Until the other side has ended.
+    // Reads until the end of the connection.
     std::string rest();
     int fd() const { return fd_; }
 
@@ -33,7 +33,7 @@ class HttpClient {
     std::string read_;
 };
 
-// The number in the first line; 0: there is none.
+// The status code; 0: not an HTTP response.
 int status_of(std::string_view answer);
 std::string get(std::string_view target, std::string_view fields = "");
 std::string post(std::string_view target, std::string_view body,

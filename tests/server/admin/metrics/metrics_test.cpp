@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/server/admin/metrics/made_up_status.hpp"
+#include "tests/server/admin/metrics/sample_status.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -29,7 +29,7 @@ std::ptrdiff_t times(const Lines& lines, std::string_view line) {
     return std::ranges::count(lines, line);
 }
 
-// The values of the samples that begin so.
+// The values of the samples with this prefix.
 std::vector<double> values(const Lines& lines, std::string_view begin) {
     std::vector<double> found;
     for (const std::string& line : lines) {
@@ -38,7 +38,7 @@ std::vector<double> values(const Lines& lines, std::string_view begin) {
     return found;
 }
 
-// Without what only one of the two forms has, and in which both may be compared.
+// The samples without comments, which differ between the two formats.
 Lines samples(const std::string& text) {
     Lines lines = lines_of(text);
     std::erase_if(lines, [](const std::string& line) { return line.starts_with('#'); });
@@ -129,13 +129,13 @@ const char* const expected[] = {
     R"(gpunbd_export_request_duration_seconds_count{export="scratch",type="read"} 3)",
 };
 
-// The part of "# TYPE name type" and the like.
+// The name in "# TYPE name type" and similar lines.
 std::string family_of(const std::string& line) {
     const std::size_t begin = line.find(' ', 2) + 1;
     return line.substr(begin, line.find(' ', begin) - begin);
 }
 
-// Whether the sample is one of the family, by the rules of the form.
+// Whether the sample belongs to the family, by the rules of the format.
 bool belongs(const std::string& sample, const std::string& family) {
     if (!sample.starts_with(family)) return false;
     const std::string rest =
@@ -147,10 +147,10 @@ bool belongs(const std::string& sample, const std::string& family) {
 
 }  // namespace
 
-TEST_CASE("metrics: everything that a status has") {
+TEST_CASE("metrics: exposes every member of a status") {
     for (const bool openmetrics : {false, true}) {
         CAPTURE(openmetrics);
-        const Lines lines = lines_of(metrics_text(made_up_status(), openmetrics));
+        const Lines lines = lines_of(metrics_text(sample_status(), openmetrics));
         for (const std::string_view line : expected) {
             CAPTURE(line);
             CHECK(times(lines, line) == 1);
@@ -158,8 +158,8 @@ TEST_CASE("metrics: everything that a status has") {
     }
 }
 
-TEST_CASE("metrics: what is not there is left out") {
-    const std::string text = metrics_text(made_up_status(), false);
+TEST_CASE("metrics: omits values that are unknown") {
+    const std::string text = metrics_text(sample_status(), false);
     const Lines lines = lines_of(text);
     CHECK(values(lines, R"(gpunbd_device_others_compute{device="cuda:1")").empty());
     CHECK(values(lines, R"(gpunbd_progress_expected{what="draining")").empty());
@@ -173,28 +173,28 @@ TEST_CASE("metrics: what is not there is left out") {
     CHECK(times(lines_of(nothing), R"(gpunbd_connections{state="serving"} 0)") == 1);
 }
 
-TEST_CASE("metrics: no client has series of its own") {
-    const std::string text = metrics_text(made_up_status(), false);
+TEST_CASE("metrics: has no series per client") {
+    const std::string text = metrics_text(sample_status(), false);
     CHECK(text.find("10.9.8.7") == std::string::npos);
     CHECK(text.find("65432") == std::string::npos);
 }
 
-TEST_CASE("metrics: names are escaped, and made UTF-8") {
+TEST_CASE("metrics: escapes names and repairs their UTF-8") {
     for (const bool openmetrics : {false, true}) {
         CAPTURE(openmetrics);
-        const Lines lines = lines_of(metrics_text(made_up_status(), openmetrics));
+        const Lines lines = lines_of(metrics_text(sample_status(), openmetrics));
         CHECK(times(lines,
                     "gpunbd_export_size_bytes{export=\"a \\\"b\\\" \\\\ c\\nd "
                     "\xef\xbf\xbd\xe2\x82\xac\"} 1073741824") == 1);
     }
 }
 
-TEST_CASE("metrics: each family has one head, and its samples behind it") {
+TEST_CASE("metrics: each family has one header, followed by its samples") {
     for (const bool openmetrics : {false, true}) {
         CAPTURE(openmetrics);
         std::map<std::string, std::map<std::string, int>> heads;
         std::string family;
-        for (const std::string& line : lines_of(metrics_text(made_up_status(), openmetrics))) {
+        for (const std::string& line : lines_of(metrics_text(sample_status(), openmetrics))) {
             CAPTURE(line);
             if (line == "# EOF") continue;
             if (line.starts_with("# HELP ")) family = family_of(line);
@@ -216,9 +216,9 @@ TEST_CASE("metrics: each family has one head, and its samples behind it") {
     }
 }
 
-TEST_CASE("metrics: the two forms differ in heads and end alone") {
-    const std::string prometheus = metrics_text(made_up_status(), false);
-    const std::string openmetrics = metrics_text(made_up_status(), true);
+TEST_CASE("metrics: both formats have the same samples") {
+    const std::string prometheus = metrics_text(sample_status(), false);
+    const std::string openmetrics = metrics_text(sample_status(), true);
     CHECK(samples(prometheus) == samples(openmetrics));
     CHECK(openmetrics.ends_with("\n# EOF\n"));
     CHECK(prometheus.find("# EOF") == std::string::npos);
@@ -239,8 +239,8 @@ TEST_CASE("metrics: the two forms differ in heads and end alone") {
     }
 }
 
-TEST_CASE("metrics: buckets never fall, and the last one has all") {
-    const Lines lines = lines_of(metrics_text(made_up_status(777), false));
+TEST_CASE("metrics: buckets are cumulative, and the last one equals the count") {
+    const Lines lines = lines_of(metrics_text(sample_status(777), false));
     for (const std::string type : {"read", "write"}) {
         CAPTURE(type);
         const std::string labels = R"({export="scratch",type=")" + type + '"';

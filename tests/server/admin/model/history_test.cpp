@@ -1,4 +1,4 @@
-// History, events and ticks: what is remembered, for how long, and what it is when clocks are set.
+// Tests of the history, the events and the ticks.
 #include "server/admin/model/history.hpp"
 
 #include <doctest/doctest.h>
@@ -41,7 +41,7 @@ History::Series of(const History& history, std::size_t seconds = History::max_fi
     return *found;
 }
 
-TEST_CASE("history: differences of each second") {
+TEST_CASE("history: records the difference of each second") {
     History history;
     CHECK(!history.of("a", 600));
     history.sample(reads(100, 10, 1000));
@@ -56,7 +56,7 @@ TEST_CASE("history: differences of each second") {
     CHECK(all.intervals[0].read.p99 == 0);
     CHECK(all.intervals[1].read.requests == 4);
     CHECK(all.intervals[1].read.bytes == 400);
-    // Of those four alone, not of the ten before.
+    // Only of the last four, not of the ten before.
     CHECK(all.intervals[1].read.p50 == doctest::Approx(0.008).epsilon(0.07));
     CHECK(all.intervals[1].written.requests == 0);
     CHECK(of(history, 1).intervals.size() == 1);
@@ -73,7 +73,7 @@ TEST_CASE("history: differences of each second") {
     CHECK(history.trends(1).empty());
 }
 
-TEST_CASE("history: a second that comes late, a clock that is set, and ten minutes") {
+TEST_CASE("history: late samples, changed clocks, and ten minutes") {
     History history;
     history.sample(reads(100, 0, 0));
     history.sample(reads(103.1, 10, 100));
@@ -89,7 +89,7 @@ TEST_CASE("history: a second that comes late, a clock that is set, and ten minut
     CHECK(of(history).intervals.size() == History::max_fine);
 }
 
-TEST_CASE("history: an hour, ten seconds at a time") {
+TEST_CASE("history: an hour in intervals of ten seconds") {
     History history;
     std::uint64_t requests = 0;
     for (int second = 0; second <= 4000; ++second) {
@@ -111,11 +111,10 @@ TEST_CASE("history: an hour, ten seconds at a time") {
     for (int second = 4001; second <= 4007; ++second) {
         history.sample(reads(1000 + second, requests, requests * 100));
     }
-    CHECK(of(history, 3600).end == 5000);  // the next ten are not over
+    CHECK(of(history, 3600).end == 5000);  // the next ten seconds have not ended
 }
 
-TEST_CASE(
-    "history: an export that is not used takes no memory, and its time is known all the same") {
+TEST_CASE("history: an unused export needs no memory, and its age is known") {
     History history;
     for (int second = 0; second <= 100; ++second) history.sample(reads(1 + second, 10, 1000));
     CHECK(of(history).intervals.empty());
@@ -127,7 +126,7 @@ TEST_CASE(
     CHECK(of(history).intervals.empty());
 }
 
-TEST_CASE("history: of very many exports those are kept that were used last") {
+TEST_CASE("history: keeps the most recently used exports") {
     const auto status_of = [](double time, std::uint64_t first) {
         Status status;
         status.time = time;
@@ -149,14 +148,14 @@ TEST_CASE("history: of very many exports those are kept that were used last") {
     history.sample(status_of(3, History::max_exports - 1));
     CHECK(history.trends(60).size() == History::max_exports);
     CHECK(history.of(std::to_string(History::max_exports - 1), 600)->intervals.size() == 2);
-    // One that has lost its history begins anew, and not with what it did before.
+    // An export whose history was dropped restarts without its earlier activity.
     Status all = status_of(4, 0);
     for (ExportStatus& each : all.exports) each.requests[0].requests += 1;
     history.sample(all);
     CHECK(history.trends(60).size() == History::max_exports);
 }
 
-TEST_CASE("history: exports that go, and others of their name") {
+TEST_CASE("history: removed exports, and new exports of the same name") {
     History history;
     history.sample(reads(1, 10, 100));
     history.sample(reads(2, 20, 200));
@@ -172,7 +171,7 @@ TEST_CASE("history: exports that go, and others of their name") {
     CHECK(!history.of("a", 600));
 }
 
-TEST_CASE("events: the last thousand, whatever is in them") {
+TEST_CASE("events: keeps the last thousand, with any contents") {
     EventLog events;
     CHECK(events.after(0).empty());
     for (int i = 0; i != 1005; ++i) {
@@ -194,7 +193,7 @@ TEST_CASE("events: the last thousand, whatever is in them") {
     CHECK(events.after(1005)[0].text.size() == EventLog::max_text + 3);
 }
 
-TEST_CASE("events: lines of the log with their fields") {
+TEST_CASE("events: log lines with their fields") {
     const auto events = std::make_shared<EventLog>();
     const auto before = spdlog::default_logger();
     spdlog::set_default_logger(
@@ -213,7 +212,7 @@ TEST_CASE("events: lines of the log with their fields") {
     CHECK(all[1].at("fields").at("n") == 7);
 }
 
-TEST_CASE("ticks: the busiest connections, and events since the last one") {
+TEST_CASE("ticks: the busiest connections, and events since the previous tick") {
     EventLog events;
     Ticks ticks(events);
     std::uint64_t seen = 0;
@@ -222,7 +221,7 @@ TEST_CASE("ticks: the busiest connections, and events since the last one") {
     for (std::uint64_t id = 1; id <= 300; ++id) {
         ConnectionStatus& each = status.connections.emplace_back();
         each.id = id;
-        each.requests = 1'000'000 - id;  // long ago
+        each.requests = 1'000'000 - id;  // in the past
     }
     ticks.set(status);
     status.connections[299].requests += 5;
@@ -243,7 +242,8 @@ TEST_CASE("ticks: the busiest connections, and events since the last one") {
     CHECK(tick.at("status").at("connections") == 300);
     CHECK(tick.at("events").as_array().size() == 1);
     CHECK(ticks.tick(seen)->find("\"events\":[]") != std::string::npos);
-    // A stalled one does nothing, and is shown before the others; of very many the longest stalled.
+    // Stalled connections are idle but come first. If there are too many, the longest stalled ones
+    // do.
     for (std::size_t i = 0; i != 200; ++i) status.connections[i].stalled = 5;
     status.connections[150].stalled = 100;
     ticks.set(status);

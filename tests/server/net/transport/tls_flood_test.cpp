@@ -449,7 +449,7 @@ TEST_CASE("tls: a ClientHello may come in many records, but not in any number") 
     CHECK(client.hangs_up());
     client.close();
     rig.check_over();
-    check_log(log, "the TLS handshake failed: it takes more records than that of any client");
+    check_log(log, "the TLS handshake failed: the client sent too many records");
 }
 
 TEST_CASE("tls: a request does not wait behind the records of a handshake") {

@@ -363,7 +363,7 @@ TEST_CASE("tls: bytes in the clear around STARTTLS close the connection") {
         CHECK(client.hangs_up());
     }
     rig.check_over();
-    ends.check("bytes in the clear behind STARTTLS");
+    ends.check("unencrypted bytes after STARTTLS");
     ends.check("the TLS handshake failed: wrong version number");
 }
 
@@ -748,13 +748,13 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
     for (const unsigned int mode : {0604U, 0602U, 0601U, 0666U}) {
         files.write("server-key.pem", key, mode);
         CHECK(with_folder().starts_with(at("server-key.pem") +
-                                        "holds a secret, and everybody may open it (mode 0" +
+                                        "contains a secret, and all users may open it (mode 0" +
                                         fmt::format("{:o}", mode) + "); run: chmod o= "));
     }
     files.write("server-key.pem", key, 0640);  // the group is who the owner says it is
     CHECK(with_folder() == "");
     files.write("server-cert.pem", "nothing");
-    CHECK(with_folder().starts_with(at("server-cert.pem") + "is not a certificate in PEM"));
+    CHECK(with_folder().starts_with(at("server-cert.pem") + "is not a usable PEM certificate"));
     files.issue("server", {.common_name = "x", .from = -100, .until = -50});
     CHECK(with_folder().starts_with(at("server-cert.pem") + "expired on "));
     files.issue("server", {.common_name = "x", .from = 1000, .until = 5000});
@@ -762,11 +762,11 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
     files.write("server-cert.pem", certificate);
     files.write("server-key.pem", key);
     files.write("ca-cert.pem", "nothing");
-    CHECK(with_folder().starts_with(at("ca-cert.pem") + "holds no certificate in PEM"));
+    CHECK(with_folder().starts_with(at("ca-cert.pem") + "contains no PEM certificate"));
     CHECK(said({TlsMode::required, files.folder(), false, ""}) == "");  // nobody asks it
     files.write("ca-cert.pem", authority);
     files.write("ca-crl.pem", "nothing");
-    CHECK(with_folder().starts_with(at("ca-crl.pem") + "holds no list of revoked"));
+    CHECK(with_folder().starts_with(at("ca-crl.pem") + "contains no PEM list of revoked"));
 
     const std::string good(64, 'a');
     CHECK(with_keys("alice:" + good + "\r\n\nbob:" + good) == "");
@@ -775,16 +775,17 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
         const char* said;
     };
     const Row rows[] = {
-        {"", "k: no user is in it; "},
+        {"", "k: has no users; "},
         {"alice\n", "k:1: no ':'; write user:hexkey"},
         {"a:" + good + "\n\n:" + good, "k:3: the user's name is empty"},
         {"alice:abc", "k:1: the key of 'alice' has 3 digits; "},
         {"alice:" + std::string(30, '1'), "k:1: the key of 'alice' has 30 digits; "},
         {"alice:" + std::string(130, '1'), "k:1: the key of 'alice' has 130 digits; "},
-        {"alice:" + std::string(31, '1') + "g", "k:1: the key of 'alice' has other characters"},
-        {"a:" + good + "\na:" + good, "k:2: the user 'a' is there twice"},
+        {"alice:" + std::string(31, '1') + "g", "k:1: the key of 'alice' contains characters"},
+        {"a:" + good + "\na:" + good, "k:2: the user 'a' is listed twice"},
         {"#616263:" + good, "k:1: names in hexadecimal"},
-        {std::string(129, 'x') + ":" + good, "k:1: the user's name has 129 bytes; 128 at most"},
+        {std::string(129, 'x') + ":" + good,
+         "k:1: the user's name has 129 bytes; the maximum is 128"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.text);
@@ -792,7 +793,7 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
         CHECK(wrong.starts_with(files.folder() + "/" + row.said));
         CHECK(wrong.find(good) == std::string::npos);
     }
-    CHECK(with_keys("alice:" + good, 0644).starts_with(at("k") + "holds a secret"));
+    CHECK(with_keys("alice:" + good, 0644).starts_with(at("k") + "contains a secret"));
     CHECK(said({TlsMode::required, "", true, files.folder()}) ==
           files.folder() + ": is not a regular file");
 }
@@ -803,7 +804,7 @@ TEST_CASE("tls: an export that is to be had in TLS only needs TLS") {
     options.exports[0].name = "x";
     options.exports[0].tls_required = true;
     CHECK_THROWS_WITH_AS(static_cast<void>(TlsContext::load(options)),
-                         "export 'x': it is to be had in TLS only, and TLS is off; set tls.mode to "
+                         "export 'x': it requires TLS, but TLS is off; set tls.mode to "
                          "optional or required",
                          std::runtime_error);
     options.exports[0].tls_required = false;

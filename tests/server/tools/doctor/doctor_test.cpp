@@ -207,7 +207,7 @@ TEST_CASE("doctor: keys that others may read, or that do not fit") {
          {std::pair("server-key.pem", "private key"), std::pair("keys.psk", "shared keys")}) {
         std::filesystem::permissions(tls.file(file), std::filesystem::perms(0644));
         CHECK(tls.look(what).verdict == Verdict::fail);
-        CHECK(tls.look(what).is.find("everybody may open it") != std::string::npos);
+        CHECK(tls.look(what).is.find("all users may open it") != std::string::npos);
     }
 }
 

@@ -63,10 +63,10 @@ TEST_CASE("nvidia card: what to install") {
     CHECK(gpu_remedy({}, false).empty());
     CHECK(gpu_remedy({}, true).empty());
     CHECK(gpu_remedy({"0000:04:00.0"}, false) ==
-          "an NVIDIA card is there (0000:04:00.0): install the CUDA Toolkit, 12.4 or later (tested "
+          "there is an NVIDIA card (0000:04:00.0): install the CUDA Toolkit, 12.4 or later (tested "
           "with 13.0), https://docs.nvidia.com/cuda/cuda-installation-guide-linux/, and build "
           "gpunbd again");
-    CHECK(gpu_remedy({"a", "b"}, true).find("2 NVIDIA cards are there: install NVIDIA's driver") ==
+    CHECK(gpu_remedy({"a", "b"}, true).find("there are 2 NVIDIA cards: install NVIDIA's driver") ==
           0);
 }
 

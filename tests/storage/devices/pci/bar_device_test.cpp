@@ -63,11 +63,11 @@ TEST_CASE("bar device: a card that is not there, or not to be served, is refused
     made.add(2, mib);
     CHECK(refusal_of(made, 3).starts_with("pci:0000:01:00.0/3: the card 1af4:1110 has no BAR 3; "));
     made.bind("nouveau");
-    CHECK(refusal_of(made, 2).starts_with("pci:0000:01:00.0/2: the driver nouveau has the card; "));
+    CHECK(
+        refusal_of(made, 2).starts_with("pci:0000:01:00.0/2: the driver nouveau uses the card; "));
     CHECK(refusal_of(made, 2, {.reserve = {}, .capacity = {}, .force = true}) == "served");
     std::filesystem::remove_all(made.folder());
-    CHECK(refusal_of(made, 2) ==
-          "pci:0000:01:00.0/2: there is no such card; lspci -D lists those that are");
+    CHECK(refusal_of(made, 2) == "pci:0000:01:00.0/2: unknown card; lspci -D lists the cards");
 }
 
 TEST_CASE("bar device: what cannot be opened, mapped or locked is refused, and nothing stays") {
@@ -116,7 +116,7 @@ TEST_CASE("bar device: of two servers one has it") {
     made.add(2, mib);
     made.add(4, mib);
     auto first = open_bar_of(made, 2);
-    CHECK_THROWS_AS(open_bar_of(made, 2), DeviceTaken);
+    CHECK_THROWS_AS(open_bar_of(made, 2), DeviceInUse);
     CHECK(refusal_of(made, 2) == "pci:0000:01:00.0/2: another gpunbd serves it");
     CHECK(refusal_of(made, 4) == "served");
     first.reset();
@@ -151,7 +151,7 @@ TEST_CASE("bar device: reserve and capacity leave the end of it alone") {
     CHECK(open_bar_of(made, 2, {.reserve = 1, .capacity = {}})->available() == 4 * mib - 4096);
     for (const std::uint64_t reserve : {4 * mib, 4 * mib - 4095, gib}) {
         CHECK(refusal_of(made, 2, {.reserve = reserve, .capacity = {}}) ==
-              "pci:0000:01:00.0/2: its 4 MiB are all in reserve; set a smaller one");
+              "pci:0000:01:00.0/2: its 4 MiB are less than the reserve; set a smaller reserve");
     }
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("bar device: none of its slabs outlives the server") {
     FakeCard made;
     made.add(2, mib);
     const auto device = open_bar_of(made, 2);
-    CHECK(device->reason_not_kept() == "a server writes over a BAR to check it before it serves");
+    CHECK(device->reason_not_kept() == "a server overwrites a BAR to check it before it serves");
     Slab slab;
     CHECK(device->allocate({.bytes = 64 * kib, .kept = true}, slab) == Status::io_error);
     CHECK(device->available() == mib);

@@ -61,8 +61,8 @@ TEST_CASE("memory check: a window that is larger than what is behind it") {
         CAPTURE(row.size);
         const Window window(row.bytes, row.behind);
         CHECK(reason_not_memory(window.at, row.bytes) ==
-              std::string("only ") + row.size +
-                  " of memory are behind it, and answer again and again; set its capacity to that");
+              std::string("it has only ") + row.size +
+                  " of memory, which repeats; set its capacity to that size");
         CHECK(reason_not_memory(window.at, row.behind).empty());
     }
 }
@@ -82,8 +82,8 @@ TEST_CASE("memory check: what does not keep what is written, the first time or t
             store_fence();
             if (++passes == fault.pass) std::memset(window.at + fault.place, fault.value, 8);
         });
-        CHECK(why_not == "it is no memory: byte " + std::to_string(fault.place) +
-                             " does not keep what is written");
+        CHECK(why_not == "it is not memory: byte " + std::to_string(fault.place) +
+                             " does not keep the written value");
     }
     // One bit is stuck.
     int passes = 0;
@@ -91,7 +91,7 @@ TEST_CASE("memory check: what does not keep what is written, the first time or t
         store_fence();
         if (++passes == 2) window.at[8192 + 63] &= std::byte{0x7f};
     });
-    CHECK(why_not == "it is no memory: byte 8192 does not keep what is written");
+    CHECK(why_not == "it is not memory: byte 8192 does not keep the written value");
 }
 
 }  // namespace

@@ -71,19 +71,20 @@ TEST_CASE("bar rules: what is no memory is refused, forced or not") {
     made.describe(4, 0, 64 * mib, FakeCard::memory | 0x20000000);
     const std::string none = "none of its BARs is memory of 64 KiB or more";
     for (const bool force : {false, true}) {
-        CHECK(why_not(made, 0, force).starts_with("4 KiB are too little; "));
+        CHECK(why_not(made, 0, force).starts_with("4 KiB are too small; "));
         CHECK(why_not(made, 1, force).starts_with("BAR 1 is I/O ports, not memory; "));
         CHECK(why_not(made, 3, force).starts_with("the card 1af4:1110 has no BAR 3; "));
         CHECK(why_not(made, 4, force) ==
-              "the firmware has found no addresses for its 64 MiB; let it use those above 4 GiB");
+              "the firmware has assigned no addresses to its 64 MiB; enable addresses above 4 GiB "
+              "in the firmware");
     }
-    CHECK(why_not(made, 3) == "the card 1af4:1110 has no BAR 3; those that are memory: 4 (64 MiB)");
+    CHECK(why_not(made, 3) == "the card 1af4:1110 has no BAR 3; its memory BARs: 4 (64 MiB)");
     made.describe(4, 0, 0, 0);
     CHECK(why_not(made, 1) == "BAR 1 is I/O ports, not memory; " + none);
     made.describe(2, 0xf0000000, gib, FakeCard::memory);
     made.describe(4, 0xe0000000, 64 * kib, FakeCard::memory);
     CHECK(why_not(made, 1) ==
-          "BAR 1 is I/O ports, not memory; those that are memory: 2 (1 GiB), 4 (64 KiB)");
+          "BAR 1 is I/O ports, not memory; its memory BARs: 2 (1 GiB), 4 (64 KiB)");
     CHECK(why_not(made, 2).empty());
     CHECK(why_not(made, 4).empty());
 }
@@ -94,18 +95,19 @@ TEST_CASE("bar rules: what others use is refused unless it is forced") {
     CHECK(why_not(made, 2).empty());
     made.set("class", "0x030000");
     CHECK(why_not(made, 2) ==
-          "the card is a display, which may show what lies there; take another card, or force it "
+          "the card is a display, whose screen contents may be in this memory; choose another "
+          "card, or force it "
           "(force: true, --force-pci)");
     CHECK(why_not(made, 2, true).empty());
     made.bind("nouveau");
     CHECK(why_not(made, 2) ==
-          "the driver nouveau has the card, a display; take it from the driver (echo 0000:01:00.0 "
+          "the driver nouveau uses the card, a display; unbind the driver (echo 0000:01:00.0 "
           "> " +
               made.folder() +
-              "/driver/unbind) or, where the driver does not use this BAR, force it (force: true, "
+              "/driver/unbind) or, if the driver does not use this BAR, force it (force: true, "
               "--force-pci)");
     made.set("class", "0x050000");
-    CHECK(why_not(made, 2).starts_with("the driver nouveau has the card; "));
+    CHECK(why_not(made, 2).starts_with("the driver nouveau uses the card; "));
     CHECK(why_not(made, 2, true).empty());
 }
 
@@ -124,7 +126,7 @@ TEST_CASE("bar rules: what is told of cards is what is worth it, and who uses it
     made.bind("nouveau");
     listed = list_bars(made.sysfs());
     REQUIRE(listed.size() == 1);
-    CHECK(listed[0].access == "refused unless forced: the driver nouveau has the card");
+    CHECK(listed[0].access == "refused unless forced: the driver nouveau uses the card");
     made.describe(2, 0, 16 * mib, FakeCard::memory | FakeCard::prefetchable);
     listed = list_bars(made.sysfs());
     REQUIRE(listed.size() == 1);

@@ -1,4 +1,4 @@
-#include "server/exports/question.hpp"
+#include "server/exports/access_query.hpp"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ T value_of(config::rules::Checked<T> checked, std::string_view flag) {
 
 [[noreturn]] void refuse(const std::string& who) {
     throw std::runtime_error(fmt::format(
-        "--who: {} is no client; write for example 10.1.2.3, ::1, unix:uid=1000,gid=100, or "
+        "--who: {} is not a client; write for example 10.1.2.3, ::1, unix:uid=1000,gid=100, or "
         "vsock:3",
         config::in_quotes(who)));
 }
@@ -67,8 +67,8 @@ Peer unix_client(const std::string& who, std::string_view parts) {
 
 }  // namespace
 
-Peer client_in_question(const config::Question& question) {
-    const std::string& who = question.who;
+Peer peer_of(const config::AccessQuery& query) {
+    const std::string& who = query.who;
     const std::string_view text = who;
     constexpr std::string_view local = "unix:";
     constexpr std::string_view vsock = "vsock:";
@@ -85,23 +85,22 @@ Peer client_in_question(const config::Question& question) {
         peer.kind = Peer::Kind::tcp;
         peer.address = who;
     }
-    if (question.tls_name || question.psk_user) peer.tls.emplace();
-    if (question.tls_name) {
-        peer.tls->names.push_back(
-            value_of(config::rules::tls_name(*question.tls_name), "--tls-name"));
+    if (query.tls_name || query.psk_user) peer.tls.emplace();
+    if (query.tls_name) {
+        peer.tls->names.push_back(value_of(config::rules::tls_name(*query.tls_name), "--tls-name"));
     }
-    if (question.psk_user) {
-        peer.tls->psk_user = value_of(config::rules::psk_user(*question.psk_user), "--psk-user");
+    if (query.psk_user) {
+        peer.tls->psk_user = value_of(config::rules::psk_user(*query.psk_user), "--psk-user");
     }
     return peer;
 }
 
-std::vector<std::string> what_it_may_open(const config::Options& options, const Peer& peer) {
+std::vector<std::string> access_report(const config::Options& options, const Peer& peer) {
     std::vector<std::string> lines;
-    const PeerIdentity applicant(peer);
+    const PeerIdentity identity(peer);
     for (const config::ExportOptions& each : options.exports) {
         const AccessList list(each.access);
-        const Verdict verdict = list.decide(applicant);
+        const Verdict verdict = list.decide(identity);
         const bool only_reads = verdict.access == Access::read_only || each.read_only;
         const char* const may = verdict.access == Access::denied ? "denied"
                                 : only_reads                     ? "read-only"

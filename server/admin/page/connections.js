@@ -1,4 +1,4 @@
-// Who came, and who was not let in.
+// Counts of accepted, refused and failed connections.
 'use strict';
 
 function countOf(reasons) {
@@ -9,11 +9,11 @@ function inWords(reasons) {
   return Object.entries(reasons).filter(([, times]) => times).map(([reason, times]) => `${reason.replaceAll('_', ' ')} ${grouped(times)}`).join(', ');
 }
 
-function drawCame(status) {
+function drawConnectionCounts(status) {
   const entry = (label, value, small) => ({label, value, text: count(value), small});
-  figures(byId('came'), [
+  figures(byId('connection-counts'), [
     entry('Accepted', status.accepted),
-    entry('Let in', status.handshakes, status.tls_handshakes ? `${grouped(status.tls_handshakes)} over TLS` : ''),
+    entry('Opened an export', status.handshakes, status.tls_handshakes ? `${grouped(status.tls_handshakes)} over TLS` : ''),
     entry('Refused', countOf(status.refused), inWords(status.refused)),
     entry('Failed handshakes', countOf(status.failed_handshakes), inWords(status.failed_handshakes)),
   ]);

@@ -1,4 +1,4 @@
-#include "tests/server/admin/metrics/made_up_status.hpp"
+#include "tests/server/admin/metrics/sample_status.hpp"
 
 #include <chrono>
 #include <utility>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t GiB = 1 << 30;
 
-ProcessStatus made_up_process(std::uint64_t seconds) {
+ProcessStatus sample_process(std::uint64_t seconds) {
     return {.version = "1.2.3",
             .commit = "abc123",
             .build = "Release, CUDA 12.4",
@@ -23,7 +23,7 @@ ProcessStatus made_up_process(std::uint64_t seconds) {
             .state = "serving"};
 }
 
-RequestStatus made_up_requests(std::string type, std::uint64_t requests, std::uint64_t rate) {
+RequestStatus sample_requests(std::string type, std::uint64_t requests, std::uint64_t rate) {
     using namespace std::chrono_literals;
     RequestStatus made;
     made.type = std::move(type);
@@ -51,8 +51,8 @@ ExportStatus scratch(std::uint64_t seconds) {
     made.stalled = 2;
     made.rates = {.bytes_per_second = 500'000'000, .iops = 70'000, .burst = 1.5};
     made.held_back = 17 + seconds;
-    made.requests.push_back(made_up_requests("read", 10'000, seconds * made_up_read_rate / 4096));
-    made.requests.push_back(made_up_requests("write", 20'000, seconds * 500));
+    made.requests.push_back(sample_requests("read", 10'000, seconds * sample_read_rate / 4096));
+    made.requests.push_back(sample_requests("write", 20'000, seconds * 500));
     made.requests.back().errors = {{"ENOSPC", 5}, {"EINVAL", 6}};
     return made;
 }
@@ -116,10 +116,10 @@ ConnectionStatus connection(std::uint64_t id, std::string listener, bool serving
 
 }  // namespace
 
-Status made_up_status(std::uint64_t seconds) {
+Status sample_status(std::uint64_t seconds) {
     Status made;
     made.time = 1764000100.5 + static_cast<double>(seconds);
-    made.process = made_up_process(seconds);
+    made.process = sample_process(seconds);
     made.progress = {{"provisioning", "scratch", 1 * GiB, 4 * GiB, "bytes"},
                      {"draining", "", 2, 0, "connections"}};
     made.accepted = 1001 + seconds;

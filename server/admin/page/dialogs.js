@@ -1,40 +1,40 @@
-// What the page asks and tells whoever looks at it.
+// Dialogs and notices.
 'use strict';
 
-// Keeps open, and tells why, as long as `act` fails. Resolves to whether it was done.
-function question({title, text, yes, fields = [], act}) {
-  const dialog = byId('ask'), form = dialog.querySelector('form');
-  put(byId('ask-title'), title);
-  put(byId('ask-text'), text);
-  put(byId('ask-yes'), yes);
-  put(byId('ask-error'), '');
-  byId('ask-fields').replaceChildren(...fields.map(({label, ...input}) => make('label', {}, label, make('input', input))));
+// The dialog stays open and shows the error while `act` fails. Resolves to true if `act` succeeded, and to false on Cancel.
+function openDialog({title, text, yes, fields = [], act}) {
+  const dialog = byId('dialog'), form = dialog.querySelector('form');
+  put(byId('dialog-title'), title);
+  put(byId('dialog-text'), text);
+  put(byId('dialog-yes'), yes);
+  put(byId('dialog-error'), '');
+  byId('dialog-fields').replaceChildren(...fields.map(({label, ...input}) => make('label', {}, label, make('input', input))));
   return new Promise((resolve) => {
     let done = false;
     form.onsubmit = async (event) => {
       event.preventDefault();
-      byId('ask-yes').disabled = true;
+      byId('dialog-yes').disabled = true;
       try {
         await act(Object.fromEntries([...form.querySelectorAll('input')].map((input) => [input.name, input.value.trim()])));
         done = true;
         dialog.close();
       } catch (error) {
-        put(byId('ask-error'), error.message);
+        put(byId('dialog-error'), error.message);
       }
-      byId('ask-yes').disabled = false;
+      byId('dialog-yes').disabled = false;
     };
-    byId('ask-no').onclick = () => dialog.close();
+    byId('dialog-no').onclick = () => dialog.close();
     dialog.onclose = () => resolve(done);
     dialog.showModal();
   });
 }
 
-async function told(options) {
+async function confirmChange(options) {
   let text = '';
-  if (await question({...options, act: async (values) => { text = await options.act(values); }})) notice('done', `Done: ${text}.`);
+  if (await openDialog({...options, act: async (values) => { text = await options.act(values); }})) notice('done', `Done: ${text}.`);
 }
 
-// One of each kind; the next of its kind takes its place.
+// Shows at most one notice of each kind. A null text removes it.
 function notice(kind, text, button) {
   const box = byId('notices');
   let element = [...box.children].find((child) => child.dataset.kind === kind);

@@ -6,7 +6,7 @@
 
 namespace gpunbd::config {
 
-struct Question {
+struct AccessQuery {
     std::string who;
     std::optional<std::string> tls_name = {};
     std::optional<std::string> psk_user = {};

@@ -1,0 +1,21 @@
+// Evaluates which exports a client may open, from the configuration only (`gpunbd check --who`).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/access_query.hpp"
+#include "config/options.hpp"
+#include "server/base/peer.hpp"
+
+namespace gpunbd::server {
+
+// Returns the peer for "10.1.2.3", "unix:uid=1000,gid=100" (further gids are supplementary groups)
+// or "vsock:3", with the TLS identity of the query. Throws std::runtime_error if the text is
+// invalid.
+Peer peer_of(const config::AccessQuery& query);
+
+// Returns one line per export, in the order of the configuration.
+std::vector<std::string> access_report(const config::Options& options, const Peer& peer);
+
+}  // namespace gpunbd::server
