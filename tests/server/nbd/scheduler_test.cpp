@@ -25,7 +25,7 @@ class Restless final : public Scheduler::Runnable {
     bool in_turn_;
 };
 
-TEST_CASE("scheduler: who is always ready does not keep the copies of others from ending") {
+TEST_CASE("scheduler: a task that is always ready does not starve the copies of others") {
     for (const bool in_turn : {false, true}) {
         CAPTURE(in_turn);
         Rig rig;
@@ -44,7 +44,7 @@ TEST_CASE("scheduler: who is always ready does not keep the copies of others fro
     }
 }
 
-TEST_CASE("scheduler: turns are longer only for who has had all of the last ones") {
+TEST_CASE("scheduler: only a task that had all recent turns alone gets longer turns") {
     Rig rig;
     rig.on_worker_with([](WorkerContext& its) {
         Scheduler& scheduler = its.scheduler;
@@ -57,7 +57,7 @@ TEST_CASE("scheduler: turns are longer only for who has had all of the last ones
         };
         CHECK(lone_turns(10) == 0);
         CHECK(lone_turns(10'000) > 9'000);
-        for (int i = 0; i != 100; ++i) {  // it waits for each answer
+        for (int i = 0; i != 100; ++i) {  // the client waits for each reply
             CHECK_FALSE(scheduler.begins_lone_turn(rare));
             CHECK(lone_turns(20) == 0);
         }
