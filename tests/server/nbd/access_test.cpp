@@ -81,8 +81,7 @@ TEST_CASE("access: each command of a session is checked against the rules of its
     rig.check_clean();
 }
 
-TEST_CASE(
-    "access: a reload disconnects clients without access, logs the reason, and keeps the others") {
+TEST_CASE("access: a reload disconnects only clients without access, and logs the reason") {
     const CapturedLog log(spdlog::level::info);
     Rig rig;
     Client writer = rig.enter();
@@ -112,8 +111,7 @@ TEST_CASE(
     rig.check_over();
 }
 
-TEST_CASE(
-    "access: a reload disconnects clients with requests in flight without leaking resources") {
+TEST_CASE("access: a reload disconnects clients with requests in flight without a leak") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});

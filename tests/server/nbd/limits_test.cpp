@@ -205,8 +205,7 @@ TEST_CASE("limits: a stalled client stays connected while no other client waits"
 }
 
 // The delayed request has been received in full, and no further data would wake the session.
-TEST_CASE(
-    "limits: a request that exceeds the limit of its connection executes after earlier ones") {
+TEST_CASE("limits: a request beyond the limit of its connection executes after earlier ones") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         for (const std::uint64_t max : {std::uint64_t{1}, std::uint64_t{3 * page}}) {

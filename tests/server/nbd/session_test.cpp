@@ -210,8 +210,7 @@ Recording record(const Variant& variant) {
     return recording;
 }
 
-TEST_CASE(
-    "session: a client may disconnect after any byte of the handshake and around each request") {
+TEST_CASE("session: a client may disconnect after any byte of the handshake or of a request") {
     enum class How { closes, closes_late, resets };
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
