@@ -190,8 +190,7 @@ TEST_CASE("offered: an identity proven in TLS takes effect immediately") {
     CHECK(names(exports) == std::vector<std::string>{"a"});
 }
 
-TEST_CASE(
-    "offered: a full export is refused with a reason, or hidden from clients without access") {
+TEST_CASE("offered: a full export is refused with a reason, or hidden without access") {
     ExportRegistry registry;
     auto full = export_of("full", {network_rule("10.0.0.0/8")});
     full->options.max_connections = 1;

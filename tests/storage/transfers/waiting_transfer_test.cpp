@@ -22,7 +22,7 @@ constexpr std::uint64_t asked_page = 64 * mib;  // one page per slab
 constexpr std::uint32_t part = 100;             // bytes at the end of page 0, and in page 1
 constexpr Range over_the_edge{.offset = asked_page - part, .length = 2 * part};
 
-// Page 0 is full of ones, and page 1 is a hole for which the device is called.
+// Page 0 is full of ones, and page 1 is a hole that has to be allocated.
 struct AskingClient final : TransferOwner {
     LatchDevice device{0, {}};
     std::unique_ptr<Volume> volume;
@@ -45,7 +45,7 @@ struct AskingClient final : TransferOwner {
         device.allocating.open();
         while (channels.page_completions().in_progress() != 0) channels.poll();
     }
-    // Whether the whole part has this value, in page 0 or 1.
+    // Returns true if the whole part in page 0 or 1 has this value.
     bool is(std::uint64_t page, std::byte value) const {
         const PageRef ref = volume->find(page);
         if (ref.hole()) return value == std::byte{0};
@@ -65,7 +65,7 @@ struct AskingClient final : TransferOwner {
 
 const std::vector<std::byte> twos(2 * part, std::byte{2});
 
-TEST_CASE("transfer that asks: a write goes on when its page is there") {
+TEST_CASE("transfer that asks: a write continues when its page is allocated") {
     AskingClient client;
     WriteTransfer write;
     write.begin(client.context(), client, over_the_edge);
@@ -86,7 +86,7 @@ TEST_CASE("transfer that asks: a write goes on when its page is there") {
     client.check_free();
 }
 
-TEST_CASE("transfer that asks: an abandoned write ends with the answer, and its page is zeroes") {
+TEST_CASE("transfer that asks: an abandoned write ends after the allocation with a zero page") {
     AskingClient client;
     WriteTransfer write;
     write.begin(client.context(), client, over_the_edge);
@@ -106,7 +106,7 @@ TEST_CASE("transfer that asks: an abandoned write ends with the answer, and its 
     client.check_free();
 }
 
-TEST_CASE("transfer that asks: a zero that keeps pages ends with the answer, abandoned or not") {
+TEST_CASE("transfer that asks: zeroing that keeps pages ends after the allocation") {
     for (const bool is_abandoned : {false, true}) {
         CAPTURE(is_abandoned);
         AskingClient client;
@@ -130,7 +130,7 @@ TEST_CASE("transfer that asks: a zero that keeps pages ends with the answer, aba
     }
 }
 
-TEST_CASE("transfer that asks: that no page can be had reaches it, and is forgotten by the next") {
+TEST_CASE("transfer that asks: a failed allocation fails it, but not the next one") {
     enum class Failure { no_memory, not_cleared };
     for (const Failure failure : {Failure::no_memory, Failure::not_cleared}) {
         const bool is_full = failure == Failure::no_memory;
@@ -181,7 +181,7 @@ TEST_CASE("transfer that asks: that no page can be had reaches it, and is forgot
     }
 }
 
-TEST_CASE("transfer that asks: others of its worker are served meanwhile") {
+TEST_CASE("transfer that asks: other requests of the worker are served meanwhile") {
     AskingClient client;
     WriteTransfer write;
     write.begin(client.context(), client, {.offset = asked_page, .length = part});
