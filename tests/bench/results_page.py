@@ -17,7 +17,7 @@ from compare import Comparison, bars, judged, number, table
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RESULTS.md"
-BESIDE = ("", "pytorch", "copy", "mps")  # what neighbour*.json were measured beside
+BESIDE = ("", "pytorch", "copy", "mps")  # the neighbours of neighbour*.json
 LONG = 128 << 10  # bytes; from here on throughput is in MB/s
 
 INTRODUCTION = """# Results
@@ -56,8 +56,8 @@ class BadRun(Exception):
 @dataclass(frozen=True)
 class Section:
     title: str
-    kinds: tuple  # the files, less .json; several: side by side in one table
-    table: object  # what makes its lines
+    kinds: tuple  # the files without .json; several are shown side by side in one table
+    table: object  # the function that generates its lines
 
 
 def load(kind):

@@ -53,8 +53,7 @@ TEST_CASE("reply encoder: an error is a chunk with a text if chunks are possible
     CHECK(load_be<std::uint64_t>(header.data() + 8) == cookie);
 }
 
-TEST_CASE(
-    "reply encoder: success is a simple reply, except for chunked READs and extended headers") {
+TEST_CASE("reply encoder: success is a simple reply, except for chunked READs and extended mode") {
     for (const Headers headers : all_headers) {
         for (const CommandType type : all_types) {
             CAPTURE(static_cast<int>(headers));
