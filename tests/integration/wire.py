@@ -1,4 +1,4 @@
-"""NBD to the byte: a client that says exactly what it is told to, legal or not.
+"""An NBD client that sends exactly the given bytes, valid or not.
 
 Standard library only, so that it also runs where libnbd is not installed.
 Numbers and layouts: doc/proto.md of the NBD project.

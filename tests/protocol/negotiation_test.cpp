@@ -427,7 +427,7 @@ TEST_CASE("meta contexts: a query selects the matching contexts") {
         }
         return data;
     };
-    const auto told = [](const Outcome& outcome, std::uint32_t option) {
+    const auto context_replies = [](const Outcome& outcome, std::uint32_t option) {
         std::vector<Bytes> data;
         auto all = answers(outcome.output);
         REQUIRE(all.back().type == ack);
@@ -441,11 +441,12 @@ TEST_CASE("meta contexts: a query selects the matching contexts") {
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);
-        CHECK(told(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})),
-                   opt::list_meta) == expected(row.listed, false));
-        CHECK(told(run_all_ways(exports, after_flags({option(opt::structured),
-                                                      option(opt::set_meta, row.data)})),
-                   opt::set_meta) == expected(row.set, true));
+        CHECK(
+            context_replies(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})),
+                            opt::list_meta) == expected(row.listed, false));
+        CHECK(context_replies(run_all_ways(exports, after_flags({option(opt::structured),
+                                                                 option(opt::set_meta, row.data)})),
+                              opt::set_meta) == expected(row.set, true));
     }
 }
 

@@ -141,7 +141,7 @@ TEST_CASE("extended block status extents may exceed 4 GiB") {
 TEST_CASE("a block status chunk holds at most max_extents") {
     struct Count {
         std::size_t given;
-        std::size_t told;
+        std::size_t reported;
     };
     for (const Count count :
          {Count{max_extents - 1, max_extents - 1}, Count{max_extents, max_extents},
@@ -150,13 +150,13 @@ TEST_CASE("a block status chunk holds at most max_extents") {
         std::vector<std::byte> out;
         const std::vector<Extent> extents(count.given, Extent{512, 0});
         append_block_status(out, compact, 0, extents, true);
-        CHECK(out.size() == chunk_header_size + 4 + 8 * count.told);
-        CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.told)));
+        CHECK(out.size() == chunk_header_size + 4 + 8 * count.reported);
+        CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.reported)));
         out.clear();
         append_block_status(out, extended, 0, extents, true);
-        CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.told);
-        CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.told)));
-        CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.told)));
+        CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.reported);
+        CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.reported)));
+        CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.reported)));
     }
 }
 

@@ -127,7 +127,7 @@ Client Rig::enter(const Handshake& handshake, Transport transport) {
 
 void Rig::let_run() {
     for (int i = 0; i != rounds_to_settle; ++i) {
-        if (asks_for_pages()) i = 0;
+        if (allocates_pages()) i = 0;
     }
 }
 

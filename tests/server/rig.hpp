@@ -84,7 +84,7 @@ class Rig {
         on_worker([] {});
     }
     // An asynchronous page request is in progress.
-    bool asks_for_pages() {
+    bool allocates_pages() {
         return on_worker_with(
             [](WorkerContext& its) { return its.channels.page_completions().in_progress() != 0; });
     }

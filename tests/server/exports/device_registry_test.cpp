@@ -105,19 +105,19 @@ class LittleHost final : public storage::DeviceDriver {
 };
 
 // Its one device is opened only by name.
-class Untouched final : public storage::DeviceDriver {
+class NamedOnlyDriver final : public storage::DeviceDriver {
  public:
-    std::string_view scheme() const override { return "shy"; }
+    std::string_view scheme() const override { return "named"; }
     bool drives_gpus() const override { return false; }
     std::vector<std::string> enumerate(std::string&) const override { return {}; }
     std::vector<storage::DeviceInfo> only_by_name() const override {
         storage::DeviceInfo info;
-        info.id = "shy:1";
+        info.id = "named:1";
         return {info};
     }
     std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t number,
                                           const storage::DeviceOptions&) const override {
-        if (id != "shy:1") throw std::runtime_error("there is but shy:1");
+        if (id != "named:1") throw std::runtime_error("there is only named:1");
         ++opened;
         return std::make_unique<Card>(number, std::string(id));
     }
@@ -204,20 +204,20 @@ TEST_CASE("device registry: the error about an unknown device lists the availabl
 TEST_CASE("device registry: a device that changes on opening is opened only by name") {
     const LittleHost host;
     const CardDriver red("red", 1);
-    const Untouched shy;
-    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &shy};
+    const NamedOnlyDriver by_name;
+    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &by_name};
     DeviceRegistry registry({}, false, drivers);
-    const auto told = registry.only_by_name();
-    REQUIRE(told.size() == 1);
-    CHECK(told[0].id == "shy:1");
+    const auto listed = registry.only_by_name();
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].id == "named:1");
     CHECK(registry.open_hardware("GPU-of-red:0", "").info().id == "red:0");
-    CHECK_THROWS_AS(registry.open_hardware("GPU-of-shy:1", ""), std::runtime_error);
+    CHECK_THROWS_AS(registry.open_hardware("GPU-of-named:1", ""), std::runtime_error);
     std::string why_none;
     CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0"});
-    CHECK(shy.opened == 0);
-    CHECK(refusal(registry, "shy:2") == "there is but shy:1");
-    CHECK(registry.open("shy:1").info().id == "shy:1");
-    CHECK(shy.opened == 1);
+    CHECK(by_name.opened == 0);
+    CHECK(refusal(registry, "named:2") == "there is only named:1");
+    CHECK(registry.open("named:1").info().id == "named:1");
+    CHECK(by_name.opened == 1);
 }
 
 TEST_CASE("device registry: calibration results outlive the registry") {

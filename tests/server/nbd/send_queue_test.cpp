@@ -36,7 +36,7 @@ class CompletionRecorder final : public Reply {
 class Texts {
  public:
     void add(const Reply* reply, const std::string& header, const std::string& payload = {},
-             Reply* told = nullptr) {
+             Reply* recorder = nullptr) {
         SendQueue::Item& item = queue.add(reply);
         items_.push_back(&item);
         std::memcpy(item.header.data(), header.data(), header.size());
@@ -44,7 +44,7 @@ class Texts {
         payloads_.push_back(payload);
         item.payload = reinterpret_cast<const std::byte*>(payloads_.back().data());
         item.payload_length = static_cast<std::uint32_t>(payload.size());
-        item.reply = told;
+        item.reply = recorder;
     }
     // Sets, for each added item, the number of READ bytes that it answers.
     void count_reads(std::span<const std::uint32_t> read) {
@@ -82,17 +82,17 @@ TEST_CASE("send queue: sends parts of any length in any number of pieces") {
             CAPTURE(max);
             CAPTURE(pieces);
             Texts texts;
-            CompletionRecorder told[6];
+            CompletionRecorder recorder[6];
             std::vector<int> order;
-            for (int i = 0; i != 6; ++i) told[i].on_sent = [&order, i] { order.push_back(i); };
-            texts.add(nullptr, "head0:", "payload0.", &told[0]);
-            texts.add(nullptr, "head1:", "", &told[1]);
-            texts.add(nullptr, "", "payload2.", &told[2]);
+            for (int i = 0; i != 6; ++i) recorder[i].on_sent = [&order, i] { order.push_back(i); };
+            texts.add(nullptr, "head0:", "payload0.", &recorder[0]);
+            texts.add(nullptr, "head1:", "", &recorder[1]);
+            texts.add(nullptr, "", "payload2.", &recorder[2]);
             texts.add(nullptr, "head:");
             texts.add(nullptr, "", "p");
-            texts.add(nullptr, "h", "q", &told[3]);
-            texts.add(nullptr, "head4:", std::string(30, 'x'), &told[4]);
-            texts.add(nullptr, "head5:", "end", &told[5]);
+            texts.add(nullptr, "h", "q", &recorder[3]);
+            texts.add(nullptr, "head4:", std::string(30, 'x'), &recorder[4]);
+            texts.add(nullptr, "head5:", "end", &recorder[5]);
             CHECK(texts.queue.size() == 8);
             CHECK(texts.send_all(max, pieces) == "head0:payload0.head1:payload2.head:phqhead4:" +
                                                      std::string(30, 'x') + "head5:end");
@@ -128,9 +128,9 @@ TEST_CASE("send queue: READ bytes are counted when they are sent, a hole with it
 TEST_CASE("send queue: a long payload is sent in a separate piece after its header") {
     const std::string payload(512 << 10, 'x');
     Texts texts;
-    CompletionRecorder told;
+    CompletionRecorder recorder;
     texts.add(nullptr, "1", "short");
-    texts.add(nullptr, "long:", payload, &told);
+    texts.add(nullptr, "long:", payload, &recorder);
     texts.add(nullptr, "", payload);
     texts.add(nullptr, "2", "short");
     texts.add(nullptr, "3");
@@ -139,9 +139,9 @@ TEST_CASE("send queue: a long payload is sent in a separate piece after its head
     CHECK(texts.send(3) == "lon");
     CHECK(texts.send(all) == "g:");
     CHECK(texts.send(1000) == payload.substr(0, 1000));
-    CHECK(told.sents == 0);
+    CHECK(recorder.sents == 0);
     CHECK(texts.send(all) == payload.substr(1000));
-    CHECK(told.sents == 1);
+    CHECK(recorder.sents == 1);
     CHECK(texts.send(all) == payload);
     CHECK(texts.send(all) == "2short3");
     CHECK(texts.queue.empty());
@@ -149,26 +149,26 @@ TEST_CASE("send queue: a long payload is sent in a separate piece after its head
 
 TEST_CASE("send queue: sent() is called after the last byte, not before") {
     Texts texts;
-    CompletionRecorder told;
-    texts.add(nullptr, "12345", "678", &told);
+    CompletionRecorder recorder;
+    texts.add(nullptr, "12345", "678", &recorder);
     texts.add(nullptr, "9");
     CHECK(texts.send(7) == "1234567");
-    CHECK(told.sents == 0);
+    CHECK(recorder.sents == 0);
     CHECK(texts.send(1) == "8");
-    CHECK(told.sents == 1);
+    CHECK(recorder.sents == 1);
     CHECK(texts.send_all() == "9");
-    CHECK(told.sents == 1);
+    CHECK(recorder.sents == 1);
 }
 
 TEST_CASE("send queue: sent() may add items") {
     for (std::size_t max = 1; max != 20; ++max) {
         Texts texts;
-        CompletionRecorder told;
+        CompletionRecorder recorder;
         int left = 50;
-        told.on_sent = [&] {
-            if (--left != 0) texts.add(&told, std::to_string(left) + " ", "and ", &told);
+        recorder.on_sent = [&] {
+            if (--left != 0) texts.add(&recorder, std::to_string(left) + " ", "and ", &recorder);
         };
-        texts.add(&told, "50 ", "and ", &told);
+        texts.add(&recorder, "50 ", "and ", &recorder);
         texts.add(nullptr, "other ");
         std::string expected = "50 and other ";
         for (int i = 49; i != 0; --i) expected += std::to_string(i) + " and ";
@@ -210,14 +210,16 @@ TEST_CASE("send queue: its capacity depends on unsent items, not on how long it 
 }
 
 // Requests the stream for a READ whose reply may not be split and is not ready.
-bool enter(Texts& texts, CompletionRecorder& told) {
-    return texts.queue.sequencer().enter(told, Reply::Form::whole);
+bool enter(Texts& texts, CompletionRecorder& recorder) {
+    return texts.queue.sequencer().enter(recorder, Reply::Form::whole);
 }
-bool hold(Texts& texts, CompletionRecorder& told) { return texts.queue.sequencer().hold(told); }
+bool hold(Texts& texts, CompletionRecorder& recorder) {
+    return texts.queue.sequencer().hold(recorder);
+}
 // The READ has all its staging memory, so it may wait for the stream and hold it.
-void enter_served(Texts& texts, CompletionRecorder& told) {
-    CHECK(enter(texts, told));
-    texts.queue.sequencer().staged(told);
+void enter_served(Texts& texts, CompletionRecorder& recorder) {
+    CHECK(enter(texts, recorder));
+    texts.queue.sequencer().staged(recorder);
 }
 
 TEST_CASE("send queue: other items wait behind the holder, in order") {

@@ -351,16 +351,16 @@ TEST_CASE("kept slab: clear zeroes only its range, also after a takeover") {
 }
 
 // A fake machine with a given amount of available memory.
-class OneWith {
+class FakeMachine {
  public:
-    explicit OneWith(std::uint64_t bytes) {
+    explicit FakeMachine(std::uint64_t bytes) {
         REQUIRE(::mkdtemp(path_) != nullptr);
         fs::create_directories(fs::path(path_) / "proc/self");
         set_available(bytes);
     }
-    ~OneWith() { fs::remove_all(path_); }
-    OneWith(const OneWith&) = delete;
-    OneWith& operator=(const OneWith&) = delete;
+    ~FakeMachine() { fs::remove_all(path_); }
+    FakeMachine(const FakeMachine&) = delete;
+    FakeMachine& operator=(const FakeMachine&) = delete;
 
     void set_available(std::uint64_t bytes) {
         std::ofstream(fs::path(path_) / "proc/meminfo")
@@ -375,7 +375,7 @@ class OneWith {
 };
 
 TEST_CASE("kept slab: promised memory is counted exactly, per page") {
-    OneWith machine(100 * mib);
+    FakeMachine machine(100 * mib);
     const auto device = machine.host();
     Slab slab = kept_slab(*device, 64 * mib);
     CHECK(device->available() == 36 * mib);

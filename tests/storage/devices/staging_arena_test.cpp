@@ -182,7 +182,7 @@ struct Queue {
         for (Waiter& each : waiters) arena.wait(each);
     }
     // Takes a piece and gives it back.
-    void something_returns() {
+    void return_memory() {
         std::size_t held = 0;
         arena.give_back(arena.take(1, held), 1, held);
     }
@@ -199,11 +199,11 @@ TEST_CASE("staging arena: waiters are woken in order, once, after memory is retu
     queue.wait_all();  // waiting twice has no effect
     CHECK_FALSE(queue.arena.can_wake());
     CHECK(queue.wake().empty());
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.arena.can_wake());
     CHECK(queue.wake() == std::vector{0, 1, 2});
     CHECK_FALSE(queue.arena.can_wake());
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake().empty());
 }
 
@@ -224,7 +224,7 @@ TEST_CASE("staging arena: a waiter can leave from any place in the queue") {
         // Waiters that have left can wait again, at the end of the queue.
         queue.arena.wait(queue.waiter(leaves % 3));
         expected.push_back(leaves % 3);
-        queue.something_returns();
+        queue.return_memory();
         CHECK(queue.wake() == expected);
     }
 }
@@ -236,7 +236,7 @@ TEST_CASE("staging arena: leaving the queue takes constant time") {
     Queue queue(count);
     queue.wait_all();
     for (int i = count; i != 2; --i) queue.arena.stop_waiting(queue.waiter(i - 1));
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
     queue.wait_all();
     Random random(1);
@@ -258,7 +258,7 @@ TEST_CASE("staging arena: a destroyed waiter is not woken") {
         queue.arena.wait(gone);
         queue.arena.wait(queue.waiter(1));
     }
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
 }
 
@@ -269,10 +269,10 @@ TEST_CASE("staging arena: a waiter that waits again goes to the end and is not w
         queue.arena.wait(queue.waiter(0));
     };
     queue.wait_all();
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1, 2});
     queue.arena.wait(queue.waiter(1));
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
 }
 
@@ -296,7 +296,7 @@ TEST_CASE("staging arena: waking ends even if waiters leave meanwhile") {
                 };
             }
             queue.wait_all();
-            queue.something_returns();
+            queue.return_memory();
             std::vector<int> expected;
             for (int i = 0; i != 4; ++i) {
                 if (i <= at || i != leaver) expected.push_back(i);
@@ -310,11 +310,11 @@ TEST_CASE("staging arena: memory returned during waking wakes waiters the next t
     Queue queue(2);
     queue.waiter(0).woken = [&] {
         queue.woken.push_back(0);
-        queue.something_returns();
+        queue.return_memory();
         queue.arena.wait(queue.waiter(0));
     };
     queue.wait_all();
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
     CHECK(queue.arena.can_wake());
     CHECK(queue.wake() == std::vector{0});

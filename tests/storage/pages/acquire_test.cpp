@@ -127,18 +127,18 @@ TEST_CASE("acquire: concurrent requests for one page get the same page") {
 
 TEST_CASE("acquire: quiesce() waits for a slab that is being allocated") {
     WhileAllocating at;
-    std::atomic<bool> rests{false};
-    std::thread resting([&] {
+    std::atomic<bool> quiesced{false};
+    std::thread quiescing([&] {
         at.volume->quiesce();
-        rests = true;
+        quiesced = true;
     });
-    for (int i = 0; i != 50 && !rests; ++i) {
+    for (int i = 0; i != 50 && !quiesced; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives errors time to show
     }
     CHECK(at.device.memory.slabs() == 1);
-    CHECK_FALSE(rests);
+    CHECK_FALSE(quiesced);
     at.device.allocating.open();
-    resting.join();
+    quiescing.join();
     CHECK(at.device.memory.slabs() == 2);
     CHECK(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
 

@@ -292,9 +292,9 @@ TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocat
 }
 
 // Reports more available memory than it has.
-class Boaster final : public Device {
+class OverstatingDevice final : public Device {
  public:
-    explicit Boaster(Device& inner) : Device(inner.number()), inner_(inner) {}
+    explicit OverstatingDevice(Device& inner) : Device(inner.number()), inner_(inner) {}
     const DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return 1024 * mib; }
     Status allocate(const SlabRequest& request, Slab& out) override {
@@ -315,12 +315,12 @@ class Boaster final : public Device {
 TEST_CASE("volume: full provisioning that runs out of memory frees everything") {
     MemoryDevice first(0, {});
     MemoryDevice second(1, {.capacity = 100 * mib});
-    Boaster boaster(second);
+    OverstatingDevice overstating(second);
     const auto made = Volume::create({.size = 512 * mib,
                                       .page_size = 2 * mib,
                                       .stripe_size = 2 * mib,
                                       .provision = Provision::full},
-                                     {&first, &boaster});
+                                     {&first, &overstating});
     REQUIRE(std::holds_alternative<Misfit>(made));
     CHECK(std::get<Misfit>(made) == Misfit{.device = 1, .asked = 256 * mib, .ran_out = true});
     CHECK(first.used() == 0);

@@ -57,8 +57,8 @@ RigOptions options_of(const Setting& setting) {
 }
 
 struct CountingOwner final : TransferOwner {
-    int told = 0;
-    void transfer_moved(Transfer&) override { ++told; }
+    int wake_ups = 0;
+    void transfer_moved(Transfer&) override { ++wake_ups; }
 };
 
 // A rig, one client, and its requests one after another.
@@ -262,11 +262,11 @@ TEST_CASE("transfers: a write uses as many staging slots as permitted") {
         for (std::uint32_t i = 0; i != slots; ++i) write.filled(chunk);
         CHECK(write.lend(lent) == 0);
         for (int i = 0; i != 5; ++i) rig.channels->poll();
-        CHECK(owner.told == 0);
+        CHECK(owner.wake_ups == 0);
         CHECK(rig.channels->busy());
         rig.script.hold = false;
         rig.channels->poll();
-        CHECK(owner.told == static_cast<int>(slots));
+        CHECK(owner.wake_ups == static_cast<int>(slots));
         CHECK(write.lend(lent) == slots);
         write.abandon();
         CHECK(write.done());
@@ -348,8 +348,8 @@ TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are 
         rig.channels->poll();
     }
     CHECK(polls > 2);
-    CHECK(owner.told >= 1);
-    CHECK(reader.told == 1);
+    CHECK(owner.wake_ups >= 1);
+    CHECK(reader.wake_ups == 1);
     CHECK_FALSE(rig.mapped(99));
     CHECK(rig.mapped(0));  // the TRIM covers all of it except the first byte
     read.abandon();

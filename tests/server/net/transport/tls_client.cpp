@@ -131,7 +131,7 @@ std::optional<Bytes> TlsClient::take(std::size_t count) {
     return bytes;
 }
 
-bool TlsClient::told_end() const {
+bool TlsClient::received_close_notify() const {
     return (::SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0;
 }
 

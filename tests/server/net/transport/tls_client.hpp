@@ -40,10 +40,11 @@ class TlsClient {
     // Does both, and requires that they succeed.
     void enter();
 
-    // Returns the next bytes, or nothing if the server has ended the connection; see told_end().
+    // Returns the next bytes, or nothing if the server has ended the connection; see
+    // received_close_notify().
     std::optional<Bytes> take(std::size_t count);
     // Returns true if the server has sent close_notify.
-    bool told_end() const;
+    bool received_close_notify() const;
     void send(std::span<const std::byte> bytes);  // one record, if it fits
     bool
     hangs_up();  // discards all data; returns false if the server stays connected for a long time

@@ -51,7 +51,7 @@ struct Flood {
 };
 
 // The initializer list fixes the order in which the records are sealed.
-Bytes one_after_the_other(std::initializer_list<Bytes> records) {
+Bytes concatenated(std::initializer_list<Bytes> records) {
     Bytes all;
     for (const Bytes& each : records) all.insert(all.end(), each.begin(), each.end());
     return all;
@@ -63,33 +63,33 @@ const Flood floods[] = {
      [](TlsRecords& its, auto) { return its.update_key(true); }},
     {"key updates, each behind a byte", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other({its.seal(RecordType::data, next.first(1)), its.update_key()});
+         return concatenated({its.seal(RecordType::data, next.first(1)), its.update_key()});
      }},
     {"empty records, 1.3", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other(
+         return concatenated(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
      }},
     {"empty records that are long", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other(
+         return concatenated(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {}, 16'000)});
      }},
     {"empty records, 1.2", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other(
+         return concatenated(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
      }},
     {"renegotiations", TLS1_2_VERSION, [](TlsRecords& its, auto) { return its.renegotiate(); }},
     {"renegotiations, each behind a byte", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
+         return concatenated({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
      }},
     {"warnings, each behind a byte", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
          const Bytes user_canceled{std::byte{1}, std::byte{90}};
-         return one_after_the_other({its.seal(RecordType::data, next.first(1)),
-                                     its.seal(RecordType::alert, user_canceled)});
+         return concatenated({its.seal(RecordType::data, next.first(1)),
+                              its.seal(RecordType::alert, user_canceled)});
      }},
     {"single bytes, 1.3", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) { return its.seal(RecordType::data, next.first(1)); }, false},

@@ -56,9 +56,9 @@ TlsClientOptions with_key(std::string user, std::string key, int version = TLS1_
 }
 
 // Captures the log lines about ended connections.
-class Ends {
+class EndLog {
  public:
-    bool tell(std::string_view part) const {
+    bool contains(std::string_view part) const {
         for (const std::string& line : log_.lines(config::LogFormat::text)) {
             if (line.find(part) != std::string::npos) return true;
         }
@@ -68,7 +68,7 @@ class Ends {
         const auto lines = log_.lines(config::LogFormat::text);
         CAPTURE(part);
         CAPTURE(lines.back());
-        CHECK(tell(part));
+        CHECK(contains(part));
     }
 
  private:
@@ -190,7 +190,7 @@ TEST_CASE("tls: a client that reads slowly receives large replies completely and
 
 TEST_CASE("tls: the log names the TLS version, the cipher and the client") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     {
         TlsClient client(rig.connect_socket(), with_certificate(files));
@@ -214,17 +214,17 @@ TEST_CASE("tls: over TCP the kernel does TLS if it can, and the log says so") {
     const bool kernel_can = std::getenv("GPUNBD_KERNEL_TLS") != nullptr;
     for (const int version : versions) {
         CAPTURE(version);
-        const Ends ends;
+        const EndLog ends;
         Rig rig({.tls = context_of(files)});
         TlsClient client(rig.connect_socket(Transport::tcp), with_certificate(files, version));
         CHECK(shake_hands(client) == "");
         client.close();
         rig.check_over();
-        const bool sends = ends.tell(", kernel sending");
+        const bool sends = ends.contains(", kernel sending");
         if (kernel_can) {
             CHECK(sends);
         } else {
-            CHECK((sends || ends.tell(", in the process")));
+            CHECK((sends || ends.contains(", in the process")));
         }
     }
 }
@@ -239,7 +239,7 @@ TEST_CASE("tls: a client without a valid certificate is refused, and the log has
     struct Row {
         const char* name;
         TlsClientOptions options;
-        const char* told;
+        const char* reason;
     };
     for (const int version : versions) {
         const Row rows[] = {
@@ -256,12 +256,12 @@ TEST_CASE("tls: a client without a valid certificate is refused, and the log has
         for (const Row& row : rows) {
             CAPTURE(row.name);
             CAPTURE(version);
-            const Ends ends;
+            const EndLog ends;
             Rig rig({.tls = context_of(files)});
             TlsClient client(rig.connect_socket(), row.options);
             CHECK(shake_hands(client) != "");
             rig.check_over();
-            ends.check(std::string("the TLS handshake failed: ") + row.told);
+            ends.check(std::string("the TLS handshake failed: ") + row.reason);
         }
     }
 }
@@ -269,14 +269,14 @@ TEST_CASE("tls: a client without a valid certificate is refused, and the log has
 TEST_CASE("tls: without verify_clients no certificate is requested, and none identifies a client") {
     const TlsFiles files;
     const TlsFiles strangers;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of({TlsMode::required, files.folder(), false, ""})});
     for (const std::string& name : {std::string(), std::string("client")}) {
         TlsClient client(rig.connect_socket(), with_certificate(strangers, TLS1_3_VERSION, name));
         CHECK(shake_hands(client) == "");
     }
     rig.check_over();
-    CHECK_FALSE(ends.tell("alice"));
+    CHECK_FALSE(ends.contains("alice"));
 }
 
 // The alert must not show which of the two was wrong.
@@ -285,7 +285,7 @@ TEST_CASE("tls: an unknown user and a wrong key look the same to the client") {
     for (const bool certificates : {true, false}) {
         for (const int version : versions) {
             CAPTURE(version);
-            const Ends ends;
+            const EndLog ends;
             Rig rig({.tls = context_of({TlsMode::required, certificates ? files.folder() : "", true,
                                         files.path("keys.psk")})});
             std::set<std::string> answers;
@@ -324,7 +324,7 @@ TEST_CASE("tls: a plain client is served if TLS is optional") {
 
 TEST_CASE("tls: older versions are refused") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     for (const int version : {TLS1_VERSION, TLS1_1_VERSION}) {
         TlsClient client(rig.connect_socket(), with_certificate(files, version));
@@ -343,7 +343,7 @@ TEST_CASE("tls: plain text before and after STARTTLS closes the connection") {
         protocol::append_be(bytes, std::uint32_t{0});
         return bytes;
     }();
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     {  // in one segment: neither the injected bytes nor STARTTLS are answered
         TlsClient client(rig.connect_socket(), with_certificate(files));
@@ -420,7 +420,7 @@ TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
 
 TEST_CASE("tls: a handshake that stalls is closed, at each of its steps") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.limits = {.handshake = std::chrono::seconds(1)}, .tls = context_of(files)});
     TlsClient before(rig.connect_socket(), with_certificate(files));
     REQUIRE(before.ask_for_tls());
@@ -482,7 +482,7 @@ TEST_CASE("tls: a client may disconnect after any byte of its handshake, without
 TEST_CASE("tls: a connection cut within a record is closed without a leak") {
     const TlsFiles files;
     for (const auto& [version, transport] : every_kind) {
-        const Ends ends;
+        const EndLog ends;
         Rig rig({.tls = context_of(files)});
         TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
         client.enter();
@@ -502,7 +502,7 @@ TEST_CASE("tls: a connection cut within a record is closed without a leak") {
 
 TEST_CASE("tls: a modified record ends the connection and is not executed") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     TlsClient client(rig.connect_socket(), with_certificate(files));
     client.enter();
@@ -519,7 +519,7 @@ TEST_CASE("tls: a modified record ends the connection and is not executed") {
 TEST_CASE("tls: the connection ends with close_notify, whichever side closes it") {
     const TlsFiles files;
     for (const auto& [version, transport] : every_kind) {
-        const Ends ends;
+        const EndLog ends;
         Rig rig({.tls = context_of(files)});
         const auto served = [&](TlsClient& client) {
             client.enter();
@@ -542,7 +542,7 @@ TEST_CASE("tls: the connection ends with close_notify, whichever side closes it"
             served(client);
             rig.drain();
             CHECK_FALSE(client.take(1).has_value());
-            CHECK(client.told_end());
+            CHECK(client.received_close_notify());
         }
         {
             TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
@@ -622,15 +622,15 @@ TEST_CASE("tls: a client may change its keys and request new keys of the server"
     }
 }
 
-struct Seen {
+struct SeenRecords {
     std::uint64_t key_updates = 0;
     std::uint64_t records = 0;           // with payload, under the current key
     std::uint64_t records_of_a_key = 0;  // maximum; TLS 1.3
 };
 
-void look_at_records(int writes, int version, int type, const void* bytes, std::size_t length,
-                     SSL* ssl, void* given) {
-    auto& seen = *static_cast<Seen*>(given);
+void count_records(int writes, int version, int type, const void* bytes, std::size_t length,
+                   SSL* ssl, void* given) {
+    auto& seen = *static_cast<SeenRecords*>(given);
     const auto* const message = static_cast<const unsigned char*>(bytes);
     static_cast<void>(version);
     if (writes != 0 || ::SSL_version(ssl) != TLS1_3_VERSION) return;
@@ -694,8 +694,8 @@ TEST_CASE("tls: a key seals a limited number of records") {
         {
             TlsClient client(both[0], with_certificate(files, version));
             REQUIRE(client.shake_hands() == "");
-            Seen seen;
-            ::SSL_set_msg_callback(&client.ssl(), look_at_records);
+            SeenRecords seen;
+            ::SSL_set_msg_callback(&client.ssl(), count_records);
             ::SSL_set_msg_callback_arg(&client.ssl(), &seen);
             const auto got = client.take(sent.size());
             REQUIRE(got.has_value());
@@ -703,7 +703,7 @@ TEST_CASE("tls: a key seals a limited number of records") {
             CHECK(seen.records_of_a_key <= records_per_key);
             CHECK((seen.key_updates != 0) == (version == TLS1_3_VERSION));
             CHECK_FALSE(client.take(1).has_value());
-            CHECK(client.told_end());
+            CHECK(client.received_close_notify());
         }
         server.join();
         ::close(both[1]);
