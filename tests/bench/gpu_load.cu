@@ -1,5 +1,5 @@
-// A program that keeps the GPU busy: it computes, or copies in both directions, and prints its rate.
-// `compare.py --cells neighbour` measures its loss of speed while a server uses the same GPU.
+// A program that keeps the GPU busy: it computes, or copies in both directions, and prints its
+// rate. `compare.py --cells neighbour` measures its loss of speed while a server uses the same GPU.
 //
 // usage: gpu_load compute|copy [ORDINAL]
 // Prints a line for each tenth of a second: CLOCK_MONOTONIC at its end in seconds, its length in
