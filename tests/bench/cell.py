@@ -1,4 +1,4 @@
-"""What is measured on a server: an operation, its size, how many are in flight."""
+"""A measurement on a server: an operation, its size, and the number of requests in flight."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ class Cell:
     size: int
     qd: int
     connections: int = 1  # of each direction
-    attack: str = ""  # what goes on beside it: a name of attack.py's; it has half of the span
-    first: bool = False  # nothing has been written before
+    attack: str = ""  # the name of a concurrent attack in attack.py, which uses half of the span
+    first: bool = False  # the export is empty before
 
     @property
     def name(self):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How long clients wait for a server that has been killed, or that hands over to another, under gpunbd keep.
+"""Measures how long clients wait after a server under gpunbd keep was killed, or while it hands over to another.
 
-    tests/bench/coming_back.py --device host --used 8G             # from SIGKILL to the first answered request
+    tests/bench/coming_back.py --device host --used 8G             # from SIGKILL to the first reply
     tests/bench/coming_back.py --device cuda:0 --used 64G --rounds 3
-    tests/bench/coming_back.py --upgrade                           # the longest answer while SIGUSR2 takes effect
+    tests/bench/coming_back.py --upgrade                           # the longest latency during SIGUSR2
 
 Prints a line for each round, and the median. The program is build/release/gpunbd, or GPUNBD_PROGRAM.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("GPUNBD_PROGRAM", str(ROOT / "build" / "release" / "gpunbd"))
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
-import kept  # noqa: E402: where it lies is said above
+import kept  # noqa: E402: its folder is added to the path above
 
 MIB, GIB = 1 << 20, 1 << 30
 FILLED_AT_ONCE = 32 * MIB
@@ -45,8 +45,8 @@ def fill(keeper, bytes_):
     kept.in_processes(FILLERS, fill_each)
 
 
-def until_the_next_has_taken_over(keeper, at):
-    """The longest of the answers that one connection waits for meanwhile."""
+def longest_latency_of_upgrade(keeper, at):
+    """The longest latency of one connection until the next server has taken over."""
     longest = 0
     served = keeper.log().count("serves now")
     with keeper.client() as client:
@@ -64,12 +64,12 @@ def until_the_next_has_taken_over(keeper, at):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="host", help="(host)")
-    parser.add_argument("--used", type=size, default=2 * GIB, metavar="SIZE", help="written before: 512M, 64G (2G)")
+    parser.add_argument("--used", type=size, default=2 * GIB, metavar="SIZE", help="size of the written contents: 512M, 64G (2G)")
     parser.add_argument("--rounds", type=int, default=15, help="(15)")
-    parser.add_argument("--pause", type=float, default=4, metavar="SECONDS", help="between rounds, in which the server "
-                        "finishes what it has put off: one that dies before dies faster (4)")
-    parser.add_argument("--mapped", type=size, metavar="SIZE", help="of a GPU: how much of it the CPU addresses")
-    parser.add_argument("--upgrade", action="store_true", help="SIGUSR2 instead of SIGKILL")
+    parser.add_argument("--pause", type=float, default=4, metavar="SECONDS", help="pause between rounds, in which the "
+                        "server finishes deferred work; without it the server exits faster (4)")
+    parser.add_argument("--mapped", type=size, metavar="SIZE", help="GPU memory that the CPU can address")
+    parser.add_argument("--upgrade", action="store_true", help="send SIGUSR2 instead of SIGKILL")
     options = parser.parse_args()
     keeper = kept.Kept(config=CONFIG.format(device=options.device, size=options.used,
                                             mapped="" if options.mapped is None else MAPPED.format(
@@ -79,7 +79,7 @@ def main():
         fill(keeper, options.used)
         for _ in range(options.rounds):
             if options.upgrade:
-                took.append(until_the_next_has_taken_over(keeper, options.used - 4096))
+                took.append(longest_latency_of_upgrade(keeper, options.used - 4096))
             else:
                 took.append(keeper.kill_until_answer(options.used - 4096))
             print(f"{took[-1]:.4f} s", flush=True)

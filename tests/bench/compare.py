@@ -2,8 +2,8 @@
 """Compares gpunbd with other NBD servers, in turn, in one run, and prints Markdown.
 
 Every cell (operation, size, queue depth, connections) is measured on each server, one after the
-other, and again from the first, for as many rounds as asked for; what is reported are medians.
-`compare.py --help` lists the options; results_page.py makes RESULTS.md of what --json keeps.
+other, for a number of rounds. The medians are reported.
+`compare.py --help` lists the options; results_page.py generates RESULTS.md from the files of --json.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from cell import GIB, KIB, MIB, Cell, both, size_text
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
-START_LIMIT = 60  # seconds until a server must listen: CUDA takes its time with large memory
+START_LIMIT = 60  # seconds until a server must listen: CUDA starts slowly with large memory
 LABELS = {"iops": "IOPS", "mbps": "MB/s", "p50_us": "p50", "p99_us": "p99",
           "server_cpu_us_per_io": "server CPU", "client_cpu_us_per_io": "client CPU"}
 METRICS = tuple(LABELS)
@@ -41,7 +41,7 @@ TRANSPORTS = {"unix": "Unix socket", "tcp": "TCP, loopback", "tls": "TLS over TC
 
 
 class BenchError(Exception):
-    """What ends the comparison, in words for people."""
+    """An error that ends the comparison, with a readable message."""
 
 
 # --- cells -------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class BenchError(Exception):
 def parse_size(text):
     match = re.fullmatch(r"(\d+)([kmgt]?)(?:ib)?", text.lower())
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 256M or 1G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write for example 256M or 1G")
     return int(match[1]) << (10 * " kmgt".index(match[2] or " "))
 
 
@@ -62,18 +62,18 @@ GPU = [*both(4 * KIB, 1), *both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(4 * K
 SEVERAL_GPUS = [*both(4 * KIB, 32, 16), *both(MIB, 8, 16)]
 SWEEP = [Cell(op, 512 << step, qd) for qd in (1, 16) for op in ("read", "write")
          for step in range(14)]
-# One reader that waits for each answer, alone and beside those who do others no good.
+# One reader that waits for each reply, alone and beside each attack.
 FAIRNESS = [Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.ATTACKS)]
 TLS = [*both(4 * KIB, 32), *both(4 * KIB, 32, 4), *both(MIB, 8), *both(MIB, 8, 4), *both(MIB, 8, 8),
        Cell("read", 4 * KIB, 1), *(Cell("read", 4 * KIB, 1, attack=each) for each in attack.IN_TLS)]
-# Into an export that holds nothing, beside the same over what was written before.
+# First writes into an empty export, and rewrites.
 FIRST = [Cell("write", 4 * KIB, 32), Cell("write", 4 * KIB, 32, first=True)]
 SETS = {"core": CORE, "gpu": GPU, "stripe": SEVERAL_GPUS, "sweep": SWEEP, "fairness": FAIRNESS, "tls": TLS,
         "first": FIRST}
 
 
 def choose_cells(texts):
-    """Sets, or patterns of cells' names: core; 4k-*; 1M-read-qd8x4; or any such name at all."""
+    """Accepts sets, patterns of cell names, and names of new cells: core; 4k-*; 1M-read-qd8x4."""
     chosen = []
     known = list(dict.fromkeys(CORE + GPU + SEVERAL_GPUS + FAIRNESS + TLS + FIRST))
     for text in texts:
@@ -91,21 +91,21 @@ def choose_cells(texts):
     return list(dict.fromkeys(chosen))
 
 
-# --- what must be reached ----------------------------------------------------------------------
+# --- bars --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Bar:
-    """`metric` of a server that matches `subject` against `reference` in the same cell, or, where
-    that is None, the bare number."""
+    """A limit for `metric` of a server that matches `subject`, relative to `reference` in the same cell, or
+    absolute if that is None."""
     cells: str
     subject: str
     reference: str | None
     metric: str
     limit: float
-    most: bool = False  # the figure may be at most `limit`; else at least
-    plus: float = 0  # added to that share of the reference
-    either: bool = False  # one met among those of the same cell is enough
+    most: bool = False  # `limit` is a maximum, otherwise a minimum
+    plus: float = 0  # added to the limit
+    either: bool = False  # it is enough to meet one of these bars of a cell
     over: tuple = ("unix", "tcp")  # the transports
 
     def text(self):
@@ -119,7 +119,7 @@ class Bar:
 
 
 HOST, CUDA, STRIPE = "gpunbd:host", "gpunbd:cuda:?", "gpunbd:cuda:?,*"
-CIPHER = "aes-128-gcm"  # which nbdload asks for
+CIPHER = "aes-128-gcm"  # the only one that nbdload offers
 CPU = "server_cpu_us_per_io"
 BARS = [
     Bar("4k-*-qd32", HOST, "nbdkit", "iops", 1.5),
@@ -159,11 +159,11 @@ BARS = [
     Bar("*-beside-*", "gpunbd:*", "nbdkit", "p99_us", 1.0, most=True),
 ]
 OTHERS = ("nbdkit", "qemu-nbd", "sockets", CIPHER)
-FAIR_BAR = 5  # times the p99 of the same cell alone, beside an attack
-RW_BAR = 0.7  # of a direction beside the other, against the same direction alone
-FIRST_BAR = 0.7  # of first writes, against those over what was written before
-WATCHED_BAR = 0.98  # of a server whose metrics are scraped and whose page is open, against the one before it that is not
-KEPT_BAR = 0.97  # of an export whose contents outlive the server, against one whose do not
+FAIR_BAR = 5  # beside an attack: multiple of the p99 of the same cell alone
+RW_BAR = 0.7  # both directions: share of the rate of one direction alone
+FIRST_BAR = 0.7  # first writes: share of the rate of rewrites
+WATCHED_BAR = 0.98  # with metrics scraped and the page open: share of the rate without
+KEPT_BAR = 0.97  # exports with kept contents: share of the rate without
 KEPT = "+keep"
 WATCHED = "+watched"
 
@@ -190,7 +190,7 @@ def version_of(program):
 
 
 class Server:
-    """A server program in the foreground; subclasses say how it is called."""
+    """A server program in the foreground. Subclasses define its command line."""
 
     export = ""
 
@@ -214,7 +214,7 @@ class Server:
             endpoint = str(folder / f"{slug}.sock") if transport == "unix" else free_port()
             self.tls_folder = folder / "tls" if transport == "tls" else None
             if transport == "unix":
-                Path(endpoint).unlink(missing_ok=True)  # of one that has ended early
+                Path(endpoint).unlink(missing_ok=True)  # left by a server that has ended early
             command = [str(part) for part in self.command(transport, endpoint, size, folder)]
             with open(self.log, "wb") as log:
                 self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
@@ -226,7 +226,7 @@ class Server:
                 self.uri = where
                 self.address = endpoint if transport == "unix" else f"127.0.0.1:{endpoint}"
                 return
-            # The port may have been taken between choosing and binding it: once more.
+            # Another program may have taken the port before the server bound it: try again.
             if transport == "unix" or "in use" not in self.log_tail():
                 break
         raise BenchError(f"{self.name} did not start: {shlex.join(command)}\n{self.log_tail()}")
@@ -277,7 +277,7 @@ class Gpunbd(Server):
 
     @property
     def pid(self):
-        """Of the process that serves: not the one that keeps."""
+        """The process that serves, not its keeper."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return int(children.read_text().split()[0]) if self.kept else self.process.pid
 
@@ -298,7 +298,7 @@ class Gpunbd(Server):
 
 
 class Watched(Gpunbd):
-    """With its metrics scraped each second, and its page open."""
+    """A server whose metrics are scraped each second, and whose page is open."""
 
     watcher = None
 
@@ -311,12 +311,12 @@ class Watched(Gpunbd):
         self.watcher = subprocess.Popen([sys.executable, Path(__file__).parent / "watcher.py", self.admin, self.export],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
         if not self.watcher.stdout.readline():
-            raise BenchError(f"nobody can watch {self.name}")
+            raise BenchError(f"the admin socket of {self.name} does not respond")
 
     def check_alive(self, during):
         super().check_alive(during)
         if self.watcher.poll() is not None:
-            raise BenchError(f"{self.name} was not watched any more during {during}")
+            raise BenchError(f"the admin socket of {self.name} failed during {during}")
 
     def stop(self):
         if self.watcher is not None:
@@ -355,7 +355,7 @@ class QemuNbd(Server):
 
 
 class Ceiling:
-    """No server, but what none can exceed."""
+    """Measures an upper limit for servers."""
 
     def __init__(self, name, program):
         self.name = name
@@ -372,7 +372,7 @@ class Ceiling:
 
 
 class Sockets(Ceiling):
-    """socket_ceiling brings its own peer."""
+    """The limit of sockets. socket_ceiling has its own peer."""
 
     def measure(self, cell, transport, options, times, limit):
         command = [self.program, "--transport", transport, *cell.arguments(), *times]
@@ -380,14 +380,14 @@ class Sockets(Ceiling):
 
 
 class CipherSpeed(Ceiling):
-    """What one core encrypts, in records as long as TLS has them."""
+    """The rate at which one core encrypts, with the record length of TLS."""
 
     def measure(self, cell, transport, options, times, limit):
         done = subprocess.run([self.program, "speed", "-mr", "-seconds", "1", "-bytes", str(16 * KIB), "-evp", CIPHER],
                               capture_output=True, text=True, timeout=limit)
         found = re.search(r"^\+F:.*:([\d.]+)$", done.stdout, re.MULTILINE)
         if not found:
-            raise BenchError(f"`openssl speed` said nothing: {done.stderr.strip()}")
+            raise BenchError(f"`openssl speed` printed no result: {done.stderr.strip()}")
         rate = float(found[1])
         return {**dict.fromkeys(METRICS), "iops": rate / cell.size, "mbps": rate / 1e6}
 
@@ -398,7 +398,7 @@ def wanted(name, filters):
 
 
 def gpunbd_builds(options):
-    """Their labels, which may be None, and programs."""
+    """Returns pairs of a label, which may be None, and a program."""
     return [re.fullmatch(r"(?:([\w.-]+)=)?(.+)", text).groups() for text in options.gpunbd or [str(BUILD / "gpunbd")]]
 
 
@@ -445,7 +445,7 @@ def choose_servers(options, tmpfs):
 
 
 def shown_path(path):
-    """Relative to the project where it is within."""
+    """Relative to the project if it is inside."""
     path = os.path.abspath(path)
     return os.path.relpath(path, ROOT) if path.startswith(f"{ROOT}/") else path
 
@@ -455,7 +455,7 @@ def run_json(command, server, during, limit):
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         server.check_alive(during)
-        raise BenchError(f"{server.name} hangs in {during}: nothing after {limit:.0f} s") from None
+        raise BenchError(f"{server.name} hangs in {during}: no result after {limit:.0f} s") from None
     server.check_alive(during)
     if done.returncode != 0:
         raise BenchError(f"{server.name} failed in {during}: {done.stderr.strip()}")
@@ -468,7 +468,7 @@ def nbdload(server, options):
 
 
 def make_certificates(program, folder):
-    """A CA, and certificates of it for the servers and for nbdload."""
+    """Creates a CA and certificates for the servers and nbdload."""
     command = [program, "tls-setup", folder, "--host", "127.0.0.1", "--client", "bench"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -486,7 +486,7 @@ def prefill(server, options):
 
 @contextlib.contextmanager
 def attacked(server, cell, options):
-    """While the server is attacked as the cell says."""
+    """Attacks the server, if the cell has an attack."""
     if not cell.attack or isinstance(server, Ceiling):
         yield
         return
@@ -512,7 +512,7 @@ def empty(server, options):
             client.request(attack.wire.CMD_TRIM, offset, min(GIB, options.span - offset))
             error, _ = client.simple_reply()
             if error:
-                raise BenchError(f"{server.name} does not give its memory back: error {error}")
+                raise BenchError(f"{server.name} does not free its memory: error {error}")
 
 
 def measure(server, cell, transport, options):
@@ -563,10 +563,10 @@ class Comparison:
     def save(self, path):
         if path is None:
             return
-        def lines(items):  # one for each item, so that the difference of two runs can be read
+        def lines(items):  # one per item, so that the diff of two runs is readable
             return "[" + ",".join("\n  " + json.dumps(item) for item in items) + "\n ]"
 
-        # Of a round, only what the medians are made of.
+        # Only the metrics of the medians are stored.
         results = [{**each, "rounds": [{metric: one[metric] for metric in METRICS if metric in one} for one in each["rounds"]]}
                    for each in self.results]
         text = (f'{{\n "header": {json.dumps(self.header)},\n "results": {lines(results)},\n'
@@ -576,10 +576,10 @@ class Comparison:
 
 
 def revive(server, transport, options, folder):
-    """Others may not outlive an attack; that is told, and they are started anew."""
+    """Restarts another server that did not survive an attack, and prints a note."""
     if isinstance(server, (Gpunbd, Ceiling)) or server.process.poll() is None:
         return
-    note(f"{server.name} ended after an attack ({server.process.returncode}); started anew")
+    note(f"{server.name} ended after an attack ({server.process.returncode}); restarted")
     server.stop()
     server.start(transport, options.span, folder)
     prefill(server, options)
@@ -593,9 +593,9 @@ def measure_alive(server, cell, transport, options, folder):
         except BenchError as error:
             if isinstance(server, (Gpunbd, Ceiling)) or not cell.attack:
                 raise
-            if "not one request" in str(error):
+            if "no request was answered" in str(error):
                 break
-    note(f"{server.name} answers nobody beside {cell.attack}")
+    note(f"{server.name} answers no request beside {cell.attack}")
     return {**dict.fromkeys(METRICS), "iops": 0}
 
 
@@ -641,7 +641,7 @@ def quotient(above, below):
 
 
 def ratios(comparison):
-    """Each gpunbd against every other program, and against the gpunbd servers named before it."""
+    """Compares each gpunbd with every other program, and with the earlier gpunbd servers."""
     cells = {}
     for result in comparison.results:
         cells.setdefault((result["transport"], result["cell"]), []).append(result)
@@ -661,7 +661,7 @@ def ratios(comparison):
 
 
 def bars(comparison):
-    """Every bar that these results can be held against: what it asks, the figure, whether met."""
+    """Every bar that applies to these results: its text, the figure, and whether it is met."""
     out = []
 
     def judge(result, against, words, value, met, either=False):
@@ -699,7 +699,7 @@ def bars(comparison):
             first = next(each for each in comparison.results if each["transport"] == result["transport"] and
                          each["cell"] == result["cell"] and each["server"] not in OTHERS)
             share = result["median"]["iops"] / first["median"]["iops"]
-            judge(result, first["server"], f"IOPS >= {WATCHED_BAR}x of the one that nobody watches", share, share >= WATCHED_BAR)
+            judge(result, first["server"], f"IOPS >= {WATCHED_BAR}x of the one without", share, share >= WATCHED_BAR)
         if result["server"].endswith(KEPT):
             other = result["server"].removesuffix(KEPT)
             unkept = comparison.find(result["transport"], result["cell"], other)
@@ -725,7 +725,7 @@ def bars(comparison):
 
 
 def judged(found):
-    """(how many bars there are, those that are missed): of such as say (or), one is enough."""
+    """Returns the number of bars and the missed bars. Of bars with (or), one is enough."""
     groups = {}
     for place, bar in enumerate(found):
         alternatives = (bar["transport"], bar["cell"], bar["server"]) if bar["either"] else place
@@ -735,7 +735,7 @@ def judged(found):
 
 
 def table(head, rows, left=2):
-    """The first `left` columns hold text, the others numbers."""
+    """The first `left` columns contain text, the others numbers."""
     yield "| " + " | ".join(head) + " |"
     yield "|" + "|".join("---" if i < left else "---:" for i in range(len(head))) + "|"
     for row in rows:
@@ -843,32 +843,32 @@ def parse_options():
                         "and patterns of them, with commas: core,'4k-*',1M-rw-qd8x8+8 (core)")
     parser.add_argument("--neighbour", type=shlex.split, metavar="COMMAND",
                         default=[str(BUILD / "gpu_load"), "compute"],
-                        help="what `--cells neighbour` measures beside (gpu_load compute; gpu_load "
+                        help="program beside which `--cells neighbour` measures (gpu_load compute; gpu_load "
                              "copy; python3 tests/bench/torch_load.py)")
-    parser.add_argument("--sweep", action="store_true", help="the cells that plot.py draws")
-    parser.add_argument("--rounds", type=int, help="5; a sweep: 3")
-    parser.add_argument("--seconds", type=float, help="of each measurement (2; a sweep: 0.5)")
-    parser.add_argument("--warmup", type=float, help="before each, seconds (0.5; a sweep: 0.2)")
+    parser.add_argument("--sweep", action="store_true", help="measure the cells that plot.py draws")
+    parser.add_argument("--rounds", type=int, help="number of rounds (5; a sweep: 3)")
+    parser.add_argument("--seconds", type=float, help="length of each measurement (2; a sweep: 0.5)")
+    parser.add_argument("--warmup", type=float, help="seconds before each measurement (0.5; a sweep: 0.2)")
     parser.add_argument("--servers", type=words, default=[], help="only these: gpunbd, nbdkit, "
                         "qemu-nbd, or names such as gpunbd:host")
     parser.add_argument("--transports", type=words, default=["unix", "tcp"], help="unix, tcp, tls (unix,tcp)")
-    parser.add_argument("--device", action="append", help="of gpunbd; again for one more server; "
+    parser.add_argument("--device", action="append", help="device of gpunbd; repeat for another server; "
                         "cuda:0,cuda:1 is one striped export (host)")
-    parser.add_argument("--gpunbd", action="append", metavar="[LABEL=]PATH", help="again, with a "
-                        "label, to compare builds (build/release/gpunbd)")
-    parser.add_argument("--keep", action="store_true", help="also each gpunbd whose contents outlive it: NAME+keep")
-    parser.add_argument("--watched", type=words, default=[], metavar="LABEL", help="also these builds (gpunbd: the one "
-                        "without a label) with their metrics scraped each second and their page open: NAME+watched, "
-                        "held against the first build")
-    parser.add_argument("--gpunbd-args", default="", help="more arguments of `gpunbd serve`")
-    parser.add_argument("--nbdload", default=str(BUILD / "nbdload"), help="(build/release/nbdload)")
-    parser.add_argument("--nbdload-args", default="", help="more of nbdload: --structured")
-    parser.add_argument("--socket-ceiling", action="store_true", help="also the sockets alone")
-    parser.add_argument("--span", type=parse_size, default=GIB, help="of each export (1G)")
+    parser.add_argument("--gpunbd", action="append", metavar="[LABEL=]PATH", help="repeat with a "
+                        "label to compare builds (build/release/gpunbd)")
+    parser.add_argument("--keep", action="store_true", help="also measure each gpunbd with kept contents: NAME+keep")
+    parser.add_argument("--watched", type=words, default=[], metavar="LABEL", help="also measure these builds (gpunbd: the "
+                        "one without a label) with metrics scraped each second and the page open: NAME+watched, "
+                        "compared with the first build")
+    parser.add_argument("--gpunbd-args", default="", help="further arguments of `gpunbd serve`")
+    parser.add_argument("--nbdload", default=str(BUILD / "nbdload"), help="path of nbdload (build/release/nbdload)")
+    parser.add_argument("--nbdload-args", default="", help="further arguments of nbdload: --structured")
+    parser.add_argument("--socket-ceiling", action="store_true", help="also measure the limit of the sockets")
+    parser.add_argument("--span", type=parse_size, default=GIB, help="size of each export (1G)")
     parser.add_argument("--pattern", choices=("random", "sequential"), default="random")
-    parser.add_argument("--json", metavar="FILE", help="everything, each round included")
+    parser.add_argument("--json", metavar="FILE", help="write all results, including each round")
     parser.add_argument("--note", action="append", default=[], metavar="SENTENCE",
-                        help="what a reader of the figures should know; again for one more")
+                        help="a remark about the figures; may be repeated")
     options = parser.parse_args()
     options.rounds = options.rounds or (3 if options.sweep else 5)
     options.seconds = options.seconds or (0.5 if options.sweep else 2.0)

@@ -1,4 +1,4 @@
-// Time on the wall and on the CPU, of this process and of another one, in nanoseconds.
+// Wall-clock time and CPU time, of this process and of another one, in nanoseconds.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +19,8 @@ inline std::uint64_t clock_ns(clockid_t clock) {
 inline std::uint64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
 inline std::uint64_t own_cpu_ns() { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
-// User and system time of every thread of the process, those that have ended included. /proc's
-// utime and stime count the same in ticks of 10 ms, too coarse for a window of a second.
+// User and system time of all threads of the process, including ended ones. The utime and stime of
+// /proc have a resolution of 10 ms, which is too coarse for a window of a second.
 inline std::optional<std::uint64_t> process_cpu_ns(pid_t pid) {
     clockid_t clock{};
     if (clock_getcpuclockid(pid, &clock) != 0) return std::nullopt;

@@ -1,7 +1,7 @@
-// One connection under load: keeps `depth` requests in flight, sends all that are free as one
-// gathered message, takes many replies from one receive. Payload that arrives is dropped where the
-// kernel put it, payload that leaves comes from one constant buffer: the client must stay cheaper
-// than any server it measures. Nothing allocates between start() and the end of a run.
+// One connection under load. It keeps `depth` requests in flight, sends all free slots as one
+// gathered message, and processes all replies of one receive call. Received payload is not copied,
+// and sent payload comes from one constant buffer, because the client must be cheaper than any
+// measured server. Nothing is allocated between start() and the end of a run.
 #pragma once
 
 #include <sys/socket.h>
@@ -26,11 +26,11 @@ namespace gpunbd::bench {
 
 enum class Phase : int { warm_up, measure, stop };
 
-// What a connection does during a run.
+// The load of a connection during a run.
 struct Plan {
     bool write = false;
     bool random = true;
-    bool once = false;  // ends after one pass through [begin, end): the prefill
+    bool once = false;  // prefill: ends after one pass through [begin, end)
     std::uint32_t size = 4096;
     std::uint32_t depth = 1;
     std::uint64_t begin = 0;
@@ -52,7 +52,7 @@ struct Tally {
     }
 };
 
-// xorshift64*: cheap, and good enough to scatter offsets.
+// xorshift64*: fast, and good enough to scatter offsets.
 class Random {
  public:
     explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15U + 1) {}
@@ -71,13 +71,13 @@ class Random {
 
 struct DriverOptions {
     bool structured = false;
-    bool discard = false;  // TCP: let the kernel drop large read payload (MSG_TRUNC)
+    bool discard = false;  // TCP: the kernel drops large read payload (MSG_TRUNC)
     std::size_t receive_bytes = 256 * 1024;
 };
 
 class Driver {
  public:
-    // The payload buffer is shared, constant, and as long as the longest write.
+    // `payload` is shared, constant, and as long as the longest write.
     Driver(Socket socket, const DriverOptions& options, const unsigned char* payload)
         : socket_(std::move(socket)),
           options_(options),
@@ -91,7 +91,7 @@ class Driver {
     const Plan& plan() const { return plan_; }
     const Tally& tally() const { return tally_; }
     const std::string& first_error() const { return first_error_; }
-    // Grows with every receive: what the watchdog of a run looks at.
+    // Increases with every receive. The watchdog of a run polls it.
     std::uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
 
     void start(const Plan& plan) {
@@ -109,7 +109,8 @@ class Driver {
         tally_ = Tally{};
     }
 
-    // Sends until nothing is free or the socket is full. False: nothing is in flight any more.
+    // Sends until no slot is free or the socket is full. Returns false if nothing is in flight any
+    // more.
     bool pump(Phase phase) {
         while (true) {
             if (sending() && !flush()) return true;
@@ -117,7 +118,8 @@ class Driver {
         }
     }
 
-    // One receive (flags: MSG_DONTWAIT or 0), with what was inside already, and every reply in it.
+    // Receives once (flags: MSG_DONTWAIT or 0), including data that TLS has buffered, and processes
+    // every reply.
     void receive(int flags, const std::atomic<Phase>& phase) {
         receive_once(flags, phase);
         while (socket_.pending()) receive_once(MSG_DONTWAIT, phase);
@@ -128,12 +130,13 @@ class Driver {
         std::uint64_t cookie = 0;  // 0: free
         std::uint64_t sent_at = 0;
         std::uint32_t length = 0;
-        std::uint64_t covered = 0;  // bytes of the read that chunks have told of
+        std::uint64_t covered = 0;  // bytes of the read that chunks have covered
         bool failed = false;
     };
 
-    static constexpr std::uint32_t max_requests_per_send = 512;   // two iovecs each: IOV_MAX
-    static constexpr std::size_t write_bytes_per_send = 1 << 18;  // a later one is stamped later
+    static constexpr std::uint32_t max_requests_per_send = 512;  // two iovecs each: IOV_MAX
+    static constexpr std::size_t write_bytes_per_send =
+        1 << 18;  // later requests get a later send time
     static constexpr std::uint64_t discard_threshold = 64 * 1024;
     static constexpr std::uint32_t max_error_chunk = 6 + 8 + protocol::max_string;
 
@@ -173,7 +176,7 @@ class Driver {
         return true;
     }
 
-    // Makes one message of the free slots.
+    // Builds one message from the free slots.
     bool queue() {
         if (free_.empty() || exhausted_) return false;
         const auto now = now_ns();
@@ -206,7 +209,7 @@ class Driver {
         return true;
     }
 
-    // True once the whole message is gone.
+    // Returns true once the whole message has been sent.
     bool flush() {
         const ssize_t sent =
             socket_.send(iov_.data() + iov_next_, iov_count_ - iov_next_, MSG_DONTWAIT);
@@ -241,7 +244,7 @@ class Driver {
         if (filled_ > 0) std::memmove(buffer_.data(), at, filled_);
     }
 
-    // Bytes of the one reply header at the front, 0 where it is not whole yet.
+    // Returns the length of the reply header at the front, or 0 if it is incomplete.
     std::size_t parse_reply(const unsigned char* at, std::size_t left, std::uint64_t now,
                             bool measured) {
         if (left < protocol::simple_reply_size) return 0;
@@ -252,7 +255,8 @@ class Driver {
             const auto error = load<std::uint32_t>(at + 4);
             if (error != 0) note_error(slot, error, {});
             if (error == 0 && !plan_.write) {
-                if (options_.structured) fail("a simple reply to a READ, structured ones agreed");
+                if (options_.structured)
+                    fail("a simple reply to a READ, although structured replies were negotiated");
                 slot.covered = slot.length;
                 skip_ = slot.length;
                 ends_after_skip_ = true;
@@ -276,17 +280,18 @@ class Driver {
         find(load<std::uint64_t>(at + 8));
         auto& slot = slots_[current_];
         if (type == protocol::ChunkType::offset_data) {
-            if (length <= 8 || plan_.write) fail("an impossible chunk of data");
+            if (length <= 8 || plan_.write) fail("an invalid data chunk");
             slot.covered += length - 8;
             skip_ = length;
             ends_after_skip_ = done;
             return header;
         }
         if (type == protocol::ChunkType::offset_hole) {
-            if (length != 12 || plan_.write) fail("an impossible hole");
+            if (length != 12 || plan_.write) fail("an invalid hole chunk");
         } else if (type == protocol::ChunkType::error ||
                    type == protocol::ChunkType::error_offset) {
-            if (length < 6 || length > max_error_chunk) fail("an error chunk of absurd length");
+            if (length < 6 || length > max_error_chunk)
+                fail("an error chunk with an invalid length");
         } else if (type != protocol::ChunkType::none || length != 0) {
             fail("a chunk of unknown type");
         }
@@ -313,7 +318,7 @@ class Driver {
     void note_error(Slot& slot, std::uint32_t error, const std::string& text) {
         slot.failed = true;
         if (first_error_.empty())
-            first_error_ = std::string(plan_.write ? "write" : "read") + " answered with error " +
+            first_error_ = std::string(plan_.write ? "write" : "read") + " failed with error " +
                            std::to_string(error) + (text.empty() ? "" : ": " + text);
     }
 
@@ -321,10 +326,10 @@ class Driver {
         auto& slot = slots_[current_];
         ends_after_skip_ = false;
         if (slot.failed) {
-            ++tally_.errors;  // wherever it happens: no error is to be missed
+            ++tally_.errors;  // in every phase, so that no error is missed
         } else {
             if (!plan_.write && slot.covered != slot.length)
-                fail("the chunks of a read do not cover it");
+                fail("the chunks of a read do not cover its range");
             if (measured) {
                 ++tally_.operations;
                 tally_.bytes += slot.length;
@@ -347,7 +352,7 @@ class Driver {
     bool exhausted_ = false;
 
     std::vector<Slot> slots_;
-    std::vector<std::uint32_t> free_;  // never grows past its first size
+    std::vector<std::uint32_t> free_;  // its capacity is constant
     std::uint64_t generation_ = 0;
     std::uint32_t in_flight_ = 0;
 
@@ -359,7 +364,7 @@ class Driver {
 
     std::vector<unsigned char> buffer_;
     std::size_t filled_ = 0;
-    std::uint64_t skip_ = 0;  // payload still to come for the current slot
+    std::uint64_t skip_ = 0;  // remaining payload of the current slot
     bool ends_after_skip_ = false;
     std::uint32_t current_ = 0;
 

@@ -1,9 +1,9 @@
-// A program that needs the GPU for itself: computes, or copies in both directions, without pause,
-// and prints how fast. What serving from the same GPU costs it, `--cells neighbour` measures.
+// A program that keeps the GPU busy: it computes, or copies in both directions, and prints its
+// rate. `compare.py --cells neighbour` measures its loss of speed while a server uses the same GPU.
 //
 // usage: gpu_load compute|copy [ORDINAL]
 // Prints a line for each tenth of a second: CLOCK_MONOTONIC at its end in seconds, its length in
-// seconds, and in it TFLOP/s or GB/s. Ends with its standard output, or by a signal.
+// seconds, and its rate in TFLOP/s or GB/s. Ends when standard output is closed, or by a signal.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -29,7 +29,7 @@ __global__ void multiply_add(float* out, float factor) {
     }
     float sum = 0;
     for (int i = 0; i < chains; ++i) sum += sums[i];
-    if (sum == 0.125f) *out = sum;  // so that none of it is left out
+    if (sum == 0.125f) *out = sum;  // prevents the compiler from removing the computation
 }
 
 void check(cudaError_t error, const char* what) {
@@ -43,7 +43,7 @@ double now() {
     return std::chrono::duration<double>(since).count();
 }
 
-// What `work` queues once comes to so many units (1e12 operations, or 1e9 bytes).
+// `work` queues this number of units at a time (1e12 operations, or 1e9 bytes).
 template <class Work>
 void run(double units, Work work) {
     cudaEvent_t ended[ahead];
@@ -93,7 +93,7 @@ void copy() {
         check(cudaMallocHost(&host[i], copy_bytes), "pinned memory");
         check(cudaStreamCreate(&streams[i]), "a stream");
     }
-    // Blocking streams: the event in the default stream is reached when both copies have ended.
+    // Blocking streams: the event in the default stream completes after both copies.
     run(2e-9 * copy_bytes, [&] {
         check(cudaMemcpyAsync(device[0], host[0], copy_bytes, cudaMemcpyHostToDevice, streams[0]),
               "a copy");

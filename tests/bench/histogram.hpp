@@ -26,8 +26,8 @@ class Histogram {
 
     std::uint64_t count() const { return count_; }
 
-    // The middle of the bucket that holds the given share (0..1) of all values, in nanoseconds;
-    // 0 where nothing was recorded.
+    // The middle of the bucket that contains the given share (0..1) of all values, in nanoseconds.
+    // 0 if nothing was recorded.
     double percentile(double share) const {
         if (count_ == 0) return 0;
         const auto wanted = std::max(
@@ -43,7 +43,7 @@ class Histogram {
  private:
     static constexpr unsigned sub_bits = 6;
     static constexpr std::uint64_t sub_count = 1 << sub_bits;
-    static constexpr unsigned max_bits = 40;  // 18 minutes; longer ones land in the last bucket
+    static constexpr unsigned max_bits = 40;  // 18 minutes; longer values are in the last bucket
 
     static std::size_t bucket_of(std::uint64_t value) {
         value = std::min(value, (std::uint64_t{1} << max_bits) - 1);

@@ -1,4 +1,5 @@
-// A whole run: threads over drivers, warm-up, a measured window, a watchdog, and what came out.
+// A whole run: threads that drive connections, warm-up, a measured window, a watchdog, and the
+// result.
 #pragma once
 
 #include <poll.h>
@@ -29,8 +30,8 @@ using DriverPtr = std::unique_ptr<Driver>;
 
 struct Window {
     double warm_up = 0.5;  // seconds
-    double measured = 2;   // 0: until every driver has done its plan
-    int stall = 30;        // seconds without any reply until the server counts as hung
+    double measured = 2;   // 0: until every driver has finished its plan
+    int stall = 30;        // seconds without any reply after which the server counts as hung
     std::optional<pid_t> server;
 };
 
@@ -38,7 +39,7 @@ struct WindowResult {
     double seconds = 0;
     std::optional<std::uint64_t> server_cpu_ns;
     std::uint64_t client_cpu_ns = 0;
-    std::string failure;  // empty: none
+    std::string failure;  // empty: no failure
 };
 
 namespace detail {
@@ -61,7 +62,7 @@ struct Control {
     }
 };
 
-// Alone on its thread a connection may sleep in recv(): one system call instead of two.
+// A connection that is alone on its thread blocks in recv(): one system call instead of two.
 inline void drive_one(Driver& driver, Control& control) {
     while (driver.pump(control.phase.load(std::memory_order_relaxed))) {
         int flags = 0;
@@ -114,8 +115,8 @@ inline std::uint64_t beats_of(const std::vector<DriverPtr>& drivers) {
     return sum;
 }
 
-// Waits until every thread has ended, one has failed, or the time has come; cuts the connections
-// where nothing moves any more.
+// Waits until every thread has ended, one has failed, or the time is over. Disconnects if there is
+// no progress.
 inline void wait(const std::vector<DriverPtr>& drivers, Control& control, int stall,
                  std::optional<std::chrono::steady_clock::time_point> until) {
     using Clock = std::chrono::steady_clock;
@@ -144,7 +145,7 @@ inline void wait(const std::vector<DriverPtr>& drivers, Control& control, int st
 
 }  // namespace detail
 
-// Runs the drivers' plans (each has been started) on `threads` threads.
+// Runs the drivers' plans on `threads` threads. Each driver has been started.
 inline WindowResult run_window(const std::vector<DriverPtr>& drivers, std::size_t threads,
                                const Window& window) {
     using Clock = std::chrono::steady_clock;

@@ -1,6 +1,5 @@
-// The client's half of the NBD protocol: address, handshake, and the bytes of requests. Set-up code
-// throws std::runtime_error with a text for people; nothing here is on the measured path but the
-// encoding.
+// The client side of the NBD protocol: address, handshake, and encoding of requests. Set-up code
+// throws std::runtime_error with a readable text. Only the encoding is on the measured path.
 #pragma once
 
 #include <netdb.h>
@@ -71,10 +70,10 @@ class Socket {
     int fd() const { return fd_; }
 
     void start_tls(const TlsContext& context) { tls_ = std::make_unique<TlsClient>(context, fd_); }
-    // null: in the clear
+    // null: no TLS
     const TlsClient* tls() const { return tls_.get(); }
 
-    // As sendmsg() without SIGPIPE and recv(). In TLS a send never waits.
+    // Like sendmsg() without SIGPIPE, and recv(). With TLS a send never blocks.
     ssize_t send(iovec* pieces, std::size_t count, int flags) {
         if (tls_) return tls_->send(pieces, count);
         msghdr message{};
@@ -85,7 +84,7 @@ class Socket {
     ssize_t receive(void* into, std::size_t room, int flags) {
         return tls_ ? tls_->receive(into, room, flags) : recv(fd_, into, room, flags);
     }
-    // Is there more inside than a poll of the socket tells?
+    // Returns true if TLS has buffered data that a poll of the socket does not report.
     bool pending() const { return tls_ && tls_->pending(); }
 
  private:
@@ -122,7 +121,7 @@ inline std::string percent_decode(std::string_view text) {
     return out;
 }
 
-// nbd://host[:port]/name or nbd+unix:///name?socket=path, or nbds for TLS.
+// Accepts nbd://host[:port]/name and nbd+unix:///name?socket=path, and nbds for TLS.
 inline Address parse_uri(std::string_view uri) {
     Address address;
     address.tls = uri.starts_with("nbds");
@@ -197,7 +196,7 @@ inline Socket connect_to(const Address& address) {
     return socket;
 }
 
-// How long a blocking call on the socket may take; 0: for ever.
+// Limits how long a call may block on the socket; 0: no limit.
 inline void set_timeout(int fd, int seconds) {
     timeval limit{};
     limit.tv_sec = seconds;
@@ -266,7 +265,8 @@ inline OptionAnswer receive_option_reply(Socket& socket, protocol::OptionType op
     if (load<std::uint32_t>(header + 8) != static_cast<std::uint32_t>(option))
         fail("handshake: a reply to an option that was not sent");
     const auto length = load<std::uint32_t>(header + 16);
-    if (length > protocol::max_drained_option) fail("handshake: an option reply of absurd length");
+    if (length > protocol::max_drained_option)
+        fail("handshake: an option reply with an invalid length");
     OptionAnswer answer{.type = protocol::OptionReply{load<std::uint32_t>(header + 12)},
                         .data = std::vector<unsigned char>(length)};
     receive_all(socket, answer.data.data(), length);
@@ -279,7 +279,8 @@ inline bool is_error(protocol::OptionReply type) {
 
 }  // namespace detail
 
-// Fixed newstyle, GO, block sizes asked for; TLS (null: none) and structured replies where wanted.
+// Negotiates fixed newstyle, GO with block sizes, and optionally TLS (null: none) and structured
+// replies.
 inline ExportInfo negotiate(Socket& socket, const std::string& name, bool structured,
                             const TlsContext* tls) {
     unsigned char greeting[18];
@@ -355,7 +356,7 @@ inline void encode_request(unsigned char* to, protocol::CommandType type, std::u
 inline void disconnect(Socket& socket) {
     unsigned char request[protocol::request_size];
     encode_request(request, protocol::CommandType::disc, 0, 0, 0);
-    // The peer may be gone already: there is nobody left to tell.
+    // Errors are ignored, because the peer may have closed the connection.
     iovec piece{.iov_base = request, .iov_len = sizeof(request)};
     (void)socket.send(&piece, 1, MSG_DONTWAIT);
 }

@@ -1,4 +1,4 @@
-// A lean, pipelined load generator for any NBD server.
+// A fast, pipelined load generator for any NBD server.
 #include <getopt.h>
 
 #include <cstdio>
@@ -17,33 +17,33 @@ namespace {
 
 constexpr const char* usage = R"(usage: nbdload --uri URI [options]
 
-Keeps requests in flight to an NBD server and prints one line of JSON.
+Keeps requests in flight to an NBD server, and prints the result as one line of JSON.
 
   --uri URI            nbd://host[:port]/name or nbd+unix:///name?socket=path; nbds for TLS
-  --tls-certificates D for TLS, a folder: ca-cert.pem, and perhaps client-cert.pem, client-key.pem
-  --op OP              read, write, or rw: half the connections read, half write (read)
-  --size BYTES         of a request (4k)
+  --tls-certificates D folder with ca-cert.pem, and optionally client-cert.pem and client-key.pem
+  --op OP              read, write, or rw: half of the connections read, half write (read)
+  --size BYTES         size of a request (4k)
   --qd N               requests in flight per connection (32)
-  --connections N      (1)
-  --threads N          that share the connections (one per connection)
+  --connections N      number of connections (1)
+  --threads N          number of threads that share the connections (one per connection)
   --pattern P          random or sequential (random)
-  --offset BYTES       where the used part of the export begins (0)
-  --span BYTES         how much of the export is used (all)
-  --prefill            write the whole span first, not measured
-  --warmup SECONDS     before the measured window (0.5)
-  --seconds SECONDS    the measured window (2)
-  --server-pid PID     also report this process's CPU time per request
-  --structured         ask for structured replies
-  --discard            TCP: have the kernel drop large read payload uncopied (MSG_TRUNC)
-  --sndbuf, --rcvbuf BYTES  the sockets' buffers (as the kernel sets them)
-  --seed N             of offsets and contents (1)
-  --timeout SECONDS    without any reply until the server counts as hung (30)
+  --offset BYTES       start of the used part of the export (0)
+  --span BYTES         size of the used part of the export (all)
+  --prefill            write the whole span before the measurement
+  --warmup SECONDS     time before the measured window (0.5)
+  --seconds SECONDS    length of the measured window (2)
+  --server-pid PID     also report the CPU time of this process per request
+  --structured         negotiate structured replies
+  --discard            TCP: the kernel drops large read payload without a copy (MSG_TRUNC)
+  --sndbuf, --rcvbuf BYTES  socket buffer sizes (the kernel's defaults)
+  --seed N             seed of offsets and contents (1)
+  --timeout SECONDS    time without any reply after which the server counts as hung (30)
   --verify             check contents instead of speed: write, read back and compare many sizes
-                       (--size: only that one; --seconds: repeat for so long)
+                       (--size: only that size; --seconds: repeat for this time)
 
-Latency runs from just before a request's send to its reply. Units are binary in sizes, 10^6 in
-"mbps". Exit status: 0; 1 an error reply, wrong contents or a lost connection; 2 wrong usage, or no
-connection to begin with.
+The latency is the time from just before a request is sent to its reply. Sizes have binary units;
+"mbps" is in 10^6 bytes per second. Exit status: 0: success; 1: an error reply, wrong contents or a
+lost connection; 2: wrong usage, or no connection could be opened.
 )";
 
 }  // namespace

@@ -24,7 +24,7 @@ def size_text(size):
 
 
 def read_series(path):
-    """{(server, transport): {(op, qd): [(size, p50 in us, MB/s), ...]}}, sizes rising."""
+    """{(server, transport): {(op, qd): [(size, p50 in us, MB/s), ...]}}, in ascending order of sizes."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
     series = {}
@@ -67,7 +67,7 @@ def gnuplot_script(header, series, output, terminal):
     tics = ", ".join(f"'{size_text(size)}' {size}" for size in sizes[::2])
     yield f"set terminal {terminal} size 1500,1000"
     yield f"set output {quote(output)}"
-    # Names of CPUs and servers hold characters that enhanced text would take for markup.
+    # Names of CPUs and servers contain characters that enhanced text would interpret as markup.
     yield f"set multiplot layout 2,2 title {quote(title_of(header))} noenhanced"
     yield "set logscale xy"
     yield "set grid"
@@ -135,9 +135,9 @@ def draw_by_matplotlib(header, series, output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("json", help="of compare.py --sweep --json")
+    parser.add_argument("json", help="output of compare.py --sweep --json")
     parser.add_argument("output", help="the PNG to write")
-    parser.add_argument("--transport", choices=("unix", "tcp"), help="only this one (all)")
+    parser.add_argument("--transport", choices=("unix", "tcp"), help="draw only this transport (all)")
     options = parser.parse_args()
     header, series = read_series(options.json)
     series = {key: curves for key, curves in series.items()

@@ -2,7 +2,7 @@
 """Draws README's comparison from the runs in results/: throughput as a multiple of nbdkit's, to an SVG.
 
     tests/bench/plot_comparison.py            # writes tests/bench/figures/comparison.svg
-    tests/bench/plot_comparison.py --table    # prints the absolute figures, as README has them
+    tests/bench/plot_comparison.py --table    # prints the absolute figures of the README
 
 Each bar is a server's figure over nbdkit's in the same run, since figures of different runs are not comparable.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 REFERENCE = "nbdkit"
-# File in results/; server there; name on the plot.
+# File in results/, server in that file, name on the plot.
 SERIES = (
     ("h200-unix", "gpunbd:cuda:0", "gpunbd, GPU memory", "#1f77b4"),
     ("h200-unix", "gpunbd:host", "gpunbd, host memory", "#9ecae1"),
@@ -36,7 +36,7 @@ def medians(kind):
 
 
 def absolute(median, cell):
-    """Small requests are counted, of large ones the bytes."""
+    """The rate in requests for small requests, in bytes for large ones."""
     return f'{median["iops"]:,.0f}/s' if cell.startswith("4k") else f'{median["mbps"] / 1000:.1f} GB/s'
 
 

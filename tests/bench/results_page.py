@@ -56,8 +56,8 @@ class BadRun(Exception):
 @dataclass(frozen=True)
 class Section:
     title: str
-    kinds: tuple  # the files, less .json; several: side by side in one table
-    table: object  # the function that returns its lines
+    kinds: tuple  # the files without .json; several are shown side by side in one table
+    table: object  # the function that generates its lines
 
 
 def load(kind):

@@ -1,4 +1,4 @@
-// What both programs of this folder take from their command line, and how they say what came out.
+// The common command-line options of the programs in this folder, and the output of their results.
 #pragma once
 
 #include <cctype>
@@ -36,7 +36,7 @@ struct LoadOptions {
     Window window;
 };
 
-// 4096, 4k, 128K, 1M, 1MiB, 2G: binary units.
+// Parses 4096, 4k, 128K, 1M, 1MiB, 2G: binary units.
 inline std::uint64_t parse_bytes(std::string_view text) {
     std::uint64_t value = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -49,7 +49,7 @@ inline std::uint64_t parse_bytes(std::string_view text) {
         shift = 10 * (units.find(unit[0]) + 1);
     if (error != std::errc{} || (!unit.empty() && shift == 0) ||
         ((value << shift) >> shift) != value)
-        fail(std::string(text) + " is no size; write for example 4096, 4k or 1MiB");
+        fail(std::string(text) + " is not a size; write for example 4096, 4k or 1MiB");
     return value << shift;
 }
 
@@ -65,7 +65,7 @@ inline double parse_seconds(std::string_view text) {
     double value = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || rest != text.data() + text.size() || value < 0)
-        fail(std::string(text) + " is no number of seconds");
+        fail(std::string(text) + " is not a number of seconds");
     return value;
 }
 
@@ -80,7 +80,7 @@ inline const char* name_of(Operation operation) {
     return operation == Operation::read ? "read" : operation == Operation::write ? "write" : "rw";
 }
 
-// One object of JSON, on one line.
+// A JSON object on one line.
 class Json {
  public:
     Json& text(std::string_view key, std::string_view value) {
@@ -134,8 +134,8 @@ inline void add_tally(Json& json, const Tally& tally, double seconds) {
         .number("errors", tally.errors);
 }
 
-// Checks what was asked for against the export, prefills, measures, prints one line of JSON.
-// The exit status: 0, or 1 where a reply was an error or the run failed.
+// Checks the options against the export, prefills, measures, and prints one line of JSON. Returns
+// the exit status: 0, or 1 if a reply was an error or the run failed.
 inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vector<Socket> sockets,
                     std::string_view tool, std::string_view transport) {
     constexpr std::uint64_t prefill_size = 1 << 20;
@@ -160,7 +160,8 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
         (info.flags & protocol::transmission_flag::read_only) != 0)
         fail("the export is read-only");
 
-    // Not zero, not compressible, not a repeated block: no server can take a short cut.
+    // Not zero, not compressible and without repeated blocks, so that no server can optimize it
+    // away.
     std::vector<unsigned char> payload(std::max(options.size, prefill_size));
     Random random(options.seed ^ 0x5eed);
     for (std::size_t i = 0; i + 8 <= payload.size(); i += 8) store(&payload[i], random.next());
@@ -270,7 +271,7 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
     if (!failure.empty()) json.text("failure", failure);
     std::puts(json.line().c_str());
 
-    if (failure.empty() && all.operations == 0) failure = "not one request was answered in time";
+    if (failure.empty() && all.operations == 0) failure = "no request was answered in time";
     if (!failure.empty()) complain(failure);
     return failure.empty() && all.errors == 0 ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# nbdload against nbdkit: right contents are found right, wrong ones wrong, and errors are told.
+# nbdload against nbdkit: it accepts right contents, detects wrong ones, and reports errors.
 # usage: smoke.sh NBDLOAD SOCKET_CEILING GPUNBD
 set -u
 

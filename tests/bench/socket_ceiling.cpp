@@ -1,6 +1,6 @@
-// What the sockets alone allow: nbdload's client against a peer that does no NBD. The peer is a
-// process of its own with a thread per connection; it takes messages of a request's shape by
-// counting bytes, and sends plain memory of a reply's shape.
+// Measures the limit of the sockets: nbdload's client against a peer without the NBD protocol. The
+// peer is a separate process with one thread per connection. It counts received bytes to find the
+// end of requests, and sends constant memory with the length of replies.
 #include <getopt.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -32,10 +32,10 @@ Shows the limit of the sockets themselves, with the message shapes of NBD. Print
   --sndbuf, --rcvbuf, --timeout   as of nbdload
 )";
 
-// The raw peer's view of one connection: what it is sent, and what it sends for each message.
+// The message lengths of one connection, as seen by the peer.
 struct Shape {
-    std::size_t taken = 0;  // bytes of a message
-    std::size_t given = 0;  // payload bytes after the 16 of a reply
+    std::size_t taken = 0;  // bytes of a received message
+    std::size_t given = 0;  // payload bytes after the 16 bytes of a reply
 };
 
 constexpr std::size_t receive_buffer = 256 * 1024;
@@ -58,14 +58,15 @@ void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
     }
 }
 
-// Ends when the client hangs up. The cookie is the one thing it looks at: the client matches by it.
+// Ends when the client disconnects. Only the cookie is evaluated, because the client matches
+// replies by it.
 void serve_raw(int fd, Shape shape) {
     std::vector<unsigned char> buffer(receive_buffer);
     std::vector<unsigned char> payload(std::max(shape.given, std::size_t{1}), 0x5a);
     std::vector<unsigned char> headers(max_replies * protocol::simple_reply_size);
     std::vector<iovec> parts(2 * max_replies);
     unsigned char request[protocol::request_size];
-    std::size_t into = 0;  // bytes of the current message that have come
+    std::size_t into = 0;  // received bytes of the current message
     while (true) {
         const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
         if (got < 0 && errno == EINTR) continue;
@@ -105,7 +106,8 @@ void serve_raw(int fd, Shape shape) {
     }
 }
 
-// DISC is 28 bytes: for a sink it is the start of a message that never gets whole.
+// A DISC has 28 bytes. For a peer that receives writes, it is the start of a message that is never
+// completed.
 [[noreturn]] void serve(std::vector<Socket> sockets, const std::vector<Shape>& shapes) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     {
@@ -218,7 +220,7 @@ int run(int argc, char** argv) {
                 return 2;
         }
     }
-    if (optind != argc) fail("there are no arguments but options");
+    if (optind != argc) fail("unexpected argument");
     if (options.driver.discard && is_unix) fail("--discard works over TCP only");
     if (options.connections == 0) fail("--connections must be 1 or more");
     if (options.window.measured == 0) fail("--seconds must be above 0");

@@ -1,5 +1,6 @@
-// A client's TLS over a socket that is non-blocking once this has it: reads and writes as recv()
-// and sendmsg() do, errno included. Few calls, so that it stays cheaper than a server.
+// The client side of TLS over a socket that it makes non-blocking. Reads and writes behave like
+// recv() and sendmsg(), including errno. It makes few calls, so that it stays cheaper than a
+// server.
 #pragma once
 
 #include <openssl/err.h>
@@ -22,8 +23,8 @@ namespace gpunbd::bench {
 
 class TlsContext {
  public:
-    // `folder`: ca-cert.pem, which must have signed the server's certificate, and, for servers that
-    // ask for them, client-cert.pem and client-key.pem.
+    // `folder` contains ca-cert.pem, which must have signed the server's certificate, and, for
+    // servers that request them, client-cert.pem and client-key.pem.
     explicit TlsContext(const std::string& folder)
         : context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free) {
         const std::string certificate = folder + "/client-cert.pem";
@@ -35,12 +36,12 @@ class TlsContext {
         if (SSL_CTX_use_certificate_chain_file(context_.get(), certificate.c_str()) == 1 &&
             SSL_CTX_use_PrivateKey_file(context_.get(), key.c_str(), SSL_FILETYPE_PEM) != 1)
             throw std::runtime_error(key + " cannot be used");
-        // One cipher, so that servers with other preferences are compared in the same one.
+        // Offers a single cipher, so that all servers are compared with the same one.
         SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION);
         SSL_CTX_set_ciphersuites(context_.get(), "TLS_AES_128_GCM_SHA256");
         SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
         SSL_CTX_set_read_ahead(context_.get(), 1);
-        // OpenSSL moves all that is left to the front of it before each record.
+        // OpenSSL moves all remaining data to the front of this buffer before each record.
         SSL_CTX_set_default_read_buffer_len(context_.get(), 64 * 1024);
         SSL_CTX_set_mode(context_.get(), SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     }
@@ -52,7 +53,7 @@ class TlsContext {
 
 class TlsClient {
  public:
-    // Shakes hands on a connected socket, blocking.
+    // Does the handshake on a connected, blocking socket.
     TlsClient(const TlsContext& context, int fd)
         : ssl_(context.session(), SSL_free),
           fd_(fd),
@@ -66,8 +67,8 @@ class TlsClient {
         return std::string(SSL_get_version(ssl_.get())) + " " + SSL_get_cipher_name(ssl_.get());
     }
 
-    // As sendmsg(): the bytes that have gone, or -1. What it did not take is to be sent again as it
-    // was.
+    // Like sendmsg(): returns the number of sent bytes, or -1. The remaining bytes must be sent
+    // again unchanged.
     ssize_t send(const iovec* pieces, std::size_t count) {
         std::size_t sent = 0;
         std::size_t at = 0;  // in the first piece
@@ -98,7 +99,7 @@ class TlsClient {
         return static_cast<ssize_t>(sent);
     }
 
-    // As recv(): all that is there, as far as there is room, 0 at the end, or -1.
+    // Like recv(): returns all available bytes up to `room`, 0 at the end, or -1.
     ssize_t receive(void* into, std::size_t room, int flags) {
         std::size_t got = 0;
         for (;;) {

@@ -1,5 +1,5 @@
-// Checks contents instead of speed: writes of every size, in any order and many at once, are read
-// back on another connection and compared byte for byte with a shadow copy in this process.
+// Checks contents instead of speed: writes of every size, concurrent and in any order, are read
+// back on another connection and compared with a shadow copy in this process.
 #pragma once
 
 #include <sys/socket.h>
@@ -37,8 +37,8 @@ struct VerifyTotals {
     }
 };
 
-// One connection: a thread that sends and one that receives, so that a server which sends while it
-// does not read cannot block both.
+// One connection with a sending and a receiving thread, so that a server that does not read while
+// it sends cannot block both.
 class Verifier {
  public:
     struct Job {
@@ -57,7 +57,7 @@ class Verifier {
     Socket& socket() { return socket_; }
     const VerifyTotals& totals() const { return totals_; }
 
-    // Does all jobs, `depth` at a time. Throws where the connection cannot go on.
+    // Executes all jobs, `depth` at a time. Throws if the connection fails.
     void run(const std::vector<Job>& jobs, std::size_t depth) {
         std::uint32_t longest = 0;
         for (const auto& job : jobs) longest = std::max(longest, job.length);
@@ -75,7 +75,7 @@ class Verifier {
             try {
                 send_jobs(jobs);
             } catch (...) {
-                // Once the receiver has failed, it is what cut the sender off.
+                // If the receiver has failed, the error of the sender is only a consequence.
                 if (!stopped_) send_failure = std::current_exception();
                 shutdown(fd(), SHUT_RDWR);
             }
@@ -130,7 +130,7 @@ class Verifier {
         }
     }
 
-    // True once a request has been answered in full.
+    // Returns true when a request has been answered completely.
     bool receive_reply() {
         unsigned char header[protocol::chunk_header_size];
         receive_all(socket_, header, protocol::simple_reply_size);
@@ -141,7 +141,8 @@ class Verifier {
             if (const auto error = load<std::uint32_t>(header + 4); error != 0) {
                 note_error(slot, error);
             } else if (reading) {
-                if (structured_) fail("a simple reply to a READ, structured ones agreed");
+                if (structured_)
+                    fail("a simple reply to a READ, although structured replies were negotiated");
                 receive_all(socket_, slot.data.data(), slot.job.length);
                 slot.covered = slot.job.length;
             }
@@ -158,7 +159,7 @@ class Verifier {
             auto* to = claim(slot, length - 8);
             receive_all(socket_, to, length - 8);
         } else if (type == protocol::ChunkType::offset_hole && reading && length == 12) {
-            // The hole's place comes first, as in a chunk of data; its length follows.
+            // The offset of the hole comes first, as in a data chunk, and its length follows.
             const auto offset = receive_offset(slot);
             unsigned char bytes[4];
             receive_all(socket_, bytes, sizeof(bytes));
@@ -214,7 +215,7 @@ class Verifier {
 
     void note_error(Slot& slot, std::uint32_t error) {
         slot.failed = true;
-        totals_.problem(at(slot.job) + " answered with error " + std::to_string(error));
+        totals_.problem(at(slot.job) + " failed with error " + std::to_string(error));
     }
 
     void finish(Slot& slot) {
@@ -224,7 +225,7 @@ class Verifier {
         } else if (job.type == protocol::CommandType::write) {
             totals_.written += job.length;
         } else if (job.type == protocol::CommandType::read) {
-            if (slot.covered != job.length) fail("the chunks of a read do not cover it");
+            if (slot.covered != job.length) fail("the chunks of a read do not cover its range");
             totals_.compared += job.length;
             const auto* want = shadow_at(job.offset);
             if (std::memcmp(slot.data.data(), want, job.length) != 0) {
@@ -248,7 +249,7 @@ class Verifier {
     std::uint64_t shadow_begin_;
     VerifyTotals totals_;
 
-    std::mutex mutex_;  // of the slots' cookies and the free list
+    std::mutex mutex_;  // protects the cookies of the slots and the free list
     std::vector<Slot> slots_;
     std::vector<std::size_t> free_;
     std::uint64_t generation_ = 0;
@@ -258,8 +259,8 @@ class Verifier {
 
 namespace detail {
 
-// The byte of a version of the contents depends on its offset, so that blocks that changed places
-// are found, and on the version, so that a write that got lost is.
+// Each byte depends on its offset, which detects exchanged blocks, and on the version of the
+// contents, which detects lost writes.
 inline void fill_pattern(unsigned char* to, std::uint64_t offset, std::uint64_t length,
                          std::uint64_t version) {
     const auto word_at = [version](std::uint64_t index) {
@@ -304,8 +305,7 @@ inline void on_each(std::vector<std::unique_ptr<Verifier>>& verifiers,
 
 }  // namespace detail
 
-// Sizes are tried in turn; `only_size` picks one. `seconds`: starts again until so much time is
-// gone.
+// Uses all sizes in turn, or only `only_size`. Repeats until `seconds` have passed.
 inline int run_verify(const LoadOptions& options, std::uint64_t only_size, double seconds,
                       const ExportInfo& info, std::vector<Socket> sockets, std::string_view tool,
                       std::string_view transport) {
@@ -323,7 +323,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     const auto span = options.span == 0 ? std::min(room, max_shadow) : options.span;
     const auto count = sockets.size();
     const auto part = span / count / info.min_block * info.min_block;
-    if (part == 0) fail("--span is too small for so many connections");
+    if (part == 0) fail("--span is too small for this number of connections");
 
     std::vector<std::uint64_t> sizes = {1,     13,     512,         4095,    4096,    4097,
                                         65536, 131075, 1024 * 1024, 4 << 20, 32 << 20};
@@ -346,7 +346,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
         return static_cast<std::size_t>(
             std::clamp(max_in_flight / size, std::uint64_t{1}, options.depth));
     };
-    // Every block of the size in the part, less the shift that makes offsets odd.
+    // All blocks of this size in the part, minus the shift that makes offsets odd.
     const auto blocks_of = [&](std::size_t i, std::uint64_t size, std::uint64_t shift,
                                Random& random) {
         std::vector<Job> jobs;
@@ -406,7 +406,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
                     verifiers[i]->run(blocks_of(other, size, 0, random), depth_for(size));
                 });
             }
-            // Whatever no block above has touched must not have changed either.
+            // Data outside of these blocks must not have changed either.
             detail::on_each(verifiers, [&](std::size_t i) {
                 std::vector<Job> jobs;
                 for (std::uint64_t at = 0; at < part; at += chunk)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Watches a gpunbd server through its admin socket as Prometheus and an open page do: what they ask, each second.
+"""Sends the requests of Prometheus and of an open page to the admin socket of a gpunbd server, each second.
 
-`watcher.py SOCKET EXPORT`, until it is killed. Says "watching" once all of it has been answered.
+`watcher.py SOCKET EXPORT`, until it is killed. Prints "watching" when all of them have been answered once.
 """
 
 import http.client
@@ -41,7 +41,7 @@ def main():
         raise SystemExit(f"the stream: {ticks.status}")
     pages = UnixConnection(path)
     while not any(each["name"] == export for each in json.loads(ask(pages, "/api/v1/exports"))):
-        time.sleep(0.1)  # its listeners are there before its exports are
+        time.sleep(0.1)  # its listeners exist before its exports
     asked = ["/metrics", f"/api/v1/map?export={urllib.parse.quote(export)}&cells=1024"]
     said = False
     begin = time.monotonic()

@@ -80,7 +80,8 @@ class Copies final : public CopyOwner {
         channel_.enqueue(copy);
     }
     bool done() const { return pending_ == 0; }
-    // Returns how many failed, and forgets the copies. Throws after ten seconds.
+    // Waits for all copies, returns the number of failed ones, and forgets them. Throws after ten
+    // seconds.
     std::size_t await() {
         const Clock::time_point end = Clock::now() + std::chrono::seconds(10);
         while (!done()) {
@@ -242,7 +243,7 @@ TEST_CASE("every path copies any range at any alignment") {
     }
 }
 
-TEST_CASE("with gpu_use copy-engines no kernel is needed for anything") {
+TEST_CASE("gpu_use copy-engines uses no kernels") {
     for (const bool mapping : {true, false}) {
         DeviceOptions options;
         options.gpu_use = GpuUse::copy_engines;
@@ -257,7 +258,7 @@ TEST_CASE("with gpu_use copy-engines no kernel is needed for anything") {
     }
 }
 
-TEST_CASE("a write that has ended, or a store that was fenced, is seen by every path") {
+TEST_CASE("every path reads the data of completed writes and fenced stores") {
     const auto device = open();
     const OwnedSlab owned(*device, 64 * mib);
     const Slab& slab = owned.slab;
@@ -306,11 +307,11 @@ TEST_CASE("a write that has ended, or a store that was fenced, is seen by every 
     }
 }
 
-TEST_CASE("a fenced store is seen by reads of another worker") {
+TEST_CASE("reads of another worker return the data of a fenced store") {
     const auto device = open();
     const OwnedSlab owned(*device, 2 * mib);
     if (owned.slab.cpu == nullptr) {
-        MESSAGE("nothing is mapped here: " << device->info().access);
+        MESSAGE("SKIPPED: nothing is mapped: " << device->info().access);
         return;
     }
     constexpr std::uint64_t rounds = 6000;
@@ -354,7 +355,7 @@ TEST_CASE("a fenced store is seen by reads of another worker") {
     }
 }
 
-TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity there are none") {
+TEST_CASE("slabs beyond the mapped budget are not mapped, and the capacity limits all") {
     DeviceOptions options;
     options.capacity = 256 * mib;
     options.mapped = 128 * mib;
@@ -386,7 +387,7 @@ TEST_CASE("slabs beyond the mapped budget are plain, and beyond the capacity the
     CHECK(device->available() == 256 * mib);
 }
 
-TEST_CASE("slabs are had until the GPU is full") {
+TEST_CASE("slabs can be allocated until the GPU is full") {
     const auto device = open();
     const std::uint64_t before = device->available();
     std::vector<Slab> slabs;
@@ -412,7 +413,7 @@ TEST_CASE("slabs are had until the GPU is full") {
     CHECK(device->available() + 256 * mib > before);
 }
 
-TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
+TEST_CASE("a slab reads as zeroes, whatever its memory contained before") {
     for (const bool mapping : {true, false}) {
         DeviceOptions options;
         if (!mapping) options.mapped = 0;
@@ -441,7 +442,7 @@ TEST_CASE("a slab reads as zeroes, whatever its memory held before") {
     }
 }
 
-TEST_CASE("many workers, each with its own channel") {
+TEST_CASE("many workers copy concurrently, each with its own channel") {
     const auto device = open();
     constexpr std::uint64_t share = 8 * mib;
     constexpr std::uint64_t workers = 8;
@@ -456,7 +457,7 @@ TEST_CASE("many workers, each with its own channel") {
     for (std::thread& thread : threads) thread.join();
 }
 
-TEST_CASE("nothing is asked of the kernel on the way of a request") {
+TEST_CASE("requests make no ioctl or mmap calls") {
     const auto device = open();
     const OwnedSlab owned(*device, 64 * mib);
     for (const NamedPolicy& named : policies()) {
@@ -477,7 +478,7 @@ TEST_CASE("nothing is asked of the kernel on the way of a request") {
             REQUIRE(copies.await() == 0);
         }
         calls.stop();
-        // Calls of the driver's own thread are listed, and delay no request.
+        // Calls of the driver's own thread are listed, but delay no request.
         if (const std::string text = calls.text(); !text.empty()) {
             MESSAGE(named.name << ", this thread is " << ::gettid() << ":\n" << text);
         }
@@ -503,7 +504,7 @@ TEST_CASE("a copy that cannot be started fails alone") {
     CHECK(copies.await() == 0);
 }
 
-TEST_CASE("of a batch that cannot be started all copies fail, and no others") {
+TEST_CASE("if a batch cannot be started, all its copies fail, and no others") {
     const auto device = open();
     const OwnedSlab owned(*device, 2 * mib);
     const auto channel = open_cuda_channel(*device, usual, only(PathKind::engine_batch));
@@ -642,7 +643,7 @@ void print_row(const char* what, PathKind path, const Round& round, std::size_t 
                 round.bytes, round.copies, threads, us, per_second, per_second * round.bytes / 1e9);
 }
 
-// All threads do the same on their own channels. Prints the mean of their medians.
+// All threads run the same load on their own channels. Prints the mean of their medians.
 void bench_threads(Device& device, const Slab& slab, PathKind path, std::size_t count) {
     std::vector<std::unique_ptr<Channel>> channels(count);
     std::vector<double> us(count);
@@ -668,7 +669,7 @@ void bench_threads(Device& device, const Slab& slab, PathKind path, std::size_t 
     }
 }
 
-// The cost of a lone small read while another channel keeps the copy engines busy.
+// The cost of a single small read while another channel keeps the copy engines busy.
 void bench_busy(Device& device, const Slab& slab) {
     for (const PathKind path : {PathKind::copy_engine, PathKind::kernel,
                                 PathKind::persistent_kernel, PathKind::streaming_load}) {
@@ -691,7 +692,7 @@ void bench_busy(Device& device, const Slab& slab) {
     }
 }
 
-// Long reads and writes at once, each on its own channel.
+// Concurrent long reads and writes, each on its own channel.
 void bench_both_ways(Device& device, const Slab& slab) {
     for (const std::uint32_t bytes : {256U << 10, 1U << 20, 4U << 20}) {
         double us[2] = {};
@@ -711,7 +712,7 @@ void bench_both_ways(Device& device, const Slab& slab) {
     }
 }
 
-// Lone 4 KiB reads at intervals of `gap`: percentiles of their latency.
+// Single 4 KiB reads at intervals of `gap`: percentiles of their latency.
 void bench_paced(Channel& channel, const Slab& slab, std::chrono::microseconds gap,
                  const char* beside) {
     std::size_t held = 0;

@@ -32,7 +32,7 @@ using namespace gpunbd::storage::cuda;
 constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t slab_bytes = 64 * mib;
 constexpr std::size_t slab_count = 4;
-// Allowance for other changes on an idle GPU, and for memory of CUDA contexts.
+// Tolerance for other changes on an idle GPU, and for memory of CUDA contexts.
 constexpr std::uint64_t slack = 64 * mib;
 // Differs between adjacent pages and slabs.
 std::byte expected(std::size_t slab, std::uint64_t offset) {
@@ -104,7 +104,7 @@ bool is_zeroes(Copies& copies, const Slab& slab) {
     return true;
 }
 
-// As seen by the CPU, if it can address the slab.
+// Compares the contents as seen by the CPU, if it can address the slab.
 bool cpu_sees(const Slab& slab, std::size_t number) {
     for (std::uint64_t at = 0; at < slab.bytes; at += 9973) {
         if (slab.cpu[at] != expected(number, at)) return false;
@@ -188,7 +188,7 @@ bool receive_parcel(int socket, Parcel& parcel) {
     return true;
 }
 
-// Makes slabs, fills them, sends their descriptors, and keeps writing until it is killed.
+// Creates slabs, fills them, sends their descriptors, and keeps writing until it is killed.
 int make(int socket, bool mapped) {
     const auto device = open(mapped);
     Copies copies(*device);
@@ -205,7 +205,7 @@ int make(int socket, bool mapped) {
     for (;;) fill(copies, slabs[0], 0);
 }
 
-// Keeps what it receives until the sender has ended, and then sends it on.
+// Keeps the received descriptors until the sender has ended, and then sends them on.
 int keep(int from, int to) {
     Parcel parcel{};
     if (!receive_parcel(from, parcel)) return 1;
@@ -233,7 +233,7 @@ int end_of(pid_t pid) {
     return status;
 }
 
-TEST_CASE("a GPU is known by its UUID") {
+TEST_CASE("a GPU is identified by its UUID") {
     const auto device = open(false);
     CHECK(device->info().identity.size() ==
           std::strlen("GPU-00000000-0000-0000-0000-000000000000"));
@@ -241,7 +241,7 @@ TEST_CASE("a GPU is known by its UUID") {
     CHECK(device->reason_not_kept().empty());
 }
 
-TEST_CASE("kept slabs outlive a process that is killed, and are gone when the last holder is") {
+TEST_CASE("kept slabs outlive a killed process, and are freed with their last descriptor") {
     for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);
@@ -258,8 +258,7 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
         for (const int each : {first[0], first[1], second[1]}) ::close(each);
         char byte = 0;
         REQUIRE(::recv(second[0], &byte, 1, 0) == 1);
-        std::this_thread::sleep_for(
-            std::chrono::milliseconds(20));  // the process is writing by now
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the process is writing now
         REQUIRE(::kill(maker, SIGKILL) == 0);
         REQUIRE(WIFSIGNALED(end_of(maker)));
         Parcel parcel{};
@@ -290,7 +289,7 @@ TEST_CASE("kept slabs outlive a process that is killed, and are gone when the la
     }
 }
 
-TEST_CASE("a kept slab is taken over twice in turn, and what is made anew is zeroes") {
+TEST_CASE("a kept slab can be taken over repeatedly, and a new slab is zeroed") {
     for (const bool mapped : paths()) {
         CAPTURE(mapped);
         OwnedFd descriptor;
@@ -332,7 +331,7 @@ TEST_CASE("a kept slab is taken over twice in turn, and what is made anew is zer
     }
 }
 
-TEST_CASE("a kept slab that was mapped keeps its contents where nothing is mapped now") {
+TEST_CASE("a mapped kept slab keeps its contents when it is adopted without a mapping") {
     if (!can_map()) return;
     const auto maker = open(true);
     Slab slab;
@@ -352,7 +351,7 @@ TEST_CASE("a kept slab that was mapped keeps its contents where nothing is mappe
     maker->release(slab);
 }
 
-TEST_CASE("a kept slab that is no multiple of what the GPU gives at once") {
+TEST_CASE("the size of a kept slab need not be a multiple of the GPU's granularity") {
     for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);
@@ -372,7 +371,7 @@ TEST_CASE("a kept slab that is no multiple of what the GPU gives at once") {
     }
 }
 
-TEST_CASE("what is no kept slab of the GPU is refused, and stays its owner's") {
+TEST_CASE("a descriptor that is no kept slab of the GPU is refused and stays open") {
     for (const bool mapped : paths()) {
         CAPTURE(mapped);
         const auto device = open(mapped);

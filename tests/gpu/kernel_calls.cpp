@@ -1,5 +1,5 @@
-// Programs with this file must export their symbols, so that the driver's library finds these
-// functions before those of the C library.
+// Programs with this file must export their symbols, so that the driver's library calls these
+// functions instead of those of the C library.
 #include "tests/gpu/kernel_calls.hpp"
 
 #include <sys/syscall.h>
@@ -19,8 +19,8 @@ thread_local std::uint64_t ioctl_count = 0;
 thread_local std::uint64_t map_count = 0;
 std::atomic<std::uint64_t> all_ioctls{0};
 
-// A ring of requests. NVIDIA's driver uses one ioctl for most things (RM_CONTROL, type 'F', number
-// 0x2a), whose argument has the command at byte 8.
+// A ring buffer of requests. NVIDIA's driver uses one ioctl for most operations (RM_CONTROL, type
+// 'F', number 0x2a), whose argument has the command at byte 8.
 struct Asked {
     unsigned long request = 0;
     std::uint32_t command = 0;

@@ -1,6 +1,6 @@
-// The limit of sockets and GPUs without gpunbd: pairs of threads, one that sends into a Unix
-// socket, and one that receives into pinned memory and copies to the GPUs in turn. See "large
-// writes" in server/PERFORMANCE.md.
+// Measures the limit of sockets and GPUs without gpunbd: pairs of threads, of which one sends into
+// a Unix socket, and the other receives into pinned memory and copies to the GPUs in turn. See
+// "large writes" in server/PERFORMANCE.md.
 #include <cuda_runtime_api.h>
 #include <sys/socket.h>
 
@@ -38,7 +38,7 @@ struct Shared {
     std::atomic<std::uint64_t> receive_ns{0};
 };
 
-// From any thread.
+// May be called from any thread.
 [[noreturn]] void fail(const char* what) {
     std::fprintf(stderr, "socket_to_gpu: %s\n", what);
     std::_Exit(EXIT_FAILURE);
@@ -120,7 +120,7 @@ void run(const Options& options) {
         std::max<std::size_t>(1, options.memory * (1 << 20) / (options.pairs * ring * message));
     for (Pair& pair : pairs) {
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.sockets) != 0) {
-            fail("no pair of sockets can be had");
+            fail("socketpair failed");
         }
         for (std::size_t i = 0; i != ring; ++i) {
             pair.slots.emplace_back(options.gpus[i % options.gpus.size()], room);
@@ -156,13 +156,14 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app(
-        "Unix sockets into pinned memory, copied to GPUs: what they allow without gpunbd.");
+    CLI::App app("Measures Unix sockets into pinned memory, copied to GPUs, without gpunbd.");
     Options options;
-    app.add_option("--gpus", options.gpus, "which, by number, as 0,1")->delimiter(',')->required();
+    app.add_option("--gpus", options.gpus, "ordinals of the GPUs, for example 0,1")
+        ->delimiter(',')
+        ->required();
     app.add_option("--pairs", options.pairs, "of threads")->check(CLI::Range(1, 256));
-    app.add_option("--memory", options.memory, "MiB to take on the GPUs, all together");
-    app.add_flag("--demote", options.demotes, "hand what was received to the shared cache first");
+    app.add_option("--memory", options.memory, "MiB to allocate on all GPUs together");
+    app.add_flag("--demote", options.demotes, "move received data to the shared cache first");
     app.add_option("--seconds", options.seconds, "to measure")->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
     run(options);

@@ -70,7 +70,7 @@ class Prometheus:
         return [(each['metric'], float(each['value'][1])) for each in self.ask('query', query=expression)['result']]
 
     def data(self, expression):
-        """The result, as soon as it is not empty: a scrape that takes too long leaves a gap."""
+        """Waits until the result is not empty: a scrape that takes too long leaves a gap."""
         found = []
         server.wait_until(lambda: found or found.extend(self.query(expression)) or found, 120, f'data of {expression}')
         return found

@@ -293,7 +293,7 @@ class Access(server.Test):
             return 1
         for work in (read, write):
             done, seconds = self.rate(work, 3, 'bytes')
-            # The first requests may use what has accumulated in 10 ms.
+            # The first requests may use the tokens of 10 ms.
             self.assertLessEqual(sum(done), 1.02 * 8 * MiB * seconds + 0.01 * 8 * MiB)
             self.assertTrue(all(done), done)
         done, seconds = self.rate(flush, 3, 'iops')

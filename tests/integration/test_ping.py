@@ -1,5 +1,5 @@
-"""gpunbd ping: it recognizes a server that serves an export, over every transport, and invalid responses, cut off at
-each byte."""
+"""gpunbd ping: it recognizes a server that serves an export, over every transport, and detects invalid and truncated
+responses."""
 import os
 import struct
 import subprocess

@@ -1,4 +1,4 @@
-"""NBD to the byte: a client that says exactly what it is told to, legal or not.
+"""An NBD client that sends exactly the given bytes, valid or not.
 
 Standard library only, so that it also runs where libnbd is not installed.
 Numbers and layouts: doc/proto.md of the NBD project.
@@ -162,7 +162,7 @@ class Wire:
         return {data[4:].decode(): struct.unpack('>I', data[:4])[0] for _, data in replies}
 
     def info(self, name='', infos=(), option=OPT_INFO):
-        """What INFO or GO tells: {info: its data after the number}."""
+        """The information of INFO or GO: {info: its data after the number}."""
         told = {}
         for kind, data in self.ask(option, info_data(name, *infos)):
             assert kind == REP_INFO, kind

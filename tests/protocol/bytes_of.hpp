@@ -1,5 +1,5 @@
-// Bytes for tests: hex literals in, hex out (so that a failure prints something to read), and
-// copies on heap buffers of the exact size, where a sanitizer sees a read or write past either end.
+// Bytes for tests: conversions from and to hexadecimal, so that failures print readable text, and
+// copies on heap buffers of the exact size, so that sanitizers detect accesses beyond either end.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace gpunbd::protocol::test {
 
 using Bytes = std::vector<std::byte>;
 
-// Pairs of hex digits; spaces are for the reader.
+// Converts pairs of hexadecimal digits. Spaces are ignored.
 inline Bytes hex(std::string_view text) {
     const auto digit = [](char c) -> unsigned {
         if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
@@ -45,7 +45,7 @@ inline std::string to_hex(std::span<const std::byte> bytes) {
     return text;
 }
 
-// Without the spaces, to compare with to_hex.
+// Removes the spaces, for comparison with to_hex.
 inline std::string squeezed(std::string_view text) { return to_hex(hex(text)); }
 
 inline Bytes text_bytes(std::string_view text) {
@@ -59,7 +59,7 @@ inline Bytes joined(std::initializer_list<Bytes> parts) {
     return all;
 }
 
-// A number in big-endian order, told independently of the code under test.
+// Encodes a number in big-endian order, independently of the code under test.
 inline Bytes be(std::uint64_t value, int size) {
     Bytes bytes;
     for (int shift = 8 * (size - 1); shift >= 0; shift -= 8)

@@ -28,7 +28,7 @@ TEST_CASE("transmission flags") {
     }
 }
 
-TEST_CASE("which block sizes must be told unasked") {
+TEST_CASE("block sizes are sent unrequested if they differ from the defaults") {
     CHECK(ExportInfo{}.default_block_sizes());
     CHECK(ExportInfo{.preferred_block = 65536}.default_block_sizes());
     CHECK(ExportInfo{.maximum_payload = 2 * max_payload}.default_block_sizes());

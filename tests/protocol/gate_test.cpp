@@ -37,7 +37,7 @@ Request request(CommandType type, std::uint64_t offset = 0, std::uint64_t length
             .length = length};
 }
 
-// Everything negotiated, but with compact requests.
+// Everything is negotiated except extended headers.
 NegotiatedOptions full() {
     return {.headers = Headers::structured,
             .contexts = MetaContexts::all(),
@@ -50,8 +50,8 @@ NegotiatedOptions extended() {
     return negotiated;
 }
 
-// The error a request meets, none where it becomes a command; what must hold of any refusal is
-// checked on the way.
+// Returns the error of the request, or none if it becomes a command. Also checks the invariants of
+// refusals.
 Error outcome(const Request& asked, const NegotiatedOptions& negotiated) {
     const Validated validated = validate(asked, negotiated);
     REQUIRE_FALSE(std::holds_alternative<Hangup>(validated));
@@ -80,7 +80,7 @@ Error outcome(const Request& asked, const NegotiatedOptions& negotiated) {
     return Error::none;
 }
 
-TEST_CASE("the range of each command, at and past the end") {
+TEST_CASE("each command is checked against its range, at and past the end") {
     struct Range {
         std::uint64_t offset;
         std::uint32_t length;
@@ -115,7 +115,7 @@ TEST_CASE("the range of each command, at and past the end") {
     }
 }
 
-TEST_CASE("an export that fills the 64-bit range") {
+TEST_CASE("an export may fill the 64-bit range") {
     NegotiatedOptions negotiated = full();
     negotiated.export_info.size = top;
     for (const CommandType type : {read, write, trim, cache, zeroes, status}) {
@@ -127,7 +127,7 @@ TEST_CASE("an export that fills the 64-bit range") {
     }
 }
 
-TEST_CASE("an export of no bytes") {
+TEST_CASE("an export of size zero accepts only requests of length zero") {
     NegotiatedOptions negotiated = full();
     negotiated.export_info.size = 0;
     CHECK(outcome(request(read, 0, 0), negotiated) == Error::none);
@@ -135,7 +135,7 @@ TEST_CASE("an export of no bytes") {
     CHECK(outcome(request(write, 0, 1), negotiated) == Error::enospc);
 }
 
-TEST_CASE("a length of zero is a command, except for block status") {
+TEST_CASE("a length of zero is valid, except for block status") {
     for (const CommandType type : {read, write, trim, cache, zeroes}) {
         CAPTURE(type);
         CHECK(outcome(request(type, 0, 0), full()) == Error::none);
@@ -146,7 +146,7 @@ TEST_CASE("a length of zero is a command, except for block status") {
     CHECK(outcome(request(status, 0, 0), full()) == Error::einval);
 }
 
-TEST_CASE("payload limits") {
+TEST_CASE("the limits of payload lengths") {
     struct Row {
         CommandType type;
         std::uint32_t length;
@@ -164,7 +164,7 @@ TEST_CASE("payload limits") {
         {write, max_payload, 0, Error::none},
         {write, max_payload + 1, 0, Error::einval},
         {write, 2 * max_payload, 0, Error::einval},
-        // Nothing is carried, so the export's size is the only limit.
+        // These commands have no payload, so only the size of the export limits them.
         {trim, UINT32_MAX, 0, Error::none},
         {cache, UINT32_MAX, 0, Error::none},
         {zeroes, UINT32_MAX, 0, Error::none},
@@ -175,11 +175,11 @@ TEST_CASE("payload limits") {
         CAPTURE(row.length);
         CHECK(outcome(request(row.type, 0, row.length, row.flags), full()) == row.error);
     }
-    // Past the end comes first: a read there is EINVAL whatever its flags.
+    // The range is checked first: a READ past the end is EINVAL with any flags.
     CHECK(outcome(request(read, size, max_payload + 1, df), full()) == Error::einval);
 }
 
-TEST_CASE("an absurd write payload hangs up, whatever else is wrong with it") {
+TEST_CASE("an absurd write payload hangs up, whatever else is wrong with the request") {
     const auto hangs_up = [](const Request& asked, const NegotiatedOptions& negotiated) {
         return std::holds_alternative<Hangup>(validate(asked, negotiated));
     };
@@ -189,14 +189,14 @@ TEST_CASE("an absurd write payload hangs up, whatever else is wrong with it") {
     CHECK(hangs_up(request(write, top, UINT32_MAX, 0xffff), negotiated));
     CHECK_FALSE(hangs_up(request(zeroes, 0, UINT32_MAX), negotiated));
 
-    // Less than 2^25 bytes are never absurd, even where the maximum is small.
+    // Less than 2^25 bytes are never absurd, even if the maximum is small.
     negotiated.export_info.maximum_payload = mib;
     CHECK(outcome(request(write, 0, mib), negotiated) == Error::none);
     CHECK(outcome(request(write, 0, mib + 1), negotiated) == Error::einval);
     CHECK(outcome(request(write, 0, max_payload), negotiated) == Error::einval);
     CHECK(hangs_up(request(write, 0, max_payload + 1), negotiated));
 
-    // Twice the maximum does not wrap in 32 bits.
+    // Twice the maximum does not overflow 32 bits.
     negotiated.export_info.maximum_payload = UINT32_MAX;
     CHECK(outcome(request(write, 0, UINT32_MAX), negotiated) == Error::none);
 }
@@ -218,7 +218,7 @@ TEST_CASE("a read-only export refuses changes only") {
     CHECK(outcome(request(flush), negotiated) == Error::none);
 }
 
-TEST_CASE("which flags each command knows") {
+TEST_CASE("each command accepts only its own flags") {
     namespace flag = command_flag;
     struct Row {
         CommandType type;
@@ -246,7 +246,7 @@ TEST_CASE("which flags each command knows") {
     }
 }
 
-TEST_CASE("flags reach the command") {
+TEST_CASE("the command contains the flags of the request") {
     namespace flag = command_flag;
     const auto command = [](const Request& asked) {
         return std::get<Command>(validate(asked, full()));
@@ -261,7 +261,7 @@ TEST_CASE("flags reach the command") {
     CHECK_FALSE(command(request(read, 0, 1, flag::fua)).one_chunk);
 }
 
-TEST_CASE("what was not negotiated is refused") {
+TEST_CASE("a request that needs an option that was not negotiated is refused") {
     NegotiatedOptions plain = full();
     plain.headers = Headers::simple;
     plain.contexts = {};
@@ -275,7 +275,7 @@ TEST_CASE("what was not negotiated is refused") {
     CHECK(outcome(request(status, 0, 512), without_context) == Error::einval);
 }
 
-TEST_CASE("extended: which requests carry a payload, and which may") {
+TEST_CASE("extended: which requests have a payload, and which may have one") {
     namespace flag = command_flag;
     constexpr unsigned payload = flag::payload_len;
     struct Row {
@@ -294,7 +294,7 @@ TEST_CASE("extended: which requests carry a payload, and which may") {
         {"a write, and a flag of another command", write, 512, payload | flag::df, Error::einval},
         {"a write at the maximum", write, max_payload, payload, Error::none},
         {"a write above the maximum", write, max_payload + 1, payload, Error::einval},
-        {"a write as long as is discarded", write, 2 * max_payload, payload, Error::einval},
+        {"a write of the longest discarded length", write, 2 * max_payload, payload, Error::einval},
         {"a read", read, 512, 0, Error::none},
         {"a read with a payload", read, 512, payload, Error::einval},
         {"a read with a payload of nothing", read, 0, payload, Error::einval},
@@ -310,7 +310,7 @@ TEST_CASE("extended: which requests carry a payload, and which may") {
         CAPTURE(row.name);
         CHECK(outcome(request(row.type, 0, row.length, row.flags), extended()) == row.error);
     }
-    // Without extended headers it is a flag that nobody knows.
+    // Without extended headers the flag is unknown.
     CHECK(outcome(request(write, 0, 512, payload), full()) == Error::einval);
     CHECK(outcome(request(read, 0, 512, payload), full()) == Error::einval);
     CHECK(outcome(request(status, 0, 512, payload), full()) == Error::einval);
@@ -335,7 +335,7 @@ TEST_CASE("extended: an absurd payload hangs up, whatever the command") {
     CHECK_FALSE(hangs_up(request(disc, 0, top, payload)));
 }
 
-TEST_CASE("extended: lengths of more than 32 bits") {
+TEST_CASE("extended: lengths may exceed 32 bits") {
     constexpr std::uint64_t gib4 = 1ULL << 32;
     struct Row {
         CommandType type;
@@ -383,7 +383,7 @@ std::vector<std::byte> status_payload(std::uint64_t length,
     return payload;
 }
 
-TEST_CASE("extended: the size of a status payload is judged before it comes") {
+TEST_CASE("extended: the size of a status payload is checked before it is received") {
     constexpr unsigned payload = command_flag::payload_len;
     for (const std::uint64_t length : {0, 1, 4, 8, 11, 13, 15, 17, 19, 21, 24, 4096, 1 << 20}) {
         CAPTURE(length);
@@ -401,7 +401,7 @@ TEST_CASE("extended: the size of a status payload is judged before it comes") {
     CHECK(outcome(request(status, 0, 12, payload), without_context) == Error::einval);
 }
 
-TEST_CASE("extended: what a status payload says") {
+TEST_CASE("extended: a status payload is decoded and validated") {
     constexpr unsigned payload = command_flag::payload_len;
     struct Row {
         const char* name;
@@ -474,7 +474,7 @@ TEST_CASE("extended: a status payload may only name contexts that were agreed") 
     }
 }
 
-TEST_CASE("alignment to the minimum block") {
+TEST_CASE("requests must be aligned to the minimum block size") {
     NegotiatedOptions negotiated = full();
     negotiated.export_info.minimum_block = 512;
     for (const CommandType type : {read, write, trim, cache, zeroes, status}) {
@@ -487,7 +487,7 @@ TEST_CASE("alignment to the minimum block") {
         CHECK(outcome(request(type, 0, 513), negotiated) == Error::einval);
         CHECK(outcome(request(type, top, 1), negotiated) == Error::einval);
     }
-    // A block that is only half there is past the end.
+    // A block that is only partly within the export is past the end.
     negotiated.export_info.size = 768;
     CHECK(outcome(request(read, 512, 512), negotiated) == Error::einval);
     CHECK(outcome(request(write, 512, 512), negotiated) == Error::enospc);
@@ -501,7 +501,7 @@ TEST_CASE("unknown commands are EINVAL and carry no payload") {
     }
 }
 
-TEST_CASE("disc is always valid, flush only with its reserved fields zero") {
+TEST_CASE("DISC is always valid, and FLUSH only if its reserved fields are zero") {
     CHECK(outcome(request(disc), full()) == Error::none);
     CHECK(outcome(request(disc, top, UINT32_MAX, 0xffff), full()) == Error::none);
     CHECK(outcome(request(flush), full()) == Error::none);

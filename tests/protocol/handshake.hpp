@@ -1,5 +1,5 @@
-// A client's side of the handshake: options built byte by byte, replies taken apart, and a run of a
-// whole handshake in pieces of any size.
+// A client's side of the handshake: builds options byte by byte, parses replies, and runs a whole
+// handshake in pieces of any size.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ namespace gpunbd::protocol::test {
 
 using Next = Negotiation::Next;
 
-// Option numbers as the wire has them, so that unknown ones need no cast.
+// Numeric option types, so that unknown ones need no cast.
 namespace opt {
 inline constexpr std::uint32_t export_name = 1, abort = 2, list = 3, peek_export = 4, starttls = 5,
                                info = 6, go = 7, structured = 8, list_meta = 9, set_meta = 10,
@@ -61,8 +61,8 @@ struct OptionAnswer {
     Bytes data;
 };
 
-// The replies in `output`; what is not one fails the test. `rest` gets what follows them where an
-// answer without a reply header (to EXPORT_NAME) is expected.
+// Returns the replies in `output`, and fails the test at anything else. If the last reply is one to
+// EXPORT_NAME, which has no reply header, `rest` gets it.
 inline std::vector<OptionAnswer> answers(const Bytes& output, Bytes* rest = nullptr) {
     const auto number = [&](std::size_t at) {
         std::uint32_t value = 0;
@@ -82,7 +82,7 @@ inline std::vector<OptionAnswer> answers(const Bytes& output, Bytes* rest = null
         }
         const std::uint32_t length = number(at + 16);
         REQUIRE(length <= output.size() - at - 20);
-        // Every error has a text for people.
+        // Every error has a text.
         if ((number(at + 12) & 0x80000000U) != 0) CHECK(length != 0);
         all.push_back({number(at + 8), number(at + 12), Bytes(here + 20, here + 20 + length)});
         at += 20 + length;
@@ -99,7 +99,8 @@ struct Outcome {
     NegotiatedOptions negotiated;
 };
 
-// Feeds all of it, however many options it has; `output` gets what is to be sent. `used`: of all.
+// Feeds the whole input, with any number of options. `output` gets the bytes to send, and `used`
+// the number of consumed bytes.
 inline Next feed_all(Negotiation& negotiation, std::span<const std::byte> bytes, std::size_t& used,
                      Bytes& output) {
     used = 0;
@@ -135,7 +136,7 @@ inline Outcome run(const ExportDirectory& directory, const Bytes& input,
     return outcome;
 }
 
-// Runs it whole, byte by byte and in odd pieces; all must agree.
+// Runs the handshake in one piece, byte by byte, and in odd pieces. All results must be equal.
 inline Outcome run_all_ways(const ExportDirectory& directory, const Bytes& input,
                             bool stopping = false) {
     Outcome whole = run(directory, input, SIZE_MAX, stopping);

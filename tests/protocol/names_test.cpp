@@ -5,8 +5,8 @@
 namespace gpunbd::protocol::test {
 namespace {
 
-// As the specification and <errno.h> have them.
-TEST_CASE("numbers of the wire have names") {
+// The names of the specification and of <errno.h>.
+TEST_CASE("commands and errors have the names of the specification") {
     constexpr const char* commands[] = {"READ", "WRITE", "DISC",         "FLUSH",
                                         "TRIM", "CACHE", "WRITE_ZEROES", "BLOCK_STATUS"};
     for (std::uint16_t type = 0; type != std::size(commands); ++type) {

@@ -23,19 +23,20 @@ Bytes after_flags(std::initializer_list<Bytes> parts) {
     return joined({fixed_flags(), joined(parts)});
 }
 
-// Of the last option sent; every earlier one must have been answered too.
+// Returns the type of the reply to the last option. Checks that every earlier option has been
+// answered too.
 std::uint32_t last_answer(const Outcome& outcome) {
     const auto all = answers(outcome.output);
     REQUIRE_FALSE(all.empty());
     return all.back().type;
 }
 
-TEST_CASE("the greeting") {
+TEST_CASE("the greeting is that of fixed newstyle") {
     CHECK(to_hex(Negotiation(exports).greeting()) ==
           squeezed("4e42444d41474943 49484156454f5054 0003"));
 }
 
-TEST_CASE("client flags") {
+TEST_CASE("client flags are validated") {
     struct Row {
         const char* flags;
         Next next;
@@ -55,8 +56,8 @@ TEST_CASE("client flags") {
     CHECK(run(exports, hex("000000")).next == Next::receive);
 }
 
-// Whole answers as the wire has them.
-TEST_CASE("options and their answers, to the byte") {
+// Complete replies as encoded bytes.
+TEST_CASE("options and their replies, to the byte") {
     struct Row {
         const char* name;
         Bytes input;
@@ -137,7 +138,7 @@ TEST_CASE("options and their answers, to the byte") {
     }
 }
 
-TEST_CASE("options that are refused, and the next one still understood") {
+TEST_CASE("a refused option does not affect the next one") {
     const Bytes name_4097 = text_bytes(std::string(max_string + 1, 'x'));
     const Bytes long_data(max_option_data + 1);
     struct Row {
@@ -230,7 +231,7 @@ TEST_CASE("options that are refused, and the next one still understood") {
     }
 }
 
-TEST_CASE("what closes the connection") {
+TEST_CASE("invalid handshakes close the connection") {
     const Bytes list = option(opt::list);
     struct Row {
         const char* name;
@@ -280,7 +281,7 @@ TEST_CASE("ABORT ignores its data, long or short") {
     }
 }
 
-TEST_CASE("EXPORT_NAME pads with zeroes unless told not to") {
+TEST_CASE("EXPORT_NAME pads with zeroes unless NO_ZEROES was negotiated") {
     struct Row {
         const char* flags;
         std::size_t padding;
@@ -316,7 +317,7 @@ TEST_CASE("bytes after the handshake are left for the transmission phase") {
     }
 }
 
-TEST_CASE("once decided, nothing more is taken") {
+TEST_CASE("after the handshake has ended, no more input is consumed") {
     struct Row {
         Bytes input;
         Next next;
@@ -336,7 +337,7 @@ TEST_CASE("once decided, nothing more is taken") {
     }
 }
 
-TEST_CASE("feeding nothing changes nothing") {
+TEST_CASE("feeding an empty input changes nothing") {
     Negotiation negotiation(exports);
     std::size_t used = 1;
     CHECK(negotiation.feed({}, used) == Next::receive);
@@ -344,7 +345,7 @@ TEST_CASE("feeding nothing changes nothing") {
     CHECK(negotiation.take_output().empty());
 }
 
-TEST_CASE("the client may vanish at any byte") {
+TEST_CASE("the client may disconnect at any byte") {
     const Bytes input = after_flags(
         {option(opt::structured), option(77, hex("0102")), option(opt::list),
          option(opt::set_meta, meta_data("disk", {"base:allocation", "x:y"})),
@@ -357,7 +358,7 @@ TEST_CASE("the client may vanish at any byte") {
     }
 }
 
-TEST_CASE("meta contexts: what a query finds") {
+TEST_CASE("meta contexts: a query selects the matching contexts") {
     constexpr MetaContexts base = MetaContext::base_allocation;
     constexpr MetaContexts device = MetaContext::device;
     constexpr MetaContexts three = MetaContexts::all();
@@ -386,16 +387,17 @@ TEST_CASE("meta contexts: what a query finds") {
          meta_data("disk", {"qemu:dirty-bitmap:x", "base:allocation", "base:", "x-a:b"}), base,
          base},
         {"our wildcard", meta_data("disk", {"gpunbd:"}), ours, none},
-        {"our wildcard, and contents without an id", meta_data("ro", {"gpunbd:"}), device, none},
-        {"the contents as they are", meta_data("disk", {named}), instance, instance},
+        {"the wildcard of gpunbd, and contents without an id", meta_data("ro", {"gpunbd:"}), device,
+         none},
+        {"the current contents", meta_data("disk", {named}), instance, instance},
         {"whichever contents", meta_data("disk", {"gpunbd:instance"}), instance, none},
-        {"whichever, and there is no id", meta_data("ro", {"gpunbd:instance"}), none, none},
+        {"any id, and contents without an id", meta_data("ro", {"gpunbd:instance"}), none, none},
         {"contents of another export", meta_data("ro", {named}), none, none},
         {"contents without an id, by it", meta_data("ro", {"gpunbd:instance="}), none, none},
         {"other contents", meta_data("disk", {"gpunbd:instance=" + std::string(32, '0')}), none,
          none},
         {"an id cut short", meta_data("disk", {named.substr(0, named.size() - 1)}), none, none},
-        {"an id that goes on", meta_data("disk", {named + "0"}), none, none},
+        {"an id with an extra digit", meta_data("disk", {named + "0"}), none, none},
         {"an id in another case",
          meta_data("disk", {"gpunbd:instance=0123456789ABCDEF0123456789ABCDEF"}), none, none},
         {"the contents on the default export", meta_data("", {named}), instance, instance},
@@ -404,7 +406,7 @@ TEST_CASE("meta contexts: what a query finds") {
         {"both contexts", meta_data("disk", {"gpunbd:device", "base:allocation"}), both, both},
         {"one by its wildcard", meta_data("disk", {"gpunbd:", "base:allocation"}), three, base},
         {"both wildcards", meta_data("disk", {"gpunbd:", "base:"}), three, none},
-        {"an unknown leaf of ours", meta_data("disk", {"gpunbd:devices"}), none, none},
+        {"an unknown leaf of gpunbd", meta_data("disk", {"gpunbd:devices"}), none, none},
         {"on the default export", meta_data("", {"base:allocation"}), base, base},
         {"an unknown leaf", meta_data("disk", {"base:allocated"}), none, none},
         {"a longer leaf", meta_data("disk", {"base:allocation2"}), none, none},
@@ -415,7 +417,7 @@ TEST_CASE("meta contexts: what a query finds") {
         {"an empty query", meta_data("disk", {""}), none, none},
         {"the longest query", meta_data("disk", {std::string(max_string, 'x')}), none, none},
     };
-    // The replies for these contexts; `ids`: theirs, else 0.
+    // The replies for these contexts. `ids`: with their ids, otherwise 0.
     const auto expected = [&](MetaContexts contexts, bool ids) {
         std::vector<Bytes> data;
         for (const MetaContext context : all_contexts) {
@@ -425,7 +427,7 @@ TEST_CASE("meta contexts: what a query finds") {
         }
         return data;
     };
-    const auto told = [](const Outcome& outcome, std::uint32_t option) {
+    const auto context_replies = [](const Outcome& outcome, std::uint32_t option) {
         std::vector<Bytes> data;
         auto all = answers(outcome.output);
         REQUIRE(all.back().type == ack);
@@ -439,16 +441,17 @@ TEST_CASE("meta contexts: what a query finds") {
     };
     for (const Row& row : rows) {
         CAPTURE(row.name);
-        CHECK(told(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})),
-                   opt::list_meta) == expected(row.listed, false));
-        CHECK(told(run_all_ways(exports, after_flags({option(opt::structured),
-                                                      option(opt::set_meta, row.data)})),
-                   opt::set_meta) == expected(row.set, true));
+        CHECK(
+            context_replies(run_all_ways(exports, after_flags({option(opt::list_meta, row.data)})),
+                            opt::list_meta) == expected(row.listed, false));
+        CHECK(context_replies(run_all_ways(exports, after_flags({option(opt::structured),
+                                                                 option(opt::set_meta, row.data)})),
+                              opt::set_meta) == expected(row.set, true));
     }
 }
 
-TEST_CASE("meta contexts: contents that were replaced after they were agreed on are not opened") {
-    // The export is made anew between two options.
+TEST_CASE("meta contexts: GO fails if the contents were replaced after SET_META_CONTEXT") {
+    // Replaces the export between two options.
     class Changing final : public ExportDirectory {
      public:
         Listing list() const override { return {}; }
@@ -488,7 +491,7 @@ TEST_CASE("meta contexts: contents that were replaced after they were agreed on 
     }
 }
 
-TEST_CASE("meta contexts: when the set holds in transmission") {
+TEST_CASE("meta contexts: when a selected set applies in transmission") {
     const Bytes structured = option(opt::structured);
     const Bytes set = option(opt::set_meta, meta_data("disk", {"base:allocation"}));
     const Bytes go = option(opt::go, info_data("disk"));
@@ -553,7 +556,7 @@ TEST_CASE("meta contexts: when the set holds in transmission") {
     }
 }
 
-TEST_CASE("what GO agrees") {
+TEST_CASE("GO returns the negotiated options") {
     const Outcome outcome =
         run_all_ways(exports, after_flags({option(opt::go, info_data("coarse", {3}))}));
     REQUIRE(outcome.next == Next::transmit);
@@ -573,7 +576,7 @@ TEST_CASE("a failed GO leaves the handshake open") {
     CHECK(outcome.negotiated.export_info.name == "ro");
 }
 
-TEST_CASE("structured replies may be asked for twice") {
+TEST_CASE("structured replies may be negotiated twice") {
     const Outcome outcome =
         run_all_ways(exports, after_flags({option(opt::structured), option(opt::structured),
                                            option(opt::go, info_data("disk"))}));
@@ -581,7 +584,7 @@ TEST_CASE("structured replies may be asked for twice") {
     CHECK(outcome.negotiated.headers == Headers::structured);
 }
 
-TEST_CASE("which headers are agreed in the end") {
+TEST_CASE("extended headers take precedence over structured replies, in any order") {
     const Bytes structured = option(opt::structured);
     const Bytes extended = option(opt::extended);
     const Bytes set = option(opt::set_meta, meta_data("disk", {"base:allocation"}));
@@ -618,19 +621,19 @@ TEST_CASE("which headers are agreed in the end") {
     }
 }
 
-TEST_CASE("STRUCTURED_REPLY after EXTENDED_HEADERS: its error") {
+TEST_CASE("STRUCTURED_REPLY after EXTENDED_HEADERS is an error") {
     const Outcome outcome =
         run_all_ways(exports, after_flags({option(opt::extended), option(opt::structured)}));
     CHECK(last_answer(outcome) == ext_header_reqd);
 }
 
-TEST_CASE("EXPORT_NAME after EXTENDED_HEADERS closes, and says nothing") {
+TEST_CASE("EXPORT_NAME after EXTENDED_HEADERS closes without a reply") {
     const Outcome outcome = run_all_ways(
         exports,
         after_flags({option(opt::extended), option(opt::export_name, text_bytes("disk"))}));
     CHECK(outcome.next == Next::close);
     CHECK(outcome.reason == "EXPORT_NAME: after EXTENDED_HEADERS only GO is permitted");
-    CHECK(answers(outcome.output).size() == 1);  // that to EXTENDED_HEADERS
+    CHECK(answers(outcome.output).size() == 1);  // the reply to EXTENDED_HEADERS
 }
 
 TEST_CASE("while stopping, only ABORT is answered") {
@@ -699,7 +702,7 @@ TEST_CASE("the longest names and descriptions fit their replies") {
     CHECK(all[7].data.size() == 2 + max_string);
 }
 
-// "export 17", with the longest description there can be.
+// Exports named "export 17" etc., with the longest possible description.
 std::vector<ExportInfo> many_exports(std::size_t count) {
     std::vector<ExportInfo> many(count);
     for (std::size_t i = 0; i != count; ++i) {
@@ -717,7 +720,7 @@ std::string name_in(const OptionAnswer& server) {
     return name;
 }
 
-TEST_CASE("LIST is answered in parts, and holds no more than one of them") {
+TEST_CASE("the reply to LIST is produced in parts, with at most one in memory") {
     const PlainExportDirectory directory(many_exports(1000));
     Negotiation negotiation(directory);
     Bytes output;
@@ -746,7 +749,7 @@ TEST_CASE("LIST is answered in parts, and holds no more than one of them") {
     CHECK(all[2001].type == ack);
 }
 
-TEST_CASE("a feed answers one option, so that others have their turns between two") {
+TEST_CASE("a feed answers one option, so that other sessions get their turn") {
     Negotiation negotiation(exports);
     const Bytes input = after_flags(
         {option(opt::info, info_data("disk", {1, 2, 3})), option(opt::structured), option(77)});
@@ -763,7 +766,7 @@ TEST_CASE("a feed answers one option, so that others have their turns between tw
     CHECK(taken == input.size());
 }
 
-TEST_CASE("LIST while exports come and go has those that were there all the time, each once") {
+TEST_CASE("LIST during changes has each export that is present throughout exactly once") {
     class Changing final : public ExportDirectory {
      public:
         explicit Changing(std::vector<ExportInfo> first) : now(std::move(first)) {}
@@ -783,7 +786,8 @@ TEST_CASE("LIST while exports come and go has those that were there all the time
     output = negotiation.take_output();
     const std::size_t listed = answers(output).size();
     REQUIRE(listed < 10);
-    // The first and the twentieth go, new ones come in front, and the order is another.
+    // Removes the first and the twentieth export, inserts new ones at the front, and changes the
+    // order.
     changing.now.erase(changing.now.begin() + 20);
     changing.now.erase(changing.now.begin());
     changing.now.insert(changing.now.begin(), {ExportInfo{.name = "new"}, {.name = "newer"}});
@@ -827,7 +831,7 @@ TEST_CASE("an empty directory") {
     CHECK(run(none, after_flags({option(opt::export_name)})).next == Next::close);
 }
 
-TEST_CASE("what a client has asked for, in words") {
+TEST_CASE("the request of a client is described as text for the log") {
     constexpr const char* not_offered = ", which is not offered; offered: 'disk', 'ro', 'coarse'";
     const Bytes unknown_go = option(opt::go, info_data("nope"));
     const Bytes bad_name = joined({be32(2), hex("61ff"), be16(0)});
@@ -842,7 +846,7 @@ TEST_CASE("what a client has asked for, in words") {
     const Row rows[] = {
         {"nothing", {}, {}, "", ""},
         {"no export", option(opt::structured), {}, "", ""},
-        {"an option that is not known", option(opt::starttls), {}, "", ""},
+        {"an unknown option", option(opt::starttls), {}, "", ""},
         {"LIST", option(opt::list), {}, "", "listed the exports"},
         {"LIST and ABORT",
          joined({option(opt::list), option(opt::abort)}),
@@ -859,7 +863,7 @@ TEST_CASE("what a client has asked for, in words") {
          "asked for export 'nope'" + std::string(not_offered)},
         {"GO, and LIST to see why", joined({unknown_go, option(opt::list)}), "nope",
          "unknown export", "asked for export 'nope'" + std::string(not_offered)},
-        {"GO, and another one that is there",
+        {"GO, and another one that succeeds",
          joined({unknown_go, option(opt::info, info_data("ro"))}), "ro", "",
          "asked about export 'ro'"},
         {"GO to a hostile name", option(opt::go, info_data("a\nb'\x1b[31m")), "a\nb'\x1b[31m",
@@ -899,14 +903,14 @@ TEST_CASE("what a client has asked for, in words") {
     }
 }
 
-TEST_CASE("what a client asked for while the server stops") {
+TEST_CASE("the text for a client during a shutdown") {
     const Asked asked =
         run_all_ways(exports, after_flags({option(opt::go, info_data("disk"))}), true).asked;
     CHECK(asked.export_name == "disk");
     CHECK(asked.words == "asked for export 'disk', refused: the server is shutting down");
 }
 
-TEST_CASE("of many exports some are named") {
+TEST_CASE("the text names the first exports of a long list") {
     struct Row {
         std::size_t exports;
         const char* words;
@@ -928,7 +932,7 @@ TEST_CASE("of many exports some are named") {
     }
 }
 
-TEST_CASE("a negotiation is a value: a fresh one forgets everything") {
+TEST_CASE("a negotiation is a value: a fresh one has no earlier state") {
     Negotiation negotiation(exports);
     std::size_t used = 0;
     Bytes output;

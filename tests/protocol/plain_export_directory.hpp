@@ -1,5 +1,5 @@
-// Exports as plain values: "disk" is also the default export, "ro" is read-only, "coarse" has block
-// sizes of its own.
+// Exports as plain values: "disk" is also the default export, "ro" is read-only, and "coarse" has
+// its own block sizes.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A small fuzzer that always runs, with fixed seeds: nothing may crash, and what is sent stays in
-// proportion to the number of options received.
+// A small fuzzer with fixed seeds that always runs. Nothing may crash, and the output stays
+// proportional to the number of received options.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace gpunbd::protocol::test {
 namespace {
 
 constexpr int rounds = 4000;
-constexpr std::size_t max_answer = 1024;  // bytes; of these exports to any one option
+constexpr std::size_t max_answer = 1024;  // the longest reply of these exports to any one option
 
 using Random = std::mt19937;
 
@@ -46,7 +46,7 @@ Bytes random_option(Random& random) {
     }
 }
 
-// A handshake that is nearly right: real options, then a few bytes changed.
+// A valid handshake in which a few bytes are changed.
 Bytes nearly_a_handshake(Random& random) {
     Bytes input = fixed_flags();
     const std::uint32_t count = below(random, 12);
@@ -116,7 +116,7 @@ TEST_CASE("random requests never become a command out of range") {
             for (const std::size_t high : {16, 17, 18, 19, 24}) wire[high] = std::byte{0};
             for (const std::size_t low : {22, 23, 26, 27}) wire[low] = std::byte{0};
         }
-        if (extended) {  // seldom more than 32 bits of length
+        if (extended) {  // rarely more than 32 bits of length
             const Bytes high = below(random, 8) == 0 ? random_bytes(random, 4) : Bytes(4);
             wire.insert(wire.begin() + 24, high.begin(), high.end());
         }

@@ -1,4 +1,4 @@
-// In which form a reply goes: for each command, and for each thing that was negotiated.
+// The form of each reply, for each command and each combination of negotiated options.
 #include "protocol/reply_encoder.hpp"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ std::uint32_t chunk_magic(Headers headers) {
     return headers == Headers::extended ? extended_reply_magic : structured_reply_magic;
 }
 
-TEST_CASE("reply encoder: an error is a chunk with a text wherever it can be one") {
+TEST_CASE("reply encoder: an error is a chunk with a text if chunks are possible") {
     const Refusal refusal{
         .error = Error::eio, .cookie = cookie, .offset = 0x7777, .text = "it broke"};
     ReplyHeader header;
@@ -53,7 +53,7 @@ TEST_CASE("reply encoder: an error is a chunk with a text wherever it can be one
     CHECK(load_be<std::uint64_t>(header.data() + 8) == cookie);
 }
 
-TEST_CASE("reply encoder: success is simple but of a structured READ, and never if extended") {
+TEST_CASE("reply encoder: success is a simple reply, except for chunked READs and extended mode") {
     for (const Headers headers : all_headers) {
         for (const CommandType type : all_types) {
             CAPTURE(static_cast<int>(headers));
@@ -72,7 +72,7 @@ TEST_CASE("reply encoder: success is simple but of a structured READ, and never 
     }
 }
 
-TEST_CASE("reply encoder: a READ is split only into chunks, and only where it may be") {
+TEST_CASE("reply encoder: a READ is split only if chunks are negotiated and DF is not set") {
     Command read{.type = CommandType::read, .cookie = cookie, .offset = 77, .length = 5};
     for (const Headers headers : all_headers) {
         CAPTURE(static_cast<int>(headers));
@@ -96,7 +96,7 @@ TEST_CASE("reply encoder: a READ is split only into chunks, and only where it ma
     }
 }
 
-TEST_CASE("reply encoder: an extended chunk repeats the request's offset, whatever it holds") {
+TEST_CASE("reply encoder: an extended chunk always repeats the offset of the request") {
     const Command read{.type = CommandType::read, .cookie = cookie, .offset = 77, .length = 500};
     ReplyHeader header;
     encoder(Headers::extended).data(header, read, 100, 3, false);
@@ -112,7 +112,7 @@ TEST_CASE("reply encoder: an extended chunk repeats the request's offset, whatev
     CHECK(load_be<std::uint64_t>(status.data() + 16) == 77);
 }
 
-TEST_CASE("an error tells its offset where replies are chunks and a READ knows it") {
+TEST_CASE("an error chunk of a READ contains the offset of the failure") {
     const Refusal known{.error = Error::eio, .cookie = cookie, .text = "why", .failed_at = 4096};
     const Refusal unknown{.error = Error::eio, .cookie = cookie, .text = "why"};
     for (const Headers headers : {Headers::simple, Headers::structured, Headers::extended}) {

@@ -66,7 +66,7 @@ const Row rows[] = {
      "6e8a278c 0001 8001 0102030405060708 2122232425262728 0000000000000009 00000016 0003"},
 };
 
-TEST_CASE("reply headers are encoded, and nothing after them is touched") {
+TEST_CASE("reply headers are encoded, and bytes after them are not changed") {
     for (const Row& row : rows) {
         CAPTURE(row.name);
         const auto out = std::make_unique<ReplyHeader>();
@@ -101,7 +101,7 @@ TEST_CASE("each error has its number on the wire") {
     }
 }
 
-TEST_CASE("an error with its offset: the offset is behind the message, and counted") {
+TEST_CASE("an error with an offset: the offset follows the message and is counted") {
     ReplyHeader out;
     for (const ReplyTo& reply : {compact, extended}) {
         const std::size_t header =
@@ -115,7 +115,7 @@ TEST_CASE("an error with its offset: the offset is behind the message, and count
     CHECK(to_hex(std::span(out).first(8)) == "0102030405060708");
 }
 
-TEST_CASE("block status is appended") {
+TEST_CASE("block status extents are appended") {
     std::vector<std::byte> out = hex("abcd");
     const Extent extents[] = {{4096, 0}, {UINT32_MAX, state_hole | state_zero}};
     append_block_status(out, compact, 7, extents, true);
@@ -127,7 +127,7 @@ TEST_CASE("block status is appended") {
                                   "00001000 00000000"));
 }
 
-TEST_CASE("extended block status is appended, with extents of more than 4 GiB") {
+TEST_CASE("extended block status extents may exceed 4 GiB") {
     std::vector<std::byte> out = hex("abcd");
     const Extent extents[] = {{4096, 0}, {1ULL << 40, state_hole | state_zero}};
     append_block_status(out, extended, 7, extents, true);
@@ -141,7 +141,7 @@ TEST_CASE("extended block status is appended, with extents of more than 4 GiB") 
 TEST_CASE("a block status chunk holds at most max_extents") {
     struct Count {
         std::size_t given;
-        std::size_t told;
+        std::size_t reported;
     };
     for (const Count count :
          {Count{max_extents - 1, max_extents - 1}, Count{max_extents, max_extents},
@@ -150,13 +150,13 @@ TEST_CASE("a block status chunk holds at most max_extents") {
         std::vector<std::byte> out;
         const std::vector<Extent> extents(count.given, Extent{512, 0});
         append_block_status(out, compact, 0, extents, true);
-        CHECK(out.size() == chunk_header_size + 4 + 8 * count.told);
-        CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.told)));
+        CHECK(out.size() == chunk_header_size + 4 + 8 * count.reported);
+        CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.reported)));
         out.clear();
         append_block_status(out, extended, 0, extents, true);
-        CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.told);
-        CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.told)));
-        CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.told)));
+        CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.reported);
+        CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.reported)));
+        CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.reported)));
     }
 }
 

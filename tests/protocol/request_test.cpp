@@ -78,7 +78,7 @@ TEST_CASE("an extended request is decoded and encoded") {
     }
 }
 
-TEST_CASE("a wrong magic is no extended request") {
+TEST_CASE("an extended request with a wrong magic is refused") {
     for (const char* magic : {"25609513", "6e8a278c", "668e33ef", "00000000", "ffffffff",
                               "21e41c70", "20e41c71", "711ce421"}) {
         CAPTURE(magic);
@@ -103,7 +103,7 @@ TEST_CASE("a request is decoded and encoded") {
     }
 }
 
-TEST_CASE("a wrong magic is no request") {
+TEST_CASE("a request with a wrong magic is refused") {
     for (const char* magic : {"12560953", "25609514", "21e41c71", "67446698", "00000000",
                               "ffffffff", "25609512", "24609513", "13956025"}) {
         CAPTURE(magic);

@@ -1,4 +1,5 @@
-// STARTTLS: NOTLS, SELECTIVETLS and FORCEDTLS ("TLS support"), without a byte of TLS.
+// STARTTLS in the modes NOTLS, SELECTIVETLS and FORCEDTLS (section "TLS support" of the
+// specification), without TLS itself.
 #include <doctest/doctest.h>
 
 #include "protocol/negotiation.hpp"
@@ -19,7 +20,7 @@ const PlainExportDirectory exports({{.name = "open", .size = 4096},
                                     {.name = "secret", .size = 8192, .tls_required = true}});
 constexpr TlsMode all_modes[] = {TlsMode::off, TlsMode::optional, TlsMode::required};
 
-// A client's side of one negotiation.
+// The client's side of one negotiation.
 class Talk {
  public:
     explicit Talk(TlsMode mode, const ExportDirectory& directory = exports)
@@ -71,7 +72,7 @@ std::vector<Option> all_options(std::string_view name) {
             {"an unknown option", 0x7654, {}}};
 }
 
-TEST_CASE("NOTLS: STARTTLS is ERR_UNSUP, and nothing asks for TLS") {
+TEST_CASE("NOTLS: STARTTLS is ERR_UNSUP, and no option returns TLS_REQD") {
     Talk talk(TlsMode::off);
     CHECK(talk.ask(opt::starttls) == unsup);
     for (const Option& each : all_options("open")) {
@@ -81,7 +82,7 @@ TEST_CASE("NOTLS: STARTTLS is ERR_UNSUP, and nothing asks for TLS") {
     }
 }
 
-TEST_CASE("FORCEDTLS: everything but STARTTLS and ABORT answers TLS_REQD") {
+TEST_CASE("FORCEDTLS: every option except STARTTLS and ABORT returns TLS_REQD") {
     for (const char* name : {"open", "secret", "no-such-export"}) {
         for (const Option& each : all_options(name)) {
             CAPTURE(name);
@@ -98,7 +99,7 @@ TEST_CASE("FORCEDTLS: everything but STARTTLS and ABORT answers TLS_REQD") {
     CHECK(talk.negotiation.reason().empty());
 }
 
-TEST_CASE("FORCEDTLS: EXPORT_NAME closes, and serves nothing") {
+TEST_CASE("FORCEDTLS: EXPORT_NAME closes the connection") {
     for (const char* name : {"", "open", "secret", "no-such-export"}) {
         CAPTURE(name);
         Talk talk(TlsMode::required);
@@ -108,14 +109,14 @@ TEST_CASE("FORCEDTLS: EXPORT_NAME closes, and serves nothing") {
     }
 }
 
-TEST_CASE("SELECTIVETLS: TLS_REQD only for INFO and GO of an export that demands TLS") {
+TEST_CASE("SELECTIVETLS: only INFO and GO of an export that requires TLS return TLS_REQD") {
     for (const std::uint32_t type : {opt::info, opt::go}) {
         CHECK(Talk(TlsMode::optional).ask(type, info_data("open")) == ack);
         CHECK(Talk(TlsMode::optional).ask(type, info_data("")) == ack);
         CHECK(Talk(TlsMode::optional).ask(type, info_data("no-such-export")) == unknown);
         Talk talk(TlsMode::optional);
         CHECK(talk.ask(type, info_data("secret", {0, 1, 2, 3})) == tls_reqd);
-        CHECK(answers(talk.output).size() == 1);  // nothing of it is told
+        CHECK(answers(talk.output).size() == 1);  // it reveals nothing about the export
     }
     Talk talk(TlsMode::optional);
     CHECK(talk.ask(opt::list_meta, meta_data("open", {})) == ack);
@@ -125,14 +126,14 @@ TEST_CASE("SELECTIVETLS: TLS_REQD only for INFO and GO of an export that demands
     CHECK(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
 }
 
-TEST_CASE("SELECTIVETLS: the default export may be one that demands TLS") {
+TEST_CASE("SELECTIVETLS: the default export may require TLS") {
     const PlainExportDirectory only({{.name = "secret", .size = 512, .tls_required = true}});
     Talk talk(TlsMode::optional, only);
     CHECK(talk.ask(opt::go, info_data("")) == tls_reqd);
     CHECK(talk.say(option(opt::export_name)) == Next::close);
 }
 
-TEST_CASE("SELECTIVETLS: EXPORT_NAME of such an export closes, of others it serves") {
+TEST_CASE("SELECTIVETLS: EXPORT_NAME closes for an export that requires TLS, and serves others") {
     Talk secret(TlsMode::optional);
     CHECK(secret.say(option(opt::export_name, text_bytes("secret"))) == Next::close);
     CHECK(secret.output.empty());
@@ -140,14 +141,14 @@ TEST_CASE("SELECTIVETLS: EXPORT_NAME of such an export closes, of others it serv
     CHECK(open.say(option(opt::export_name, text_bytes("open"))) == Next::transmit);
 }
 
-TEST_CASE("SELECTIVETLS: LIST hides what demands TLS until TLS is on") {
+TEST_CASE("SELECTIVETLS: LIST hides exports that require TLS from clients without TLS") {
     Talk talk(TlsMode::optional);
     CHECK(talk.listed() == 1);
     talk.enter_tls();
     CHECK(talk.listed() == 2);
 }
 
-TEST_CASE("STARTTLS with data is refused, and the next option understood") {
+TEST_CASE("STARTTLS with data is refused, and the next option is understood") {
     for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
         Talk talk(mode);
         CHECK(talk.ask(opt::starttls, text_bytes("x")) == invalid);
@@ -167,7 +168,7 @@ TEST_CASE("STARTTLS inside TLS is ERR_INVALID") {
     }
 }
 
-TEST_CASE("never TLS_REQD inside TLS") {
+TEST_CASE("no option returns TLS_REQD inside TLS") {
     for (const TlsMode mode : {TlsMode::optional, TlsMode::required}) {
         for (const char* name : {"open", "secret", "no-such-export"}) {
             for (const Option& each : all_options(name)) {
@@ -184,13 +185,13 @@ TEST_CASE("never TLS_REQD inside TLS") {
     }
 }
 
-TEST_CASE("the answer to STARTTLS, to the byte") {
+TEST_CASE("the reply to STARTTLS, to the byte") {
     Talk talk(TlsMode::required);
     CHECK(talk.ask(opt::starttls) == ack);
     CHECK(to_hex(talk.output) == squeezed("0003e889045565a9 00000005 00000001 00000000"));
 }
 
-TEST_CASE("STARTTLS discards every earlier state") {
+TEST_CASE("STARTTLS discards all earlier state") {
     for (const std::uint32_t headers : {opt::structured, opt::extended}) {
         Talk talk(TlsMode::optional);
         REQUIRE(talk.ask(headers) == ack);
@@ -198,13 +199,13 @@ TEST_CASE("STARTTLS discards every earlier state") {
         REQUIRE(talk.listed() == 1);
         talk.enter_tls();
         CHECK(talk.negotiation.asked().words.empty());
-        // Contexts need structured replies, which are forgotten too.
+        // Contexts need structured replies, which are discarded too.
         CHECK(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == invalid);
         REQUIRE(talk.ask(opt::go, info_data("open")) == ack);
         CHECK(talk.negotiation.negotiated().headers == Headers::simple);
         CHECK(talk.negotiation.negotiated().contexts.none());
     }
-    // A context of before does not come back with structured replies.
+    // An earlier context does not reappear with structured replies.
     Talk talk(TlsMode::optional);
     REQUIRE(talk.ask(opt::structured) == ack);
     REQUIRE(talk.ask(opt::set_meta, meta_data("open", {"base:allocation"})) == ack);
@@ -227,11 +228,11 @@ TEST_CASE("STARTTLS needs fixed newstyle") {
     CHECK(negotiation.feed(joined({hex("00000000"), option(opt::starttls)}), used) == Next::close);
 }
 
-TEST_CASE("bytes already buffered in the clear behind STARTTLS are a violation") {
+TEST_CASE("unencrypted bytes after STARTTLS are a violation") {
     for (const Bytes& behind : {option(opt::list), text_bytes("x"), hex("16030100")}) {
         Talk talk(TlsMode::optional);
         CHECK(talk.say(joined({option(opt::starttls), behind})) == Next::close);
-        CHECK(talk.output.empty());  // it is not granted
+        CHECK(talk.output.empty());  // STARTTLS is not granted
         CHECK(talk.negotiation.reason() == "unencrypted bytes after STARTTLS");
     }
     Talk talk(TlsMode::optional);
@@ -239,14 +240,14 @@ TEST_CASE("bytes already buffered in the clear behind STARTTLS are a violation")
     CHECK(talk.say(option(opt::list)) == Next::close);  // before the handshake
 }
 
-TEST_CASE("TLS does not let a client begin to count its options anew") {
+TEST_CASE("STARTTLS does not reset the count of options") {
     Talk talk(TlsMode::optional);
     for (std::uint32_t i = 0; i + 1 < max_options; ++i) REQUIRE(talk.ask(opt::list) == ack);
     talk.enter_tls();
     CHECK(talk.say(option(opt::list)) == Next::close);
 }
 
-TEST_CASE("a server that stops grants no TLS") {
+TEST_CASE("a server that stops refuses STARTTLS") {
     for (const TlsMode mode : all_modes) {
         Talk talk(mode);
         talk.negotiation.shut_down();
@@ -258,7 +259,7 @@ TEST_CASE("a server that stops grants no TLS") {
     CHECK(talk.ask(opt::go, info_data("open")) == shutdown);
 }
 
-TEST_CASE("told to stop in the handshake of TLS, it still knows afterwards") {
+TEST_CASE("a stop during the TLS handshake takes effect afterwards") {
     Talk talk(TlsMode::required);
     REQUIRE(talk.ask(opt::starttls) == ack);
     talk.negotiation.shut_down();

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-TEST_CASE("what a string may be") {
+TEST_CASE("strings must be valid UTF-8 without NUL") {
     struct Row {
         const char* name;
         std::string_view text;

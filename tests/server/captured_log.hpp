@@ -1,4 +1,4 @@
-// What is logged while it lives, as a queue of the logger would keep it.
+// Captures the log lines during its lifetime, with the queue of the logger.
 #pragma once
 
 #include <spdlog/details/log_msg_buffer.h>
@@ -26,7 +26,7 @@ class CapturedLog {
     CapturedLog(const CapturedLog&) = delete;
     CapturedLog& operator=(const CapturedLog&) = delete;
 
-    // The lines, as if all had been written at one time.
+    // Formats the lines with the same time.
     std::vector<std::string> lines(config::LogFormat format) const {
         const auto formatter = log_formatter(format);
         std::vector<std::string> lines;

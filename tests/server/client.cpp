@@ -172,7 +172,7 @@ bool Client::wait_for(short events) {
     }
 }
 
-// False: the connection has ended.
+// Returns false if the connection has ended.
 bool Client::receive() {
     received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(used_));
     used_ = 0;
@@ -200,7 +200,7 @@ std::optional<Bytes> Client::take(std::size_t count) {
     return Bytes(from, from + static_cast<std::ptrdiff_t>(count));
 }
 
-// Answers may be in the way of what is sent: they are received meanwhile.
+// Receives replies while sending, because the server stops reading if it cannot send.
 void Client::send_bytes(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -209,7 +209,7 @@ void Client::send_bytes(std::span<const std::byte> bytes) {
         } else if (errno == EAGAIN) {
             if (wait_for(POLLIN | POLLOUT) && !receive()) return;
         } else if (errno != EINTR) {
-            return;  // next() tells
+            return;  // next() reports it
         }
     }
 }
@@ -268,7 +268,7 @@ std::optional<Answer> Client::next() {
         begin_ = used_;
         const auto magic = take(4);
         if (!magic) return std::nullopt;
-        ended_within_ = true;  // until the whole of it is there
+        ended_within_ = true;  // until the whole reply has been received
         if (load_be<std::uint32_t>(magic->data()) == protocol::simple_reply_magic) {
             const auto rest = take(12);
             if (!rest) return std::nullopt;
@@ -365,7 +365,7 @@ std::optional<Answer> Client::chunk(const ChunkHeader& header) {
             if (behind == 0) break;
             REQUIRE(pending.ask.type == CommandType::read);
             answer.failed_at = load_be<std::uint64_t>(from + 6 + text);
-            // No data has been told to be where it failed.
+            // A chunk with data must not cover the failed offset.
             REQUIRE(*answer.failed_at >= pending.ask.offset + pending.covered);
             REQUIRE(*answer.failed_at < pending.ask.offset + pending.ask.length);
             break;
@@ -404,7 +404,8 @@ std::optional<Answer> Client::chunk(const ChunkHeader& header) {
                 hole ? load_be<std::uint32_t>(from + 8) : content->size() - 8;
             if (hole) REQUIRE(content->size() == 12);
             REQUIRE(covers != 0);
-            // In any order for all that the protocol says; this server keeps to that of the volume.
+            // The protocol permits any order; this server sends chunks in the order of their
+            // offsets.
             REQUIRE(offset == pending.ask.offset + pending.covered);
             REQUIRE(covers <= pending.ask.length - pending.covered);
             pending.covered += covers;

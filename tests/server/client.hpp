@@ -1,5 +1,5 @@
-// A client that trusts nobody: it sends handcrafted bytes, and what it receives must be answers to
-// its requests, each covering its request exactly. It never waits for ever.
+// A strict client. It sends hand-encoded bytes, and checks that each received reply answers one of
+// its requests and covers it exactly. All waiting is bounded.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ using Bytes = std::vector<std::byte>;
 using protocol::CommandType;
 using protocol::Error;
 
-// Milliseconds after which something that should happen is taken to hang.
+// Milliseconds after which an expected event counts as hanging.
 constexpr int guard = 120 * 1000;
 
 struct Ask {
@@ -29,40 +29,40 @@ struct Ask {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     std::uint16_t flags = 0;
-    std::uint32_t seed = 1;      // of a WRITE's payload
-    std::uint32_t contexts = 1;  // a bit for each that a BLOCK_STATUS payload names
+    std::uint32_t seed = 1;      // of the payload of a WRITE
+    std::uint32_t contexts = 1;  // bit mask of the contexts in a BLOCK_STATUS payload
 };
 
-// Payload without a zero in it: zeroes are what a hole has.
+// Payload without zero bytes, which would look like a hole.
 Bytes payload_of(const Ask& ask);
-// As it is sent. With extended headers a WRITE has PAYLOAD_LEN, asked for or not, and what else
-// asks for that has a payload, too: a BLOCK_STATUS its length and its contexts. But after a DISC
-// nothing is sent.
+// The request as it is sent. With extended headers, a WRITE always has PAYLOAD_LEN, and another
+// command with PAYLOAD_LEN has a payload: a BLOCK_STATUS its length and its contexts. No payload
+// follows a DISC.
 protocol::Request request_of(const Ask& ask, std::uint64_t cookie, bool extended);
 Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended);
 Bytes status_payload_of(const Ask& ask);
-// The request and its payload.
+// The request with its payload.
 Bytes encoded(const Ask& ask, std::uint64_t cookie, bool extended = false);
 
 struct Answer {
     std::uint64_t cookie = 0;
     Error error = Error::none;
-    std::string text;                         // of an error that is a chunk
+    std::string text;                         // of an error chunk
     Bytes data;                               // of a READ
-    std::optional<std::uint64_t> failed_at;   // of an error that is a chunk
-    std::vector<protocol::Extent> extents;    // of a BLOCK_STATUS: base:allocation
-    std::vector<protocol::Extent> devices;    // and gpunbd:device
-    std::vector<protocol::ChunkType> chunks;  // as they came
+    std::optional<std::uint64_t> failed_at;   // of an error chunk
+    std::vector<protocol::Extent> extents;    // base:allocation of a BLOCK_STATUS
+    std::vector<protocol::Extent> devices;    // gpunbd:device of a BLOCK_STATUS
+    std::vector<protocol::ChunkType> chunks;  // in order of arrival
 };
 
 struct Handshake {
-    bool structured = true;  // replies are chunks; and base:allocation with it
-    bool extended = false;   // that, by extended headers
+    bool structured = true;  // structured replies and base:allocation
+    bool extended = false;   // extended headers, structured replies and base:allocation
     std::string name = {};
-    bool device = false;  // gpunbd:device as well
+    bool device = false;  // also gpunbd:device
 };
 
-// All that a client sends up to GO.
+// Everything that a client sends up to and including GO.
 Bytes handshake_bytes(const Handshake& handshake);
 
 class Client {
@@ -73,57 +73,59 @@ class Client {
     ~Client();
 
     // To be called before requests are sent; `sent`: the client's part has been sent already.
-    // The answer to GO: 0 where it went well, else the error; nothing where the server hung up.
+    // Returns 0 if GO succeeded, its error, or nothing if the server hung up.
     std::optional<std::uint32_t> shake_hands(bool sent = false);
     void enter() { static_cast<void>(enter_or_fail()); }
 
-    // Each returns the request's cookie.
+    // Each returns the cookie of the request.
     std::uint64_t send(const Ask& ask);
-    // Tells it of a request that is sent by other means, in pieces or together with others.
+    // Registers a request whose bytes the caller sends, in pieces or together with others.
     std::uint64_t expect(const Ask& ask);
     void send_bytes(std::span<const std::byte> bytes);
-    // As much as the socket takes without waiting.
+    // Sends as much as the socket accepts without blocking. Returns the number of bytes.
     std::size_t offer(std::span<const std::byte> bytes);
 
-    // The next complete answer; nothing where the connection has ended.
+    // The next complete reply, or nothing if the connection has ended.
     std::optional<Answer> next();
-    // That of this request; others are kept for later. Fails the test where the connection ends.
+    // The reply to this request; others are stored. Fails the test if the connection ends.
     Answer answer(std::uint64_t cookie);
     std::optional<Answer> answer_or_end(std::uint64_t cookie);
     Answer ask(const Ask& what) { return answer(send(what)); }
-    // For who runs the server on the same thread; neither waits. Takes at most `max` bytes.
+    // For tests that run the server on the same thread. Neither call blocks. Receives at most `max`
+    // bytes.
     void receive_here(std::size_t max);
-    // The next answer of which all has been received so.
+    // The next complete reply among the bytes that receive_here() has received.
     std::optional<Answer> next_here();
     bool ended() const { return ended_; }
-    // The server has closed, and everything that it was asked has been answered.
+    // Checks that the server has closed the connection after it has answered every request.
     void check_end();
     bool ended_within_an_answer() const { return ended_within_; }
     std::size_t unanswered() const { return pending_.size(); }
-    // Something has come that was not looked at.
+    // Received data has not been processed.
     bool readable() const;
-    // While this one waits, these are read from too, so that no answer of theirs is in the way.
+    // While this client waits, it also receives for these, so that their pending replies do not
+    // block the server.
     void wait_together_with(std::span<Client> clients) { together_ = clients; }
 
     void shut_down_sending() const;
     void close();
-    // The server's end gets a reset. TCP only.
+    // Resets the connection (TCP only).
     void reset();
 
  private:
     struct Pending {
         Ask ask;
         Answer answer;
-        std::uint64_t covered = 0;  // bytes of a READ
+        std::uint64_t covered = 0;  // of a READ
     };
 
     bool enter_or_fail();
-    // `count` more bytes, or nothing: the connection has ended.
+    // Returns the next `count` bytes, or nothing if the connection has ended.
     std::optional<Bytes> take(std::size_t count);
     bool wait_for(short events);
     bool receive();
     std::optional<Answer> simple_reply(Pending& pending, Error error);
-    // What a chunk's header says, after the magic.
+    // The fields of a chunk header after the magic number.
     struct ChunkHeader {
         bool done = false;
         protocol::ChunkType type = protocol::ChunkType::none;
@@ -140,8 +142,8 @@ class Client {
     std::map<std::uint64_t, Pending> pending_;
     std::map<std::uint64_t, Answer> kept_;
     Bytes received_;
-    std::size_t used_ = 0;   // of received_
-    std::size_t begin_ = 0;  // of the message that used_ is in
+    std::size_t used_ = 0;   // index of the next unprocessed byte of received_
+    std::size_t begin_ = 0;  // index of the message that contains used_
     bool waits_ = true;
     bool ended_ = false;
     bool ended_within_ = false;

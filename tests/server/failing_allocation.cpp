@@ -74,7 +74,7 @@ std::int64_t made() { return number_made; }
 
 namespace fa = gpunbd::server::test::failing_allocation;
 
-// NOLINTBEGIN: replacing them is the point, and their signatures are not ours
+// NOLINTBEGIN: this file replaces them on purpose, and their signatures are given
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
     void* const memory = fa::allocate(bytes, alignment);
     if (memory == nullptr) errno = ENOMEM;

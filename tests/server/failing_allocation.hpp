@@ -1,20 +1,20 @@
-// Allocations that fail when a test wants them to, in the threads that take part. The program's
-// operator new, in all its forms, and aligned_alloc (Asio's) are replaced for it.
+// Makes selected allocations of participating threads fail. Replaces all forms of operator new and
+// aligned_alloc (used by Asio) in the program.
 #pragma once
 
 #include <cstdint>
 
 namespace gpunbd::server::test::failing_allocation {
 
-// Before OpenSSL has allocated anything: what it allocates counts as well.
+// Includes the allocations of OpenSSL. To be called before OpenSSL allocates.
 void fail_openssl_too();
-// The calling thread takes part from now on.
+// The calling thread participates from now on.
 void take_part();
-// `count` allocations of theirs fail, from number `number` on, which is at least 1.
+// Makes `count` allocations fail, beginning with allocation `number`, counted from 1.
 void arm(std::int64_t number, std::int64_t count = 1);
-// Has the first of them?
+// Returns true if the first of these has failed.
 bool disarm();
-// None fails. How many there have been since is told by made().
+// Counts allocations without failing any. made() returns the count.
 void count();
 std::int64_t made();
 

@@ -1,4 +1,5 @@
-// The happy script: one of everything. It is written once, and replayed with each step failing.
+// The happy script: one request of each kind. It is written once, and replayed with each step
+// failing.
 #pragma once
 
 #include <vector>
@@ -9,8 +10,8 @@ namespace gpunbd::server::test {
 
 constexpr std::uint32_t page = 32 * kib;
 
-// For the 8 pages and a bit of a Rig. Chunks, pages and devices end within the requests, and the
-// large ones are longer than the staging memory.
+// For a Rig of 8 pages and a fraction. Chunks, pages and devices end within the requests, and the
+// large requests are longer than the staging memory.
 inline std::vector<Ask> happy_script(bool structured, bool extended = false) {
     namespace flag = protocol::command_flag;
     std::vector<Ask> script = {
@@ -43,7 +44,7 @@ inline std::vector<Ask> happy_script(bool structured, bool extended = false) {
     return script;
 }
 
-// One chunk, or one header and all of the data: it cannot fail in the middle.
+// The reply is one chunk, or one header with all data, so it cannot fail in the middle.
 inline bool in_one(const Ask& ask, bool structured) {
     return ask.type == CommandType::read &&
            (!structured || (ask.flags & protocol::command_flag::df) != 0);

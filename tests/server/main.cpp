@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<std::size_t> errors{0};
 
-// Formats every line, as the server's own log does, and counts those that tell of an error.
+// Formats every line as the server's log does, and counts lines of level error.
 class Counting final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
     void sink_it_(const spdlog::details::log_msg& message) override {

@@ -18,7 +18,7 @@ namespace gpunbd::server::test {
 namespace {
 
 constexpr int rounds_to_settle = 60;
-// Too long to lie within a std::string: to copy it takes memory, as it does of real ones.
+// Exceeds the inline buffer of std::string, so that copies allocate memory, as with real names.
 constexpr const char* listener_name = "unix socket /run/gpunbd/socket-of-a-test";
 
 std::pair<int, int> tcp_pair() {
@@ -79,7 +79,7 @@ Rig::~Rig() {
 
 void Rig::hang() {
     std::fputs("the worker hangs\n", stderr);
-    std::abort();  // its thread cannot be ended otherwise
+    std::abort();  // the worker's thread cannot be ended otherwise
 }
 
 std::shared_ptr<storage::Volume> Rig::make_volume(std::uint64_t size) {
@@ -127,7 +127,7 @@ Client Rig::enter(const Handshake& handshake, Transport transport) {
 
 void Rig::let_run() {
     for (int i = 0; i != rounds_to_settle; ++i) {
-        if (asks_for_pages()) i = 0;
+        if (allocates_pages()) i = 0;
     }
 }
 
@@ -163,7 +163,7 @@ void Rig::check_clean() {
     check_over();
     for (std::uint64_t page = 0; page != pages(); ++page) volume->unmap(page);
     CHECK(volume->mapped_bytes() == 0);
-    CHECK(volume->retired_bytes() == 0);  // nobody holds a page
+    CHECK(volume->retired_bytes() == 0);  // no page is pinned
     if (options.provision == storage::Provision::thin) {
         for (auto* const memory : memories) CHECK(memory->slabs() <= 1);
     }

@@ -1,5 +1,5 @@
-// Sessions on a real worker in its own thread, over devices that fail by script; and a plain model
-// of what the export should hold.
+// Runs sessions on a real worker in its own thread, over devices with scripted failures, and has a
+// simple model of the contents of the export.
 #pragma once
 
 #include <atomic>
@@ -25,18 +25,19 @@ constexpr std::uint32_t kib = 1 << 10;
 constexpr std::uint32_t mib = 1 << 20;
 
 struct RigOptions {
-    std::string_view devices = "s";  // one each: 'h' is addressed in place, 's' through staging
+    std::string_view devices =
+        "s";  // one character each: 'h' is addressed in place, 's' through staging memory
     std::uint64_t page_size = 32 * kib;
     std::uint64_t size = 8 * 32 * kib + 5000;
-    std::uint64_t capacity = std::uint64_t{1} << 40;  // of each device, bytes
+    std::uint64_t capacity = std::uint64_t{1} << 40;  // bytes of each device
     storage::Provision provision = storage::Provision::thin;
     storage::ChannelOptions channels = {.chunk_size = 8 * kib, .slots = 2, .pinned = 32 * kib};
     SessionLimits limits = {};
-    std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, of the worker
+    std::uint64_t in_flight = std::uint64_t{1} << 40;  // bytes, limit of the worker
     bool trace = false;
-    bool kept = false;  // as exports whose contents outlive the server are
+    bool kept = false;  // like exports whose contents outlive the server
     std::chrono::milliseconds stall_limit = Worker::default_stall_limit;
-    std::shared_ptr<const TlsContext> tls = nullptr;  // null: off
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: TLS is off
 };
 
 enum class Transport { unix_, tcp };
@@ -46,10 +47,10 @@ class Rig {
     explicit Rig(const RigOptions& options = {});
     ~Rig();
 
-    // The client's end of a connection that the worker serves.
+    // Connects a socket to the worker and returns the client's end.
     int connect_socket(Transport transport = Transport::unix_);
     Client connect(const Handshake& handshake = {}, Transport transport = Transport::unix_);
-    // That, and the handshake.
+    // Connects and does the handshake.
     Client enter(const Handshake& handshake = {}, Transport transport = Transport::unix_);
     std::shared_ptr<const Export> make_export(std::string name, std::uint64_t size);
     std::uint64_t pages() const { return (options.size - 1) / options.page_size + 1; }
@@ -70,9 +71,9 @@ class Rig {
         wait(result);
         return result.get();
     }
-    // The worker has had its rounds with all that is ready by now.
+    // Waits until the worker has processed all events that are ready.
     void let_run();
-    // That, and no copy is under way any more.
+    // Also waits until no copy is in flight.
     void settle();
     void drain() {
         worker.drain_sessions();
@@ -82,8 +83,8 @@ class Rig {
         worker.cut_sessions();
         on_worker([] {});
     }
-    // Is a provisioner at work for it?
-    bool asks_for_pages() {
+    // An asynchronous page request is in progress.
+    bool allocates_pages() {
         return on_worker_with(
             [](WorkerContext& its) { return its.channels.page_completions().in_progress() != 0; });
     }
@@ -91,11 +92,13 @@ class Rig {
         return on_worker_with([](WorkerContext& its) { return its.channels.busy(); });
     }
 
-    // Every session has ended.
+    // Waits until every session has ended.
     void wait_until_left();
-    // That, and then: no staging memory is lent, nothing is under way.
+    // Waits for the sessions to end, and checks that no staging memory is lent and nothing is in
+    // flight.
     void check_over();
-    // That, and every page can be had again. Forgets the volume's contents.
+    // Calls check_over(), and checks that every page can be allocated. Discards the contents of the
+    // volume.
     void check_clean();
 
     const RigOptions options;
@@ -116,7 +119,7 @@ class Rig {
     std::thread thread_;
 };
 
-// What the volume holds; a byte is known until a change of it fails.
+// Models the contents of the volume. A byte is unknown after a failed change of it.
 class Model {
  public:
     explicit Model(std::uint64_t size) : bytes_(size), known_(size, true) {}
@@ -128,7 +131,7 @@ class Model {
     std::vector<char> known_;
 };
 
-// How many lines of level error were logged: each is an exception at the top of a session.
+// The number of logged lines of level error. Each is an exception at the top of a session.
 std::size_t logged_errors();
 void forget_logged_errors();
 

@@ -124,7 +124,7 @@ WriteJob::WriteJob(Rig& rig, Channels& channels, ClientAccount& account, std::ui
 
 bool WriteJob::step(Random& random) {
     // A blocked transfer may continue only after transfer_moved().
-    if (ended() || (blocked_ && !told())) return false;
+    if (ended() || (blocked_ && !may_continue())) return false;
     blocked_ = false;
     if (transfer_.status() != Status::ok && !abandoned_) {
         iovec none{};
@@ -201,7 +201,7 @@ ReadJob::ReadJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint
 }
 
 bool ReadJob::step(Random& random) {
-    if (ended() || (blocked_ && lent_.empty() && !told())) return false;
+    if (ended() || (blocked_ && lent_.empty() && !may_continue())) return false;
     blocked_ = false;
     if (transfer_.status() != Status::ok && !abandoned_) {
         ReadTransfer::Piece none;
@@ -284,7 +284,7 @@ ZeroJob::ZeroJob(Rig& rig, Channels& channels, ClientAccount& account, std::uint
 }
 
 bool ZeroJob::step(Random&) {
-    if (ended() || !told()) return false;
+    if (ended() || !may_continue()) return false;
     if (!transfer_.done()) return false;
     end(transfer_.status());
     if (transfer_.status() != Status::ok) return true;

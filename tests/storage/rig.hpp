@@ -79,16 +79,16 @@ class Job : public TransferOwner {
     Status status() const { return status_; }
 
  protected:
-    void transfer_moved(Transfer&) override { told_ = true; }
+    void transfer_moved(Transfer&) override { may_continue_ = true; }
     // True for the first time, and after each transfer_moved().
-    bool told() { return std::exchange(told_, false); }
+    bool may_continue() { return std::exchange(may_continue_, false); }
     void end(Status status) {
         ended_ = true;
         status_ = status;
     }
 
  private:
-    bool told_ = true;
+    bool may_continue_ = true;
     bool ended_ = false;
     Status status_ = Status::ok;
 };

@@ -33,7 +33,7 @@ class Words {
             word(at).store(value, std::memory_order_relaxed);
         }
     }
-    // Only zeroes or the value of its owner.
+    // Checks that each word is zero or the value of the owner.
     bool only(std::uint64_t value) const {
         for (const std::uint64_t at : {std::uint64_t{0}, size_ / 2, size_ - 8}) {
             const std::uint64_t seen = word(at).load(std::memory_order_relaxed);
@@ -66,7 +66,7 @@ constexpr Case cases[] = {
     {"the device is full now and then", 64 << 20, 4, 5, false, 2000},
 };
 
-TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is another's") {
+TEST_CASE("threads: a pinned page is not reused") {
     for (const Case& row : cases) {
         CAPTURE(row.name);
         MemoryDevice device(0, {.discards = row.discards});
@@ -145,9 +145,9 @@ TEST_CASE("threads: a pinned page changes no owner, and nobody sees what is anot
     }
 }
 
-// Some threads pin pages for long, others trim and write. The device has no more pages than the
-// export.
-TEST_CASE("threads: who holds pages takes none from those who write") {
+// Some threads keep pages pinned for a long time, others trim and write. The device has no spare
+// pages.
+TEST_CASE("threads: pinned pages cause no ENOSPC for writers") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         for (const bool discards : {true, false}) {
             constexpr std::uint64_t page_size = 64 * kib;
@@ -195,7 +195,7 @@ TEST_CASE("threads: who holds pages takes none from those who write") {
 }
 
 // One page of memory moves between two page numbers all the time.
-TEST_CASE("threads: a reused page is found under its own number only") {
+TEST_CASE("threads: a reused page is found only under its own number") {
     constexpr std::uint64_t page_size = 64;  // so that it changes owners quickly
     MemoryDevice device(0, {});
     auto made = Volume::create({.size = 2 * page_size, .page_size = page_size}, {&device});
@@ -223,7 +223,7 @@ TEST_CASE("threads: a reused page is found under its own number only") {
     CHECK(volume.mapped_bytes() == 0);
 }
 
-TEST_CASE("threads: one page is not mapped twice") {
+TEST_CASE("threads: a page number is not mapped twice") {
     constexpr std::uint64_t page_size = 64 * kib;
     constexpr std::uint32_t pages = 64;
     for (int round = 0; round != 20; ++round) {
@@ -248,7 +248,7 @@ TEST_CASE("threads: one page is not mapped twice") {
 }
 
 // A device that is sometimes full, and whose freed pages have to be cleared.
-TEST_CASE("threads: pages come and go beside a provisioner") {
+TEST_CASE("threads: pages are mapped and unmapped concurrently with a provisioner") {
     constexpr std::uint64_t page_size = 64 * kib;
     constexpr std::uint32_t pages = 3 * 1024;
     MemoryDevice device(
@@ -292,7 +292,7 @@ TEST_CASE("threads: pages come and go beside a provisioner") {
 }
 
 // Workers with their own channels, on different ranges of the same pages.
-TEST_CASE("threads: workers write, read and zero side by side within the same pages") {
+TEST_CASE("threads: workers write, read and zero concurrently within the same pages") {
     for (const std::string_view devices : {"h", "s", "sh"}) {
         CAPTURE(devices);
         constexpr std::uint32_t piece = 20000;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t activity_mib = 1 << 20;
 
-TEST_CASE("activity: nothing is known before somebody watches") {
+TEST_CASE("activity: nothing is recorded before the map is watched") {
     ActivityMap map(64 * activity_mib, 2 * activity_mib);
     map.written(0, activity_mib);
     CHECK_FALSE(map.was_written(0, 64 * activity_mib));
@@ -21,7 +21,7 @@ TEST_CASE("activity: nothing is known before somebody watches") {
     CHECK_FALSE(map.was_read(2 * activity_mib, 62 * activity_mib));
 }
 
-TEST_CASE("activity: a second later it is still told, and then no more") {
+TEST_CASE("activity: an access is reported for one more second, then not any more") {
     ActivityMap map(64 * activity_mib, 2 * activity_mib);
     map.watch(10);
     map.read(0, 1);
@@ -29,7 +29,7 @@ TEST_CASE("activity: a second later it is still told, and then no more") {
     CHECK(map.was_read(0, 1));
     map.watch(12);
     CHECK_FALSE(map.was_read(0, 1));
-    // The stamps of seconds come again.
+    // The recorded seconds have 16 bits and wrap around.
     for (const std::uint64_t second : {65533ULL, 65534ULL, 65535ULL}) {
         CAPTURE(second);
         map.watch(second);
@@ -41,7 +41,7 @@ TEST_CASE("activity: a second later it is still told, and then no more") {
     }
 }
 
-TEST_CASE("activity: large exports have larger cells, to their last byte") {
+TEST_CASE("activity: large exports have larger cells, which cover the last byte") {
     constexpr std::uint64_t size = (std::uint64_t{1} << 50) + 1;
     ActivityMap map(size, 2 * activity_mib);
     CHECK((size - 1) / map.cell() < ActivityMap::max_cells);

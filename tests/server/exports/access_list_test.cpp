@@ -1,4 +1,4 @@
-// Rules against clients of every kind, and the order of rules.
+// Matches access rules against clients of every kind, and tests the order of rules.
 #include "server/exports/access_list.hpp"
 
 #include <doctest/doctest.h>
@@ -60,7 +60,7 @@ Verdict decide(const std::vector<config::AccessRule>& rules, const Peer& peer) {
     return AccessList(rules).decide(PeerIdentity(peer));
 }
 
-TEST_CASE("access: a network is of TCP clients of its family; what is mapped is IPv4 alone") {
+TEST_CASE("access: a network matches TCP clients of its family; mapped addresses are IPv4") {
     struct Row {
         const char* network;
         Peer peer;
@@ -78,7 +78,7 @@ TEST_CASE("access: a network is of TCP clients of its family; what is mapped is 
         {"::/64", tcp("::ffff:10.0.0.1"), false},
         {"2001:db8::/64", tcp("2001:db8::42"), true},
         {"2001:db8::/64", tcp("2001:db8:0:1::42"), false},
-        // What is no address of those matches nothing, be the network as wide as it may.
+        // Text that is no address of that family does not match even the widest network.
         {"::/0", tcp("fe80::1%eth0"), false},
         {"0.0.0.0/0", tcp(""), false},
         {"0.0.0.0/0", tcp("10.0.0.1 "), false},
@@ -93,20 +93,20 @@ TEST_CASE("access: a network is of TCP clients of its family; what is mapped is 
         CAPTURE(row.peer.address);
         CHECK(matches(network(row.network), row.peer) == row.matches);
     }
-    // An address that stands in a peer of another kind is not looked at.
+    // The address of a peer of another kind is ignored.
     Peer odd = tcp("10.0.0.1");
     odd.kind = Peer::Kind::unknown;
     CHECK_FALSE(matches(network("0.0.0.0/0"), odd));
 }
 
-TEST_CASE("access: users and groups are of Unix sockets, and supplementary groups count") {
+TEST_CASE("access: users and groups match Unix socket peers, including supplementary groups") {
     config::AccessRule user;
     user.uid = config::Account{1000, "1000"};
     CHECK(matches(user, local(1000, 5)));
     CHECK_FALSE(matches(user, local(0, 1000)));
     config::AccessRule root;
     root.uid = config::Account{0, "root"};
-    // Peers of other kinds have a uid of 0, since they have none.
+    // Peers of other kinds have the uid 0 by default.
     CHECK_FALSE(matches(root, tcp("127.0.0.1")));
     CHECK_FALSE(matches(root, virtual_machine(2)));
     CHECK_FALSE(matches(root, Peer{}));
@@ -124,7 +124,7 @@ TEST_CASE("access: users and groups are of Unix sockets, and supplementary group
     CHECK_FALSE(matches(group, local(1, 1)));
 }
 
-TEST_CASE("access: a cid is of vsock") {
+TEST_CASE("access: a cid matches vsock peers") {
     config::AccessRule machine;
     machine.cid = 0;
     CHECK(matches(machine, virtual_machine(0)));
@@ -133,7 +133,7 @@ TEST_CASE("access: a cid is of vsock") {
     CHECK_FALSE(matches(machine, Peer{}));
 }
 
-TEST_CASE("access: names and keys of TLS are whole, and those of clients that are in TLS") {
+TEST_CASE("access: TLS names and PSK users match in full, and only clients in TLS") {
     config::AccessRule name;
     name.tls_name = "Client.Example.com";
     CHECK(matches(name, with_tls(tcp("10.0.0.1"), {"other", "client.EXAMPLE.com"})));
@@ -155,7 +155,7 @@ TEST_CASE("access: names and keys of TLS are whole, and those of clients that ar
     CHECK_FALSE(matches(key, tcp("10.0.0.1")));
 }
 
-TEST_CASE("access: all that a rule names must match; one that names nothing is for nobody") {
+TEST_CASE("access: a rule matches if all its conditions do; an empty rule matches no client") {
     config::AccessRule both = network("10.0.0.0/8");
     both.tls_name = "a";
     CHECK(matches(both, with_tls(tcp("10.0.0.1"), {"a"})));
@@ -167,7 +167,7 @@ TEST_CASE("access: all that a rule names must match; one that names nothing is f
     }
 }
 
-TEST_CASE("access: the first rule that matches decides, and none denies") {
+TEST_CASE("access: the first matching rule decides, and without a match access is denied") {
     const std::vector<config::AccessRule> rules = {network("10.1.0.0/16"),
                                                    read_only(network("10.0.0.0/8")),
                                                    network("10.2.0.0/16"), network("::1")};
@@ -196,7 +196,7 @@ TEST_CASE("access: the first rule that matches decides, and none denies") {
     CHECK(decide({network("10.1.0.0/16")}, Peer{}).access == Access::denied);
 }
 
-TEST_CASE("access: without a list everybody may, known or not") {
+TEST_CASE("access: without a list every client has access") {
     for (const Peer& peer : {tcp("10.0.0.1"), local(0, 0), virtual_machine(2), Peer{}}) {
         CHECK(decide({}, peer).access == Access::read_write);
         CHECK(AccessList().decide(PeerIdentity(peer)).access == Access::read_write);

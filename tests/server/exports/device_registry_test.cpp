@@ -1,4 +1,4 @@
-// Devices found and opened through drivers, among them some of GPUs that are not there.
+// Finds and opens devices with drivers, some of them for fake GPUs.
 #include "server/exports/device_registry.hpp"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-// Remembers how it was opened and calibrated.
+// Records how it was opened and calibrated.
 class Card final : public storage::Device {
  public:
     Card(std::uint32_t number, std::string id) : Device(number) {
@@ -104,20 +104,20 @@ class LittleHost final : public storage::DeviceDriver {
     }
 };
 
-// Its one device is opened only where it is named.
-class Untouched final : public storage::DeviceDriver {
+// Its one device is opened only by name.
+class NamedOnlyDriver final : public storage::DeviceDriver {
  public:
-    std::string_view scheme() const override { return "shy"; }
+    std::string_view scheme() const override { return "named"; }
     bool drives_gpus() const override { return false; }
     std::vector<std::string> enumerate(std::string&) const override { return {}; }
     std::vector<storage::DeviceInfo> only_by_name() const override {
         storage::DeviceInfo info;
-        info.id = "shy:1";
+        info.id = "named:1";
         return {info};
     }
     std::unique_ptr<storage::Device> open(std::string_view id, std::uint32_t number,
                                           const storage::DeviceOptions&) const override {
-        if (id != "shy:1") throw std::runtime_error("there is but shy:1");
+        if (id != "named:1") throw std::runtime_error("there is only named:1");
         ++opened;
         return std::make_unique<Card>(number, std::string(id));
     }
@@ -134,7 +134,7 @@ std::string refusal(DeviceRegistry& registry, const std::string& id) {
     return {};
 }
 
-TEST_CASE("device registry: devices without room for a mapping are opened anew") {
+TEST_CASE("device registry: devices that lacked room for a mapping can be opened again") {
     CardDriver red("red", 2);
     const std::array<const storage::DeviceDriver*, 1> drivers{&red};
     DeviceRegistry registry({}, false, drivers);
@@ -152,7 +152,7 @@ TEST_CASE("device registry: devices without room for a mapping are opened anew")
     CHECK(!registry.lacks_mapping());
 }
 
-TEST_CASE("device registry: each driver opens what has its scheme") {
+TEST_CASE("device registry: the driver of a scheme opens its devices") {
     const LittleHost host;
     const CardDriver red("red", 2);
     const CardDriver green("green", 12);
@@ -166,7 +166,7 @@ TEST_CASE("device registry: each driver opens what has its scheme") {
     options.force = true;
     DeviceRegistry registry({options}, false, drivers);
     CHECK(registry.open("host").available() == 1 << 20);
-    CHECK(red.enumerated + green.enumerated == 0);  // no driver is started for nothing
+    CHECK(red.enumerated + green.enumerated == 0);  // no driver is started unless needed
     CHECK(registry.open("green:11").info().id == "green:11");
     CHECK(red.enumerated == 0);
     CHECK(green.opened_with.reserve == 1U);
@@ -181,7 +181,7 @@ TEST_CASE("device registry: each driver opens what has its scheme") {
     CHECK(&registry.open("red:1") == &registry.open("red:1"));
 }
 
-TEST_CASE("device registry: what is not there is told beside what is") {
+TEST_CASE("device registry: the error about an unknown device lists the available ones") {
     const LittleHost host;
     const CardDriver red("red", 2);
     const CardDriver green("green", 0);
@@ -201,26 +201,26 @@ TEST_CASE("device registry: what is not there is told beside what is") {
     CHECK(why_none.empty());
 }
 
-TEST_CASE("device registry: what changes when it is opened is opened by its name alone") {
+TEST_CASE("device registry: a device that changes on opening is opened only by name") {
     const LittleHost host;
     const CardDriver red("red", 1);
-    const Untouched shy;
-    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &shy};
+    const NamedOnlyDriver by_name;
+    const std::array<const storage::DeviceDriver*, 3> drivers{&host, &red, &by_name};
     DeviceRegistry registry({}, false, drivers);
-    const auto told = registry.only_by_name();
-    REQUIRE(told.size() == 1);
-    CHECK(told[0].id == "shy:1");
+    const auto listed = registry.only_by_name();
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].id == "named:1");
     CHECK(registry.open_hardware("GPU-of-red:0", "").info().id == "red:0");
-    CHECK_THROWS_AS(registry.open_hardware("GPU-of-shy:1", ""), std::runtime_error);
+    CHECK_THROWS_AS(registry.open_hardware("GPU-of-named:1", ""), std::runtime_error);
     std::string why_none;
     CHECK(registry.gpus(why_none) == std::vector<std::string>{"red:0"});
-    CHECK(shy.opened == 0);
-    CHECK(refusal(registry, "shy:2") == "there is but shy:1");
-    CHECK(registry.open("shy:1").info().id == "shy:1");
-    CHECK(shy.opened == 1);
+    CHECK(by_name.opened == 0);
+    CHECK(refusal(registry, "named:2") == "there is only named:1");
+    CHECK(registry.open("named:1").info().id == "named:1");
+    CHECK(by_name.opened == 1);
 }
 
-TEST_CASE("device registry: what was found by calibrating outlives it") {
+TEST_CASE("device registry: calibration results outlive the registry") {
     const LittleHost host;
     CardDriver red("red", 2);
     const std::array<const storage::DeviceDriver*, 2> drivers{&host, &red};
@@ -232,7 +232,7 @@ TEST_CASE("device registry: what was found by calibrating outlives it") {
     const auto states = first.calibration_states();
     CHECK(states == std::map<std::string, std::string>{{"GPU-of-red:0", "found on red:0"}});
 
-    // The next process measures only what is not known, or not as it was.
+    // The next process measures only devices without a result or with an outdated one.
     DeviceRegistry next({}, true, drivers);
     next.set_calibration_states({{"GPU-of-red:0", "found on red:0"}, {"GPU-of-red:1", "odd"}});
     next.open("red:0");
@@ -243,7 +243,7 @@ TEST_CASE("device registry: what was found by calibrating outlives it") {
           std::map<std::string, std::string>{{"GPU-of-red:0", "found on red:0"},
                                              {"GPU-of-red:1", "found on red:1"}});
 
-    // By way of a supervisor.
+    // Pass the results through a supervisor.
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     {
@@ -261,7 +261,7 @@ TEST_CASE("device registry: what was found by calibrating outlives it") {
     CHECK(last.calibration("red:1").empty());
     CHECK(last.calibration_states() == next.calibration_states());
 
-    // Of what has not been opened nothing is forgotten.
+    // The results of devices that are not opened remain.
     DeviceRegistry idle({}, true, drivers);
     idle.set_calibration_states(states);
     CHECK(idle.calibration_states() == states);
@@ -273,7 +273,7 @@ TEST_CASE("device registry: what was found by calibrating outlives it") {
     CHECK(failing.calibration_states().empty());
 }
 
-TEST_CASE("device registry: the drivers of this program") {
+TEST_CASE("device registry: this program has the drivers host, cuda and pci") {
     const auto drivers = storage::device_drivers();
     REQUIRE(drivers.size() == 3);
     CHECK(drivers[0]->scheme() == "host");
@@ -285,7 +285,7 @@ TEST_CASE("device registry: the drivers of this program") {
     CHECK(none != why_none.empty());
     CHECK(drivers[2]->scheme() == "pci");
     CHECK_FALSE(drivers[2]->drives_gpus());
-    CHECK(drivers[2]->enumerate(why_none).empty());  // to open one writes over it
+    CHECK(drivers[2]->enumerate(why_none).empty());  // opening one overwrites its memory
 }
 
 }  // namespace

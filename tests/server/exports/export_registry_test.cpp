@@ -1,4 +1,4 @@
-// The registry alone, and under the feet of sessions.
+// The registry alone, and with sessions that use it.
 #include "server/exports/export_registry.hpp"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ std::shared_ptr<const Export> named(const std::string& name) {
     return made;
 }
 
-TEST_CASE("registry: names, order, and the default") {
+TEST_CASE("registry: finds exports by name, in order, and the default export") {
     ExportRegistry registry;
     const Peer anybody;
     const OfferedExports offered(registry, anybody);
@@ -47,7 +47,7 @@ TEST_CASE("registry: names, order, and the default") {
     CHECK(before->front()->info.name == "b");
 }
 
-TEST_CASE("registry: replaced while others look") {
+TEST_CASE("registry: may be replaced while other threads read it") {
     ExportRegistry registry;
     registry.replace({named("x")});
     std::atomic<bool> stop{false};
@@ -63,7 +63,7 @@ TEST_CASE("registry: replaced while others look") {
     looks.join();
 }
 
-TEST_CASE("registry: a session keeps the export that was replaced, and lets it go at its end") {
+TEST_CASE("registry: a session keeps a replaced export until it ends") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -131,7 +131,7 @@ TEST_CASE("export factory: a new configuration keeps the volumes that it does no
     CHECK(second.exports[1]->info.description.starts_with("another (instance "));
     CHECK_FALSE(first.exports[0]->info.read_only);
 
-    // Every problem is told, not only the first.
+    // The error reports all problems, not only the first.
     a.devices = {"no such device"};
     b.size = {.bytes = std::uint64_t{1} << 60};
     const MadeExports third = make_exports({a, b}, devices, second.exports);
@@ -140,7 +140,7 @@ TEST_CASE("export factory: a new configuration keeps the volumes that it does no
     CHECK(third.problems[1].find("export 'b'") == 0);
 }
 
-TEST_CASE("exports: what clients are told of blocks, and that data are not cut to fit them") {
+TEST_CASE("exports: block sizes are advertised, and data are not truncated to fit them") {
     config::DeviceOptions host;
     host.id = "host";
     host.capacity = config::MiB;

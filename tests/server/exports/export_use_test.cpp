@@ -1,4 +1,4 @@
-// Places and rates of one export: counted to the last one, from any thread, across reloads.
+// Connection leases and rates of an export: exact, with many threads, and across reloads.
 #include "server/exports/export_use.hpp"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ config::ExportOptions at_most(std::optional<std::uint32_t> all,
     return options;
 }
 
-// As many as it gets.
+// Takes up to `wanted` leases.
 Places enter(ExportUse& use, const std::string& peer, std::size_t wanted, std::string& refusal) {
     Places places;
     while (places.size() != wanted) {
@@ -33,7 +33,7 @@ Places enter(ExportUse& use, const std::string& peer, std::size_t wanted, std::s
     return places;
 }
 
-TEST_CASE("export use: maxima of all and of each peer, and places come back") {
+TEST_CASE("export use: limits connections in total and per peer, and reuses freed leases") {
     const auto use = std::make_shared<ExportUse>();
     std::string refusal;
     {
@@ -53,7 +53,7 @@ TEST_CASE("export use: maxima of all and of each peer, and places come back") {
     a.clear();
     b.clear();
     CHECK(enter(*use, "b", 9, refusal).size() == 3);
-    // Of those who are there none has to go.
+    // Lowering the limit closes no existing connection.
     b = enter(*use, "b", 3, refusal);
     use->apply(at_most(1));
     CHECK(enter(*use, "a", 9, refusal).empty());
@@ -64,7 +64,7 @@ TEST_CASE("export use: maxima of all and of each peer, and places come back") {
     CHECK(enter(*use, "a", 99, refusal).size() == 99);
 }
 
-TEST_CASE("export use: many threads come and go, and there are never too many") {
+TEST_CASE("export use: the limits hold while many threads connect and disconnect") {
     const auto use = std::make_shared<ExportUse>();
     constexpr std::uint32_t most = 5;
     constexpr std::uint32_t most_of_peer = 3;
@@ -99,7 +99,7 @@ TEST_CASE("export use: many threads come and go, and there are never too many") 
     CHECK(enter(*use, "c", 9, refusal).size() == most_of_peer);
 }
 
-TEST_CASE("export use: connections of a peer share a rate, which coming again does not renew") {
+TEST_CASE("export use: connections of a peer share a rate, which reconnecting does not reset") {
     const auto use = std::make_shared<ExportUse>();
     config::ExportOptions options;
     use->apply(options);
@@ -120,7 +120,7 @@ TEST_CASE("export use: connections of a peer share a rate, which coming again do
     first.reset();
     second.reset();
     CHECK(use->enter("a").lease->rates() == rates);
-    // What has not changed goes on; what has begins anew.
+    // Unchanged rates keep their state; changed rates start over.
     options.max_connections = 7;
     use->apply(options);
     CHECK(use->enter("a").lease->rates() == rates);
@@ -135,7 +135,7 @@ TEST_CASE("export use: connections of a peer share a rate, which coming again do
     CHECK(other->rates() == RateLimits{});
 }
 
-TEST_CASE("export use: who owes nothing is forgotten, and who does is not") {
+TEST_CASE("export use: a peer is forgotten only if its bucket is full") {
     const auto use = std::make_shared<ExportUse>();
     config::ExportOptions options;
     options.rates_per_peer.iops = 1;

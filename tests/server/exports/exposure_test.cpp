@@ -1,5 +1,4 @@
-// Which configurations may be served where others can reach them, and what a client may open by
-// one.
+// Finds exports that any TCP client may open, and answers which exports a client may open.
 #include "server/exports/exposure.hpp"
 
 #include <doctest/doctest.h>
@@ -19,10 +18,10 @@ config::Options options_of(const std::string& text) {
     return std::move(loaded.options);
 }
 
-TEST_CASE("exposure: open to all is what a stranger's address, and nothing else, may open") {
+TEST_CASE("exposure: an export is open to all if a TCP client of any address may open it") {
     struct Row {
         const char* exports;
-        const char* open;  // empty: nothing
+        const char* open;  // empty: none
     };
     const Row rows[] = {
         {"{name: a}", "export 'a'"},
@@ -36,21 +35,21 @@ TEST_CASE("exposure: open to all is what a stranger's address, and nothing else,
         {"{name: a, access: [{network: '::/0', psk_user: x}]}", ""},
         {"{name: a, access: [{tls_name: x}, {psk_user: y}]}", ""},
         {"{name: a, tls: required}, {name: b, tls: required}", ""},
-        // These are for no TCP client at all.
+        // No TCP client matches these rules.
         {"{name: a, access: [{uid: 0}, {gid: 0}, {cid: 3}]}", ""},
     };
     for (const Row& row : rows) {
         CAPTURE(row.exports);
         config::Options options = options_of(std::string("exports: [") + row.exports + "]");
         CHECK(open_to_all(options).value_or("") == row.open);
-        options.tls.mode = config::TlsMode::optional;  // who does without it is not kept out
+        options.tls.mode = config::TlsMode::optional;  // clients without TLS are not refused
         CHECK(open_to_all(options).value_or("") == row.open);
         options.tls.mode = config::TlsMode::required;
         CHECK_FALSE(open_to_all(options).has_value());
     }
 }
 
-TEST_CASE("exposure: TLS in which clients prove nothing is told") {
+TEST_CASE("exposure: TLS without client verification is reported") {
     config::Options options = options_of("exports: [{name: a, access: [{uid: 0}]}, {name: b}]");
     options.tls = {config::TlsMode::required, "/f", false, ""};
     CHECK(unproved_in_tls(options).value_or("").find("open export 'b'") != std::string::npos);
@@ -70,7 +69,7 @@ std::string answers(const config::Options& options, const config::AccessQuery& q
     return out;
 }
 
-TEST_CASE("question: what each client may open, by which rule, in which line") {
+TEST_CASE("question: reports the exports of a client, with the rule and its line") {
     const config::Options options = options_of(R"(exports:
   - name: a
     access:
@@ -108,7 +107,7 @@ TEST_CASE("question: what each client may open, by which rule, in which line") {
               "export 'c': read-only: it has no access list; the export is read_only\n");
 }
 
-TEST_CASE("question: what is no client is told so") {
+TEST_CASE("question: an invalid client is refused with an explanation") {
     for (const char* who :
          {"", "10.1.2", "10.1.2.3/8", "localhost", "unix:", "unix:gid=7", "unix:uid",
           "unix:uid=1,x=2", "unix:uid=1,uid=2", "fe80::1%eth0", "tcp:10.1.2.3"}) {

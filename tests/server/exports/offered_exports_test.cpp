@@ -1,4 +1,5 @@
-// What a peer may not open is to it as if it were not there: the same bytes, in every option.
+// To a client without access, an export does not exist: every option returns the same bytes as for
+// an unknown name.
 #include "server/exports/offered_exports.hpp"
 
 #include <doctest/doctest.h>
@@ -51,7 +52,7 @@ std::vector<std::string> names(const protocol::ExportDirectory& exports) {
     return out;
 }
 
-// Every option that names an export, by itself.
+// Every option that names an export, encoded separately.
 struct AskingOption {
     const char* name;
     Bytes (*bytes)(const std::string& export_name);
@@ -80,7 +81,7 @@ protocol::test::Outcome ask(const protocol::ExportDirectory& exports, const Byte
     return protocol::test::run(exports, joined({fixed_flags(), options}));
 }
 
-TEST_CASE("offered: what a peer may not open is not listed, and answers as what there is not") {
+TEST_CASE("offered: an export without access is not listed, and looks like an unknown one") {
     ExportRegistry registry;
     registry.replace({export_of("secret", {network_rule("10.0.0.0/8")}), export_of("shared")});
     const Peer stranger = peer_at("192.0.2.1");
@@ -93,7 +94,8 @@ TEST_CASE("offered: what a peer may not open is not listed, and answers as what 
     for (const AskingOption& asking : askings) {
         CAPTURE(asking.name);
         const protocol::test::Outcome absent = ask(exports, asking.bytes("absent"));
-        for (const char* name : {"secret", ""}) {  // the default is the first, which is hidden
+        for (const char* name :
+             {"secret", ""}) {  // the default export is the first, which is hidden
             CAPTURE(name);
             const protocol::test::Outcome denied = ask(exports, asking.bytes(name));
             CHECK(denied.output == absent.output);
@@ -102,14 +104,14 @@ TEST_CASE("offered: what a peer may not open is not listed, and answers as what 
             CHECK(denied.reason == absent.reason);
         }
         CHECK_FALSE(exports.find("secret").has_value());
-        // Nor is there anything about it in the whole of what a stranger gets.
+        // The bytes sent to an unauthorised client do not contain the name.
         CHECK(absent.next != protocol::Negotiation::Next::transmit);
         const protocol::test::Outcome shared = ask(exports, asking.bytes("shared"));
         CHECK((shared.output.size() != absent.output.size() || shared.next != absent.next));
     }
 }
 
-TEST_CASE("offered: the log tells what the client cannot") {
+TEST_CASE("offered: the log names the reason that the client does not get") {
     ExportRegistry registry;
     registry.replace({export_of("secret", {network_rule("10.0.0.0/8"), network_rule("::1")}),
                       export_of("shared")});
@@ -125,7 +127,7 @@ TEST_CASE("offered: the log tells what the client cannot") {
           "offered: 'shared'");
 }
 
-TEST_CASE("offered: who may open them sees them, by rule") {
+TEST_CASE("offered: an export is visible to the clients that its rules match") {
     ExportRegistry registry;
     registry.replace({export_of("a", {network_rule("10.0.0.0/8")}),
                       export_of("b", {network_rule("10.1.0.0/16", config::AccessMode::read_only)}),
@@ -143,19 +145,20 @@ TEST_CASE("offered: who may open them sees them, by rule") {
         const Peer peer = peer_at(row.address);
         CHECK(names(OfferedExports(registry, peer)) == row.names);
     }
-    // The default is the first of the file, or there is none.
+    // The default export is the first of the file if the client may open it; otherwise there is
+    // none.
     const Peer first = peer_at("10.2.0.1");
     CHECK(OfferedExports(registry, first).find("")->name == "a");
     const Peer second = peer_at("192.0.2.1");
     CHECK_FALSE(OfferedExports(registry, second).find("").has_value());
-    // But one that has the empty name is what that asks for, wherever it stands.
+    // An export with the empty name has precedence as the default, at any position.
     registry.replace({export_of("a"), export_of("", {network_rule("10.0.0.0/8")})});
     CHECK(OfferedExports(registry, first).find("")->name.empty());
     CHECK_FALSE(OfferedExports(registry, second).find("").has_value());
     CHECK(names(OfferedExports(registry, second)) == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("offered: a rule may make an export read-only, and never makes it writable") {
+TEST_CASE("offered: a rule may make an export read-only, but never writable") {
     ExportRegistry registry;
     auto image = export_of("image", {network_rule("10.0.0.0/8")});
     image->info.read_only = true;
@@ -175,7 +178,7 @@ TEST_CASE("offered: a rule may make an export read-only, and never makes it writ
     CHECK(went.negotiated.export_info.read_only);
 }
 
-TEST_CASE("offered: what a peer proves in TLS counts from then on") {
+TEST_CASE("offered: an identity proven in TLS takes effect immediately") {
     ExportRegistry registry;
     config::AccessRule named;
     named.tls_name = "client.example.com";
@@ -187,7 +190,7 @@ TEST_CASE("offered: what a peer proves in TLS counts from then on") {
     CHECK(names(exports) == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("offered: a full export says so to those who may open it, and is absent to others") {
+TEST_CASE("offered: a full export is refused with a reason, or hidden without access") {
     ExportRegistry registry;
     auto full = export_of("full", {network_rule("10.0.0.0/8")});
     full->options.max_connections = 1;
@@ -204,7 +207,7 @@ TEST_CASE("offered: a full export says so to those who may open it, and is absen
     CHECK(answers[0].type == (1U << 31) + 2);  // ERR_POLICY
     CHECK(answers[0].data == text_bytes("the export has 1 connection, which is its limit"));
     CHECK(exports.take_lease() == nullptr);
-    // To ask about it takes no lease.
+    // INFO takes no lease.
     CHECK(protocol::test::answers(ask(exports, option(opt::info, info_data("full"))).output)
               .back()
               .type == 1);
@@ -217,7 +220,7 @@ TEST_CASE("offered: a full export says so to those who may open it, and is absen
     CHECK(ask(others, go).output == ask(others, option(opt::go, info_data("absent"))).output);
 }
 
-TEST_CASE("offered: a listing goes on over a reload, and keeps no export alive") {
+TEST_CASE("offered: a listing continues across a reload, and keeps no export alive") {
     ExportRegistry registry;
     const auto all = [](std::initializer_list<const char*> wanted) {
         ExportRegistry::Exports made;

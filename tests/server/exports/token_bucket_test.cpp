@@ -1,4 +1,4 @@
-// Rates, in a time of the test's own: nothing here waits, and all is exact.
+// Rates under a simulated clock: the tests do not wait, and all results are exact.
 #include "server/exports/token_bucket.hpp"
 
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ struct Sent {
     std::size_t client;
 };
 
-// Clients that each have one request waiting at a time, and the next at once, until `end`.
+// Simulates clients until `end`, each with one waiting request at a time.
 template <typename Size>
 std::vector<Sent> under_load(TokenBucket& bucket, std::size_t clients, Time end, Size size,
                              nanoseconds late = {}) {
@@ -60,7 +60,7 @@ std::vector<Sent> under_load(TokenBucket& bucket, std::size_t clients, Time end,
     return sent;
 }
 
-// The least and the most that any window of one second has, of those that begin with a request.
+// The minimum and the maximum over all windows of one second that begin with a request.
 struct Windows {
     std::uint64_t least = UINT64_MAX;
     std::uint64_t most = 0;
@@ -86,7 +86,7 @@ Windows windows(const std::vector<Sent>& sent, Time from, Time end, Weight weigh
 std::uint64_t bytes_of(const Sent& sent) { return sent.bytes; }
 std::uint64_t one(const Sent&) { return 1; }
 
-TEST_CASE("rates: under load each second has the rate, to 2%") {
+TEST_CASE("rates: under load the throughput equals the rate in each second, to 2%") {
     struct Row {
         std::uint64_t rate;
         std::uint64_t size;
@@ -113,7 +113,7 @@ TEST_CASE("rates: under load each second has the rate, to 2%") {
     }
 }
 
-TEST_CASE("rates: requests a second, to 2%, however large they are") {
+TEST_CASE("rates: under load the IOPS equal the rate, to 2%, for any request size") {
     for (const std::uint64_t iops :
          {std::uint64_t{100}, std::uint64_t{1000}, std::uint64_t{77'777}}) {
         CAPTURE(iops);
@@ -127,7 +127,7 @@ TEST_CASE("rates: requests a second, to 2%, however large they are") {
     }
 }
 
-TEST_CASE("rates: of two, the one that is reached first holds") {
+TEST_CASE("rates: if two rates are set, the lower one limits") {
     TokenBucket small(rates(100 * mb, 1000), start);
     const Time end = start + seconds(3);
     auto sent = under_load(small, 4, end, [](std::size_t) { return 4 * kb; });
@@ -139,7 +139,7 @@ TEST_CASE("rates: of two, the one that is reached first holds") {
     CHECK(windows(sent, start + seconds(1), end, bytes_of).least >= 98 * mb);
 }
 
-TEST_CASE("rates: never more than the rate and the burst, whatever comes, over any time") {
+TEST_CASE("rates: no interval exceeds the rate plus the burst, for any input") {
     Random random(5);
     for (const int burst : {0, 1, 3}) {
         CAPTURE(burst);
@@ -148,7 +148,7 @@ TEST_CASE("rates: never more than the rate and the burst, whatever comes, over a
         std::vector<Sent> sent;
         Time now = start;
         for (int i = 0; i != 3000; ++i) {
-            // Pauses, and crowds.
+            // Pauses and bursts of requests.
             if (random.one_in(50)) now += std::chrono::milliseconds(random.below(4000));
             now += std::chrono::microseconds(random.below(3000));
             const std::uint64_t bytes = 1 + random.below(40 * kb);
@@ -172,12 +172,12 @@ TEST_CASE("rates: never more than the rate and the burst, whatever comes, over a
     }
 }
 
-TEST_CASE("rates: after a pause the burst comes at once, and no more of it than is allowed") {
+TEST_CASE("rates: after a pause the burst is available at once, up to its limit") {
     TokenBucket bucket(rates(std::nullopt, 100, 2), start);
     const auto at_once = [&](Time now) {
         int count = 0;
         while (bucket.take(0, now) == now) ++count;
-        bucket.give_back(0);  // the one that would have had to wait
+        bucket.give_back(0);  // the request that was delayed
         return count;
     };
     CHECK(at_once(start) == 200);
@@ -187,18 +187,18 @@ TEST_CASE("rates: after a pause the burst comes at once, and no more of it than 
     CHECK(at_once(start + seconds(3600)) == 0);
 }
 
-TEST_CASE("rates: a request that is larger than the burst goes, and is paid for afterwards") {
+TEST_CASE("rates: a request larger than the burst is executed and delays later ones") {
     TokenBucket bucket(rates(mb, std::nullopt, 1), start);
-    CHECK(bucket.take(32 * mb, start) == start);  // all that there can be is there
+    CHECK(bucket.take(32 * mb, start) == start);  // the bucket is full
     CHECK(bucket.take(4 * kb, start) > start + seconds(31));
     CHECK(bucket.take(4 * kb, start) < start + seconds(32));
-    // One that finds less waits until all is there that can be.
+    // If the bucket is not full, such a request waits until it is.
     TokenBucket used(rates(mb, std::nullopt, 1), start);
     CHECK(used.take(mb / 2, start) == start);
     CHECK(used.take(32 * mb, start) == start + std::chrono::milliseconds(500));
 }
 
-TEST_CASE("rates: who waits has its turn in order, and nobody starves beside large requests") {
+TEST_CASE("rates: delayed requests are served in order, also beside large requests") {
     TokenBucket bucket(rates(10 * mb, std::nullopt), start);
     const Time end = start + seconds(30);
     const auto sent = under_load(bucket, 5, end,
@@ -212,7 +212,7 @@ TEST_CASE("rates: who waits has its turn in order, and nobody starves beside lar
     }
 }
 
-TEST_CASE("rates: what was taken and has not gone is given back") {
+TEST_CASE("rates: returned tokens are available again") {
     TokenBucket bucket(rates(mb, 1000), start);
     CHECK(bucket.full(start));
     const Time first = bucket.take(mb, start);
@@ -226,7 +226,7 @@ TEST_CASE("rates: what was taken and has not gone is given back") {
     CHECK(bucket.full(start + seconds(2)));
 }
 
-TEST_CASE("rates: many threads take from one bucket, and no byte goes twice") {
+TEST_CASE("rates: concurrent threads never take the same tokens") {
     constexpr std::uint64_t rate = mb;
     constexpr std::uint64_t size = 1000;
     constexpr int threads = 4;
@@ -246,11 +246,11 @@ TEST_CASE("rates: many threads take from one bucket, and no byte goes twice") {
         duration<double>(*std::max_element(last.begin(), last.end()) - start).count();
     const double expected = double(size) * threads * each / rate;
     CHECK(time <= expected);
-    CHECK(time >= expected - 0.02);  // what came at once, and the last one
+    CHECK(time >= expected - 0.02);  // the burst, and the last request
 }
 
-// Whatever is configured, and whatever is asked: no time runs over. UBSan sees what this does not.
-TEST_CASE("rates: values without bounds") {
+// No configuration and no request overflows a time. UBSan detects overflows that the checks do not.
+TEST_CASE("rates: extreme values do not overflow") {
     constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
     for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{3}, most / 2, most}) {
         for (const std::int64_t burst :

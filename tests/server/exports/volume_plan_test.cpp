@@ -1,4 +1,4 @@
-// From the options of an export to the size of its volume, and what is said where it does not fit.
+// Computes the size of a volume from the options of its export, and the error if it does not fit.
 #include "server/exports/volume_plan.hpp"
 
 #include <doctest/doctest.h>
@@ -39,7 +39,7 @@ DeviceRegistry host_of(std::uint64_t capacity, std::uint64_t reserve = 0) {
     return {{host}, false};
 }
 
-TEST_CASE("volume plan: shares of what is available") {
+TEST_CASE("volume plan: a percentage is a share of the available memory") {
     DeviceRegistry registry = host_of(100 * MiB);
     auto options = on({"host"});
     CHECK(plan_volume(options, registry).options.size == 100 * MiB);
@@ -54,7 +54,7 @@ TEST_CASE("volume plan: shares of what is available") {
     CHECK(host.available() == 100 * MiB);
 }
 
-TEST_CASE("volume plan: a share is whole blocks") {
+TEST_CASE("volume plan: a share is a multiple of the block size") {
     DeviceRegistry registry = host_of(100 * MiB);
     auto options = on({"host"});
     options.size = config::Size{.percent = 33};
@@ -70,7 +70,7 @@ TEST_CASE("volume plan: a share is whole blocks") {
           "share");
 }
 
-TEST_CASE("volume plan: without a GPU a share is one of the host, and a default is small") {
+TEST_CASE("volume plan: without a GPU a share is one of the host, and the default is small") {
     std::string why_none;
     if (!DeviceRegistry({}, false).gpus(why_none).empty()) {
         MESSAGE("SKIPPED: there is a GPU here");
@@ -89,7 +89,7 @@ TEST_CASE("volume plan: without a GPU a share is one of the host, and a default 
     CHECK(complaint(options, registry).find("1G do not fit on host") == 0);
 }
 
-TEST_CASE("volume plan: what was promised to others is not there") {
+TEST_CASE("volume plan: memory promised to other volumes is not available") {
     DeviceRegistry registry = host_of(100 * MiB);
     auto options = on({"host"});
     options.size = config::Size{.bytes = 80 * MiB};
@@ -107,7 +107,7 @@ TEST_CASE("volume plan: what was promised to others is not there") {
           "smaller reserve");
 }
 
-TEST_CASE("volume plan: what does not fit, in words") {
+TEST_CASE("volume plan: the error states what is available and what fits") {
     MemoryDevice first(0, {});
     MemoryDevice second(1, {});
     const std::vector<storage::Device*> one{&first};
@@ -125,13 +125,13 @@ TEST_CASE("volume plan: what does not fit, in words") {
          one,
          "64G do not fit on memory:0: 12.3 GiB are available; set a size of at most 12G, or for "
          "100%"},
-        {"less than ten of a unit is told in the next",
+        {"less than ten units is printed in the next smaller unit",
          {.asked = 64 * GiB, .available = 9 * GiB + 300 * MiB, .largest = 9 * GiB + 300 * MiB},
          64 * GiB,
          one,
          "64G do not fit on memory:0: 9.3 GiB are available; set a size of at most 9516M, or for "
          "100%"},
-        {"what looks the same is told exactly",
+        {"sizes that would look equal are printed exactly",
          {.asked = 12 * GiB + 2 * MiB, .available = 12 * GiB, .largest = 12 * GiB},
          12 * GiB + 2 * MiB,
          one,
@@ -169,7 +169,7 @@ TEST_CASE("volume plan: what does not fit, in words") {
     }
 }
 
-TEST_CASE("volume plan: the size that is proposed fits") {
+TEST_CASE("volume plan: the proposed size fits") {
     for (const std::uint64_t capacity :
          {64 * config::KiB, 5 * MiB, 10 * MiB, 100 * MiB + 1, 777 * MiB, 10 * GiB - 1}) {
         CAPTURE(capacity);

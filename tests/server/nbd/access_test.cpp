@@ -1,4 +1,4 @@
-// Sessions under access lists, maxima and rates, and what a reload does to them.
+// Sessions under access lists, connection limits and rates, and the effect of a reload on them.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t err_policy = (1U << 31) + 2;
 constexpr std::uint32_t err_unknown = (1U << 31) + 6;
 
-// The clients of a rig are of this process.
+// All clients of a rig belong to this process.
 config::AccessRule this_user(config::AccessMode mode = config::AccessMode::read_write) {
     config::AccessRule rule;
     rule.uid = config::Account{::geteuid(), "this"};
@@ -30,7 +30,7 @@ config::AccessRule another_user() {
     return rule;
 }
 
-// The rig's one export over the same volume, as a reload makes it.
+// Replaces the rig's one export, as a reload does, and keeps the volume.
 void reload(
     Rig& rig, const config::ExportOptions& options, std::function<void()> then = [] {}) {
     const auto old = rig.exports.snapshot()->front();
@@ -62,7 +62,7 @@ bool logged(const CapturedLog& log, std::string_view part) {
     });
 }
 
-TEST_CASE("access: a session is held to the rules of its peer") {
+TEST_CASE("access: each command of a session is checked against the rules of its peer") {
     Rig rig;
     reload(rig, with_access({this_user(config::AccessMode::read_only)}));
     Client reader = rig.enter();
@@ -81,7 +81,7 @@ TEST_CASE("access: a session is held to the rules of its peer") {
     rig.check_clean();
 }
 
-TEST_CASE("access: a reload ends who may not stay, says why, and leaves the others alone") {
+TEST_CASE("access: a reload disconnects only clients without access, and logs the reason") {
     const CapturedLog log(spdlog::level::info);
     Rig rig;
     Client writer = rig.enter();
@@ -93,12 +93,12 @@ TEST_CASE("access: a reload ends who may not stay, says why, and leaves the othe
     reload(rig, with_access({this_user(config::AccessMode::read_only)}));
     writer.check_end();
     Client reader = rig.enter();
-    // To be read-only is nothing new to it.
+    // The client is read-only already.
     reload(rig, with_access({another_user(), this_user(config::AccessMode::read_only)}));
     CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
     reload(rig, with_access({this_user()}));
     CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
-    // Nobody is asked about an export that is gone.
+    // A removed export is not checked.
     rig.exports.replace({});
     rig.worker.check_access([] {});
     CHECK(reader.ask({CommandType::read, 0, 10}).error == Error::none);
@@ -111,7 +111,7 @@ TEST_CASE("access: a reload ends who may not stay, says why, and leaves the othe
     rig.check_over();
 }
 
-TEST_CASE("access: a reload ends who may not stay with requests in flight, and nothing is left") {
+TEST_CASE("access: a reload disconnects clients with requests in flight without a leak") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -125,7 +125,7 @@ TEST_CASE("access: a reload ends who may not stay with requests in flight, and n
     }
 }
 
-TEST_CASE("access: a reload holds once no write that it refuses is being executed") {
+TEST_CASE("access: after a reload no write that it denies is still executing") {
     enum class End { none, by_client, by_reload };
     for (const End before : {End::none, End::by_client, End::by_reload}) {
         CAPTURE(static_cast<int>(before));
@@ -169,7 +169,7 @@ TEST_CASE("access: a reload does not wait for requests that it permits") {
     rig.check_clean();
 }
 
-TEST_CASE("access: places of an export come back, whichever way a connection ends") {
+TEST_CASE("access: a closed connection frees its slot of the export, however it ends") {
     Rig rig;
     config::ExportOptions two;
     two.max_connections = 2;
@@ -206,7 +206,7 @@ TEST_CASE("access: places of an export come back, whichever way a connection end
         second.close();
         rig.wait_until_left();
     }
-    // Nor is one kept by who asks, and goes before it hears the answer.
+    // A client that disconnects before it receives the reply occupies no slot either.
     for (int i = 0; i != 5; ++i) {
         Client hasty = rig.connect();
         hasty.send_bytes(handshake_bytes({}));
@@ -220,7 +220,7 @@ TEST_CASE("access: places of an export come back, whichever way a connection end
     rig.check_over();
 }
 
-TEST_CASE("rates: what has to wait is answered all the same, in every variant") {
+TEST_CASE("rates: delayed requests are answered, in every variant") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -237,7 +237,7 @@ TEST_CASE("rates: what has to wait is answered all the same, in every variant") 
             if (ask.type == CommandType::read) model.check(ask, answer);
             model.apply(ask, true);
         }
-        // Many at once, some of them wrong.
+        // Many requests at once, some of them invalid.
         for (int i = 0; i != 20; ++i) {
             client.send({CommandType::write, page, 100, 0, 9});
             client.send({CommandType::write, rig.options.size, 100});
@@ -249,7 +249,7 @@ TEST_CASE("rates: what has to wait is answered all the same, in every variant") 
     }
 }
 
-// One request, and then none for a very long time.
+// Executes one request and then delays all further ones for a very long time.
 Client with_a_request_held_back(Rig& rig, Transport transport, std::uint64_t& cookie) {
     reload(rig, with_iops(1));
     const auto use = rig.exports.snapshot()->front()->use;
@@ -264,11 +264,11 @@ Client with_a_request_held_back(Rig& rig, Transport transport, std::uint64_t& co
     return client;
 }
 
-TEST_CASE("rates: a server that stops does not wait for the turn of who waits") {
+TEST_CASE("rates: a stopping server does not wait for delayed requests") {
     Rig rig;
     std::uint64_t cookie = 0;
     Client client = with_a_request_held_back(rig, Transport::unix_, cookie);
-    // Nor do those behind it, of which each has a turn of its own.
+    // The server does not wait for later requests either, each of which is delayed separately.
     for (int i = 0; i != 200; ++i) client.send({CommandType::read, 0, 10});
     rig.drain();
     CHECK(client.answer(cookie).error == Error::eshutdown);
@@ -281,7 +281,7 @@ TEST_CASE("rates: a server that stops does not wait for the turn of who waits") 
     rig.check_clean();
 }
 
-TEST_CASE("rates: who waits can be cut, and a client that goes is not waited for") {
+TEST_CASE("rates: a delayed request does not prevent a disconnect by the server or by the client") {
     Rig rig;
     std::uint64_t cookie = 0;
     { const Client client = with_a_request_held_back(rig, Transport::unix_, cookie); }
@@ -296,14 +296,14 @@ TEST_CASE("rates: who waits can be cut, and a client that goes is not waited for
     rig.check_clean();
 }
 
-TEST_CASE("rates: a request that is held back returns its tokens however its connection ends") {
+TEST_CASE("rates: a delayed request returns its tokens, however its connection ends") {
     for (const bool kept : {false, true}) {
         for (const char* const ending : {"cut", "drain", "reset", "close"}) {
             CAPTURE(kept);
             CAPTURE(ending);
             Rig rig({.kept = kept});
             std::uint64_t cookie = 0;
-            // Only a Unix socket tells at once that its client has closed it.
+            // Only a Unix socket reports immediately that its peer has closed it.
             const bool closes = ending == std::string_view("close");
             Client client =
                 with_a_request_held_back(rig, closes ? Transport::unix_ : Transport::tcp, cookie);
@@ -323,7 +323,7 @@ TEST_CASE("rates: a request that is held back returns its tokens however its con
     }
 }
 
-TEST_CASE("rates: those who wait go on with new rates, or with none") {
+TEST_CASE("rates: delayed requests continue under new rates, and without rates") {
     for (const bool none : {true, false}) {
         CAPTURE(none);
         Rig rig;
@@ -337,7 +337,7 @@ TEST_CASE("rates: those who wait go on with new rates, or with none") {
     }
 }
 
-TEST_CASE("rates: a client that waits for its turn is not idle") {
+TEST_CASE("rates: a client with a delayed request is not idle") {
     RigOptions options;
     options.limits.idle = std::chrono::milliseconds(200);
     Rig rig(options);
@@ -345,7 +345,7 @@ TEST_CASE("rates: a client that waits for its turn is not idle") {
     Client client = rig.enter();
     for (int i = 0; i != 4; ++i) client.send({CommandType::read, 0, 10});
     while (client.unanswered() != 0) REQUIRE(client.next().has_value());
-    client.check_end();  // now it is
+    client.check_end();  // now it is idle
     rig.check_clean();
 }
 

@@ -1,5 +1,5 @@
-// What a hostile or clumsy client does, and what others of the same worker must not notice. Nothing
-// here is measured in time: what is counted is work.
+// Hostile or faulty clients, and their effect on other clients of the same worker. The tests count
+// work and measure no time.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ RigOptions attacked(std::string_view devices) {
     return options;
 }
 
-// Every request of `count`, in one go; nothing of their answers is looked at.
+// Sends `count` requests at once and ignores the replies.
 void flood(Client& client, const Ask& ask, int count) {
     Bytes together;
     for (int i = 0; i != count; ++i) {
@@ -26,7 +26,7 @@ void flood(Client& client, const Ask& ask, int count) {
     client.send_bytes(together);
 }
 
-TEST_CASE("attack: zeroes do not outlive their client") {
+TEST_CASE("attack: queued zeroing requests end with their connection") {
     for (const char* devices : {"s", "h"}) {
         CAPTURE(devices);
         RigOptions options = attacked(devices);
@@ -46,14 +46,14 @@ TEST_CASE("attack: zeroes do not outlive their client") {
             rig.script.hold = false;
             CHECK(other.ask({CommandType::write_zeroes, 100, 5000}).error == Error::none);
             rig.settle();
-            // What a client may have in flight: 64 MiB of the 1,000 that it asked for.
+            // The limit for one client is 64 MiB in flight, out of 1,000 MiB of requests.
             if (rig.options.devices == "s") CHECK(rig.script.copies_seen - before < 2200);
         }
         rig.check_clean();
     }
 }
 
-TEST_CASE("attack: long zeroes of one client do not come before those of another") {
+TEST_CASE("attack: long zeroing requests of one client do not delay those of another") {
     Rig rig(attacked("s"));
     {
         Client client = rig.enter();
@@ -75,8 +75,8 @@ TEST_CASE("attack: long zeroes of one client do not come before those of another
     rig.check_clean();
 }
 
-// The event loop is never without events: copies have to be polled all the same.
-TEST_CASE("attack: busy sockets do not starve the copies of others") {
+// The event loop always has events, but must still poll the copies.
+TEST_CASE("attack: busy sockets do not starve the copies of other clients") {
     RigOptions options = attacked("s");
     Rig rig(options);
     {
@@ -106,7 +106,7 @@ TEST_CASE("attack: busy sockets do not starve the copies of others") {
         for (int i = 0; i != reads; ++i) {
             CHECK(victim.ask({CommandType::read, 0, 4 * kib}).error == Error::none);
         }
-        // A round of all of them is a few hundred answers, and a read takes a few rounds.
+        // One round over all clients takes a few hundred replies, and a READ takes a few rounds.
         CHECK((answers - before) / reads < 20'000);
         over = true;
         for (std::thread& thread : threads) thread.join();
@@ -114,7 +114,7 @@ TEST_CASE("attack: busy sockets do not starve the copies of others") {
     rig.check_clean();
 }
 
-TEST_CASE("attack: payload that trickles does not keep staging memory from others") {
+TEST_CASE("attack: slowly arriving payload does not block staging memory") {
     RigOptions options = attacked("s");
     options.channels.pinned = 32 * kib;
     options.stall_limit = std::chrono::milliseconds(200);
@@ -147,7 +147,7 @@ TEST_CASE("attack: payload that trickles does not keep staging memory from other
     rig.check_clean();
 }
 
-TEST_CASE("attack: who does not take its answers leaves the worker's memory to others") {
+TEST_CASE("attack: a client that reads no replies does not exhaust the worker's memory") {
     for (const char* devices : {"s", "h"}) {
         CAPTURE(devices);
         RigOptions options = attacked(devices);
@@ -163,19 +163,22 @@ TEST_CASE("attack: who does not take its answers leaves the worker's memory to o
                 flood(stalled.back(), {CommandType::read, 0, 64 * page}, 10);
             }
             rig.settle();
-            // Others have 400 MiB of answers waiting, which are not memory of the server's.
+            // The other clients have 400 MiB of pending replies, which must not use memory of the
+            // server.
             CHECK_FALSE(
                 rig.on_worker_with([](WorkerContext& its) { return its.budget.exceeded(); }));
             flood(quick, {CommandType::read, 0, 4 * kib}, 32);
             while (quick.unanswered() != 0) CHECK(quick.next()->error == Error::none);
-            for (Client& each : stalled) each.close();  // those that were not cut for it
+            for (Client& each : stalled)
+                each.close();  // including those that the server has not disconnected
         }
         rig.check_clean();
     }
 }
 
-// Each holds pages that are trimmed and written meanwhile, and the device has not one more.
-TEST_CASE("attack: readers that do not read bring no ENOSPC to those who write") {
+// Each reader holds pages that are trimmed and rewritten meanwhile, on a device without a spare
+// page.
+TEST_CASE("attack: clients that read no replies cause no ENOSPC for writers") {
     for (const char* devices : {"h", "s"}) {
         for (const auto provision : {storage::Provision::thin, storage::Provision::full}) {
             CAPTURE(devices);
@@ -222,7 +225,7 @@ std::uint64_t budget_used(Rig& rig) {
     return rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); });
 }
 
-TEST_CASE("attack: what requests hold is charged, bounded, and given back") {
+TEST_CASE("attack: memory of requests is accounted, bounded, and released") {
     const Ask asks[] = {{CommandType::trim, 0, 40 * page},
                         {CommandType::block_status, 0, 64 * page},
                         {CommandType::read, 0, 2 * page},
@@ -238,7 +241,7 @@ TEST_CASE("attack: what requests hold is charged, bounded, and given back") {
                 flood(clients.back(), ask, 3000);
             }
             rig.let_run();
-            // One request of each is let through, and each has buffers.
+            // The first request of each client is always admitted, and each client has buffers.
             CHECK(budget_used(rig) < options.in_flight + 10 * 512 * kib);
             for (Client& client : clients) {
                 while (client.unanswered() != 0) REQUIRE(client.next().has_value());
@@ -257,8 +260,8 @@ TEST_CASE("attack: what requests hold is charged, bounded, and given back") {
     }
 }
 
-// While it has nothing to do it does not count: a lone client's requests are submitted at once.
-TEST_CASE("attack: idle clients cost a lone one nothing") {
+// Idle clients are not counted, so requests of a single active client are submitted immediately.
+TEST_CASE("attack: idle clients do not slow down a single active one") {
     Rig rig(attacked("s"));
     {
         Client busy = rig.enter();

@@ -1,4 +1,5 @@
-// gpunbd:device, alone and beside base:allocation, by structured and by extended headers.
+// gpunbd:device, alone and together with base:allocation, with structured replies and with extended
+// headers.
 #include <doctest/doctest.h>
 
 #include "tests/server/rig.hpp"
@@ -14,10 +15,10 @@ constexpr std::uint32_t empty = protocol::state_hole | protocol::state_zero;
 
 Handshake with_device(bool extended) { return {.extended = extended, .device = true}; }
 
-TEST_CASE("gpunbd:device: which device holds what, beside base:allocation") {
+TEST_CASE("gpunbd:device: reports the device of each extent, together with base:allocation") {
     for (const bool extended : {false, true}) {
         CAPTURE(extended);
-        Rig rig({.devices = "sh", .size = 6 * page_bytes});  // page by page: 1, 2, 1, 2 ...
+        Rig rig({.devices = "sh", .size = 6 * page_bytes});  // pages alternate: 1, 2, 1, 2 ...
         {
             Client client = rig.enter(with_device(extended));
             const auto status = [&](std::uint64_t offset, std::uint64_t length,
@@ -43,7 +44,7 @@ TEST_CASE("gpunbd:device: which device holds what, beside base:allocation") {
                                              {2 * page_bytes, 0},
                                              {page_bytes, 2}});
 
-            // One extent of each, as long as it is for its context.
+            // One extent per context, each as long as its context allows.
             const Answer one = status(page_bytes + 7, 5 * page_bytes - 7, flag::req_one);
             CHECK(one.extents == AllExtents{{2 * page_bytes - 7, 0}});
             CHECK(one.devices == AllExtents{{page_bytes - 7, 2}});
@@ -59,7 +60,7 @@ TEST_CASE("gpunbd:device: which device holds what, beside base:allocation") {
     }
 }
 
-TEST_CASE("gpunbd:device: a status payload chooses among the contexts") {
+TEST_CASE("gpunbd:device: a status payload selects contexts") {
     Rig rig({.devices = "hs", .size = 6 * page_bytes});
     {
         Client client = rig.enter(with_device(true));
@@ -78,7 +79,7 @@ TEST_CASE("gpunbd:device: a status payload chooses among the contexts") {
         }
     }
     {
-        Client client = rig.enter({.extended = true});  // did not ask for gpunbd:device
+        Client client = rig.enter({.extended = true});  // has not negotiated gpunbd:device
         const Answer answer = client.ask({.type = CommandType::block_status,
                                           .length = 6 * page_bytes,
                                           .flags = flag::payload_len,
@@ -90,7 +91,7 @@ TEST_CASE("gpunbd:device: a status payload chooses among the contexts") {
     CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
 }
 
-TEST_CASE("gpunbd:device: a reply in pages by turns is no longer than it was charged for") {
+TEST_CASE("gpunbd:device: a reply with alternating pages is no longer than its charge") {
     const std::uint64_t pages = 500;
     Rig rig({.devices = "hhh", .size = pages * page_bytes});
     {

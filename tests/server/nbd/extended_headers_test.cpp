@@ -1,5 +1,5 @@
-// Extended headers over a whole session: lengths beyond 4 GiB, payloads of other commands than
-// WRITE, and what breaks the rules of this mode.
+// Sessions with extended headers: lengths beyond 4 GiB, payloads of commands other than WRITE, and
+// protocol violations.
 #include <doctest/doctest.h>
 
 #include <span>
@@ -18,7 +18,7 @@ constexpr std::uint32_t hole = protocol::state_hole | protocol::state_zero;
 
 RigOptions large() { return {.devices = "h", .page_size = 2 * mib, .size = 10 * gib + 5000}; }
 
-TEST_CASE("extended headers: one request for more than 4 GiB") {
+TEST_CASE("extended headers: one request covers more than 4 GiB") {
     Rig rig(large());
     const std::uint64_t size = rig.options.size;
     {
@@ -44,7 +44,7 @@ TEST_CASE("extended headers: one request for more than 4 GiB") {
         CHECK(client.ask({CommandType::block_status, 0, 4 * gib, flag::req_one}).extents ==
               Extents{{4 * gib, hole}});
 
-        // Each of them ends in the page that was written: 32 bits of its length would not reach it.
+        // Each request ends in the written page, which a 32-bit length would not reach.
         for (const Ask& ask :
              {Ask{CommandType::trim, 0, size}, Ask{CommandType::trim, 1, 5 * gib + 4 * mib},
               Ask{CommandType::write_zeroes, 4096, size - 4096, flag::fast_zero},
@@ -62,7 +62,7 @@ TEST_CASE("extended headers: one request for more than 4 GiB") {
     CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
 }
 
-TEST_CASE("extended headers: refused requests, each with a text, and their payload is consumed") {
+TEST_CASE("extended headers: refused requests have a text, and their payload is consumed") {
     Rig rig;
     const std::uint64_t size = rig.options.size;
     {
@@ -106,7 +106,7 @@ TEST_CASE("extended headers: refused requests, each with a text, and their paylo
     rig.check_clean();
 }
 
-TEST_CASE("extended headers: a failed write tells why, too") {
+TEST_CASE("extended headers: a failed write has a text") {
     Rig rig;
     rig.script.allocations_until_failure = 0;
     {
@@ -118,7 +118,7 @@ TEST_CASE("extended headers: a failed write tells why, too") {
     rig.check_clean();
 }
 
-// As it comes, without what the client would put right.
+// Encodes the request unchanged, without the corrections of Client.
 Bytes raw(const protocol::Request& request) {
     Bytes bytes(protocol::extended_request_size);
     protocol::encode_extended_request(request,
@@ -126,7 +126,7 @@ Bytes raw(const protocol::Request& request) {
     return bytes;
 }
 
-TEST_CASE("extended headers: a WRITE without PAYLOAD_LEN has no payload, and is refused") {
+TEST_CASE("extended headers: a WRITE without PAYLOAD_LEN has no payload and is refused") {
     Rig rig;
     {
         Client client = rig.enter(extended);
@@ -140,7 +140,7 @@ TEST_CASE("extended headers: a WRITE without PAYLOAD_LEN has no payload, and is 
     rig.check_clean();
 }
 
-TEST_CASE("extended headers: a status payload that is wrong is consumed") {
+TEST_CASE("extended headers: an invalid status payload is consumed") {
     struct Row {
         const char* name;
         std::size_t length;
@@ -175,7 +175,7 @@ TEST_CASE("extended headers: a status payload that is wrong is consumed") {
     rig.check_clean();
 }
 
-TEST_CASE("extended headers: what ends the connection") {
+TEST_CASE("extended headers: fatal protocol violations close the connection") {
     const protocol::Request absurd{.flags = flag::payload_len, .length = std::uint64_t{1} << 40};
     Bytes compact(protocol::extended_request_size);
     protocol::encode_request({.length = 512}, std::span(compact).first<protocol::request_size>());
@@ -192,7 +192,7 @@ TEST_CASE("extended headers: what ends the connection") {
     rig.check_clean();
 }
 
-TEST_CASE("extended headers: what is left to say at the end of a status payload never comes") {
+TEST_CASE("extended headers: end of stream within a status payload closes the connection") {
     Rig rig;
     for (const std::size_t cut : {0, 1, 8, 11}) {
         CAPTURE(cut);

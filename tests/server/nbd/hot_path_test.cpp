@@ -64,7 +64,7 @@ void check_no_allocations(std::string_view devices, bool structured) {
     failing_allocation::disarm();
 }
 
-TEST_CASE("hot path: once warm, no request allocates anything") {
+TEST_CASE("hot path: after the warm-up, no request allocates memory") {
     for (const bool structured : {false, true}) {
         check_no_allocations("h", structured);
         check_no_allocations("s", structured);

@@ -1,5 +1,5 @@
-// Little staging memory, many requests, clients that do not take their answers: nobody starves, and
-// nothing grows without bound.
+// Many requests over little staging memory, and clients that do not read replies: no client
+// starves, and memory use stays bounded.
 #include <doctest/doctest.h>
 
 #include "tests/server/happy_script.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using storage::test::Random;
 
-// What a socket takes without being read, and more.
+// More than a socket buffers without being read.
 constexpr std::size_t buffers = 8 * mib;
 
 RigOptions tiny(std::uint32_t pinned, std::uint32_t slots = 2) {
@@ -29,7 +29,7 @@ void read_all(Client& client) {
     }
 }
 
-TEST_CASE("limits: many large requests over little staging memory") {
+TEST_CASE("limits: many large requests complete with little staging memory") {
     for (const std::uint32_t pinned : {16 * kib, 32 * kib, 64 * kib}) {
         for (const std::uint32_t slots : {1U, 2U, 8U}) {
             for (const bool structured : {false, true}) {
@@ -65,9 +65,9 @@ TEST_CASE("limits: many large requests over little staging memory") {
     }
 }
 
-// READs that are answered in one piece have the stream to themselves: none of them may wait for
-// staging memory that is with those who wait for the stream.
-TEST_CASE("limits: READs in one piece, in chunks, over holes, on mixed devices") {
+// A READ that is answered in one piece has the stream to itself. It must not wait for staging
+// memory that is held by READs that wait for the stream.
+TEST_CASE("limits: READs in one piece and in chunks complete over holes and mixed devices") {
     enum class Form { simple, all_df, some_df };
     for (const Form form : {Form::simple, Form::all_df, Form::some_df}) {
         for (const std::string_view devices : {"s", "hs", "shs"}) {
@@ -81,7 +81,7 @@ TEST_CASE("limits: READs in one piece, in chunks, over holes, on mixed devices")
                 {
                     Client client = rig.enter({.structured = form != Form::simple});
                     Model model(rig.options.size);
-                    // More holes in a row than chunks are issued at once, at two places.
+                    // At two places, more consecutive holes than chunks are issued at once.
                     for (const Ask& ask : {Ask{CommandType::write, 1 * mib, 1 * mib, 0, 1},
                                            Ask{CommandType::write, 3 * mib, 1 * mib, 0, 2}}) {
                         REQUIRE(client.ask(ask).error == Error::none);
@@ -116,7 +116,7 @@ TEST_CASE("limits: READs in one piece, in chunks, over holes, on mixed devices")
     }
 }
 
-TEST_CASE("limits: who does not take its answers does not keep others from theirs") {
+TEST_CASE("limits: a client that reads no replies does not delay replies to others") {
     for (const bool structured : {false, true}) {
         Rig rig(tiny(64 * kib));
         {
@@ -137,7 +137,7 @@ TEST_CASE("limits: who does not take its answers does not keep others from their
     }
 }
 
-TEST_CASE("limits: who does not send its payload does not keep others from sending theirs") {
+TEST_CASE("limits: a client that sends no payload does not block payload of others") {
     Rig rig(tiny(64 * kib));
     {
         Client slow = rig.enter();
@@ -156,8 +156,8 @@ TEST_CASE("limits: who does not send its payload does not keep others from sendi
     rig.check_clean();
 }
 
-// As many as there are first pieces of staging memory, each with one.
-TEST_CASE("limits: clients that stop with all staging memory in hand are cut, and nobody else") {
+// One client for each guaranteed first piece of staging memory.
+TEST_CASE("limits: only stalled clients that hold all staging memory are disconnected") {
     for (const CommandType type : {CommandType::write, CommandType::read}) {
         RigOptions options = tiny(64 * kib);
         options.stall_limit = std::chrono::milliseconds(100);
@@ -172,7 +172,7 @@ TEST_CASE("limits: clients that stop with all staging memory in hand are cut, an
                 const auto bytes = encoded(ask, slow.expect(ask));
                 slow.send_bytes(std::span(bytes).first(std::min<std::size_t>(bytes.size(), 1000)));
                 if (type == CommandType::read) {
-                    // Its answers fill the socket and then staging memory.
+                    // The replies fill the socket and then staging memory.
                     for (int more = 0; more != 8; ++more) slow.send(ask);
                 }
                 rig.settle();
@@ -187,7 +187,7 @@ TEST_CASE("limits: clients that stop with all staging memory in hand are cut, an
     }
 }
 
-TEST_CASE("limits: a client that stops is left alone while nobody else waits") {
+TEST_CASE("limits: a stalled client stays connected while no other client waits") {
     RigOptions options = tiny(64 * kib);
     options.stall_limit = std::chrono::milliseconds(20);
     Rig rig(options);
@@ -204,8 +204,8 @@ TEST_CASE("limits: a client that stops is left alone while nobody else waits") {
     rig.check_clean();
 }
 
-// The one that is not taken has come in full, and nothing else comes that would wake the session.
-TEST_CASE("limits: a request that waits for others of its connection is taken after them") {
+// The delayed request has been received in full, and no further data would wake the session.
+TEST_CASE("limits: a request beyond the limit of its connection executes after earlier ones") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         for (const std::uint64_t max : {std::uint64_t{1}, std::uint64_t{3 * page}}) {
@@ -234,7 +234,7 @@ TEST_CASE("limits: a request that waits for others of its connection is taken af
     }
 }
 
-// The last bytes of a payload are in the receive buffer and there is no memory to lend them.
+// The last bytes of a payload are in the receive buffer, and no staging memory is free.
 TEST_CASE("limits: the end of a payload waits for staging memory") {
     for (std::uint32_t left = 1; left <= 40; left += left < 26 ? 5 : 1) {
         CAPTURE(left);
@@ -258,16 +258,17 @@ TEST_CASE("limits: the end of a payload waits for staging memory") {
     }
 }
 
-TEST_CASE("limits: a client that asks on and on without taking its answers is not read") {
+TEST_CASE("limits: a client that sends requests but reads no replies is not read any more") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
-        const Ask asks[] = {{CommandType::flush, 0, 0},
-                            {CommandType::read, 1 * mib, 1},  // refused
-                            {CommandType::read, 0, 0},
-                            {CommandType::write, 0, 1},
-                            {CommandType::trim, 5 * page, 10},
-                            {CommandType::read, page, 1},
-                            {CommandType::block_status, 0, 8 * page}};
+        const Ask asks[] = {
+            {CommandType::flush, 0, 0},
+            {CommandType::read, 1 * mib, 1},  // refused, because the range is beyond the end
+            {CommandType::read, 0, 0},
+            {CommandType::write, 0, 1},
+            {CommandType::trim, 5 * page, 10},
+            {CommandType::read, page, 1},
+            {CommandType::block_status, 0, 8 * page}};
         for (const Ask& ask : asks) {
             if (ask.type == CommandType::block_status && !variant.structured) continue;
             if (variant.devices != "s") continue;
@@ -294,7 +295,7 @@ TEST_CASE("limits: a client that asks on and on without taking its answers is no
                         sent += taken;
                         rest = rest.subspan(taken);
                         if (taken != 0) continue;
-                        // It is not read any more. What is missing goes while answers come.
+                        // The server has stopped reading. Send the rest while receiving replies.
                         refused = true;
                         client.send_bytes(rest);
                         rest = {};
@@ -309,7 +310,7 @@ TEST_CASE("limits: a client that asks on and on without taking its answers is no
     }
 }
 
-TEST_CASE("limits: bytes in flight") {
+TEST_CASE("limits: bytes in flight are limited") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         if (variant.devices != "s") continue;
@@ -337,7 +338,7 @@ TEST_CASE("limits: bytes in flight") {
     }
 }
 
-TEST_CASE("limits: the worker's bytes in flight are shared, and everybody has one request") {
+TEST_CASE("limits: connections share the worker's limit, and each may have one request") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices, .in_flight = 64 * kib});

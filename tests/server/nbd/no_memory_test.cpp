@@ -1,5 +1,5 @@
-// The happy script, replayed with allocations of the worker failing in turn: at worst the
-// connection ends, and nothing that it held is lost.
+// Replays the happy script while allocations of the worker fail in turn. At worst the connection
+// ends, and it leaks nothing.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace {
 enum class Ending { disconnect, drain };
 
 struct Tls {
-    std::shared_ptr<const TlsContext> context = nullptr;  // null: in the clear
+    std::shared_ptr<const TlsContext> context = nullptr;  // null: without TLS
     TlsClientOptions client = {};
 };
 
-// So that most requests of the script have to wait for their turn.
+// Sets rates that delay most requests of the script.
 void hold_back(Rig& rig) {
     config::ExportOptions options;
     options.rates.iops = 1000;
@@ -31,7 +31,7 @@ void hold_back(Rig& rig) {
     rig.exports.snapshot()->front()->use->apply(options);
 }
 
-// As far as it gets. What is answered has to be right.
+// Runs the script until the connection ends. Each reply has to be correct.
 void play(Rig& rig, Client client, const Variant& variant, Model& model, Ending ending) {
     if (client.shake_hands() != 0) return;
     for (const Ask& ask : happy_script(variant)) {
@@ -46,7 +46,7 @@ void play(Rig& rig, Client client, const Variant& variant, Model& model, Ending 
     CHECK_FALSE(client.next().has_value());
 }
 
-// false: nothing has failed any more.
+// Returns false if no allocation has failed.
 bool replay(const Variant& variant, std::int64_t number, std::int64_t count, Ending ending,
             bool with_rates = false, const Tls& tls = {}) {
     CAPTURE(number);
@@ -76,7 +76,7 @@ bool replay(const Variant& variant, std::int64_t number, std::int64_t count, End
     rig.wait_until_left();
     CHECK(rig.on_worker_with([](WorkerContext& its) { return its.budget.used(); }) == 0);
     CHECK(rig.on_worker_with([](WorkerContext& its) { return its.scheduler.working(); }) == 0);
-    forget_logged_errors();  // what has failed was to be told
+    forget_logged_errors();  // the failures are logged as errors
     rig.check_clean();
     return failed;
 }
@@ -87,31 +87,31 @@ void replay_all(const Variant& variant, std::int64_t count, Ending ending,
     CAPTURE(count);
     std::int64_t number = 1;
     while (replay(variant, number, count, ending, with_rates)) ++number;
-    CHECK(number > 50);  // else they are not counted
+    CHECK(number > 50);  // a smaller number means that allocations are not counted
 }
 
-TEST_CASE("no memory: each allocation fails once, and the server goes on") {
+TEST_CASE("no memory: the server survives each allocation failing once") {
     for (const Variant& variant : variants) replay_all(variant, 1, Ending::disconnect);
 }
 
-TEST_CASE("no memory: each allocation fails once, and the server ends its connections") {
+TEST_CASE("no memory: the server ends its connections if any allocation fails once") {
     replay_all(variants[0], 1, Ending::drain);
 }
 
-TEST_CASE("no memory: each allocation fails once, and requests that wait for a rate go on") {
+TEST_CASE("no memory: delayed requests survive each allocation failing once") {
     for (const Ending ending : {Ending::disconnect, Ending::drain}) {
         replay_all(variants[0], 1, ending, true);
     }
 }
 
-TEST_CASE("no memory: several fail in a row, and the server goes on") {
+TEST_CASE("no memory: the server survives several consecutive failing allocations") {
     for (const std::int64_t count : {2, 3, 10, 1000}) {
         replay_all(variants[0], count, Ending::disconnect);
     }
 }
 
-// OpenSSL's own allocations among them, which are many more.
-TEST_CASE("no memory: each allocation of a connection in TLS fails once, and the server goes on") {
+// This includes the many allocations of OpenSSL.
+TEST_CASE("no memory: the server survives each allocation of a TLS connection failing once") {
     const TlsFiles files;
     config::Options options;
     options.tls = {config::TlsMode::optional, files.folder(), true, files.path("keys.psk")};

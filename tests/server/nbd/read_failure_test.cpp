@@ -1,4 +1,4 @@
-// A READ that fails tells where, wherever replies are chunks, and why.
+// The error reply to a failed READ contains the offset, if replies are chunks, and the reason.
 #include <doctest/doctest.h>
 
 #include "tests/server/rig.hpp"
@@ -9,7 +9,7 @@ namespace {
 using protocol::ChunkType;
 
 constexpr std::uint64_t one_page = 32 * kib;
-constexpr std::uint64_t one_copy = 8 * kib;  // of the rig's channels
+constexpr std::uint64_t one_copy = 8 * kib;  // for the channels of the rig
 
 TEST_CASE("a READ fails: its offset is that of the copy that failed") {
     for (const bool extended : {false, true}) {
@@ -26,7 +26,7 @@ TEST_CASE("a READ fails: its offset is that of the copy that failed") {
                 CHECK(answer.error == Error::eio);
                 CHECK(answer.text == "the device failed");
                 CHECK(answer.chunks.back() == ChunkType::error_offset);
-                // Copies are as long as they can be, but none leaves its page.
+                // Copies have the maximum length but do not cross pages.
                 const std::uint64_t at =
                     k == 0 ? 100 : 100 + static_cast<std::uint64_t>(k) * one_copy;
                 const std::uint64_t first_page_copies = 4;
@@ -42,7 +42,7 @@ TEST_CASE("a READ fails: its offset is that of the copy that failed") {
     }
 }
 
-TEST_CASE("a READ of a dead device fails where the first page of it is") {
+TEST_CASE("a READ of a dead device fails at the offset of its first page there") {
     Rig rig;
     Client client = rig.enter({});
     client.ask({CommandType::write, 2 * one_page, one_page});
@@ -53,7 +53,7 @@ TEST_CASE("a READ of a dead device fails where the first page of it is") {
     CHECK(answer.error == Error::eio);
     CHECK(answer.chunks == std::vector{ChunkType::error_offset});
     CHECK(answer.failed_at == 2 * one_page);
-    // So it is in one chunk; simple replies have no place for it.
+    // The request fits into one chunk. Simple replies cannot contain the offset.
     const Answer whole =
         client.ask({CommandType::read, one_page, 2 * one_page, protocol::command_flag::df});
     CHECK(whole.chunks == std::vector{ChunkType::error_offset});
@@ -62,7 +62,7 @@ TEST_CASE("a READ of a dead device fails where the first page of it is") {
     CHECK(simple.ask({CommandType::read, one_page, 2 * one_page}).error == Error::eio);
 }
 
-TEST_CASE("only a READ has the offset of a failure") {
+TEST_CASE("only the error of a READ contains an offset") {
     for (const bool extended : {false, true}) {
         Rig rig;
         {

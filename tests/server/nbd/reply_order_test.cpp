@@ -1,5 +1,5 @@
-// READs that are answered in one piece: one header and then all of the data, while other answers
-// wait. Simple replies, and structured ones with DF.
+// READs that are answered in one piece: one header and then all data, while other replies wait.
+// These are simple replies and structured replies with DF.
 #include <doctest/doctest.h>
 
 #include "tests/server/happy_script.hpp"
@@ -7,8 +7,8 @@
 namespace gpunbd::server::test {
 namespace {
 
-// Pages 0, 4 and 8 are holes, the others are mapped: a READ that starts with a hole has its header
-// on the way before anything is copied.
+// Pages 0, 4 and 8 are holes and the others are mapped. A READ that starts with a hole sends its
+// header before it copies anything.
 class OnePiece {
  public:
     explicit OnePiece(bool is_structured, std::uint32_t polls = 1, std::string_view devices = "s")
@@ -28,7 +28,7 @@ class OnePiece {
         REQUIRE(client.ask(ask).error == Error::none);
         model.apply(ask, true);
     }
-    // The next answer is this one.
+    // Checks that the next reply is this one.
     void expect_next(std::uint64_t cookie, const Ask& ask, Error error = Error::none) {
         const auto answer = client.next();
         REQUIRE(answer.has_value());
@@ -56,7 +56,7 @@ class OnePiece {
 
 constexpr Ask flush{CommandType::flush, 0, 0};
 
-TEST_CASE("one piece: others' answers wait, and come right after it in their order") {
+TEST_CASE("one piece: other replies wait and follow it in order") {
     for (const bool structured : {false, true}) {
         OnePiece test(structured);
         test.rig.script.hold = true;
@@ -74,11 +74,11 @@ TEST_CASE("one piece: others' answers wait, and come right after it in their ord
     }
 }
 
-TEST_CASE("one piece: nobody waits for one that has not begun") {
+TEST_CASE("one piece: a reply that has not begun delays no others") {
     for (const bool structured : {false, true}) {
         OnePiece test(structured);
         test.rig.script.hold = true;
-        // Two copies, both under way: it wants no more memory.
+        // Both copies are in progress, so the READ needs no more memory.
         const Ask two = test.read(page, 16 * kib);
         const std::uint64_t first = test.client.send(two);
         test.expect_next(test.client.send(flush), flush);
@@ -88,7 +88,7 @@ TEST_CASE("one piece: nobody waits for one that has not begun") {
     }
 }
 
-TEST_CASE("one piece: large ones take turns") {
+TEST_CASE("one piece: large replies are sent one after the other") {
     for (const bool structured : {false, true}) {
         for (const std::uint32_t polls : {1U, 2U, 5U}) {
             OnePiece test(structured, polls);
@@ -112,7 +112,7 @@ TEST_CASE("one piece: large ones take turns") {
     }
 }
 
-TEST_CASE("one piece: the first of its copies fails: it is an error, and the others are served") {
+TEST_CASE("one piece: if the first copy fails, the reply is an error and other replies are sent") {
     for (const bool structured : {false, true}) {
         OnePiece test(structured);
         test.rig.script.hold = true;
@@ -131,9 +131,9 @@ TEST_CASE("one piece: the first of its copies fails: it is an error, and the oth
     }
 }
 
-// It waits for the stream, and all its copies have ended, one of them badly, before those of the
-// one that has it: the channel of the even pages is the first to be asked.
-TEST_CASE("one piece: one that waits its turn fails") {
+// The second READ waits for the stream. All its copies have ended, one with an error, before those
+// of the first READ, because the channel of the even pages is polled first.
+TEST_CASE("one piece: a READ that waits for the stream can fail") {
     for (const bool structured : {false, true}) {
         for (const std::uint32_t length : {100U, 10 * kib, 16 * kib}) {
             for (const std::int64_t k : {0, 1}) {
@@ -149,15 +149,15 @@ TEST_CASE("one piece: one that waits its turn fails") {
                 const std::uint64_t second = test.client.send(waits);
                 const std::uint64_t third = test.client.send(flush);
                 test.rig.let_run();
-                test.rig.on_worker([&] {  // between two polls of its channels
+                test.rig.on_worker([&] {  // between two polls of the channels
                     test.rig.script.copies_until_failure = k;
                     test.rig.script.hold = false;
                 });
                 test.expect_next(first, holds);
-                // The third was answered before or after the second had its turn.
+                // The third reply is sent before or after the second READ gets the stream.
                 CHECK(test.client.answer(second).error == Error::eio);
                 CHECK(test.client.answer(third).error == Error::none);
-                // Requests that come after use the same objects again.
+                // Later requests reuse the same objects.
                 const Ask large = test.read(0, 4 * page);
                 for (int i = 0; i != 3; ++i) {
                     const std::uint64_t again = test.client.send(large);
@@ -171,7 +171,7 @@ TEST_CASE("one piece: one that waits its turn fails") {
     }
 }
 
-TEST_CASE("one piece: once its header is on the way, a failure can only be a disconnect") {
+TEST_CASE("one piece: a failure after the header disconnects the client") {
     for (const bool structured : {false, true}) {
         OnePiece test(structured);
         test.rig.script.copies_until_failure = 0;
@@ -183,7 +183,7 @@ TEST_CASE("one piece: once its header is on the way, a failure can only be a dis
     }
 }
 
-TEST_CASE("chunks: a failure after the first of them is an error chunk, and the connection lives") {
+TEST_CASE("chunks: a failure after the first chunk is an error chunk and keeps the connection") {
     OnePiece test(true);
     test.rig.script.copies_until_failure = 1;
     const Answer answer = test.client.ask({CommandType::read, 0, 3 * page});
@@ -196,7 +196,7 @@ TEST_CASE("chunks: a failure after the first of them is an error chunk, and the 
     test.check_end_of_test();
 }
 
-TEST_CASE("chunks: block status tells of pages") {
+TEST_CASE("chunks: block status reports holes and data per page") {
     OnePiece test(true);
     using protocol::Extent;
     constexpr std::uint32_t hole = protocol::state_hole | protocol::state_zero;

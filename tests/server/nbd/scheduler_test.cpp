@@ -9,9 +9,9 @@
 namespace gpunbd::server::test {
 namespace {
 
-class Restless final : public Scheduler::Runnable {
+class AlwaysReady final : public Scheduler::Runnable {
  public:
-    Restless(Scheduler& scheduler, bool in_turn) : scheduler_(scheduler), in_turn_(in_turn) {}
+    AlwaysReady(Scheduler& scheduler, bool in_turn) : scheduler_(scheduler), in_turn_(in_turn) {}
     void run() noexcept override {
         if (in_turn_) {
             scheduler_.run_in_turn(*this);
@@ -25,31 +25,31 @@ class Restless final : public Scheduler::Runnable {
     bool in_turn_;
 };
 
-TEST_CASE("scheduler: who is always ready does not keep the copies of others from ending") {
+TEST_CASE("scheduler: a task that is always ready does not starve the copies of others") {
     for (const bool in_turn : {false, true}) {
         CAPTURE(in_turn);
         Rig rig;
-        std::optional<Restless> restless;
+        std::optional<AlwaysReady> always_ready;
         {
             Client client = rig.enter();
             rig.on_worker_with([&](WorkerContext& its) {
-                restless.emplace(its.scheduler, in_turn);
-                restless->run();
+                always_ready.emplace(its.scheduler, in_turn);
+                always_ready->run();
             });
             CHECK(client.ask({CommandType::write, 0, 4 * kib}).error == Error::none);
             CHECK(client.ask({CommandType::read, 0, 4 * kib}).error == Error::none);
-            rig.on_worker([&] { restless.reset(); });
+            rig.on_worker([&] { always_ready.reset(); });
         }
         rig.check_clean();
     }
 }
 
-TEST_CASE("scheduler: turns are longer only for who has had all of the last ones") {
+TEST_CASE("scheduler: only a task that had all recent turns alone gets longer turns") {
     Rig rig;
     rig.on_worker_with([](WorkerContext& its) {
         Scheduler& scheduler = its.scheduler;
-        const Restless busy(scheduler, false);
-        const Restless rare(scheduler, false);
+        const AlwaysReady busy(scheduler, false);
+        const AlwaysReady rare(scheduler, false);
         const auto lone_turns = [&](int turns) {
             int lone = 0;
             for (int i = 0; i != turns; ++i) lone += scheduler.begins_lone_turn(busy) ? 1 : 0;
@@ -57,7 +57,7 @@ TEST_CASE("scheduler: turns are longer only for who has had all of the last ones
         };
         CHECK(lone_turns(10) == 0);
         CHECK(lone_turns(10'000) > 9'000);
-        for (int i = 0; i != 100; ++i) {  // it waits for each answer
+        for (int i = 0; i != 100; ++i) {  // the client waits for each reply
             CHECK_FALSE(scheduler.begins_lone_turn(rare));
             CHECK(lone_turns(20) == 0);
         }

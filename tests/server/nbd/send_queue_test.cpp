@@ -1,5 +1,5 @@
-// The send queue alone: whatever part of it the socket takes, the bytes and their order are the
-// same.
+// Tests SendQueue alone: the bytes and their order do not depend on how much the socket accepts at
+// once.
 #include "server/nbd/send_queue.hpp"
 
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ class CompletionRecorder final : public Reply {
 class Texts {
  public:
     void add(const Reply* reply, const std::string& header, const std::string& payload = {},
-             Reply* told = nullptr) {
+             Reply* recorder = nullptr) {
         SendQueue::Item& item = queue.add(reply);
         items_.push_back(&item);
         std::memcpy(item.header.data(), header.data(), header.size());
@@ -44,13 +44,13 @@ class Texts {
         payloads_.push_back(payload);
         item.payload = reinterpret_cast<const std::byte*>(payloads_.back().data());
         item.payload_length = static_cast<std::uint32_t>(payload.size());
-        item.reply = told;
+        item.reply = recorder;
     }
-    // Of each item that has been added, the bytes of a READ that it answers.
+    // Sets, for each added item, the number of READ bytes that it answers.
     void count_reads(std::span<const std::uint32_t> read) {
         for (std::size_t i = 0; i != read.size(); ++i) items_.at(i)->read = read[i];
     }
-    // Sends at most so many bytes in at most so many pieces; what was sent.
+    // Sends at most `max` bytes in at most `pieces` pieces, and returns the sent bytes.
     std::string send(std::size_t max, std::size_t pieces = 64) {
         std::vector<iovec> out(pieces);
         out.resize(queue.gather(out));
@@ -72,27 +72,27 @@ class Texts {
     SendQueue queue{nullptr};
 
  private:
-    std::deque<std::string> payloads_;     // stay where they are
-    std::vector<SendQueue::Item*> items_;  // there is room for a few hundred
+    std::deque<std::string> payloads_;     // a deque keeps addresses stable
+    std::vector<SendQueue::Item*> items_;  // room for a few hundred
 };
 
-TEST_CASE("send queue: parts of every length, in pieces of every number") {
+TEST_CASE("send queue: sends parts of any length in any number of pieces") {
     for (std::size_t max = 1; max != 60; ++max) {
         for (std::size_t pieces = 2; pieces != 9; ++pieces) {
             CAPTURE(max);
             CAPTURE(pieces);
             Texts texts;
-            CompletionRecorder told[6];
+            CompletionRecorder recorder[6];
             std::vector<int> order;
-            for (int i = 0; i != 6; ++i) told[i].on_sent = [&order, i] { order.push_back(i); };
-            texts.add(nullptr, "head0:", "payload0.", &told[0]);
-            texts.add(nullptr, "head1:", "", &told[1]);
-            texts.add(nullptr, "", "payload2.", &told[2]);
+            for (int i = 0; i != 6; ++i) recorder[i].on_sent = [&order, i] { order.push_back(i); };
+            texts.add(nullptr, "head0:", "payload0.", &recorder[0]);
+            texts.add(nullptr, "head1:", "", &recorder[1]);
+            texts.add(nullptr, "", "payload2.", &recorder[2]);
             texts.add(nullptr, "head:");
             texts.add(nullptr, "", "p");
-            texts.add(nullptr, "h", "q", &told[3]);
-            texts.add(nullptr, "head4:", std::string(30, 'x'), &told[4]);
-            texts.add(nullptr, "head5:", "end", &told[5]);
+            texts.add(nullptr, "h", "q", &recorder[3]);
+            texts.add(nullptr, "head4:", std::string(30, 'x'), &recorder[4]);
+            texts.add(nullptr, "head5:", "end", &recorder[5]);
             CHECK(texts.queue.size() == 8);
             CHECK(texts.send_all(max, pieces) == "head0:payload0.head1:payload2.head:phqhead4:" +
                                                      std::string(30, 'x') + "head5:end");
@@ -103,7 +103,7 @@ TEST_CASE("send queue: parts of every length, in pieces of every number") {
     }
 }
 
-TEST_CASE("send queue: bytes of READs count as they are sent, a hole with its header") {
+TEST_CASE("send queue: READ bytes are counted when they are sent, a hole with its header") {
     Texts texts;
     texts.add(nullptr, "head:", std::string(10, 'r'));
     texts.add(nullptr, "hole:");
@@ -111,7 +111,7 @@ TEST_CASE("send queue: bytes of READs count as they are sent, a hole with its he
     texts.add(nullptr, "h", std::string(5, 'r'));
     const std::uint32_t read[] = {10, 4096, 0, 5};
     texts.count_reads(read);
-    // After each byte that is sent.
+    // The expected count after each sent byte.
     std::vector<std::uint64_t> expected(5, 0);
     for (std::uint64_t i = 1; i <= 10; ++i) expected.push_back(i);
     expected.insert(expected.end(), 4, 10);
@@ -125,12 +125,12 @@ TEST_CASE("send queue: bytes of READs count as they are sent, a hole with its he
     CHECK(counted == expected);
 }
 
-TEST_CASE("send queue: a long payload leaves by itself, after its header") {
+TEST_CASE("send queue: a long payload is sent in a separate piece after its header") {
     const std::string payload(512 << 10, 'x');
     Texts texts;
-    CompletionRecorder told;
+    CompletionRecorder recorder;
     texts.add(nullptr, "1", "short");
-    texts.add(nullptr, "long:", payload, &told);
+    texts.add(nullptr, "long:", payload, &recorder);
     texts.add(nullptr, "", payload);
     texts.add(nullptr, "2", "short");
     texts.add(nullptr, "3");
@@ -139,36 +139,36 @@ TEST_CASE("send queue: a long payload leaves by itself, after its header") {
     CHECK(texts.send(3) == "lon");
     CHECK(texts.send(all) == "g:");
     CHECK(texts.send(1000) == payload.substr(0, 1000));
-    CHECK(told.sents == 0);
+    CHECK(recorder.sents == 0);
     CHECK(texts.send(all) == payload.substr(1000));
-    CHECK(told.sents == 1);
+    CHECK(recorder.sents == 1);
     CHECK(texts.send(all) == payload);
     CHECK(texts.send(all) == "2short3");
     CHECK(texts.queue.empty());
 }
 
-TEST_CASE("send queue: who is told is told with the last byte, not before") {
+TEST_CASE("send queue: sent() is called after the last byte, not before") {
     Texts texts;
-    CompletionRecorder told;
-    texts.add(nullptr, "12345", "678", &told);
+    CompletionRecorder recorder;
+    texts.add(nullptr, "12345", "678", &recorder);
     texts.add(nullptr, "9");
     CHECK(texts.send(7) == "1234567");
-    CHECK(told.sents == 0);
+    CHECK(recorder.sents == 0);
     CHECK(texts.send(1) == "8");
-    CHECK(told.sents == 1);
+    CHECK(recorder.sents == 1);
     CHECK(texts.send_all() == "9");
-    CHECK(told.sents == 1);
+    CHECK(recorder.sents == 1);
 }
 
-TEST_CASE("send queue: who is told may add items") {
+TEST_CASE("send queue: sent() may add items") {
     for (std::size_t max = 1; max != 20; ++max) {
         Texts texts;
-        CompletionRecorder told;
+        CompletionRecorder recorder;
         int left = 50;
-        told.on_sent = [&] {
-            if (--left != 0) texts.add(&told, std::to_string(left) + " ", "and ", &told);
+        recorder.on_sent = [&] {
+            if (--left != 0) texts.add(&recorder, std::to_string(left) + " ", "and ", &recorder);
         };
-        texts.add(&told, "50 ", "and ", &told);
+        texts.add(&recorder, "50 ", "and ", &recorder);
         texts.add(nullptr, "other ");
         std::string expected = "50 and other ";
         for (int i = 49; i != 0; --i) expected += std::to_string(i) + " and ";
@@ -176,8 +176,8 @@ TEST_CASE("send queue: who is told may add items") {
     }
 }
 
-// What has gone is forgotten, even where there is always more to send.
-TEST_CASE("send queue: never empty, for long") {
+// Sent items are released even if the queue is never empty.
+TEST_CASE("send queue: works while it is never empty for a long time") {
     for (const std::size_t max : {1U, 7U, 30U, 100U, 1000U}) {
         Texts texts;
         std::string expected;
@@ -193,8 +193,8 @@ TEST_CASE("send queue: never empty, for long") {
     }
 }
 
-// A burst that comes late must not have to ask for memory that one before it has had.
-TEST_CASE("send queue: its room depends on what is unsent, not on how long it is never empty") {
+// A later burst must not allocate memory that an earlier burst has used.
+TEST_CASE("send queue: its capacity depends on unsent items, not on how long it is not empty") {
     Texts texts;
     const auto add = [&] { texts.add(nullptr, "12345678"); };
     add();
@@ -209,18 +209,20 @@ TEST_CASE("send queue: its room depends on what is unsent, not on how long it is
     CHECK(texts.queue.memory() == memory);
 }
 
-// How a READ whose reply may not be split, and does not come at once, asks for the stream.
-bool enter(Texts& texts, CompletionRecorder& told) {
-    return texts.queue.sequencer().enter(told, Reply::Form::whole);
+// Requests the stream for a READ whose reply may not be split and is not ready.
+bool enter(Texts& texts, CompletionRecorder& recorder) {
+    return texts.queue.sequencer().enter(recorder, Reply::Form::whole);
 }
-bool hold(Texts& texts, CompletionRecorder& told) { return texts.queue.sequencer().hold(told); }
-// It has all the memory that it wants, so that it may wait for the stream and hold it.
-void enter_served(Texts& texts, CompletionRecorder& told) {
-    CHECK(enter(texts, told));
-    texts.queue.sequencer().staged(told);
+bool hold(Texts& texts, CompletionRecorder& recorder) {
+    return texts.queue.sequencer().hold(recorder);
+}
+// The READ has all its staging memory, so it may wait for the stream and hold it.
+void enter_served(Texts& texts, CompletionRecorder& recorder) {
+    CHECK(enter(texts, recorder));
+    texts.queue.sequencer().staged(recorder);
 }
 
-TEST_CASE("send queue: what others add waits behind the holder, in order") {
+TEST_CASE("send queue: other items wait behind the holder, in order") {
     Texts texts;
     CompletionRecorder holder;
     CompletionRecorder other;
@@ -245,7 +247,7 @@ TEST_CASE("send queue: what others add waits behind the holder, in order") {
     CHECK(texts.queue.empty());
 }
 
-TEST_CASE("reply sequencer: those who wait are resumed in order, until one holds again") {
+TEST_CASE("reply sequencer: waiting replies are resumed in order, until one holds the stream") {
     Texts texts;
     CompletionRecorder holder;
     CompletionRecorder waiting[4];
@@ -258,10 +260,10 @@ TEST_CASE("reply sequencer: those who wait are resumed in order, until one holds
             if (i == 1) CHECK(hold(texts, waiting[i]));
         };
         CHECK_FALSE(hold(texts, waiting[i]));
-        CHECK_FALSE(hold(texts, waiting[i]));  // asks again
+        CHECK_FALSE(hold(texts, waiting[i]));  // repeated request
     }
     texts.add(nullptr, "behind ");
-    // It has found another way to answer: nothing touches it any more.
+    // This reply does not need the stream any more, so it must not be resumed.
     texts.queue.leave(waiting[2]);
     texts.queue.leave(holder);
     CHECK(texts.send_all() == "behind 0 1 ");
@@ -274,7 +276,7 @@ TEST_CASE("reply sequencer: those who wait are resumed in order, until one holds
     CHECK(waiting[3].resumes == 1);
 }
 
-TEST_CASE("reply sequencer: a whole reply begins once those in chunks are answered") {
+TEST_CASE("reply sequencer: a whole reply begins after earlier chunked replies are complete") {
     Texts texts;
     ReplySequencer& sequencer = texts.queue.sequencer();
     CompletionRecorder chunks[2];
@@ -301,14 +303,13 @@ TEST_CASE("reply sequencer: a whole reply begins once those in chunks are answer
     CHECK_FALSE(texts.queue.leave(whole));
 }
 
-TEST_CASE(
-    "reply sequencer: one that wants memory holds the stream only where no other would wait") {
+TEST_CASE("reply sequencer: a reply that needs memory holds the stream only if no other waits") {
     Texts texts;
     CompletionRecorder first;
     CompletionRecorder wants;
     enter_served(texts, first);
     CHECK(enter(texts, wants));
-    CHECK_FALSE(hold(texts, wants));  // the first one might wait for the stream with memory in hand
+    CHECK_FALSE(hold(texts, wants));  // the first reply might wait for the stream and hold memory
     wants.on_resume = [&] {
         if (hold(texts, wants)) texts.add(&wants, "held ");
     };
@@ -317,12 +318,12 @@ TEST_CASE(
     CHECK(wants.resumes == 1);
     texts.add(nullptr, "behind ");
     CHECK(texts.send_all() == "first held ");
-    CHECK(texts.queue.leave(wants));  // it had kept requests from being taken
+    CHECK(texts.queue.leave(wants));  // it has blocked further requests
     CHECK(wants.resumes == 1);
     CHECK(texts.send_all() == "behind ");
 }
 
-TEST_CASE("reply sequencer: one that is resumed and leaves at once lets the next one come") {
+TEST_CASE("reply sequencer: a resumed reply that leaves immediately resumes the next one") {
     Texts texts;
     CompletionRecorder holder;
     CompletionRecorder waiting[3];
@@ -342,7 +343,7 @@ TEST_CASE("reply sequencer: one that is resumed and leaves at once lets the next
     for (const CompletionRecorder& each : waiting) CHECK(each.resumes == 1);
 }
 
-TEST_CASE("reply sequencer: one that has to wait again has its turn when another has answered") {
+TEST_CASE("reply sequencer: a reply that waits again is resumed after the next reply") {
     Texts texts;
     CompletionRecorder holder;
     CompletionRecorder wants;
@@ -368,7 +369,7 @@ TEST_CASE("reply sequencer: one that has to wait again has its turn when another
     CHECK(texts.send_all() == "first second");
 }
 
-TEST_CASE("send queue: cleared, it tells nobody") {
+TEST_CASE("send queue: clear() notifies no reply") {
     Texts texts;
     CompletionRecorder holder;
     CompletionRecorder waiting;

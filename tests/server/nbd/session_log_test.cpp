@@ -1,4 +1,4 @@
-// What a session tells in the log of requests that failed and of its end.
+// The log lines of a session about failed requests and about its end.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -13,7 +13,7 @@ bool holds(const std::string& line, std::string_view part) {
     return line.find(part) != std::string::npos;
 }
 
-TEST_CASE("session: a request that fails is told by name, with export, place and device") {
+TEST_CASE("session: a failed request is logged with command, export, offset and device") {
     struct Row {
         const char* name;
         bool no_memory;
@@ -74,7 +74,7 @@ TEST_CASE("session: a request that fails is told by name, with export, place and
     }
 }
 
-TEST_CASE("session: of a flood of failures, one is told, with the number of the others") {
+TEST_CASE("session: repeated failures are logged once, with the number of suppressed lines") {
     const CapturedLog log(spdlog::level::warn);
     {
         Rig rig;
@@ -87,7 +87,7 @@ TEST_CASE("session: of a flood of failures, one is told, with the number of the 
     CHECK(log.lines(config::LogFormat::text).size() < 50);
 }
 
-TEST_CASE("session: one line at its end, at level info") {
+TEST_CASE("session: logs one line of level info at its end") {
     const CapturedLog log(spdlog::level::info);
     {
         Rig rig;
@@ -125,7 +125,7 @@ TEST_CASE("session: refused requests are logged and counted") {
     }
     const auto text = log.lines(config::LogFormat::text);
     const auto json = log.lines(config::LogFormat::json);
-    REQUIRE(text.size() >= 2);  // one a second of refusals, and the end
+    REQUIRE(text.size() >= 2);  // one line per second about refusals, and one about the end
     CHECK(holds(text[0], "warning: "));
     CHECK(holds(text[0], ": export '': READ at offset 1073741824 refused: EINVAL: beyond the end"));
     CHECK(holds(json[0], R"("request":"READ","offset":1073741824,"error":"EINVAL")"));
@@ -133,8 +133,8 @@ TEST_CASE("session: refused requests are logged and counted") {
     CHECK(holds(json.back(), R"("requests":268,"errors":266,)"));
 }
 
-// Clients try what the server may not support, and go on without it.
-TEST_CASE("session: a refusal that clients provoke is logged at level debug only") {
+// Clients probe for features of the server, and continue without them.
+TEST_CASE("session: refusals of feature probes are logged at level debug only") {
     const CapturedLog log(spdlog::level::info);
     {
         Rig rig;

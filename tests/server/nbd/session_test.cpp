@@ -1,5 +1,5 @@
-// The happy script, and the same script with one step after another failing. Each time the session
-// ends, and nothing is left lent.
+// Runs the happy script, and replays it with each step failing in turn. Each time the session ends
+// and leaks no pages or buffers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@ using storage::FaultScript;
 
 struct Outcome {
     std::vector<Error> errors;
-    std::vector<bool> dropped;          // the connection was
-    std::vector<std::uint64_t> copies;  // seen before each step, and after the last
+    std::vector<bool> dropped;          // per step: whether the connection was dropped
+    std::vector<std::uint64_t> copies;  // before each step, and after the last
 };
 
-// One request after the other. A connection that is dropped is opened again.
+// Sends one request after another. Reconnects if the connection is dropped.
 Outcome play(Rig& rig, const Variant& variant) {
     const std::vector<Ask> script = happy_script(variant);
     Model model(rig.options.size);
@@ -47,7 +47,7 @@ Outcome play(Rig& rig, const Variant& variant) {
     return outcome;
 }
 
-TEST_CASE("session: a happy script") {
+TEST_CASE("session: the happy script succeeds") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         for (const std::uint32_t polls : {1U, 3U}) {
@@ -63,7 +63,7 @@ TEST_CASE("session: a happy script") {
     }
 }
 
-TEST_CASE("session: copy after copy fails, and only the request that made it") {
+TEST_CASE("session: a failed copy fails only its own request") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig first({.devices = variant.devices});
@@ -78,7 +78,7 @@ TEST_CASE("session: copy after copy fails, and only the request that made it") {
             for (std::size_t i = 0; i != script.size(); ++i) {
                 CAPTURE(i);
                 const bool hit = whole.copies[i] <= k && k < whole.copies[i + 1];
-                // With its header on the way, it can only be dropped.
+                // After its header has been sent, a failed READ can only drop the connection.
                 const bool may_drop =
                     hit && k != whole.copies[i] && in_one(script[i], variant.structured);
                 if (outcome.dropped[i]) {
@@ -92,7 +92,7 @@ TEST_CASE("session: copy after copy fails, and only the request that made it") {
     }
 }
 
-TEST_CASE("session: allocation after allocation fails, and the connection lives") {
+TEST_CASE("session: a failed allocation of a page keeps the connection") {
     for (const bool structured : {false, true}) {
         const Variant variant{"", "ssssssss", structured};
         const std::vector<Ask> script = happy_script(structured);
@@ -119,7 +119,7 @@ TEST_CASE("session: allocation after allocation fails, and the connection lives"
     }
 }
 
-TEST_CASE("session: a device dies at each copy, and nothing hangs") {
+TEST_CASE("session: a device that fails at any copy does not hang the session") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig first({.devices = variant.devices});
@@ -180,10 +180,10 @@ TEST_CASE("session: a device dies with many requests in flight: each is answered
     }
 }
 
-// All bytes of a whole connection, and where something of it begins or ends.
+// All bytes that a client sends in a connection, and the boundaries of their parts.
 struct Recording {
     Bytes bytes;
-    std::vector<std::size_t> ends;  // of each request with its payload
+    std::vector<std::size_t> ends;  // of each request including its payload
     std::vector<std::size_t> places;
 };
 
@@ -210,7 +210,7 @@ Recording record(const Variant& variant) {
     return recording;
 }
 
-TEST_CASE("session: the client hangs up after each byte of the handshake and around each request") {
+TEST_CASE("session: a client may disconnect after any byte of the handshake or of a request") {
     enum class How { closes, closes_late, resets };
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
@@ -233,7 +233,7 @@ TEST_CASE("session: the client hangs up after each byte of the handshake and aro
     }
 }
 
-TEST_CASE("session: a client that has sent its last still gets its answers") {
+TEST_CASE("session: a client that has closed its sending side receives all replies") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         const Recording recording = record(variant);
@@ -262,7 +262,7 @@ TEST_CASE("session: a client that has sent its last still gets its answers") {
     }
 }
 
-TEST_CASE("session: DISC waits for what is in flight") {
+TEST_CASE("session: DISC waits for requests in flight") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -272,7 +272,7 @@ TEST_CASE("session: DISC waits for what is in flight") {
             for (const Ask& ask : happy_script(variant)) client.send(ask);
             const Bytes disc = encoded({CommandType::disc}, 0, variant.extended);
             client.send_bytes(disc);
-            // Nobody looks at what comes after.
+            // The server ignores data after DISC.
             client.send_bytes(Bytes(100));
             while (const auto answer = client.next()) CHECK(answer->error == Error::none);
             CHECK(client.unanswered() == 0);
@@ -281,7 +281,7 @@ TEST_CASE("session: DISC waits for what is in flight") {
     }
 }
 
-TEST_CASE("session: the client hangs up with copies in flight, which keep what is theirs") {
+TEST_CASE("session: buffers of copies in flight stay valid after the client disconnects") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         if (variant.devices == "h") continue;
@@ -309,7 +309,7 @@ TEST_CASE("session: the client hangs up with copies in flight, which keep what i
     }
 }
 
-TEST_CASE("session: requests come byte by byte") {
+TEST_CASE("session: requests may arrive byte by byte") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -343,7 +343,7 @@ TEST_CASE("session: requests come byte by byte") {
     }
 }
 
-TEST_CASE("session: refused requests, and their payload is not taken for requests") {
+TEST_CASE("session: the payload of refused requests is not interpreted as requests") {
     namespace flag = protocol::command_flag;
     for (const bool structured : {false, true}) {
         Rig rig;
@@ -371,7 +371,7 @@ TEST_CASE("session: refused requests, and their payload is not taken for request
                 CAPTURE(i);
                 CHECK(client.answer(cookies[i]).error == rows[i].error);
             }
-            // Without its magic number there is no telling where the next one begins.
+            // Without the magic number the start of the next request is unknown.
             client.send_bytes(Bytes(protocol::request_size));
             client.check_end();
         }
@@ -379,7 +379,7 @@ TEST_CASE("session: refused requests, and their payload is not taken for request
     }
 }
 
-TEST_CASE("session: a handshake that takes too long is cut") {
+TEST_CASE("session: a handshake that takes too long is closed") {
     Rig rig({.limits = {.handshake = std::chrono::seconds(1)}});
     Client silent = rig.connect();
     Client slow = rig.connect();

@@ -1,5 +1,5 @@
-// Shutdown, as a session sees it: what is in flight is answered, what is new is refused, and who
-// does not go is cut.
+// Shutdown of a session: requests in flight are answered, new ones are refused, and clients that do
+// not disconnect are disconnected.
 #include <doctest/doctest.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("shutdown: an idle client is sent home") {
+TEST_CASE("shutdown: an idle client is disconnected") {
     for (const bool structured : {false, true}) {
         for (const Transport transport : {Transport::unix_, Transport::tcp}) {
             Rig rig;
@@ -33,7 +33,7 @@ TEST_CASE("shutdown: an idle client is sent home") {
 
 constexpr std::size_t client_flags_size = sizeof(std::uint32_t);
 
-// A client's flags, LIST so many times, and then GO if it is wanted.
+// The client flags, `count` times LIST, and optionally GO.
 Bytes lists(std::size_t count, bool then_go) {
     const Bytes handshake = handshake_bytes({.structured = false});
     const auto options = handshake.begin() + client_flags_size;
@@ -47,7 +47,7 @@ Bytes lists(std::size_t count, bool then_go) {
     return said;
 }
 
-// What there is for the client to read, once the server can send no more.
+// Returns the number of bytes that the client can read when the server cannot send more.
 std::size_t unread(Rig& rig, int fd) {
     for (int before = -1;;) {
         rig.let_run();
@@ -58,7 +58,7 @@ std::size_t unread(Rig& rig, int fd) {
     }
 }
 
-// Exports whose names make the answer to LIST one part of `reply` bytes.
+// Adds an export whose name makes the reply to LIST exactly `reply` bytes long.
 void offer_long_names(Rig& rig, std::size_t reply) {
     constexpr std::size_t around =
         2 * 24 + 20;  // two SERVER replies, of which one has no name; ACK
@@ -67,11 +67,11 @@ void offer_long_names(Rig& rig, std::size_t reply) {
     rig.exports.replace({rig.exports.snapshot()->front(), named});
 }
 
-TEST_CASE("shutdown: comes while the answer to GO waits for those before it to be read") {
+TEST_CASE("shutdown: may happen while the reply to GO waits for earlier replies to be read") {
     constexpr std::size_t reply = 4000;
     constexpr std::size_t greeting = 18;
-    // How many answers does the socket take? That many leave no room for one more of that size, and
-    // perhaps none for a small one.
+    // The number of replies that fit into the socket. No further reply of that size fits, and
+    // possibly not even a small one.
     std::size_t fits = 0;
     {
         Rig rig;
@@ -92,7 +92,7 @@ TEST_CASE("shutdown: comes while the answer to GO waits for those before it to b
         client.send_bytes(lists(before, true));
         CHECK(unread(rig, fd) == greeting + fits * reply);
         rig.drain();
-        // With one answer too many GO has not been looked at yet, and is refused.
+        // With one reply more, GO has not been processed yet, and is refused.
         const auto result = client.shake_hands(true);
         CHECK(result == (before == fits ? 0 : (1U << 31) + 7));
         client.close();
@@ -100,7 +100,7 @@ TEST_CASE("shutdown: comes while the answer to GO waits for those before it to b
     }
 }
 
-TEST_CASE("shutdown: comes in the middle of a LIST") {
+TEST_CASE("shutdown: may happen in the middle of a LIST") {
     Rig rig;
     ExportRegistry::Exports many = *rig.exports.snapshot();
     for (int i = 0; i != 3000; ++i) {
@@ -119,7 +119,7 @@ TEST_CASE("shutdown: comes in the middle of a LIST") {
     rig.check_over();
 }
 
-TEST_CASE("shutdown: a half-received write may be finished, and is answered") {
+TEST_CASE("shutdown: a partly received WRITE may be completed, and is answered") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         const Ask ask{CommandType::write, 100, 5 * page};
@@ -141,7 +141,7 @@ TEST_CASE("shutdown: a half-received write may be finished, and is answered") {
             CHECK(client.answer(cookie).error == Error::none);
             client.check_end();
             rig.check_over();
-            // It is in the volume.
+            // The data are in the volume.
             Client after = rig.enter();
             Model model(rig.options.size);
             model.apply(ask, true);
@@ -153,7 +153,7 @@ TEST_CASE("shutdown: a half-received write may be finished, and is answered") {
     }
 }
 
-TEST_CASE("shutdown: one that is never finished is cut") {
+TEST_CASE("shutdown: a WRITE that is never completed ends with a disconnect") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -170,8 +170,8 @@ TEST_CASE("shutdown: one that is never finished is cut") {
     }
 }
 
-TEST_CASE("shutdown: a copy in flight is waited for, what is new is refused") {
-    const Ask asks[] = {{CommandType::write, 0, 10 * kib},  // all of it has been received
+TEST_CASE("shutdown: copies in flight are completed, and new requests are refused") {
+    const Ask asks[] = {{CommandType::write, 0, 10 * kib},  // received completely
                         {CommandType::read, 0, 10 * kib},
                         {CommandType::write_zeroes, 5, 50}};
     for (const bool structured : {false, true}) {
@@ -200,7 +200,7 @@ TEST_CASE("shutdown: a copy in flight is waited for, what is new is refused") {
     }
 }
 
-TEST_CASE("shutdown: cut with a copy in flight: the session ends after the copy") {
+TEST_CASE("shutdown: a session that is cut ends after its copy in flight") {
     for (const bool structured : {false, true}) {
         Rig rig;
         Client client = rig.enter({.structured = structured});
@@ -225,7 +225,7 @@ TEST_CASE("shutdown: cut with a copy in flight: the session ends after the copy"
     }
 }
 
-TEST_CASE("shutdown: a client that does not take its answers is cut") {
+TEST_CASE("shutdown: a client that reads no replies is disconnected") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -241,7 +241,7 @@ TEST_CASE("shutdown: a client that does not take its answers is cut") {
     }
 }
 
-TEST_CASE("shutdown: a client that takes its answers late is waited for") {
+TEST_CASE("shutdown: waits for a client that reads its replies late") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig({.devices = variant.devices});
@@ -254,7 +254,7 @@ TEST_CASE("shutdown: a client that takes its answers late is waited for") {
         while (client.unanswered() != 0) {
             const auto answer = client.next();
             REQUIRE(answer.has_value());
-            // All had been taken before it was told to stop, unless they are taken one by one.
+            // All requests were received before the shutdown, unless they are received one by one.
             CHECK((answer->error == Error::none ||
                    (!variant.structured && answer->error == Error::eshutdown)));
         }
@@ -263,7 +263,7 @@ TEST_CASE("shutdown: a client that takes its answers late is waited for") {
     }
 }
 
-TEST_CASE("shutdown: after DISC, a client that does not take its answers has a deadline") {
+TEST_CASE("shutdown: after DISC, a client that reads no replies has a deadline") {
     Rig rig({.limits = {.linger = std::chrono::seconds(1)}});
     Client client = rig.enter();
     CHECK(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
@@ -272,7 +272,7 @@ TEST_CASE("shutdown: after DISC, a client that does not take its answers has a d
     rig.check_clean();
 }
 
-TEST_CASE("shutdown: during the handshake") {
+TEST_CASE("shutdown: may happen during the handshake") {
     for (const bool structured : {false, true}) {
         Rig rig;
         Client client = rig.connect({.structured = structured});

@@ -18,7 +18,7 @@ std::vector<std::string> lines_of(const std::string& table) {
     return lines;
 }
 
-TEST_CASE("trace: a table of 80 columns, also after very long waits") {
+TEST_CASE("trace: the table has 80 columns, also after very long waits") {
     Trace one;
     Trace other;
     one.read.record(1500us);

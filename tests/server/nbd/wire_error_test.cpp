@@ -5,7 +5,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("wire error: storage to wire") {
+TEST_CASE("wire error: each storage status maps to an NBD error") {
     constexpr struct {
         storage::Status status;
         std::uint32_t error;
@@ -13,7 +13,7 @@ TEST_CASE("wire error: storage to wire") {
         {storage::Status::ok, 0},
         {storage::Status::no_space, 28},
         {storage::Status::io_error, 5},
-        {static_cast<storage::Status>(200), 5},  // never ENOMEM
+        {static_cast<storage::Status>(200), 5},  // not ENOMEM
     };
     for (const auto& row : rows) {
         CHECK(static_cast<std::uint32_t>(wire_error(row.status)) == row.error);

@@ -1,4 +1,4 @@
-// Places for connections: nobody takes them all, and nobody waits for ever on one.
+// Connection slots: no peer can occupy all of them, and every handshake ends.
 #include "server/net/connection_slots.hpp"
 
 #include <doctest/doctest.h>
@@ -39,7 +39,7 @@ config::Limits limits(std::uint32_t connections, std::uint32_t per_peer, std::ui
     return out;
 }
 
-// As many as `peer` gets, each served an export at once.
+// Opens connections of `peer` until one is refused. Each is served an export.
 Slots take_all(ConnectionSlots& slots, const Peer& peer) {
     Slots taken;
     for (;;) {
@@ -51,12 +51,12 @@ Slots take_all(ConnectionSlots& slots, const Peer& peer) {
     }
 }
 
-TEST_CASE("slots: what one peer is") {
+TEST_CASE("slots: addresses of one user or network are one peer") {
     CHECK(peer_key(peer_at("10.0.0.1")) == peer_key(peer_at("10.0.0.1", "another")));
     CHECK(peer_key(peer_at("10.0.0.1")) != peer_key(peer_at("10.0.0.2")));
     CHECK(peer_key(peer_at("2001:db8:0:1::1")) == peer_key(peer_at("2001:db8:0:1:ffff::2")));
     CHECK(peer_key(peer_at("2001:db8:0:1::1")) != peer_key(peer_at("2001:db8:0:2::1")));
-    // On a socket for both, IPv4 would be one network of IPv6.
+    // On a dual-stack socket, all IPv4 addresses would be in one IPv6 network.
     CHECK(peer_key(peer_at("::ffff:10.0.0.1")) == peer_key(peer_at("10.0.0.1")));
     CHECK(peer_key(peer_at("::ffff:10.0.0.1")) != peer_key(peer_at("::ffff:10.0.0.2")));
     CHECK(peer_key(user(0)) == peer_key(user(0)));
@@ -64,7 +64,7 @@ TEST_CASE("slots: what one peer is") {
     CHECK(peer_key(Peer()) == peer_key(Peer()));
 }
 
-TEST_CASE("slots: the defaults follow the number of connections") {
+TEST_CASE("slots: the default limits are derived from the number of connections") {
     config::Limits some;
     CHECK(some.max_per_peer() == 2048);
     CHECK(some.reserved() == 256);
@@ -77,7 +77,7 @@ TEST_CASE("slots: the defaults follow the number of connections") {
     CHECK(take_all(slots, peer_at("10.0.0.1")).size() == 1);
 }
 
-TEST_CASE("slots: a peer has its share, and what it leaves is free again") {
+TEST_CASE("slots: a peer is limited to its share, and closing a connection frees a slot") {
     ConnectionSlots slots(limits(10, 6, 0, 10));
     Slots first = take_all(slots, peer_at("10.0.0.1"));
     CHECK(first.size() == 6);
@@ -91,7 +91,7 @@ TEST_CASE("slots: a peer has its share, and what it leaves is free again") {
     CHECK(take_all(slots, peer_at("10.0.0.1")).size() == 6);
 }
 
-TEST_CASE("slots: the last ones are for known peers, and for other listeners") {
+TEST_CASE("slots: reserved slots are for known peers and other listeners") {
     ConnectionSlots slots(limits(20, 8, 4, 20));
     Slots known = take_all(slots, peer_at("10.0.0.9"));
     known.clear();
@@ -111,7 +111,7 @@ TEST_CASE("slots: the last ones are for known peers, and for other listeners") {
     CHECK(other.size() == 3);
 }
 
-TEST_CASE("slots: of handshakes the oldest goes, of the peer with most of them") {
+TEST_CASE("slots: evicts the oldest handshake of the peer with the most handshakes") {
     ConnectionSlots slots(limits(100, 50, 0, 4));
     const auto patient = slots.enter(peer_at("10.0.0.1"));
     Slots flood;
@@ -120,13 +120,13 @@ TEST_CASE("slots: of handshakes the oldest goes, of the peer with most of them")
     CHECK(next.evicted == flood[0]);
     next = slots.enter(peer_at("10.0.0.2"));
     CHECK(next.evicted == flood[1]);
-    // Who has been served does not wait, and what goes has left room by itself.
+    // A served connection is no handshake any more, and an evicted one has freed its place.
     patient.slot->served();
     next = slots.enter(peer_at("10.0.0.4"));
     CHECK(next.evicted == nullptr);
 }
 
-TEST_CASE("slots: who has to go keeps nobody out, but only so many may be going") {
+TEST_CASE("slots: an evicted handshake frees its slot, and evictions in progress are limited") {
     ConnectionSlots slots(limits(3, 10, 0, 2));
     Slots held;
     for (int i = 0; i != 4; ++i) {
@@ -140,7 +140,7 @@ TEST_CASE("slots: who has to go keeps nobody out, but only so many may be going"
     CHECK(next.evicted == held[2]);
 }
 
-TEST_CASE("slots: of the peers that are known, so many are remembered") {
+TEST_CASE("slots: the number of known peers that are remembered is bounded") {
     ConnectionSlots slots(limits(2000, 2000, 1999, 16));
     Slots held;
     const auto known = [&](int n) {
@@ -151,7 +151,7 @@ TEST_CASE("slots: of the peers that are known, so many are remembered") {
         return answer.slot != nullptr;
     };
     for (int n = 0; n != 1100; ++n) CHECK(known(n));
-    // Now there is a crowd, so that only the known get in.
+    // Fill the slots, so that only known peers are accepted.
     while (held.size() != 1999) {
         auto answer = slots.enter(peer_at("10.1.4.75"));  // 1099
         REQUIRE(answer.slot);
@@ -162,7 +162,7 @@ TEST_CASE("slots: of the peers that are known, so many are remembered") {
     CHECK(known(1098));
 }
 
-// A client that has connected through `slots`, with the slot that had to go for it.
+// Connects a client through `slots`. Returns it with the evicted slot, if any.
 std::pair<Client, std::shared_ptr<Slot>> silent(Rig& rig, ConnectionSlots& slots) {
     int both[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
@@ -174,7 +174,7 @@ std::pair<Client, std::shared_ptr<Slot>> silent(Rig& rig, ConnectionSlots& slots
     return {Client(both[0], {}), answer.evicted};
 }
 
-TEST_CASE("slots: a worker ends the handshake that has to go, and gives places back") {
+TEST_CASE("slots: a worker ends an evicted handshake, and ended sessions free their slots") {
     ConnectionSlots slots(limits(100, 100, 0, 2));
     Rig rig;
     {
@@ -197,7 +197,7 @@ TEST_CASE("slots: a worker ends the handshake that has to go, and gives places b
     CHECK(take_all(slots, peer_at("10.0.0.1")).size() == 100);
 }
 
-TEST_CASE("session: one that asks for nothing is closed, if that is wanted") {
+TEST_CASE("session: an idle connection is closed after limits.idle") {
     RigOptions options;
     options.limits.idle = std::chrono::milliseconds(40);
     Rig rig(options);
@@ -209,7 +209,7 @@ TEST_CASE("session: one that asks for nothing is closed, if that is wanted") {
     half.send_bytes(std::span(request).first(20));
     rig.enter().check_end();
     half.check_end();
-    // Its answer has yet to come: it may wait for as long as that takes.
+    // A connection with a pending reply is not idle.
     rig.enter().check_end();
     rig.script.hold = false;
     CHECK(waits.answer(cookie).error == Error::none);
@@ -217,7 +217,7 @@ TEST_CASE("session: one that asks for nothing is closed, if that is wanted") {
     rig.check_over();
 }
 
-TEST_CASE("session: without such a limit nobody looks") {
+TEST_CASE("session: without limits.idle an idle connection stays open") {
     Rig rig;
     Client client = rig.enter();
     rig.let_run();

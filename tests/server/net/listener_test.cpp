@@ -1,4 +1,4 @@
-// Listeners: what can be wrong with an address, and that nothing ends them but stop().
+// Listeners: invalid addresses are reported, and only stop() ends a listener.
 #include "server/net/listener.hpp"
 
 #include <arpa/inet.h>
@@ -87,7 +87,7 @@ bool contains(const std::string& text, const std::string& part) {
     return found;
 }
 
-// As messages call this program.
+// The name of this program as error messages print it.
 std::string own_name() {
     std::ifstream file("/proc/self/comm");
     std::string name;
@@ -101,7 +101,7 @@ config::UnixListener at(const std::string& path) {
     return options;
 }
 
-TEST_CASE("listener: accepts, and removes its socket when it stops") {
+TEST_CASE("listener: accepts clients, and removes its socket when it stops") {
     boost::asio::io_context io;
     const Directory directory;
     auto options = at(directory.socket());
@@ -137,11 +137,11 @@ TEST_CASE("listener: a stale socket is replaced") {
     ::close(client);
 }
 
-TEST_CASE("listener: another server's socket at its path stays when it stops") {
+TEST_CASE("listener: stopping does not remove the socket of another server at the same path") {
     boost::asio::io_context io;
     const Directory directory;
     const auto listener = Listener::unix_socket(io, at(directory.socket()));
-    // Somebody has removed the file by hand, and started another server.
+    // The file has been removed manually, and another server has been started.
     REQUIRE(::unlink(directory.socket().c_str()) == 0);
     const int other = bound_to(directory.socket(), 1);
     listener->stop();
@@ -151,16 +151,16 @@ TEST_CASE("listener: another server's socket at its path stays when it stops") {
     ::close(other);
 }
 
-TEST_CASE("listener: of two servers that start over one stale socket, one does") {
+TEST_CASE("listener: only one of two servers replaces a stale socket") {
     const Directory directory;
     const auto options = at(directory.socket());
     ::close(bound_to(options.path, 1));
     {
-        // Has the path, and does not listen yet: to others that looks like a stale socket.
+        // The first server has bound the path but does not listen yet, so its socket looks stale.
         const auto first = bind_unix(options);
         contains(error_of([&] { return bind_unix(options); }), "another server is starting there");
     }
-    // Whoever has failed to start is in nobody's way.
+    // A server that failed to start does not block the path.
     boost::asio::io_context io;
     const auto listener = Listener::unix_socket(io, options);
     const int client = connect_to(options.path);
@@ -175,13 +175,13 @@ TEST_CASE("listener: of two servers that start over one stale socket, one does")
     CHECK(files == 1);
 }
 
-TEST_CASE("listener: a socket that is in use is left alone") {
+TEST_CASE("listener: a socket in use is not replaced") {
     boost::asio::io_context io;
     const Directory directory;
     const int other = bound_to(directory.socket(), 0);
     contains(error_of([&] { return Listener::unix_socket(io, at(directory.socket())); }),
              "another server is listening there, " + own_name() + ";");
-    // Its backlog is full, by now or soon, and nobody takes from it.
+    // The backlog is full, and no connection is accepted from it.
     std::vector<int> waiting;
     for (int fd = 0; fd >= 0 && waiting.size() < 100;) {
         fd = connect_to(directory.socket());
@@ -196,7 +196,7 @@ TEST_CASE("listener: a socket that is in use is left alone") {
     ::close(other);
 }
 
-TEST_CASE("listener: a file that is no socket is left alone") {
+TEST_CASE("listener: a file of another type is not replaced") {
     boost::asio::io_context io;
     const Directory directory;
     std::ofstream(directory.socket()) << "precious";
@@ -207,7 +207,7 @@ TEST_CASE("listener: a file that is no socket is left alone") {
     CHECK(text == "precious");
 }
 
-TEST_CASE("listener: paths") {
+TEST_CASE("listener: invalid paths are refused") {
     boost::asio::io_context io;
     const Directory directory;
     contains(error_of([&] { return Listener::unix_socket(io, at("")); }), "1 to 107 bytes");
@@ -223,7 +223,7 @@ TEST_CASE("listener: paths") {
              "/dev/null is not a folder");
 }
 
-TEST_CASE("listener: an owner that does not exist, and nothing is left behind") {
+TEST_CASE("listener: an unknown owner is refused and leaves no file behind") {
     boost::asio::io_context io;
     const Directory directory;
     struct stat status {};
@@ -256,7 +256,7 @@ TEST_CASE("listener: TCP addresses") {
         error_of([&] { return Listener::tcp(io, {.address = "127.0.0.1", .port = port}); });
     contains(in_use, "127.0.0.1:" + std::to_string(port));
     contains(in_use, "the port is taken by " + own_name() + "; end that program, or choose");
-    // Who listens at every address stands in the way, too.
+    // A listener on the wildcard address also blocks the port.
     ::close(other);
     const int everywhere = ::socket(AF_INET, SOCK_STREAM, 0);
     address.sin_addr.s_addr = htonl(INADDR_ANY);
@@ -268,7 +268,7 @@ TEST_CASE("listener: TCP addresses") {
              "the port is taken by " + own_name());
     ::close(everywhere);
     try {
-        Listener::tcp(io, {.address = "192.0.2.1", .port = 1});  // for documentation only
+        Listener::tcp(io, {.address = "192.0.2.1", .port = 1});  // reserved for documentation
         FAIL("an address of another machine was taken");
     } catch (const AddressError& error) {
         CHECK(error.kind == AddressError::Kind::absent);
@@ -291,7 +291,7 @@ TEST_CASE("listener: vsock addresses") {
         return;
     }
     ::close(probe);
-    // Ports above 2^31, which the kernel does not choose from.
+    // Ports above 2^31, which the kernel does not assign.
     const config::VsockListener any{.port = 0x90000000U + static_cast<std::uint32_t>(::getpid())};
     {
         const auto listener = Listener::vsock(io, any);
@@ -304,7 +304,7 @@ TEST_CASE("listener: vsock addresses") {
                            ": the port is taken; end the program that listens there, or choose "
                            "another port");
     }
-    CHECK(error_of([&] { Listener::vsock(io, any); }) == "none");  // it is free again
+    CHECK(error_of([&] { Listener::vsock(io, any); }) == "none");  // the port is free again
     try {
         Listener::vsock(io, {.cid = 4'000'000'000, .port = any.port});
         FAIL("the address of another machine was taken");
@@ -314,7 +314,7 @@ TEST_CASE("listener: vsock addresses") {
     }
 }
 
-TEST_CASE("listener: each errno of a vsock has its remedy") {
+TEST_CASE("listener: each errno of a vsock listener has its remedy") {
     const config::VsockListener options{.cid = 7, .port = 80};
     const struct {
         int error;
@@ -335,7 +335,7 @@ TEST_CASE("listener: each errno of a vsock has its remedy") {
     }
 }
 
-TEST_CASE("listener: inherited sockets must listen") {
+TEST_CASE("listener: inherited sockets must be in the listening state") {
     boost::asio::io_context io;
     const Directory directory;
     const int quiet = bound_to(directory.socket(), -1);
@@ -351,13 +351,13 @@ TEST_CASE("listener: inherited sockets must listen") {
     const int client = connect_to(directory.socket());
     while (!accepted) io.run_one();
     ::close(client);
-    // Somebody else made it, and somebody else removes it.
+    // The supervisor created the socket file, and the supervisor removes it.
     listener->stop();
     struct stat status {};
     CHECK(::stat(directory.socket().c_str(), &status) == 0);
 }
 
-TEST_CASE("listener: survives that there is no memory for a connection") {
+TEST_CASE("listener: survives a lack of memory for a connection") {
     boost::asio::io_context io;
     const Directory directory;
     const auto listener = Listener::unix_socket(io, at(directory.socket()));
@@ -375,7 +375,7 @@ TEST_CASE("listener: survives that there is no memory for a connection") {
     ::close(second);
 }
 
-TEST_CASE("listener: survives that there are no descriptors left") {
+TEST_CASE("listener: survives a lack of descriptors") {
 #ifdef __SANITIZE_ADDRESS__
     MESSAGE(
         "skipped: UBSan opens a pipe to look at a new vptr, and takes that it cannot for a fault");

@@ -1,4 +1,4 @@
-// URIs of what really listens.
+// URIs of listening sockets.
 #include "server/net/nbd_uri.hpp"
 
 #include <arpa/inet.h>
@@ -14,13 +14,13 @@
 
 #include "server/net/vsock_address.hpp"
 
-// After <sys/socket.h>, whose types it needs.
+// Needs the types of <sys/socket.h>, which must be included first.
 #include <linux/vm_sockets.h>
 
 namespace gpunbd::server::test {
 namespace {
 
-// The URI of a socket at `address`, with PORT for the port that it was given.
+// Returns the URI of a socket that listens at `address`, with PORT in place of its port.
 std::string uri_at(const char* address, const std::string& name, bool tls = false) {
     const bool v6 = std::strchr(address, ':') != nullptr;
     const int fd = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
@@ -36,7 +36,7 @@ std::string uri_at(const char* address, const std::string& name, bool tls = fals
         ::close(fd);
         return "none";
     }
-    socklen_t length = sizeof in6;  // the port lies at the same place in both
+    socklen_t length = sizeof in6;  // the port has the same offset in both
     ::getsockname(fd, reinterpret_cast<sockaddr*>(&in6), &length);
     std::string uri = listener_uri(fd, name, tls).value_or("no URI");
     const std::string port = std::to_string(ntohs(in6.sin6_port));
@@ -73,7 +73,7 @@ TEST_CASE("nbd uri: Unix sockets") {
         ::unlink(path.c_str());
         ::close(fd);
     }
-    // Of an abstract socket, or one without a name, there is none.
+    // Abstract and unnamed sockets have no URI.
     const int nameless = ::socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK_FALSE(listener_uri(nameless, "").has_value());
     sockaddr_un abstract{};
@@ -106,7 +106,7 @@ TEST_CASE("nbd uri: vsock") {
     ::close(fd);
 }
 
-TEST_CASE("nbd uri: as a word for a shell") {
+TEST_CASE("nbd uri: shell_word quotes only if necessary") {
     CHECK(shell_word("nbd://127.0.0.1:10809/a%20b") == "nbd://127.0.0.1:10809/a%20b");
     CHECK(shell_word("nbd://[::1]:10809") == "'nbd://[::1]:10809'");
     CHECK(shell_word("nbd+unix:///?socket=/s") == "'nbd+unix:///?socket=/s'");

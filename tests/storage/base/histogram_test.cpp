@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-TEST_CASE("histogram: nothing is longer than the longest") {
+TEST_CASE("histogram: no quantile exceeds the maximum") {
     struct Row {
         const char* name;
         std::initializer_list<std::int64_t> ns;
@@ -48,7 +48,7 @@ TEST_CASE("histogram: nothing is longer than the longest") {
     }
 }
 
-TEST_CASE("histogram: nor while it is being written") {
+TEST_CASE("histogram: no quantile exceeds the maximum during concurrent writes") {
     Histogram written;
     std::atomic<bool> stop{false};
     std::thread writer([&] {
@@ -70,7 +70,7 @@ TEST_CASE("histogram: nor while it is being written") {
     writer.join();
 }
 
-TEST_CASE("histogram: what took no longer than a bound") {
+TEST_CASE("histogram: counts the values up to a bound") {
     Histogram histogram;
     for (const std::int64_t ns : {0, 7, 8, 1000, 1023, 1024, 1'000'000'000}) {
         histogram.record(nanoseconds(ns));
@@ -100,7 +100,7 @@ TEST_CASE("histogram: what took no longer than a bound") {
     CHECK(histogram.count() == 8);
 }
 
-TEST_CASE("histogram: what was counted since") {
+TEST_CASE("histogram: since() returns the values recorded after a snapshot") {
     Histogram all;
     all.record(nanoseconds(10));
     const Histogram before(all);

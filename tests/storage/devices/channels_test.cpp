@@ -18,7 +18,7 @@ class Work final : public DeferredWork {
     std::function<void()> what_;
 };
 
-TEST_CASE("channels: each poll resumes one of what is deferred, once") {
+TEST_CASE("channels: each poll resumes one deferred transfer, once") {
     Channels channels{ChannelOptions{}};
     DeferredQueue client;
     std::vector<int> done;
@@ -38,7 +38,7 @@ TEST_CASE("channels: each poll resumes one of what is deferred, once") {
     CHECK(done == std::vector{1, 2});
 }
 
-TEST_CASE("channels: clients take turns, however much one of them has deferred") {
+TEST_CASE("channels: clients take turns, however many transfers one of them has deferred") {
     Channels channels{ChannelOptions{}};
     DeferredQueue many;
     DeferredQueue few;
@@ -60,7 +60,7 @@ TEST_CASE("channels: clients take turns, however much one of them has deferred")
     CHECK(done == std::vector{0, 10, 1, 10, 2, 10});
 }
 
-TEST_CASE("channels: what has gone is not resumed") {
+TEST_CASE("channels: a destroyed transfer is not resumed") {
     Channels channels{ChannelOptions{}};
     DeferredQueue client;
     std::vector<int> done;

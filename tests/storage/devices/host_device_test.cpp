@@ -39,7 +39,7 @@ std::string mapping_flags(const std::byte* at) {
     return line;
 }
 
-// The number of memory pages that are resident.
+// Returns the number of resident memory pages.
 std::size_t resident(const Slab& slab, std::uint64_t offset, std::uint64_t bytes) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     std::vector<unsigned char> map(bytes / page);
@@ -48,7 +48,7 @@ std::size_t resident(const Slab& slab, std::uint64_t offset, std::uint64_t bytes
         std::count_if(map.begin(), map.end(), [](unsigned char c) { return (c & 1) != 0; }));
 }
 
-TEST_CASE("host device: what it is") {
+TEST_CASE("host device: reports its properties") {
     const auto device = open_host_device(3, {});
     CHECK(device->number() == 3);
     CHECK(device->info().id == "host");
@@ -58,7 +58,7 @@ TEST_CASE("host device: what it is") {
     CHECK_FALSE(device->failed());
 }
 
-TEST_CASE("host device: capacity is exact and comes back") {
+TEST_CASE("host device: its capacity is exact, and released memory is available again") {
     const auto device = host(10 * mib);
     CHECK(device->available() == 10 * mib);
     Slab first;
@@ -81,7 +81,7 @@ TEST_CASE("host device: capacity is exact and comes back") {
     CHECK(device->available() == 10 * mib);
 }
 
-TEST_CASE("host device: capacity counts to the byte") {
+TEST_CASE("host device: its capacity is exact to the byte") {
     const auto device = host(mib - 1);
     Slab slab;
     CHECK(device->available() == mib - 1);
@@ -113,7 +113,7 @@ class Machine {
 };
 
 // The system allocates memory when it is touched, so promised memory must not be promised again.
-TEST_CASE("host device: what has been promised is not there for others, touched or not") {
+TEST_CASE("host device: promised memory is not available to others, touched or not") {
     Machine machine;
     machine.set_available(100 * mib);
     const auto device = machine.host(20 * mib);
@@ -126,7 +126,7 @@ TEST_CASE("host device: what has been promised is not there for others, touched 
     CHECK(device->allocate({.bytes = 16 * mib + 4096}, refused) == Status::no_space);
     CHECK(device->allocate({.bytes = 32 * mib, .provision = Provision::full}, refused) ==
           Status::no_space);
-    // Touched memory is no longer available on the machine, and no longer owed.
+    // Touched memory is not available on the machine any more, and is no promise any more.
     std::memset(first.cpu, 1, 40 * mib);
     CHECK(device->available() == 56 * mib);
     machine.set_available(60 * mib);
@@ -134,7 +134,7 @@ TEST_CASE("host device: what has been promised is not there for others, touched 
     CHECK(device->allocate({.bytes = 16 * mib + 4096}, refused) == Status::no_space);
     REQUIRE(device->allocate({.bytes = 16 * mib}, second) == Status::ok);
     CHECK(device->available() == 0);
-    // Discarded memory is owed again.
+    // Discarded memory is promised again.
     REQUIRE(device->discard(first, 0, 10 * mib));
     machine.set_available(70 * mib);
     CHECK(device->available() == 0);
@@ -149,7 +149,7 @@ TEST_CASE("host device: what has been promised is not there for others, touched 
     CHECK(device->available() == 80 * mib);
 }
 
-TEST_CASE("host device: what is resident from the start is owed to nobody") {
+TEST_CASE("host device: memory that is resident from the start is not counted as promised") {
     Machine machine;
     machine.set_available(100 * mib);
     const auto device = machine.host();
@@ -161,8 +161,8 @@ TEST_CASE("host device: what is resident from the start is owed to nobody") {
     device->release(slab);
 }
 
-// More promises than one allocation checks, all of them touched since they were made.
-TEST_CASE("host device: promises are looked at in turn, so that none is refused for long") {
+// More slabs than one allocation checks, all touched since they were allocated.
+TEST_CASE("host device: promises are checked in turn, so that allocations do not fail for long") {
     constexpr std::uint64_t count = 200;
     Machine machine;
     machine.set_available(count * 2 * mib);
@@ -181,7 +181,7 @@ TEST_CASE("host device: promises are looked at in turn, so that none is refused 
     for (Slab& slab : slabs) device->release(slab);
 }
 
-TEST_CASE("host device: the reserve is left alone") {
+TEST_CASE("host device: the reserve is not allocated") {
     const auto device = open_host_device(
         0, {.reserve = std::numeric_limits<std::uint64_t>::max() / 2, .capacity = 10 * mib});
     CHECK(device->available() == 0);
@@ -190,7 +190,7 @@ TEST_CASE("host device: the reserve is left alone") {
     CHECK(device->allocate({.bytes = mib, .provision = Provision::full}, slab) == Status::no_space);
 }
 
-TEST_CASE("host device: more than the machine has is refused, not promised") {
+TEST_CASE("host device: more memory than the machine has is refused, not promised") {
     const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
     Slab slab;
     CHECK(device->allocate({.bytes = std::uint64_t{1} << 46}, slab) == Status::no_space);
@@ -199,7 +199,7 @@ TEST_CASE("host device: more than the machine has is refused, not promised") {
     CHECK(slab.bytes == 0);
 }
 
-TEST_CASE("host device: a slab is zeroes, all of it the CPU's, and starts on a huge page") {
+TEST_CASE("host device: a slab is zeroed, CPU-addressable and aligned to a huge page") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         for (const std::uint64_t bytes : {64 * mib / 1024, mib, 2 * mib, 3 * mib + 4096, 8 * mib}) {
             CAPTURE(bytes);
@@ -218,7 +218,7 @@ TEST_CASE("host device: a slab is zeroes, all of it the CPU's, and starts on a h
     }
 }
 
-TEST_CASE("host device: slabs are left out of forks") {
+TEST_CASE("host device: slabs are not inherited by child processes") {
     for (const bool kept : {false, true}) {
         CAPTURE(kept);
         const auto device = host(16 * mib);
@@ -229,7 +229,7 @@ TEST_CASE("host device: slabs are left out of forks") {
     }
 }
 
-TEST_CASE("host device: full is resident from the start, thin is not") {
+TEST_CASE("host device: full slabs are resident from the start, thin ones are not") {
     const auto device = host(16 * mib);
     Slab thin;
     Slab full;
@@ -242,7 +242,7 @@ TEST_CASE("host device: full is resident from the start, thin is not") {
     device->release(full);
 }
 
-TEST_CASE("host device: discard gives memory back, and it reads as zeroes") {
+TEST_CASE("host device: discard frees memory, which reads as zeroes afterwards") {
     const auto device = host(16 * mib);
     Slab slab;
     REQUIRE(device->allocate({.bytes = 8 * mib}, slab) == Status::ok);
@@ -254,14 +254,14 @@ TEST_CASE("host device: discard gives memory back, and it reads as zeroes") {
     CHECK(slab.cpu[4 * mib] == std::byte{0x5A});
     device->release(slab);
 
-    // Memory of fully provisioned slabs stays allocated.
+    // Fully provisioned slabs stay resident.
     REQUIRE(device->allocate({.bytes = 2 * mib, .provision = Provision::full}, slab) == Status::ok);
     std::memset(slab.cpu, 0x5A, 2 * mib);
     CHECK_FALSE(device->discard(slab, 0, 2 * mib));
     device->release(slab);
 }
 
-TEST_CASE("host device: clear zeroes its range and nothing else") {
+TEST_CASE("host device: clear zeroes only its range") {
     const auto device = host(4 * mib);
     Slab slab;
     REQUIRE(device->allocate({.bytes = mib, .provision = Provision::full}, slab) == Status::ok);
@@ -282,7 +282,7 @@ class Counter final : public CopyOwner {
     int done = 0;
 };
 
-TEST_CASE("host channel: zeroes are spread over polls") {
+TEST_CASE("host channel: zeroing is spread over polls") {
     constexpr std::size_t count = 4;
     constexpr std::uint32_t length = 3 << 20;
     const auto device = host(std::uint64_t{count} * length);

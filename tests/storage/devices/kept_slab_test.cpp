@@ -91,7 +91,7 @@ class Captured {
     std::shared_ptr<spdlog::logger> before_;
 };
 
-TEST_CASE("kept slab: zeroes, on a huge page, and its descriptor goes to no child") {
+TEST_CASE("kept slab: zeroed, aligned to a huge page, and close-on-exec") {
     const auto device = a_host();
     for (const Provision provision : {Provision::thin, Provision::full}) {
         Slab slab = kept_slab(*device, slab_bytes, provision);
@@ -108,7 +108,7 @@ TEST_CASE("kept slab: zeroes, on a huge page, and its descriptor goes to no chil
     CHECK(device->available() == 64 * mib);
 }
 
-TEST_CASE("kept slab: what is not to be kept has no descriptor") {
+TEST_CASE("kept slab: a slab that is not kept has no descriptor") {
     const auto device = a_host();
     Slab slab;
     REQUIRE(device->allocate({.bytes = slab_bytes}, slab) == Status::ok);
@@ -147,7 +147,7 @@ TEST_CASE("kept slab: another device takes it over with its contents") {
     }
 }
 
-// A process that makes a slab, sends its descriptor, and is killed while it writes.
+// A process that creates a slab, sends its descriptor, and is killed while it writes.
 void child(int socket) {
     const auto device = a_host();
     Slab slab;
@@ -188,7 +188,7 @@ int received_descriptor(int socket) {
     return descriptor;
 }
 
-TEST_CASE("kept slab: outlives a process that is killed") {
+TEST_CASE("kept slab: outlives a killed process") {
     int sockets[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
     const pid_t pid = ::fork();
@@ -215,7 +215,7 @@ struct Refused {
     const char* why;
 };
 
-TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays its owner's") {
+TEST_CASE("kept slab: an invalid descriptor is refused with one line, and stays open") {
     const auto device = a_host();
     Slab good = kept_slab(*device);
     const std::string path = "/proc/self/fd/" + std::to_string(good.descriptor.get());
@@ -281,7 +281,7 @@ TEST_CASE("kept slab: what cannot be proven is refused, with one line, and stays
     device->release(good);
 }
 
-TEST_CASE("kept slab: discard gives memory back, and it reads as zeroes") {
+TEST_CASE("kept slab: discard frees memory, which reads as zeroes afterwards") {
     const auto device = a_host();
     Slab slab = kept_slab(*device, 8 * mib);
     std::memset(slab.cpu, 0x5A, 8 * mib);
@@ -299,7 +299,7 @@ TEST_CASE("kept slab: discard gives memory back, and it reads as zeroes") {
     device->release(slab);
 }
 
-// Whether the system can collapse memory files into pages of 2 MiB.
+// Returns true if the system can collapse memory files into pages of 2 MiB.
 bool makes_huge_pages() {
     const int file = ::memfd_create("test", MFD_CLOEXEC);
     REQUIRE(::ftruncate(file, 2 * mib) == 0);
@@ -316,8 +316,7 @@ bool makes_huge_pages() {
     return makes;
 }
 
-TEST_CASE(
-    "kept slab: what is about to be filled gets its memory in one piece, and stays as it was") {
+TEST_CASE("kept slab: memory is collapsed into huge pages, and contents are unchanged") {
     const auto device = a_host();
     Slab slab = kept_slab(*device, 8 * mib);
     slab.cpu[2 * mib + 5] = std::byte{0x5A};
@@ -339,7 +338,7 @@ TEST_CASE(
     device->release(slab);
 }
 
-TEST_CASE("kept slab: clear zeroes its range and nothing else, for whoever takes it over, too") {
+TEST_CASE("kept slab: clear zeroes only its range, also after a takeover") {
     const auto device = a_host();
     Slab slab = kept_slab(*device);
     std::memset(slab.cpu, 0x5A, slab_bytes);
@@ -355,16 +354,16 @@ TEST_CASE("kept slab: clear zeroes its range and nothing else, for whoever takes
 }
 
 // A fake machine with a given amount of available memory.
-class OneWith {
+class FakeMachine {
  public:
-    explicit OneWith(std::uint64_t bytes) {
+    explicit FakeMachine(std::uint64_t bytes) {
         REQUIRE(::mkdtemp(path_) != nullptr);
         fs::create_directories(fs::path(path_) / "proc/self");
         set_available(bytes);
     }
-    ~OneWith() { fs::remove_all(path_); }
-    OneWith(const OneWith&) = delete;
-    OneWith& operator=(const OneWith&) = delete;
+    ~FakeMachine() { fs::remove_all(path_); }
+    FakeMachine(const FakeMachine&) = delete;
+    FakeMachine& operator=(const FakeMachine&) = delete;
 
     void set_available(std::uint64_t bytes) {
         std::ofstream(fs::path(path_) / "proc/meminfo")
@@ -378,8 +377,8 @@ class OneWith {
     char path_[32] = "/tmp/gpunbd-machine-XXXXXX";
 };
 
-TEST_CASE("kept slab: what the system owes is told to the page") {
-    OneWith machine(100 * mib);
+TEST_CASE("kept slab: promised memory is counted exactly, per page") {
+    FakeMachine machine(100 * mib);
     const auto device = machine.host();
     Slab slab = kept_slab(*device, 64 * mib);
     CHECK(device->available() == 36 * mib);
@@ -389,7 +388,7 @@ TEST_CASE("kept slab: what the system owes is told to the page") {
     REQUIRE(device->discard(slab, 0, 10 * mib));
     machine.set_available(70 * mib);
     CHECK(device->available() == 36 * mib);
-    // The new owner is owed exactly what has not been allocated yet.
+    // For the new owner, exactly the unallocated memory counts as promised.
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
     const SlabRecord record = record_of(slab);
     device->release(slab);
@@ -403,7 +402,7 @@ TEST_CASE("kept slab: what the system owes is told to the page") {
     next->release(slab);
 }
 
-TEST_CASE("kept slab: is taken over whatever the capacity is now, and counts") {
+TEST_CASE("kept slab: is taken over even beyond the capacity, and counts against it") {
     const auto device = a_host(4 * mib);
     Slab slab = kept_slab(*device);
     OwnedFd copy = OwnedFd::copy_of(slab.descriptor.get());
@@ -418,7 +417,7 @@ TEST_CASE("kept slab: is taken over whatever the capacity is now, and counts") {
     device->release(slab);
 }
 
-TEST_CASE("kept slab: of a full one that its maker did not finish, the rest is made") {
+TEST_CASE("kept slab: a full slab that was not completed is completed by the takeover") {
     const auto device = a_host();
     Slab slab = kept_slab(*device);
     std::memset(slab.cpu, 0x5A, mib);
@@ -433,7 +432,7 @@ TEST_CASE("kept slab: of a full one that its maker did not finish, the rest is m
     device->release(slab);
 }
 
-TEST_CASE("kept slab: more than the machine has is refused, not promised") {
+TEST_CASE("kept slab: more memory than the machine has is refused, not promised") {
     const auto device = open_host_device(0, {.reserve = 0, .capacity = {}});
     Slab slab;
     for (const Provision provision : {Provision::thin, Provision::full}) {
@@ -444,9 +443,9 @@ TEST_CASE("kept slab: more than the machine has is refused, not promised") {
     }
 }
 
-TEST_CASE("kept slab: without a descriptor to be had there is none, and the log says so once") {
+TEST_CASE("kept slab: a lack of descriptors fails the allocation, and is logged once") {
 #ifdef __SANITIZE_ADDRESS__
-    MESSAGE("skipped here: the sanitizer needs descriptors to look at an object's type");
+    MESSAGE("SKIPPED: the sanitizer needs descriptors to check the type of an object");
     return;
 #endif
     for (const int left : {0, 1}) {
@@ -478,7 +477,7 @@ TEST_CASE("kept slab: without a descriptor to be had there is none, and the log 
     }
 }
 
-TEST_CASE("kept slab: a faulty device forwards, and fails to take one over when it is told to") {
+TEST_CASE("kept slab: a faulty device forwards calls, and fails takeovers on request") {
     FaultScript script;
     const auto device = make_faulty_device(a_host(), script);
     CHECK(device->reason_not_kept().empty());

@@ -38,7 +38,7 @@ class ArenaModel {
     void take(std::byte* at, std::size_t length) { mark(at, length, true); }
     void give_back(std::byte* at, std::size_t length) { mark(at, length, false); }
     std::size_t free_bytes() const { return free_; }
-    // Whether there is a free piece of that size, aligned to it, as buddies can form.
+    // Returns true if there is a free piece of that size, aligned to it, as in a buddy allocator.
     bool fits(std::size_t length) const {
         const std::size_t units = rounded(length) / arena_unit;
         for (std::size_t i = 0; i + units <= lent_.size(); i += units) {
@@ -83,7 +83,7 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
         for (int step = 0; step != 20000; ++step) {
             if (pieces.empty() || random.one_in(2)) {
                 const std::size_t borrower = random.below(3);
-                // Half of the requests are small, to fragment the arena.
+                // Half of the requests are small, so that they fragment the arena.
                 const auto max = static_cast<std::uint32_t>(random.one_in(2) ? bytes : bytes / 8);
                 const std::size_t length = 1 + random.below(std::max<std::uint32_t>(max, 1));
                 const std::size_t size = rounded(length);
@@ -115,13 +115,13 @@ TEST_CASE("staging arena: pieces never overlap, coalesce, and obey the held rule
         }
         CHECK(arena.free_bytes() == bytes);
         CHECK(held == std::vector<std::size_t>(3));
-        // The whole arena in one piece again.
+        // The whole arena is free in one piece again.
         std::byte* const all = arena.take(bytes, held[0]);
         CHECK(all == memory.data());
     }
 }
 
-TEST_CASE("staging arena: what is asked for is rounded up to a power of two of units") {
+TEST_CASE("staging arena: sizes are rounded up to a power of two of units") {
     constexpr std::size_t bytes = 16 * arena_unit;
     constexpr struct {
         std::size_t length, size;
@@ -152,7 +152,7 @@ TEST_CASE("staging arena: what is asked for is rounded up to a power of two of u
     CHECK(held == 0);
 }
 
-TEST_CASE("staging arena: the first piece of all is had whatever its borrower holds elsewhere") {
+TEST_CASE("staging arena: the first piece is granted whatever its borrower holds elsewhere") {
     std::vector<std::byte> memory(2 * arena_unit);
     StagingArena arena;
     arena.adopt(memory.data(), memory.size());
@@ -164,7 +164,7 @@ TEST_CASE("staging arena: the first piece of all is had whatever its borrower ho
     CHECK(held == 100 * arena_unit);
 }
 
-// Waiters that record in which order they are woken.
+// Waiters that record the order in which they are woken.
 struct Queue {
     std::vector<std::byte> memory = std::vector<std::byte>(4 * arena_unit);
     StagingArena arena;
@@ -182,7 +182,7 @@ struct Queue {
         for (Waiter& each : waiters) arena.wait(each);
     }
     // Takes a piece and gives it back.
-    void something_returns() {
+    void return_memory() {
         std::size_t held = 0;
         arena.give_back(arena.take(1, held), 1, held);
     }
@@ -193,22 +193,22 @@ struct Queue {
     }
 };
 
-TEST_CASE("staging arena: waiters are woken in order, once, after something came back") {
+TEST_CASE("staging arena: waiters are woken in order, once, after memory is returned") {
     Queue queue(3);
     queue.wait_all();
     queue.wait_all();  // waiting twice has no effect
     CHECK_FALSE(queue.arena.can_wake());
     CHECK(queue.wake().empty());
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.arena.can_wake());
     CHECK(queue.wake() == std::vector{0, 1, 2});
     CHECK_FALSE(queue.arena.can_wake());
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake().empty());
 }
 
-TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
-    for (int leaves = 0; leaves != 8; ++leaves) {  // a bit for each waiter that leaves
+TEST_CASE("staging arena: a waiter can leave from any place in the queue") {
+    for (int leaves = 0; leaves != 8; ++leaves) {  // one bit for each waiter that leaves
         CAPTURE(leaves);
         Queue queue(3);
         queue.wait_all();
@@ -221,22 +221,22 @@ TEST_CASE("staging arena: a waiter can stop at any place in the queue") {
         }
         queue.arena.stop_waiting(queue.waiter(leaves % 3));
         if ((leaves >> (leaves % 3) & 1) == 0) std::erase(expected, leaves % 3);
-        // Waiters that left can wait again, at the end of the queue.
+        // Waiters that have left can wait again, at the end of the queue.
         queue.arena.wait(queue.waiter(leaves % 3));
         expected.push_back(leaves % 3);
-        queue.something_returns();
+        queue.return_memory();
         CHECK(queue.wake() == expected);
     }
 }
 
-// A client with very many requests disconnects: each leaves in constant time. With linear time this
-// test takes minutes.
-TEST_CASE("staging arena: very many waiters leave from any place of the queue") {
+// A client with many requests disconnects. Each leaves in constant time; with linear time this test
+// would take minutes.
+TEST_CASE("staging arena: leaving the queue takes constant time") {
     constexpr int count = 200'000;
     Queue queue(count);
     queue.wait_all();
     for (int i = count; i != 2; --i) queue.arena.stop_waiting(queue.waiter(i - 1));
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
     queue.wait_all();
     Random random(1);
@@ -249,7 +249,7 @@ TEST_CASE("staging arena: very many waiters leave from any place of the queue") 
     CHECK_FALSE(queue.arena.waited_for());
 }
 
-TEST_CASE("staging arena: who is destroyed while waiting is not woken") {
+TEST_CASE("staging arena: a destroyed waiter is not woken") {
     Queue queue(2);
     {
         Waiter gone;
@@ -258,26 +258,26 @@ TEST_CASE("staging arena: who is destroyed while waiting is not woken") {
         queue.arena.wait(gone);
         queue.arena.wait(queue.waiter(1));
     }
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
 }
 
-TEST_CASE("staging arena: who waits again goes to the end and is not woken twice") {
+TEST_CASE("staging arena: a waiter that waits again goes to the end and is not woken twice") {
     Queue queue(3);
     queue.waiter(0).woken = [&] {
         queue.woken.push_back(0);
         queue.arena.wait(queue.waiter(0));
     };
     queue.wait_all();
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1, 2});
     queue.arena.wait(queue.waiter(1));
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
 }
 
-// A client disconnects with all its requests while another is served.
-TEST_CASE("staging arena: whoever leaves while others are woken, waking ends") {
+// A client disconnects with all its requests while another client is served.
+TEST_CASE("staging arena: waking ends even if waiters leave meanwhile") {
     for (int leaver = 0; leaver != 4; ++leaver) {
         for (int at = 0; at != 4; ++at) {
             CAPTURE(leaver);
@@ -296,7 +296,7 @@ TEST_CASE("staging arena: whoever leaves while others are woken, waking ends") {
                 };
             }
             queue.wait_all();
-            queue.something_returns();
+            queue.return_memory();
             std::vector<int> expected;
             for (int i = 0; i != 4; ++i) {
                 if (i <= at || i != leaver) expected.push_back(i);
@@ -306,21 +306,21 @@ TEST_CASE("staging arena: whoever leaves while others are woken, waking ends") {
     }
 }
 
-TEST_CASE("staging arena: what comes back while waiters are woken wakes them the next time") {
+TEST_CASE("staging arena: memory returned during waking wakes waiters the next time") {
     Queue queue(2);
     queue.waiter(0).woken = [&] {
         queue.woken.push_back(0);
-        queue.something_returns();
+        queue.return_memory();
         queue.arena.wait(queue.waiter(0));
     };
     queue.wait_all();
-    queue.something_returns();
+    queue.return_memory();
     CHECK(queue.wake() == std::vector{0, 1});
     CHECK(queue.arena.can_wake());
     CHECK(queue.wake() == std::vector{0});
 }
 
-TEST_CASE("staging arena: memory is usable to its last byte") {
+TEST_CASE("staging arena: all memory is usable, to the last byte") {
     std::vector<std::byte> memory(8 * arena_unit);
     StagingArena arena;
     arena.adopt(memory.data(), memory.size());

@@ -20,13 +20,13 @@ struct alignas(line) Line {
 
 std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + 1); }
 
-TEST_CASE("store_streaming: every alignment and length, and not a byte beside it") {
+TEST_CASE("store_streaming: writes exactly its range, for every alignment and length") {
     std::vector<Line> memory(longest / line + 3);
     auto* const base = memory.front().bytes;
     const std::size_t size = memory.size() * line;
     for (std::size_t to = 0; to != line; ++to) {
         for (std::size_t length = 0; length <= longest; ++length) {
-            // The exact size, so that AddressSanitizer sees a byte that is read beyond it.
+            // Allocates the exact size, so that AddressSanitizer detects reads beyond it.
             const auto from = std::make_unique<std::byte[]>(length);
             for (std::size_t i = 0; i != length; ++i) from[i] = pattern(i);
             std::fill_n(base, size, untouched);
@@ -39,7 +39,7 @@ TEST_CASE("store_streaming: every alignment and length, and not a byte beside it
     }
 }
 
-TEST_CASE("store_streaming: sources of every alignment") {
+TEST_CASE("store_streaming: accepts sources of every alignment") {
     std::vector<Line> source(longest / line + 3);
     std::vector<Line> memory(longest / line + 3);
     auto* const from = source.front().bytes;
@@ -55,7 +55,7 @@ TEST_CASE("store_streaming: sources of every alignment") {
     }
 }
 
-TEST_CASE("zero_streaming: every alignment and length, and not a byte beside it") {
+TEST_CASE("zero_streaming: zeroes exactly its range, for every alignment and length") {
     std::vector<Line> memory(longest / line + 3);
     auto* const base = memory.front().bytes;
     const std::size_t size = memory.size() * line;
@@ -71,8 +71,8 @@ TEST_CASE("zero_streaming: every alignment and length, and not a byte beside it"
     }
 }
 
-TEST_CASE("load_streaming: every alignment and length, and not a byte beside it") {
-    // Whole lines, since edges are read as such.
+TEST_CASE("load_streaming: reads exactly its range, for every alignment and length") {
+    // Whole lines, because edges are read as whole lines.
     std::vector<Line> source(longest / line + 3);
     auto* const base = source.front().bytes;
     for (std::size_t i = 0; i != source.size() * line; ++i) base[i] = pattern(i);
@@ -89,7 +89,7 @@ TEST_CASE("load_streaming: every alignment and length, and not a byte beside it"
     }
 }
 
-TEST_CASE("demote: a hint that changes nothing") {
+TEST_CASE("demote: is a hint that changes no contents") {
     std::vector<Line> memory(longest / line + 3);
     auto* const base = memory.front().bytes;
     for (std::size_t i = 0; i != memory.size() * line; ++i) base[i] = pattern(i);

@@ -47,7 +47,7 @@ std::string bytes(std::uint64_t number) { return std::to_string(number) + "\n"; 
 
 const std::string outside = "12:cpu,cpuacct:/\n0::/system.slice/gpunbd.service\n";
 
-TEST_CASE("system memory: the machine's, and what the control groups leave of it") {
+TEST_CASE("system memory: the minimum over the machine and its control groups") {
     const struct {
         const char* name;
         std::vector<File> files;
@@ -66,14 +66,14 @@ TEST_CASE("system memory: the machine's, and what the control groups leave of it
           {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
          300,
          200},
-        {"where it is slowed down (MemoryHigh=) is a limit, too",
+        {"the throttling limit (MemoryHigh=) counts as well",
          {{"proc/self/cgroup", outside},
           {"sys/fs/cgroup/system.slice/gpunbd.service/memory.max", bytes(300 * mib)},
           {"sys/fs/cgroup/system.slice/gpunbd.service/memory.high", bytes(250 * mib)},
           {"sys/fs/cgroup/system.slice/gpunbd.service/memory.current", bytes(100 * mib)}},
          250,
          150},
-        {"the slice that it is in has less left",
+        {"the slice has less memory left than the service",
          {{"proc/self/cgroup", outside},
           {"sys/fs/cgroup/system.slice/memory.max", bytes(600 * mib)},
           {"sys/fs/cgroup/system.slice/memory.current", bytes(550 * mib)},
@@ -101,7 +101,7 @@ TEST_CASE("system memory: the machine's, and what the control groups leave of it
           {"sys/fs/cgroup/memory.current", bytes(100 * mib)}},
          300,
          200},
-        {"a container that is told the path outside of it",
+        {"a container that sees its path outside of the container",
          {{"proc/self/cgroup", "0::/docker/0123\n"},
           {"sys/fs/cgroup/memory.max", bytes(300 * mib)},
           {"sys/fs/cgroup/memory.current", bytes(100 * mib)}},
@@ -130,7 +130,7 @@ TEST_CASE("system memory: the machine's, and what the control groups leave of it
           {"sys/fs/cgroup/unified/a/memory.current", bytes(250 * mib)}},
          400,
          150},
-        {"what is no line of it",
+        {"lines of another format are ignored",
          {{"proc/self/cgroup", "\n:\nmemory\n0::/a\n"},
           {"sys/fs/cgroup/a/memory.max", bytes(400 * mib)},
           {"sys/fs/cgroup/a/memory.current", "?\n"}},
@@ -146,7 +146,7 @@ TEST_CASE("system memory: the machine's, and what the control groups leave of it
     }
 }
 
-TEST_CASE("system memory: where nothing can be read, nothing is there") {
+TEST_CASE("system memory: without readable files, no memory is available") {
     const SystemMemory memory("/nonexistent");
     CHECK(memory.total() == 0);
     CHECK(memory.available() == 0);

@@ -1,4 +1,4 @@
-// A volume over two devices whose process has ended, and how it is taken over.
+// A volume over two devices whose process has ended, and its takeover by another process.
 #pragma once
 
 #include <doctest/doctest.h>

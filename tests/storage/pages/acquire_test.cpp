@@ -1,4 +1,4 @@
-// Volume::acquire does not block, and what a page pool does meanwhile.
+// Volume::acquire does not block, and the page pool stays usable while it waits.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -58,14 +58,14 @@ struct WhileAllocating {
     }
 };
 
-TEST_CASE("acquire: other pages of a volume come and go while one is being allocated") {
+TEST_CASE("acquire: other pages of a volume can be mapped and unmapped during an allocation") {
     WhileAllocating at;
     PageRef other = at.volume->find(0);
     CHECK_FALSE(other.hole());
     other.reset();
     at.volume->unmap(0);
     CHECK_FALSE(at.volume->mapped(0));
-    // A page is free and clear.
+    // This page is free and clear.
     TestWaiter another;
     REQUIRE(another.try_acquire(*at.volume, 2, other) == Status::ok);
     CHECK(begins_with_zeroes(other));
@@ -78,7 +78,7 @@ TEST_CASE("acquire: other pages of a volume come and go while one is being alloc
     CHECK(at.page.address() != other.address());
 }
 
-TEST_CASE("acquire: other pages of a volume come and go while one is being cleared") {
+TEST_CASE("acquire: other pages of a volume can be mapped and unmapped while one is cleared") {
     constexpr std::uint64_t page_size = 64 * kib;
     LatchDevice device(0, {.discards = false});
     const auto volume = volume_on(device, page_size, 4);
@@ -87,7 +87,7 @@ TEST_CASE("acquire: other pages of a volume come and go while one is being clear
     device.clearing.close();
     PageRef clear;
     TestWaiter waiter;
-    REQUIRE(waiter.try_acquire(*volume, 0, clear) == Status::ok);  // it never had a page
+    REQUIRE(waiter.try_acquire(*volume, 0, clear) == Status::ok);  // page 0 has never been mapped
     PageRef page;
     REQUIRE_FALSE(waiter.try_acquire(*volume, 3, page).has_value());
     device.clearing.wait_for_one();
@@ -107,7 +107,7 @@ TEST_CASE("acquire: other pages of a volume come and go while one is being clear
     CHECK(page.address() != other.address());
 }
 
-TEST_CASE("acquire: all who ask for one page get the same") {
+TEST_CASE("acquire: concurrent requests for one page get the same page") {
     WhileAllocating at;
     TestWaiter others[3];
     PageRef pages[3];
@@ -125,20 +125,20 @@ TEST_CASE("acquire: all who ask for one page get the same") {
     CHECK(at.device.memory.slabs() == 2);
 }
 
-TEST_CASE("acquire: to rest is to wait for a slab that is being allocated") {
+TEST_CASE("acquire: quiesce() waits for a slab that is being allocated") {
     WhileAllocating at;
-    std::atomic<bool> rests{false};
-    std::thread resting([&] {
+    std::atomic<bool> quiesced{false};
+    std::thread quiescing([&] {
         at.volume->quiesce();
-        rests = true;
+        quiesced = true;
     });
-    for (int i = 0; i != 50 && !rests; ++i) {
+    for (int i = 0; i != 50 && !quiesced; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives errors time to show
     }
     CHECK(at.device.memory.slabs() == 1);
-    CHECK_FALSE(rests);
+    CHECK_FALSE(quiesced);
     at.device.allocating.open();
-    resting.join();
+    quiescing.join();
     CHECK(at.device.memory.slabs() == 2);
     CHECK(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
 
@@ -153,7 +153,7 @@ TEST_CASE("acquire: to rest is to wait for a slab that is being allocated") {
     CHECK(waiter.acquire(*at.volume, 2, page) == Status::ok);
 }
 
-TEST_CASE("acquire: a slab that comes when another has become empty makes no release due") {
+TEST_CASE("acquire: a slab allocated when another becomes empty causes no release") {
     LatchDevice device(0, {.slow = true});
     const auto volume = volume_on(device, whole_slab, 3);
     volume->quiesce();  // so that no slab is allocated ahead
@@ -172,7 +172,7 @@ TEST_CASE("acquire: a slab that comes when another has become empty makes no rel
 }
 
 // Without a provisioner, other threads release slabs, but not while the volume is quiesced.
-TEST_CASE("acquire: while a volume rests its slabs are not released") {
+TEST_CASE("acquire: slabs of a quiesced volume are not released") {
     LatchDevice device(0, {.slow = true});
     const NoThreads none;
     const auto volume = volume_on(device, whole_slab, 3);
@@ -184,7 +184,7 @@ TEST_CASE("acquire: while a volume rests its slabs are not released") {
     CHECK(device.memory.slabs() == 1);
 }
 
-TEST_CASE("acquire: a volume ends behind the answers that are due") {
+TEST_CASE("acquire: a volume is destroyed after pending requests have completed") {
     WhileAllocating at;
     std::thread end([&] { at.volume.reset(); });
     at.device.allocating.open();
@@ -193,7 +193,7 @@ TEST_CASE("acquire: a volume ends behind the answers that are due") {
     CHECK(at.device.memory.slabs() == 0);
 }
 
-TEST_CASE("acquire: that there is no memory is told") {
+TEST_CASE("acquire: a lack of memory is reported") {
     WhileAllocating at;
     at.device.memory.set_capacity(whole_slab);
     at.device.allocating.open();
@@ -203,7 +203,7 @@ TEST_CASE("acquire: that there is no memory is told") {
     CHECK(at.waiter.acquire(*at.volume, 1, at.page) == Status::ok);
 }
 
-TEST_CASE("acquire: a page that has become free meanwhile is as good as a slab") {
+TEST_CASE("acquire: a page that is freed during an allocation is used instead of a slab") {
     WhileAllocating at;
     at.device.memory.set_capacity(whole_slab);
     at.volume->unmap(0);
@@ -213,8 +213,8 @@ TEST_CASE("acquire: a page that has become free meanwhile is as good as a slab")
     CHECK(at.device.memory.slabs() == 1);
 }
 
-// Otherwise one number would have two pages, and another none.
-TEST_CASE("acquire: a number that had a page meanwhile gets that one") {
+// Otherwise one page number would have two pages, and another none.
+TEST_CASE("acquire: a page number that got a page during an allocation keeps that page") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 2);
     map_and_leave(*volume, 0);
@@ -238,7 +238,7 @@ TEST_CASE("acquire: a number that had a page meanwhile gets that one") {
     CHECK(waiter.acquire(*volume, 0, other) == Status::ok);
 }
 
-TEST_CASE("acquire: a page that others hold still is cleared behind the worker's back") {
+TEST_CASE("acquire: a page that is still pinned is cleared in another thread") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 1);
     map_and_leave(*volume, 0);
@@ -250,7 +250,7 @@ TEST_CASE("acquire: a page that others hold still is cleared behind the worker's
     REQUIRE_FALSE(waiter.try_acquire(*volume, 0, page).has_value());
     device.clearing.wait_for_one();
     CHECK(volume->find(0).hole());
-    held.reset();  // no other number gets it meanwhile
+    held.reset();  // the page is still reserved for its page number
     device.clearing.open();
     REQUIRE(waiter.acquire(*volume, 0, page) == Status::ok);
     CHECK(begins_with_zeroes(page));
@@ -258,7 +258,7 @@ TEST_CASE("acquire: a page that others hold still is cleared behind the worker's
     CHECK(volume->mapped_bytes() == whole_slab);
 }
 
-TEST_CASE("acquire: a page that cannot be cleared is told, and stays a hole") {
+TEST_CASE("acquire: a page that cannot be cleared is reported, and stays a hole") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 1);
     map_and_leave(*volume, 0);
@@ -273,7 +273,7 @@ TEST_CASE("acquire: a page that cannot be cleared is told, and stays a hole") {
     CHECK(waiter.acquire(*volume, 0, page) == Status::ok);
 }
 
-TEST_CASE("acquire: without a thread there is no page, until there is one") {
+TEST_CASE("acquire: fails while no thread can be started, and succeeds later") {
     LatchDevice device(0, {});
     const auto volume = volume_on(device, whole_slab, 2);
     TestWaiter waiter;
@@ -287,8 +287,8 @@ TEST_CASE("acquire: without a thread there is no page, until there is one") {
     CHECK(waiter.acquire(*volume, 0, page) == Status::ok);
 }
 
-// Another pool waits for the slabs.
-TEST_CASE("acquire: without a thread, slabs that are empty are released all the same") {
+// Another pool could need the slabs.
+TEST_CASE("acquire: empty slabs are released even if no thread can be started") {
     LatchDevice device(0, {.slow = true});
     const NoThreads none;
     const auto volume = volume_on(device, whole_slab, 2);
@@ -301,7 +301,7 @@ TEST_CASE("acquire: without a thread, slabs that are empty are released all the 
 }
 
 // Each volume keeps one slab, and the third moves between them.
-TEST_CASE("threads: what one volume gives back, the other has, without a refusal") {
+TEST_CASE("threads: memory freed by one volume is available to another, without a refusal") {
     for (const bool slow : {false, true}) {
         CAPTURE(slow);
         LatchDevice device(0, {.slow = slow});
@@ -325,7 +325,7 @@ TEST_CASE("threads: what one volume gives back, the other has, without a refusal
     }
 }
 
-TEST_CASE("acquire: one that is about to release is waited for") {
+TEST_CASE("acquire: waits for a release that is in progress") {
     LatchDevice device(0, {.slow = true});
     const auto gives = volume_on(device, whole_slab, 2);
     const auto wants = volume_on(device, whole_slab, 1);
@@ -344,7 +344,7 @@ TEST_CASE("acquire: one that is about to release is waited for") {
     CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
 }
 
-// A pending release ends after the device has refused memory and before the caller knows it.
+// A pending release ends after the device has refused memory and before the caller is notified.
 class LateRefusal : public LatchDevice {
  public:
     using LatchDevice::LatchDevice;
@@ -374,7 +374,7 @@ TEST_CASE("acquire: memory that is released while an allocation fails is used") 
     CHECK(waiter.acquire(*wants, 0, page) == Status::ok);
 }
 
-TEST_CASE("threads: workers ask for the same few pages, and none is refused or another's") {
+TEST_CASE("threads: concurrent requests for a few pages all succeed, with the right pages") {
     for (const bool slow : {false, true}) {
         for (const bool discards : {false, true}) {
             CAPTURE(slow);

@@ -1,5 +1,5 @@
-// What a killed process leaves: the bytes of a page table, and the slabs whose descriptors are
-// retained. And a fake retainer.
+// The state that a killed process leaves: the bytes of a page table, and the slabs whose
+// descriptors are retained. Also a fake retainer.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class FakeRetainer final : public SlabRetainer {
  public:
     using Number = std::pair<std::uint32_t, std::uint32_t>;  // device, slab
 
-    // `cut` is called before and after each change.
+    // Calls `cut` before and after each change.
     explicit FakeRetainer(std::function<void()> cut = {}) : cut_(std::move(cut)) {}
 
     // Tests keep the table themselves.
@@ -39,7 +39,7 @@ class FakeRetainer final : public SlabRetainer {
     Volume::Descriptors copies() const;
     void each(const std::function<void(Number, const OwnedFd&)>& call) const;
     void refuse(bool is_refusing);
-    // Keeps slabs but reports failure, as if it was too late.
+    // Keeps slabs but reports failure, as if they were stored too late.
     void keep_too_late(bool is_late);
 
  private:

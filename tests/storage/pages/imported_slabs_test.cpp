@@ -1,5 +1,5 @@
-// Slabs that are imported ahead of a takeover are used if they are still the same, and never in
-// place of others.
+// Slabs that are imported ahead of a takeover are used if they are unchanged, and never in place of
+// others.
 #include "storage/pages/imported_slabs.hpp"
 
 #include <doctest/doctest.h>
@@ -62,7 +62,7 @@ void check_contents(const Taken& taken) {
     }
 }
 
-TEST_CASE("imported slabs: those that are still the same are not imported again") {
+TEST_CASE("imported slabs: unchanged slabs are not imported again") {
     const AbandonedVolume left(whole_volume_image(Provision::thin));
     TwoDevices devices;
     const std::size_t files = open_files();
@@ -78,7 +78,7 @@ TEST_CASE("imported slabs: those that are still the same are not imported again"
     CHECK(open_files() == files);
 }
 
-TEST_CASE("imported slabs: one whose number another slab has by now is released") {
+TEST_CASE("imported slabs: a slab whose number has been reused is released") {
     const AbandonedVolume left(whole_volume_image(Provision::thin));
     TwoDevices devices;
     {
@@ -91,7 +91,7 @@ TEST_CASE("imported slabs: one whose number another slab has by now is released"
     CHECK(devices.used() == 0);
 }
 
-TEST_CASE("imported slabs: a takeover that fails leaves nothing behind") {
+TEST_CASE("imported slabs: a failed takeover leaves nothing behind") {
     const AbandonedVolume left([] {
         CrashImage image = whole_volume_image(Provision::thin);
         image.slabs.erase({1, 1});
@@ -110,7 +110,7 @@ TEST_CASE("imported slabs: a takeover that fails leaves nothing behind") {
     CHECK(left.read() == before);
 }
 
-TEST_CASE("imported slabs: a number that is used again has another generation") {
+TEST_CASE("imported slabs: a reused number has another generation") {
     const auto keeper = std::make_shared<FakeRetainer>();
     TwoDevices devices;
     auto made = Volume::create(left_options(Provision::thin), devices.all, {},

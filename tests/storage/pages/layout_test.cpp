@@ -69,7 +69,7 @@ TEST_CASE("layout: stripe") {
     }
 }
 
-TEST_CASE("layout: pages_on counts what device_of says, for every length of a stripe") {
+TEST_CASE("layout: pages_on agrees with device_of, for every length of a stripe") {
     for (std::uint32_t devices = 1; devices != 6; ++devices) {
         for (std::uint64_t in_turn = 1; in_turn != 5; ++in_turn) {
             for (std::uint64_t pages = 1; pages != 50; ++pages) {

@@ -72,7 +72,7 @@ std::uint64_t bytes_in_use(const PagePool& pool, const std::map<PageIndex, Owned
     return bytes;
 }
 
-TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
+TEST_CASE("page pool: random takes, pins and unpins against a simple model") {
     for (const Geometry& geometry : geometries) {
         for (const Provision provision : {Provision::thin, Provision::full}) {
             for (const bool discards : {true, false}) {
@@ -88,7 +88,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
                     std::map<PageIndex, Owned> owned;
                     Random random(static_cast<std::uint32_t>(geometry.pages));
                     std::uint64_t next_stamp = 1;
-                    std::uint32_t bias = 5;  // of 10 operations: takes
+                    std::uint32_t bias = 5;  // takes out of 10 operations
                     for (int step = 0; step != 3000; ++step) {
                         if (step % 300 == 0) bias = random.between(3, 7);
                         if (owned.empty() || random.below(10) < bias) {
@@ -143,7 +143,7 @@ TEST_CASE("page pool: random takes, pins and unpins against a plain model") {
     }
 }
 
-TEST_CASE("page pool: every page of what the device has can be had, whatever the slabs' size") {
+TEST_CASE("page pool: every page of the device can be allocated, for any slab size") {
     for (const Geometry& geometry : geometries) {
         for (const Provision provision : {Provision::thin, Provision::full}) {
             CAPTURE(geometry.name);
@@ -173,7 +173,7 @@ TEST_CASE("page pool: every page of what the device has can be had, whatever the
     }
 }
 
-TEST_CASE("page pool: fill says so when the device has too little") {
+TEST_CASE("page pool: fill() fails if the device has too little memory") {
     MemoryDevice device(0, {.capacity = 99 * 2 * mib});
     {
         TestPool pool(device, 2 * mib, 100, Provision::full);
@@ -182,14 +182,14 @@ TEST_CASE("page pool: fill says so when the device has too little") {
     CHECK(device.used() == 0);
 }
 
-TEST_CASE("page pool: an export with no share of a device takes none of it") {
+TEST_CASE("page pool: an export without a share of a device allocates nothing there") {
     MemoryDevice device(0, {.capacity = 0});
     TestPool pool(device, 2 * mib, 0, Provision::full);
     CHECK(pool.fill() == Status::ok);
     CHECK(pool.allocated_bytes() == 0);
 }
 
-TEST_CASE("page pool: there is an end at its own size, whatever the device has") {
+TEST_CASE("page pool: allocates no more than its own size, whatever the device has") {
     for (const Geometry& geometry : geometries) {
         CAPTURE(geometry.name);
         MemoryDevice device(0, {});
@@ -204,7 +204,7 @@ TEST_CASE("page pool: there is an end at its own size, whatever the device has")
     }
 }
 
-TEST_CASE("page pool: a page that is held still can be had back by the number that it had") {
+TEST_CASE("page pool: a pinned page can be mapped again at its former page number") {
     constexpr std::uint64_t page_size = 64 * kib;
     for (const bool discards : {true, false}) {
         MemoryDevice device(0, {.capacity = 2 * page_size, .discards = discards});
@@ -244,7 +244,7 @@ TEST_CASE("page pool: a page that is held still can be had back by the number th
         REQUIRE(pool.map(9, nine, held) == Status::ok);
         CHECK(nine.load() == PageEntry::mapped(0, page));
         CHECK(holds(pool, page, page_size, 0));
-        // Another number has its former page.
+        // Another page number has got the former page.
         CHECK(pool.map(7, seven, other) == Status::no_space);
         // A page that cannot be cleared stays retired and pinned.
         pool.unmap(9, nine);
@@ -276,7 +276,7 @@ TEST_CASE("page pool: a page is cleared at most once, and only if it was written
     }
 }
 
-TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not lost") {
+TEST_CASE("page pool: a page that cannot be cleared is neither handed out nor lost") {
     MemoryDevice device(0, {.discards = false});
     TestPool pool(device, 64 * kib, 1, Provision::thin);
     PageIndex page = 0;
@@ -292,7 +292,7 @@ TEST_CASE("page pool: a page that cannot be cleared is handed to nobody, and not
     retire(pool, page);
 }
 
-TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
+TEST_CASE("page pool: repeatedly mapping and unmapping a page does not allocate each time") {
     MemoryDevice device(0, {});
     TestPool pool(device, 64 * mib, 4, Provision::thin);
     PageIndex page = 0;
@@ -307,7 +307,7 @@ TEST_CASE("page pool: a page that comes and goes does not allocate each time") {
     retire(pool, page);
 }
 
-// Waits for a condition that another thread makes true.
+// Waits for a condition that another thread establishes.
 bool comes_true(const auto& condition) {
     for (int i = 0; i != 10000 && !condition(); ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -315,7 +315,7 @@ bool comes_true(const auto& condition) {
     return condition();
 }
 
-TEST_CASE("page pool: a provisioner allocates before the last page is gone, but no more than all") {
+TEST_CASE("page pool: a provisioner allocates ahead of need, but not more than the export's size") {
     MemoryDevice device(0, {.slow = true});
     {
         TestPool pool(device, 2 * mib, 40, Provision::thin);  // a slab of 32 pages, and one of 8
@@ -330,7 +330,7 @@ TEST_CASE("page pool: a provisioner allocates before the last page is gone, but 
     CHECK(device.used() == 0);
 }
 
-TEST_CASE("page pool: a provisioner clears what was given back") {
+TEST_CASE("page pool: a provisioner clears freed pages") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         MemoryDevice device(0, {.discards = false, .slow = true});
         TestPool pool(device, 2 * mib, 32, provision);
@@ -351,7 +351,7 @@ TEST_CASE("page pool: a provisioner clears what was given back") {
     }
 }
 
-TEST_CASE("page pool: a provisioner that fails leaves it to those who need a page") {
+TEST_CASE("page pool: if a provisioner fails to clear a page, the next request tries again") {
     MemoryDevice device(0, {.capacity = 2 * mib, .discards = false, .slow = true});
     TestPool pool(device, 2 * mib, 1, Provision::thin);
     PageIndex page = 0;
@@ -366,7 +366,7 @@ TEST_CASE("page pool: a provisioner that fails leaves it to those who need a pag
     retire(pool, page);
 }
 
-TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it") {
+TEST_CASE("page pool: a retired page is not reused while it is pinned") {
     constexpr std::uint64_t page_size = 64 * kib;
     MemoryDevice device(0, {.capacity = page_size, .discards = false});
     TestPool pool(device, page_size, 1, Provision::thin);
@@ -385,7 +385,7 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
     std::thread([&] { pool.unpin(page); }).join();
     REQUIRE(pool.take(other) == Status::ok);
     CHECK(holds(pool, page, page_size, 0));
-    // A late pin holds nothing, and unpinning it does not free the page of its new owner.
+    // A late pin has no effect, and unpinning it does not free the page of its new owner.
     pool.pin(page);
     pool.unpin(page);
     CHECK(pool.take(other) == Status::no_space);
@@ -399,12 +399,12 @@ TEST_CASE("page pool: a retired page is nobody's to take while anybody holds it"
     retire(pool, other);
 }
 
-TEST_CASE("page reference: moves, resets, and lets go once") {
+TEST_CASE("page reference: moves, resets, and releases its pin once") {
     constexpr std::uint64_t page_size = 64 * kib;
     MemoryDevice devices[2] = {{0, {.capacity = page_size}}, {1, {.capacity = page_size}}};
     TestPool first(devices[0], page_size, 1, Provision::thin);
     TestPool second(devices[1], page_size, 1, Provision::thin);
-    // A page that only a reference holds.
+    // Returns true if only a reference pins the page.
     const auto held = [](PagePool& pool) {
         PageIndex page = 0;
         REQUIRE(pool.take(page) == Status::ok);
@@ -424,7 +424,7 @@ TEST_CASE("page reference: moves, resets, and lets go once") {
     CHECK(a.address() == first.slabs().address_of(0));
     CHECK(&a.device() == &devices[0]);
     PageRef b(std::move(a));
-    CHECK(a.hole());  // NOLINT(bugprone-use-after-move): it is a hole, and that is the contract
+    CHECK(a.hole());  // NOLINT(bugprone-use-after-move): the contract says that it is a hole
     CHECK(b.cpu() == memory_of(first, 0));
     CHECK_FALSE(is_free(first));
     b = held(second);

@@ -108,7 +108,7 @@ class SpoiledTable {
     std::variant<PageTable, std::string> open() const {
         return PageTable::open(OwnedFd::copy_of(descriptor_));
     }
-    // Empty: the table is valid.
+    // Returns the reason for the refusal; empty: the table is valid.
     std::string refusal() const {
         const auto opened = open();
         const auto* const why = std::get_if<std::string>(&opened);
@@ -153,7 +153,7 @@ bool is_filled_in(const PageTable& table) {
     return all;
 }
 
-TEST_CASE("page table: a new one is all holes and no slabs, kept or not") {
+TEST_CASE("page table: a new table has only holes and no slabs, kept or not") {
     for (const bool kept : {false, true}) {
         const PageTable table(two_devices(), kept);
         CHECK(static_cast<bool>(table.descriptor()) == kept);
@@ -166,10 +166,10 @@ TEST_CASE("page table: a new one is all holes and no slabs, kept or not") {
     }
 }
 
-TEST_CASE("page table: who opens it has what its maker wrote, and the other way round") {
+TEST_CASE("page table: the creator and a process that opens it share its contents") {
     TableShape shape = two_devices();
-    SUBCASE("as it is") {}
-    SUBCASE("striped, full, with no name") {
+    SUBCASE("default shape") {}
+    SUBCASE("striped, full, without a name") {
         shape.name.clear();
         shape.stripe_size = 4 * table_page;
         shape.provision = Provision::full;
@@ -191,7 +191,7 @@ TEST_CASE("page table: who opens it has what its maker wrote, and the other way 
     CHECK(made.slabs(1).load(0).pages == 3);
 }
 
-TEST_CASE("page table: outlives the process that made it") {
+TEST_CASE("page table: outlives the process that created it") {
     const TableShape shape = two_devices();
     const PageTable made(shape, true);
     const pid_t child = ::fork();
@@ -209,7 +209,7 @@ TEST_CASE("page table: outlives the process that made it") {
     CHECK(is_filled_in(made));
 }
 
-TEST_CASE("page table: each byte of its head is proven") {
+TEST_CASE("page table: each byte of its header is validated") {
     const SpoiledTable table(two_devices());
     REQUIRE(table.refusal().empty());
     for (std::size_t at = 0; at != head; ++at) {
@@ -234,7 +234,7 @@ TEST_CASE("page table: each byte of its head is proven") {
     CHECK(table.refusal().empty());
 }
 
-TEST_CASE("page table: one of another format or kind is named") {
+TEST_CASE("page table: the error about another format or kind names it") {
     const SpoiledTable table(two_devices());
     table.set(version_at, std::uint32_t{2});
     table.correct_checksum();
@@ -244,8 +244,8 @@ TEST_CASE("page table: one of another format or kind is named") {
     CHECK(table.refusal() == "it is not a page table of gpunbd");
 }
 
-// With a correct checksum.
-TEST_CASE("page table: a header that contradicts itself is refused") {
+// The checksum is correct.
+TEST_CASE("page table: a contradictory header is refused") {
     constexpr auto huge = std::numeric_limits<std::uint64_t>::max();
     constexpr auto large = std::numeric_limits<std::uint32_t>::max();
     using Spoil = std::function<void(const SpoiledTable&)>;
@@ -311,7 +311,7 @@ TEST_CASE("page table: a header that contradicts itself is refused") {
 }
 
 // The records would be longer than the file: neither they nor the checksum are read.
-TEST_CASE("page table: a header that says that more comes before the entries than there is") {
+TEST_CASE("page table: a header whose records would exceed the file is refused") {
     const SpoiledTable table(two_devices());
     for (const std::uint32_t devices : {1000U, 65536U}) {
         const std::uint64_t needed =
@@ -324,7 +324,7 @@ TEST_CASE("page table: a header that says that more comes before the entries tha
     }
 }
 
-TEST_CASE("page table: an identity without an end does not reach into the next record") {
+TEST_CASE("page table: an identity without a terminator does not extend into the next record") {
     const SpoiledTable table(two_devices());
     std::memset(table.at(device_at + 16), 'x', 64);
     table.correct_checksum();
@@ -335,7 +335,7 @@ TEST_CASE("page table: an identity without an end does not reach into the next r
     CHECK(shape.devices[1].identity == "memory:1");
 }
 
-TEST_CASE("page table: what is no table's file is refused, and closed") {
+TEST_CASE("page table: a file of another kind is refused and closed") {
     const SpoiledTable table(two_devices());
     const auto file_of = [&](std::size_t bytes) {
         OwnedFd file = make_memory_file(bytes);
@@ -412,8 +412,8 @@ std::uint64_t something(Random& random) {
     }
 }
 
-// A table that opens is within its file.
-TEST_CASE("page table: random headers with right checksums reach for nothing outside") {
+// A table that can be opened lies within its file.
+TEST_CASE("page table: random headers with valid checksums cause no access outside the file") {
     constexpr std::size_t words[] = {
         size_at, page_size_at, stripe_size_at, pages_at, pages_at + device_bytes, entries_at};
     constexpr std::size_t halves[] = {provision_at,

@@ -1,5 +1,6 @@
 // Kills a kept volume at every step: after each store into its table, and before and after each
-// call of a device or of the retainer. Takes over what is left and compares it with a model.
+// call of a device or of the retainer. Then takes over the remaining state and compares it with a
+// model.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -90,7 +91,7 @@ struct PageModel {
     PageWords words{};
 };
 
-// The allowed contents: pages after the last operation, and one that is being changed.
+// The permitted contents: the pages after the last operation, and a page that is being changed.
 struct Expected {
     enum class How { wholly, word_by_word };
     std::vector<PageModel> pages;
@@ -134,11 +135,11 @@ PageModel look_at_page(const Volume& volume, std::uint64_t page) {
     return found;
 }
 
-// Where this process has mapped the entries of that table.
+// Returns the address and size at which this process has mapped the entries of the table.
 std::pair<void*, std::size_t> entries_of(const OwnedFd& table) {
     struct stat facts {};
     REQUIRE(::fstat(table.get(), &facts) == 0);
-    std::uint64_t entries = 0;  // the header has their offset
+    std::uint64_t entries = 0;  // the header contains their offset
     REQUIRE(::pread(table.get(), &entries, sizeof entries, 24) == sizeof entries);
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
@@ -158,7 +159,7 @@ std::pair<void*, std::size_t> entries_of(const OwnedFd& table) {
     return {};
 }
 
-// A process that uses a kept volume. An image is taken at each change that outlives it.
+// A process that uses a kept volume. Each change that outlives the process creates an image.
 class CutProcess {
  public:
     CutProcess(const CutCase& row, Provision provision, bool discards) : row_(row) {
@@ -282,7 +283,7 @@ class CutProcess {
         const std::lock_guard lock(instant_);
         take_cut();
     }
-    // With `instant_` held.
+    // Requires that `instant_` is held.
     void take_cut() {
         if (!is_watched_) return;
         cuts_.push_back({.image = read_image(volume_->table_descriptor(), *store_, row_.page_size),
@@ -368,7 +369,7 @@ class NextProcess {
         }
     }
 
-    // Exactly its slabs are kept.
+    // Checks that exactly its slabs are kept.
     void end() {
         volume_.reset();
         for (const auto& memory : memories_) REQUIRE(memory->used() == 0);
@@ -489,7 +490,7 @@ class CutTakeOver {
     std::vector<std::unique_ptr<CutDevice>> devices_;
 };
 
-// For some of the cuts.
+// Runs for some of the images only.
 void kill_again(const CutCase& row, Provision provision, bool discards) {
     std::vector<Cut> cuts;
     Random random(static_cast<std::uint32_t>(row.pages()));
@@ -532,23 +533,22 @@ void kill_at_each_step(const std::vector<CutCase>& rows) {
     }
 }
 
-TEST_CASE("kept volume: killed at any step, it is what was acknowledged, with small pages") {
+TEST_CASE("kept volume: killed at any step, it has all acknowledged contents (small pages)") {
     kill_at_each_step(
         {{"a slab", 4 * kib, {24}, 0, 60}, {"linear over two", 4 * kib, {5, 9}, 0, 60}});
 }
 
-TEST_CASE(
-    "kept volume: killed at any step, it is what was acknowledged, with few pages in a slab") {
+TEST_CASE("kept volume: killed at any step, it has all acknowledged contents (small slabs)") {
     kill_at_each_step(
         {{"with a rest", 16 * mib, {11}, 0, 80}, {"striped over two", 16 * mib, {9, 8}, 3, 80}});
 }
 
-TEST_CASE("kept volume: killed at any step, it is what was acknowledged, with slabs for pages") {
+TEST_CASE("kept volume: killed at any step, it has all acknowledged contents (large pages)") {
     kill_at_each_step(
         {{"one device", 64 * mib, {6}, 0, 100}, {"striped over two", 64 * mib, {3, 3}, 1, 100}});
 }
 
-TEST_CASE("kept volume: killed again while it is taken over, it is what was acknowledged") {
+TEST_CASE("kept volume: killed during a takeover, it has all acknowledged contents") {
     const CutCase rows[] = {{"small pages", 4 * kib, {24}, 0, 40},
                             {"few pages in a slab", 16 * mib, {9, 8}, 3, 40},
                             {"a page is a slab", 64 * mib, {6}, 0, 60}};

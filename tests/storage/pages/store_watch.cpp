@@ -46,7 +46,7 @@ void protect(int how) { ::mprotect(reinterpret_cast<void*>(watched.begin), watch
 // The store faults on protected memory, which is made writable for that one instruction.
 void at_store(int, siginfo_t* info, void* context) {
     const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    if (at - watched.begin >= watched.bytes) {  // another kind of fault
+    if (at - watched.begin >= watched.bytes) {  // a fault of another kind
         ::sigaction(SIGSEGV, &watched.segv_before, nullptr);
         return;
     }

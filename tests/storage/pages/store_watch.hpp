@@ -1,5 +1,5 @@
-// Calls a function after each store into some memory, by any thread, so that a test sees the memory
-// as if the process had been killed at that instruction.
+// Calls a function after each store into a memory range, by any thread, so that a test sees the
+// memory as if the process had been killed at that instruction.
 #pragma once
 
 #include <cstddef>

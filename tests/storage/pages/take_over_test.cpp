@@ -18,7 +18,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-// The takeover is refused for that reason.
+// Checks that the takeover is refused with this reason.
 void check_refusal(AbandonedVolume& left, TwoDevices& devices, const std::string& expected) {
     const CrashImage before = left.read();
     const std::size_t files = open_files();
@@ -33,7 +33,7 @@ void check_refusal(AbandonedVolume& left, TwoDevices& devices, const std::string
     CHECK(left.read() == before);
 }
 
-TEST_CASE("take over: what is whole is taken, and its descriptors end with the volume") {
+TEST_CASE("take over: a complete volume is taken over, and closes its descriptors at its end") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         AbandonedVolume left(whole_volume_image(provision));
         TwoDevices devices;
@@ -44,7 +44,7 @@ TEST_CASE("take over: what is whole is taken, and its descriptors end with the v
     }
 }
 
-TEST_CASE("take over: what is not whole is refused, and nothing of it is changed") {
+TEST_CASE("take over: an incomplete or invalid volume is refused and not changed") {
     using Spoil = std::function<void(CrashImage&)>;
     const struct {
         std::string name;
@@ -124,7 +124,7 @@ TEST_CASE("take over: what is not whole is refused, and nothing of it is changed
     }
 }
 
-TEST_CASE("take over: a device that fails to take a slab over leaves all as it was") {
+TEST_CASE("take over: if a device fails to take over a slab, nothing is changed") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         const CrashImage whole = whole_volume_image(provision);
         for (std::int64_t slab = 0; slab != 4; ++slab) {
@@ -144,7 +144,7 @@ bool is_addressed(const Volume& volume, std::uint64_t page) {
     return volume.find(page).cpu() != nullptr;
 }
 
-TEST_CASE("take over: the CPU comes to address what was put off, beside those who read") {
+TEST_CASE("take over: deferred slabs become CPU-addressable while readers use them") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         AbandonedVolume left(whole_volume_image(provision));
         TwoDevices devices;
@@ -171,7 +171,7 @@ TEST_CASE("take over: the CPU comes to address what was put off, beside those wh
     }
 }
 
-TEST_CASE("take over: what the CPU cannot address, and what has gone meanwhile, does no harm") {
+TEST_CASE("take over: unaddressable and meanwhile released slabs are no error") {
     AbandonedVolume left(whole_volume_image(Provision::thin));
     TwoDevices devices;
     devices.script.in_place_up_to = 4096;
@@ -193,7 +193,7 @@ TEST_CASE("take over: what the CPU cannot address, and what has gone meanwhile, 
     }
 }
 
-TEST_CASE("take over: of a full one that is not finished, the rest is made and kept") {
+TEST_CASE("take over: an incomplete full volume is completed and kept") {
     AbandonedVolume left(unfinished_volume_image());
     // The process died before it recorded this slab, whose number is used again.
     CrashImage with_another = unfinished_volume_image();
@@ -220,7 +220,7 @@ TEST_CASE("take over: of a full one that is not finished, the rest is made and k
     }
 }
 
-TEST_CASE("take over: without memory for the rest of a full one, what was made of it goes") {
+TEST_CASE("take over: if an incomplete full volume cannot be completed, its additions are freed") {
     for (const bool is_refused : {false, true}) {
         CAPTURE(is_refused);
         AbandonedVolume left(unfinished_volume_image());
@@ -237,7 +237,7 @@ TEST_CASE("take over: without memory for the rest of a full one, what was made o
     }
 }
 
-TEST_CASE("take over: slabs that it does not know are forgotten, and their descriptors closed") {
+TEST_CASE("take over: unknown slabs are discarded, and their descriptors closed") {
     CrashImage image = whole_volume_image(Provision::thin);
     for (const std::uint64_t page : {4, 5}) set_entry(image, page, PageEntry());
     set_slab(image, 0, 1, {});
@@ -250,13 +250,14 @@ TEST_CASE("take over: slabs that it does not know are forgotten, and their descr
     REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
     const std::vector<FakeRetainer::Number> known{{0, 0}, {1, 0}, {1, 1}};
     CHECK(left.store->numbers() == known);
-    // The retainer has closed three; the volume has opened the table and the known slabs.
+    // The retainer has closed three descriptors. The volume has opened the table and the known
+    // slabs.
     CHECK(open_files() == files - 3 + 1 + known.size());
     PageRef ref;
     CHECK(std::get<std::unique_ptr<Volume>>(taken)->map(4, ref) == Status::ok);
 }
 
-// Counts calls that must not overlap.
+// Counts overlapping calls, which must not happen.
 class OneAtATime final : public LatchDevice {
  public:
     OneAtATime() : LatchDevice(0, {}) { addressed_later = true; }
@@ -271,9 +272,9 @@ class OneAtATime final : public LatchDevice {
     std::atomic<int> overlaps{0};
 };
 
-// The thread that was refused at first starts later, while another thread releases slabs in its
-// place that the provisioner might be about to map.
-TEST_CASE("take over: no slab is released while another is given an address") {
+// The thread, which could not be started at first, starts later. Meanwhile another thread releases
+// slabs that the provisioner might be about to map.
+TEST_CASE("take over: no slab is released while another one is mapped") {
     constexpr std::uint64_t slab = 64 * mib;  // one page per slab
     constexpr std::uint64_t slabs = 6;
     const auto store = std::make_shared<FakeRetainer>();
@@ -323,7 +324,7 @@ TEST_CASE("take over: no slab is released while another is given an address") {
     CHECK(device.overlaps == 0);
 }
 
-TEST_CASE("take over: a layout that cannot have been is refused") {
+TEST_CASE("take over: an invalid layout is refused") {
     TwoDevices devices;
     TableShape shape{.name = {},
                      .wanted = {},
@@ -332,8 +333,8 @@ TEST_CASE("take over: a layout that cannot have been is refused") {
                      .stripe_size = left_page,
                      .devices = {{.identity = "0", .pages = 3, .slab_pages = 4, .slabs = 1},
                                  {.identity = "1", .pages = 1, .slab_pages = 1, .slabs = 1}}};
-    SUBCASE("other shares than those of its stripes") {}
-    SUBCASE("units so long that a round of them overflows") {
+    SUBCASE("shares that do not match the stripes") {}
+    SUBCASE("stripes so long that a round of them overflows") {
         shape.page_size = 4096;
         shape.size = 8192 * shape.page_size;
         shape.stripe_size = std::uint64_t{1} << 63;
@@ -345,8 +346,8 @@ TEST_CASE("take over: a layout that cannot have been is refused") {
     CHECK(std::get<std::string>(taken) == "its layout is inconsistent");
 }
 
-// The supervisor had the slab, but too late: it is neither used nor kept.
-TEST_CASE("kept volume: a slab that was kept too late is forgotten") {
+// The supervisor has stored the slab too late, so it is neither used nor kept.
+TEST_CASE("kept volume: a slab that was stored too late is forgotten") {
     for (const Provision provision : {Provision::thin, Provision::full}) {
         const auto store = std::make_shared<FakeRetainer>();
         TwoDevices devices;
@@ -371,9 +372,9 @@ TEST_CASE("kept volume: a slab that was kept too late is forgotten") {
     }
 }
 
-TEST_CASE("kept volume: owns its keeper") {
+TEST_CASE("kept volume: owns its retainer") {
     auto store = std::make_shared<FakeRetainer>();
-    const std::weak_ptr<FakeRetainer> keeper = store;
+    const std::weak_ptr<FakeRetainer> retainer = store;
     TwoDevices devices;
     for (const bool taken_over : {false, true}) {
         std::unique_ptr<Volume> volume;
@@ -382,25 +383,25 @@ TEST_CASE("kept volume: owns its keeper") {
             Taken taken = left.take_over(devices);
             REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(taken));
             volume = std::get<std::unique_ptr<Volume>>(std::move(taken));
-            const std::weak_ptr<FakeRetainer> its_keeper = left.store;
+            const std::weak_ptr<FakeRetainer> its_retainer = left.store;
             left.store.reset();
-            CHECK_FALSE(its_keeper.expired());
+            CHECK_FALSE(its_retainer.expired());
             volume.reset();
-            CHECK(its_keeper.expired());
+            CHECK(its_retainer.expired());
         } else {
             auto made = Volume::create(left_options(Provision::thin), devices.all, {},
                                        {.name = "left", .wanted = {}, .retainer = store});
             REQUIRE(std::holds_alternative<std::unique_ptr<Volume>>(made));
             volume = std::get<std::unique_ptr<Volume>>(std::move(made));
             store.reset();
-            CHECK_FALSE(keeper.expired());
+            CHECK_FALSE(retainer.expired());
             volume.reset();
-            CHECK(keeper.expired());
+            CHECK(retainer.expired());
         }
     }
 }
 
-TEST_CASE("kept volume: one that does not come to its end leaves nothing kept") {
+TEST_CASE("kept volume: a volume that fails during creation leaves nothing kept") {
     const auto store = std::make_shared<FakeRetainer>();
     TwoDevices devices;
     devices.script.allocations_until_failure = 3;

@@ -90,7 +90,7 @@ std::uint32_t expected_device(const Shape& shape, std::uint64_t page) {
     return device;
 }
 
-TEST_CASE("volume: map, unmap, find and pins against a plain model") {
+TEST_CASE("volume: map, unmap, find and pins against a simple model") {
     for (const Shape& shape : shapes) {
         for (const Provision provision : {Provision::thin, Provision::full}) {
             for (const bool discards : {true, false}) {
@@ -187,7 +187,7 @@ TEST_CASE("volume: map, unmap, find and pins against a plain model") {
     }
 }
 
-TEST_CASE("volume: run_at against a plain model") {
+TEST_CASE("volume: run_at against a simple model") {
     constexpr std::uint64_t page_size = 64 * kib;
     for (const std::uint64_t size : {std::uint64_t{1}, page_size - 1, page_size, page_size + 1,
                                      9 * page_size, 9 * page_size + 100}) {
@@ -225,7 +225,7 @@ TEST_CASE("volume: run_at against a plain model") {
     }
 }
 
-TEST_CASE("volume: what does not fit is told in numbers, and takes nothing") {
+TEST_CASE("volume: a volume that does not fit is refused with sizes, and allocates nothing") {
     const struct {
         const char* name;
         VolumeOptions options;
@@ -291,10 +291,10 @@ TEST_CASE("volume: what does not fit is told in numbers, and takes nothing") {
     }
 }
 
-// Reports memory as available, but then has less.
-class Boaster final : public Device {
+// Reports more available memory than it has.
+class OverstatingDevice final : public Device {
  public:
-    explicit Boaster(Device& inner) : Device(inner.number()), inner_(inner) {}
+    explicit OverstatingDevice(Device& inner) : Device(inner.number()), inner_(inner) {}
     const DeviceInfo& info() const override { return inner_.info(); }
     std::uint64_t available() const override { return 1024 * mib; }
     Status allocate(const SlabRequest& request, Slab& out) override {
@@ -312,22 +312,22 @@ class Boaster final : public Device {
     Device& inner_;
 };
 
-TEST_CASE("volume: full provision that runs out on the way gives all of it back") {
+TEST_CASE("volume: full provisioning that runs out of memory frees everything") {
     MemoryDevice first(0, {});
     MemoryDevice second(1, {.capacity = 100 * mib});
-    Boaster boaster(second);
+    OverstatingDevice overstating(second);
     const auto made = Volume::create({.size = 512 * mib,
                                       .page_size = 2 * mib,
                                       .stripe_size = 2 * mib,
                                       .provision = Provision::full},
-                                     {&first, &boaster});
+                                     {&first, &overstating});
     REQUIRE(std::holds_alternative<Misfit>(made));
     CHECK(std::get<Misfit>(made) == Misfit{.device = 1, .asked = 256 * mib, .ran_out = true});
     CHECK(first.used() == 0);
     CHECK(second.used() == 0);
 }
 
-TEST_CASE("volume: a full device refuses, the hole stays a hole, and room is used again") {
+TEST_CASE("volume: a full device refuses pages, the hole stays, and freed memory is reused") {
     constexpr struct {
         std::uint64_t page_size, pages;
     } rows[] = {{2 * mib, 64}, {64 * mib, 4}, {64 * kib, 2048}};
@@ -371,8 +371,8 @@ TEST_CASE("volume: a full device refuses, the hole stays a hole, and room is use
     }
 }
 
-// Readers pin all pages, and a writer trims and writes everything several times.
-TEST_CASE("volume: pages that readers hold take none from those who write") {
+// Readers pin all pages, and a writer trims and writes all pages several times.
+TEST_CASE("volume: pinned pages cause no ENOSPC for writers") {
     constexpr std::uint64_t pages = 6;
     for (const std::uint64_t page_size : {64 * kib, 2 * mib, 64 * mib}) {
         for (const Provision provision : {Provision::thin, Provision::full}) {
@@ -411,7 +411,7 @@ TEST_CASE("volume: pages that readers hold take none from those who write") {
     }
 }
 
-TEST_CASE("volume: a page that is held goes to no other number") {
+TEST_CASE("volume: a pinned page is not mapped at another page number") {
     constexpr std::uint64_t page_size = 64 * mib;  // one page per slab
     Devices devices({2 * page_size}, true);
     const auto volume = create({.size = 3 * page_size / 2, .page_size = page_size}, devices);

@@ -23,7 +23,7 @@ struct Step {
     std::uint32_t length;
 };
 
-// Of 8 pages. Chunks, pages and devices end within the requests.
+// For 8 pages. Chunks, pages and devices end within the requests.
 constexpr Step happy[] = {
     {Kind::write, page - 1000, 2 * page + 2000},
     {Kind::read, 0, 8 * page},
@@ -111,7 +111,7 @@ void check_recovered(Rig& rig) {
     rig.check_pages();
 }
 
-TEST_CASE("failures: copy after copy") {
+TEST_CASE("failures: a failed copy fails only its own request") {
     for (const std::string_view devices : device_sets) {
         const std::uint32_t polls = devices.size() == 1 ? 1 : 3;
         CAPTURE(devices);
@@ -123,7 +123,7 @@ TEST_CASE("failures: copy after copy") {
             Rig rig(options_of(devices));
             rig.script.copies_until_failure = static_cast<std::int64_t>(k);
             const Outcome outcome = play(rig, polls);
-            // Only the step that made the failing copy fails.
+            // Only the request with the failing copy fails.
             for (std::size_t i = 0; i != steps; ++i) {
                 CAPTURE(i);
                 const bool hit = whole.copies[i] <= k && k < whole.copies[i + 1];
@@ -134,7 +134,7 @@ TEST_CASE("failures: copy after copy") {
     }
 }
 
-TEST_CASE("failures: allocation after allocation") {
+TEST_CASE("failures: a failed allocation fails only its own request") {
     for (const std::string_view devices : device_sets) {
         CAPTURE(devices);
         Rig first(options_of(devices));
@@ -152,7 +152,7 @@ TEST_CASE("failures: allocation after allocation") {
                 const bool maps = happy[i].kind == Kind::write || happy[i].kind == Kind::zero_keep;
                 REQUIRE((status == Status::ok || (maps && status == Status::no_space)));
                 failed = failed || status != Status::ok;
-                // Until then everything is as without the failure.
+                // Until the failure, the outcome is the same as without it.
                 if (!failed) REQUIRE(outcome.copies[i + 1] == whole.copies[i + 1]);
             }
             check_recovered(rig);
@@ -163,7 +163,7 @@ TEST_CASE("failures: allocation after allocation") {
     }
 }
 
-TEST_CASE("failures: a device dies at each copy") {
+TEST_CASE("failures: a device that fails at any copy ends every request") {
     for (const std::string_view devices : device_sets) {
         CAPTURE(devices);
         Rig first(options_of(devices));
@@ -194,8 +194,8 @@ TEST_CASE("failures: a device dies at each copy") {
     }
 }
 
-// Abandons the request after so many steps of its owner, with all copies held, and releases them
-// afterwards.
+// Abandons the request after a number of steps of its owner while all copies are held, and releases
+// them afterwards.
 TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
     for (const std::string_view devices : {"s", "shsh"}) {
         for (const Kind kind : {Kind::write, Kind::read}) {
@@ -236,7 +236,7 @@ TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
                         job->step(random);
                         rig.channels->poll();
                     }
-                    // It ends with its copies, or at once if there are none.
+                    // It ends with its copies, or immediately if there are none.
                     CHECK(job->ended() == !busy);
                     if (busy) CHECK((account.reads != 0 || account.writes != 0));
                     rig.script.hold = false;
@@ -252,7 +252,7 @@ TEST_CASE("abandon: at each stage, with the copies of the request in flight") {
     }
 }
 
-TEST_CASE("abandon: one that waits for staging memory leaves the queue") {
+TEST_CASE("abandon: a request that waits for staging memory leaves the queue") {
     for (const Kind kind : {Kind::write, Kind::read}) {
         RigOptions options = options_of("s");
         options.channels.pinned = chunk;
@@ -286,7 +286,7 @@ TEST_CASE("abandon: one that waits for staging memory leaves the queue") {
     }
 }
 
-TEST_CASE("failures: a device is full in the middle of a write") {
+TEST_CASE("failures: a device that becomes full during a write") {
     for (const std::string_view devices : {"ssssssss", "hhhhhhhh", "ssshhhhs"}) {
         CAPTURE(devices);
         Rig rig(options_of(devices));
@@ -318,7 +318,7 @@ TEST_CASE("failures: a device is full in the middle of a write") {
     }
 }
 
-TEST_CASE("failures: a dead device answers at once, and mappings of others are served") {
+TEST_CASE("failures: a dead device fails requests immediately, and mappings of others are served") {
     Rig rig(options_of("sh"));
     Random random(1);
     ClientAccount account;

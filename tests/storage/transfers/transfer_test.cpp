@@ -57,8 +57,8 @@ RigOptions options_of(const Setting& setting) {
 }
 
 struct CountingOwner final : TransferOwner {
-    int told = 0;
-    void transfer_moved(Transfer&) override { ++told; }
+    int wake_ups = 0;
+    void transfer_moved(Transfer&) override { ++wake_ups; }
 };
 
 // A rig, one client, and its requests one after another.
@@ -110,7 +110,7 @@ std::vector<std::uint64_t> boundaries(std::uint64_t size) {
     return at;
 }
 
-TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
+TEST_CASE("transfers: writes, reads and zeroes with every pair of boundaries") {
     for (const Setting& setting : settings) {
         CAPTURE(setting.name);
         Client client(setting);
@@ -125,7 +125,7 @@ TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
                 CAPTURE(length);
                 REQUIRE(client.write(offset, length) == Status::ok);
                 REQUIRE(client.read(offset, length) == Status::ok);
-                // The surroundings have not changed.
+                // The surrounding bytes have not changed.
                 REQUIRE(client.read_all() == Status::ok);
                 switch (round++ % 3) {
                     case 0:
@@ -147,7 +147,7 @@ TEST_CASE("transfers: every pair of boundaries, written, read and zeroed") {
     }
 }
 
-TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
+TEST_CASE("transfers: holes are returned as holes, and zeroing holes needs no copy") {
     for (const Setting& setting : settings) {
         CAPTURE(setting.name);
         Client client(setting);
@@ -197,7 +197,7 @@ TEST_CASE("transfers: holes come as holes, and zeroes of holes cost no copy") {
     }
 }
 
-TEST_CASE("transfers: on a device in place, payload goes to the page and comes from it") {
+TEST_CASE("transfers: on a device in place, payload is lent directly from the page") {
     RigOptions options;
     Rig rig(options);
     rig.map_all();
@@ -242,7 +242,7 @@ TEST_CASE("transfers: on a device in place, payload goes to the page and comes f
     rig.check_pages();
 }
 
-TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
+TEST_CASE("transfers: a write uses as many staging slots as permitted") {
     for (const std::uint32_t slots : {1U, 2U, 8U}) {
         CAPTURE(slots);
         RigOptions options;
@@ -262,11 +262,11 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
         for (std::uint32_t i = 0; i != slots; ++i) write.filled(chunk);
         CHECK(write.lend(lent) == 0);
         for (int i = 0; i != 5; ++i) rig.channels->poll();
-        CHECK(owner.told == 0);
+        CHECK(owner.wake_ups == 0);
         CHECK(rig.channels->busy());
         rig.script.hold = false;
         rig.channels->poll();
-        CHECK(owner.told == static_cast<int>(slots));
+        CHECK(owner.wake_ups == static_cast<int>(slots));
         CHECK(write.lend(lent) == slots);
         write.abandon();
         CHECK(write.done());
@@ -276,7 +276,7 @@ TEST_CASE("transfers: a write keeps as many slots as it may, and no more") {
     }
 }
 
-TEST_CASE("transfers: what a write has in one page goes one way, whatever the chunk size") {
+TEST_CASE("transfers: each page of a write uses one path, for any chunk size") {
     Client client(short_in_place);
     struct Write {
         std::uint64_t offset;
@@ -286,8 +286,8 @@ TEST_CASE("transfers: what a write has in one page goes one way, whatever the ch
     constexpr Write writes[] = {
         {0, chunk, 0},
         {100, chunk, 0},
-        {0, chunk + 1, 2},                 // one copy, and not a byte in place
-        {0, page, 2},                      // nor the last chunk in place
+        {0, chunk + 1, 2},                 // one copy, no byte in place
+        {0, page, 2},                      // the last chunk is not in place either
         {page - 1000, 2000, 0},            // both sides in place
         {page - 1000, 1000 + page, 2},     // one side in place, the other staged
         {chunk - 1, page - chunk + 2, 2},  // the other way round
@@ -303,7 +303,7 @@ TEST_CASE("transfers: what a write has in one page goes one way, whatever the ch
     client.check_clean();
 }
 
-TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
+TEST_CASE("transfers: a write over a stripe uses its slots on each device") {
     RigOptions options;
     options.devices = "sss";
     options.size = 16 * page;
@@ -324,7 +324,7 @@ TEST_CASE("transfers: a write over a stripe keeps its slots on each device") {
     rig.check_idle(*rig.channels);
 }
 
-TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are served between") {
+TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are served meanwhile") {
     RigOptions options;
     options.devices = "s";
     options.size = 100 * page;
@@ -348,16 +348,16 @@ TEST_CASE("transfers: a TRIM of many pages is spread over polls, and others are 
         rig.channels->poll();
     }
     CHECK(polls > 2);
-    CHECK(owner.told >= 1);
-    CHECK(reader.told == 1);
+    CHECK(owner.wake_ups >= 1);
+    CHECK(reader.wake_ups == 1);
     CHECK_FALSE(rig.mapped(99));
-    CHECK(rig.mapped(0));  // all of it except the first byte
+    CHECK(rig.mapped(0));  // the TRIM covers all of it except the first byte
     read.abandon();
     rig.check_idle(*rig.channels);
 }
 
 // Requests of several clients at once, on different ranges of the same pages.
-TEST_CASE("transfers: many at once, some of them abandoned, with little staging memory") {
+TEST_CASE("transfers: many concurrent requests complete with little staging memory") {
     for (const Setting& setting : settings) {
         for (std::uint32_t seed = 0; seed != 6; ++seed) {
             CAPTURE(setting.name);
@@ -433,7 +433,7 @@ struct Connection {
     std::size_t total = 0;
 };
 
-TEST_CASE("transfers: clients that send reply after reply never wait for each other for ever") {
+TEST_CASE("transfers: clients with ordered replies do not deadlock") {
     constexpr std::uint32_t request = 8 * chunk;
     for (const std::uint32_t depth : {1U, 2U, 4U}) {
         for (const std::size_t pinned : {256 * kib, 1024 * kib}) {
@@ -493,7 +493,7 @@ TEST_CASE("transfers: clients that send reply after reply never wait for each ot
     }
 }
 
-TEST_CASE("transfers: one that waits is served when others of its client let go elsewhere") {
+TEST_CASE("transfers: a request continues when another of its client frees staging memory") {
     // Each device has staging memory for one chunk, and the client holds one of another device.
     RigOptions options;
     options.devices = "ss";
@@ -519,9 +519,9 @@ TEST_CASE("transfers: one that waits is served when others of its client let go 
     CHECK(account.reads == 0);
 }
 
-// The client disconnects after a part of a write. The staging memory after it belongs to others and
-// must not be written.
-TEST_CASE("transfers: a write that ends early writes what was filled, and nothing behind it") {
+// The client disconnects after a part of a write. The following staging memory belongs to other
+// requests and must not be written.
+TEST_CASE("transfers: a write that ends early writes only the received bytes") {
     for (const std::uint32_t filled : {0U, 1U, 1000U, chunk - 1, chunk, chunk + 1}) {
         CAPTURE(filled);
         RigOptions options;
@@ -558,7 +558,7 @@ TEST_CASE("transfers: a write that ends early writes what was filled, and nothin
     }
 }
 
-TEST_CASE("transfers: a write that ends while it waits for staging memory is in no queue") {
+TEST_CASE("transfers: a write that ends while it waits for staging memory leaves the queue") {
     for (const bool is_abandoned : {false, true}) {
         RigOptions options;
         options.devices = "s";
@@ -586,8 +586,8 @@ TEST_CASE("transfers: a write that ends while it waits for staging memory is in 
     }
 }
 
-// The page that it waited for has become a hole: it must leave the queue.
-TEST_CASE("transfers: one that waits for a page that goes is in no queue when it has ended") {
+// The page that it waited for has become a hole, so it must leave the queue.
+TEST_CASE("transfers: a request that waits for an unmapped page leaves the queue at its end") {
     for (const bool to_another_device : {false, true}) {
         RigOptions options;
         options.devices = "hss";

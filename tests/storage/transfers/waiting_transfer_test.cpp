@@ -18,38 +18,39 @@
 namespace gpunbd::storage::test {
 namespace {
 
-constexpr std::uint64_t asked_page = 64 * mib;  // one page per slab
-constexpr std::uint32_t part = 100;             // bytes at the end of page 0, and in page 1
-constexpr Range over_the_edge{.offset = asked_page - part, .length = 2 * part};
+constexpr std::uint64_t waiting_page_size = 64 * mib;  // one page per slab
+constexpr std::uint32_t part = 100;                    // bytes at the end of page 0, and in page 1
+constexpr Range across_pages{.offset = waiting_page_size - part, .length = 2 * part};
 
-// Page 0 is full of ones, and page 1 is a hole for which the device is called.
-struct AskingClient final : TransferOwner {
+// Page 0 is full of ones, and page 1 is a hole that has to be allocated.
+struct WaitingClient final : TransferOwner {
     LatchDevice device{0, {}};
     std::unique_ptr<Volume> volume;
     Channels channels{{.chunk_size = 64 * kib, .slots = 2, .pinned = 256 * kib}};
     ClientAccount account;
-    int told = 0;
+    int wake_ups = 0;
 
-    AskingClient() {
-        auto made = Volume::create({.size = 3 * asked_page, .page_size = asked_page}, {&device});
+    WaitingClient() {
+        auto made = Volume::create({.size = 3 * waiting_page_size, .page_size = waiting_page_size},
+                                   {&device});
         volume = std::get<std::unique_ptr<Volume>>(std::move(made));
         channels.open(device);
         PageRef first;
         REQUIRE(volume->map(0, first) == Status::ok);
-        std::memset(first.cpu() + asked_page - part, 1, part);
+        std::memset(first.cpu() + waiting_page_size - part, 1, part);
         device.allocating.close();
     }
-    void transfer_moved(Transfer&) override { ++told; }
+    void transfer_moved(Transfer&) override { ++wake_ups; }
     TransferContext context() { return {*volume, channels, account}; }
     void wait_for_answer() {
         device.allocating.open();
         while (channels.page_completions().in_progress() != 0) channels.poll();
     }
-    // Whether the whole part has this value, in page 0 or 1.
+    // Returns true if the whole part in page 0 or 1 has this value.
     bool is(std::uint64_t page, std::byte value) const {
         const PageRef ref = volume->find(page);
         if (ref.hole()) return value == std::byte{0};
-        const std::byte* const at = ref.cpu() + (page == 0 ? asked_page - part : 0);
+        const std::byte* const at = ref.cpu() + (page == 0 ? waiting_page_size - part : 0);
         for (std::uint32_t i = 0; i != part; ++i) {
             if (at[i] != value) return false;
         }
@@ -65,19 +66,19 @@ struct AskingClient final : TransferOwner {
 
 const std::vector<std::byte> twos(2 * part, std::byte{2});
 
-TEST_CASE("transfer that asks: a write goes on when its page is there") {
-    AskingClient client;
+TEST_CASE("waiting transfer: a write continues when its page is allocated") {
+    WaitingClient client;
     WriteTransfer write;
-    write.begin(client.context(), client, over_the_edge);
+    write.begin(client.context(), client, across_pages);
     client.device.allocating.wait_for_one();
     CHECK(write.fill(twos) == part);
     CHECK_FALSE(write.all_filled());
     CHECK_FALSE(write.done());
     iovec none{};
     CHECK(write.lend({&none, 1}) == 0);
-    CHECK(client.told == 0);
+    CHECK(client.wake_ups == 0);
     client.wait_for_answer();
-    CHECK(client.told == 1);
+    CHECK(client.wake_ups == 1);
     CHECK(write.fill(std::span(twos).subspan(part)) == part);
     CHECK(write.done());
     CHECK(write.status() == Status::ok);
@@ -86,10 +87,10 @@ TEST_CASE("transfer that asks: a write goes on when its page is there") {
     client.check_free();
 }
 
-TEST_CASE("transfer that asks: an abandoned write ends with the answer, and its page is zeroes") {
-    AskingClient client;
+TEST_CASE("waiting transfer: an abandoned write ends after the allocation with a zero page") {
+    WaitingClient client;
     WriteTransfer write;
-    write.begin(client.context(), client, over_the_edge);
+    write.begin(client.context(), client, across_pages);
     client.device.allocating.wait_for_one();
     CHECK(write.fill(twos) == part);
     write.abandon();
@@ -99,19 +100,19 @@ TEST_CASE("transfer that asks: an abandoned write ends with the answer, and its 
     }
     client.wait_for_answer();
     CHECK(write.done());
-    CHECK(client.told == 1);
+    CHECK(client.wake_ups == 1);
     CHECK(write.status() == Status::io_error);
     CHECK(client.is(0, std::byte{2}));
     CHECK(client.is(1, std::byte{0}));
     client.check_free();
 }
 
-TEST_CASE("transfer that asks: a zero that keeps pages ends with the answer, abandoned or not") {
+TEST_CASE("waiting transfer: zeroing that keeps pages ends after the allocation") {
     for (const bool is_abandoned : {false, true}) {
         CAPTURE(is_abandoned);
-        AskingClient client;
+        WaitingClient client;
         ZeroTransfer zero;
-        zero.begin(client.context(), client, over_the_edge, true);
+        zero.begin(client.context(), client, across_pages, true);
         client.device.allocating.wait_for_one();
         if (is_abandoned) zero.abandon();
         for (int polls = 0; polls != 10; ++polls) {
@@ -123,20 +124,20 @@ TEST_CASE("transfer that asks: a zero that keeps pages ends with the answer, aba
         while (client.channels.busy()) client.channels.poll();
         CHECK(zero.done());
         CHECK(zero.status() == Status::ok);
-        CHECK(client.told != 0);
+        CHECK(client.wake_ups != 0);
         CHECK((is_abandoned || client.volume->mapped(1)));
         CHECK(client.is(1, std::byte{0}));
         client.check_free();
     }
 }
 
-TEST_CASE("transfer that asks: that no page can be had reaches it, and is forgotten by the next") {
+TEST_CASE("waiting transfer: a failed allocation fails it, but not the next one") {
     enum class Failure { no_memory, not_cleared };
     for (const Failure failure : {Failure::no_memory, Failure::not_cleared}) {
         const bool is_full = failure == Failure::no_memory;
         CAPTURE(is_full);
         const Status expected = is_full ? Status::no_space : Status::io_error;
-        AskingClient client;
+        WaitingClient client;
         PageRef held;
         if (!is_full) {
             // The former page of number 1 is still pinned and has to be cleared.
@@ -144,13 +145,13 @@ TEST_CASE("transfer that asks: that no page can be had reaches it, and is forgot
             REQUIRE(client.volume->map(1, held) == Status::ok);
             client.volume->unmap(1);
         }
-        client.device.memory.set_capacity(asked_page);
+        client.device.memory.set_capacity(waiting_page_size);
         client.device.memory.clears_fail = true;
         WriteTransfer write;
-        write.begin(client.context(), client, over_the_edge);
+        write.begin(client.context(), client, across_pages);
         CHECK(write.fill(twos) == part);
         client.wait_for_answer();
-        CHECK(client.told == 1);
+        CHECK(client.wake_ups == 1);
         CHECK(write.status() == expected);
         CHECK(write.fill(std::span(twos).subspan(part)) == 0);
         write.abandon();
@@ -160,16 +161,16 @@ TEST_CASE("transfer that asks: that no page can be had reaches it, and is forgot
         CHECK(client.is(0, std::byte{2}));
 
         ZeroTransfer zero;
-        zero.begin(client.context(), client, over_the_edge, true);
+        zero.begin(client.context(), client, across_pages, true);
         client.wait_for_answer();
         while (client.channels.busy()) client.channels.poll();
         CHECK(zero.done());
         CHECK(zero.status() == expected);
         CHECK_FALSE(client.volume->mapped(1));
 
-        client.device.memory.set_capacity(3 * asked_page);
+        client.device.memory.set_capacity(3 * waiting_page_size);
         client.device.memory.clears_fail = false;
-        write.begin(client.context(), client, over_the_edge);
+        write.begin(client.context(), client, across_pages);
         CHECK(write.fill(twos) == part);
         client.wait_for_answer();
         CHECK(write.fill(std::span(twos).subspan(part)) == part);
@@ -181,13 +182,13 @@ TEST_CASE("transfer that asks: that no page can be had reaches it, and is forgot
     }
 }
 
-TEST_CASE("transfer that asks: others of its worker are served meanwhile") {
-    AskingClient client;
+TEST_CASE("waiting transfer: other requests of the worker are served meanwhile") {
+    WaitingClient client;
     WriteTransfer write;
-    write.begin(client.context(), client, {.offset = asked_page, .length = part});
+    write.begin(client.context(), client, {.offset = waiting_page_size, .length = part});
     client.device.allocating.wait_for_one();
     ReadTransfer read;
-    read.begin(client.context(), client, over_the_edge);
+    read.begin(client.context(), client, across_pages);
     ReadTransfer::Piece piece;
     REQUIRE(read.next(piece));
     CHECK(piece.data != nullptr);
@@ -201,7 +202,7 @@ TEST_CASE("transfer that asks: others of its worker are served meanwhile") {
     CHECK(other.fill(std::span(twos).first(part)) == part);
     CHECK(other.done());
     ZeroTransfer trim;
-    trim.begin(client.context(), client, {.offset = 0, .length = asked_page}, false);
+    trim.begin(client.context(), client, {.offset = 0, .length = waiting_page_size}, false);
     CHECK(trim.done());
     CHECK_FALSE(client.volume->mapped(0));
     CHECK_FALSE(write.done());

@@ -32,7 +32,7 @@ bool holds(const Page& page, std::size_t number, std::uint64_t round) {
     return true;
 }
 
-// Returns false if a page does not hold what was last written to it. Alternates the direction,
+// Returns false if a page does not contain the data last written to it. Alternates the direction,
 // because the pages used last are still in memory: this limits swapping to the excess.
 bool check_and_fill(std::span<Page> pages, std::uint64_t round) {
     for (std::size_t n = 0; n != pages.size(); ++n) {

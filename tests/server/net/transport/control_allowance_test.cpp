@@ -13,13 +13,13 @@ std::uint64_t taken_at_once(ControlAllowance& allowance, ControlAllowance::Clock
     return taken;
 }
 
-TEST_CASE("control allowance: so many at once, and no more") {
+TEST_CASE("control allowance: permits a limited number of records at once") {
     ControlAllowance allowance(start);
     CHECK(taken_at_once(allowance, start) == ControlAllowance::most);
     CHECK_FALSE(allowance.take(start));
 }
 
-TEST_CASE("control allowance: payload earns them, and no more of them than there may be at once") {
+TEST_CASE("control allowance: payload earns further records, up to the limit") {
     constexpr std::uint64_t for_one = ControlAllowance::payload / ControlAllowance::most;
     ControlAllowance allowance(start);
     taken_at_once(allowance, start);
@@ -27,7 +27,7 @@ TEST_CASE("control allowance: payload earns them, and no more of them than there
     CHECK(taken_at_once(allowance, start) == 0);
     allowance.received(1);
     CHECK(taken_at_once(allowance, start) == 1);
-    for (int i = 0; i != 10; ++i) {  // as it comes, a MiB at a time
+    for (int i = 0; i != 10; ++i) {  // one MiB at a time, as it arrives
         allowance.received(std::uint64_t{1} << 20);
     }
     CHECK(taken_at_once(allowance, start) == (std::uint64_t{10} << 20) / for_one);
@@ -35,7 +35,7 @@ TEST_CASE("control allowance: payload earns them, and no more of them than there
     CHECK(taken_at_once(allowance, start) == ControlAllowance::most);
 }
 
-TEST_CASE("control allowance: so does time, for a client that changes its keys by a clock") {
+TEST_CASE("control allowance: time earns further records, for clients with periodic key updates") {
     ControlAllowance allowance(start);
     taken_at_once(allowance, start);
     auto now = start;

@@ -9,7 +9,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("pool: objects stay where they are, and are used again") {
+TEST_CASE("pool: objects keep their addresses and are reused") {
     Pool<std::string> pool(100);
     std::vector<std::string*> taken;
     for (int i = 0; i != 100; ++i) {
@@ -25,7 +25,7 @@ TEST_CASE("pool: objects stay where they are, and are used again") {
     CHECK(std::find(taken.begin(), taken.end(), &pool.take()) == taken.end());
 }
 
-TEST_CASE("pool: what a burst has left is given back, and the others stay what they are") {
+TEST_CASE("pool: objects of a burst are freed, and the others are unchanged") {
     Pool<std::string> pool(3);
     std::vector<std::string*> taken;
     for (int i = 0; i != 50; ++i) {

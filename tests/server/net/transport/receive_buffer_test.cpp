@@ -11,8 +11,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE(
-    "receive buffer: has room at its end, and makes room by moving what is there to the front") {
+TEST_CASE("receive buffer: makes room at its end by moving its contents to the front") {
     ReceiveBuffer buffer;
     CHECK(buffer.bytes().empty());
     CHECK(buffer.room(100).size() == 100);
@@ -32,7 +31,7 @@ TEST_CASE(
     CHECK(buffer.room(ReceiveBuffer::capacity).size() == ReceiveBuffer::capacity);
 }
 
-TEST_CASE("receive buffer: bytes come out as they went in") {
+TEST_CASE("receive buffer: returns the bytes in the order of arrival") {
     storage::test::Random random(3);
     ReceiveBuffer buffer;
     std::vector<std::byte> in;

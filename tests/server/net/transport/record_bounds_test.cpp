@@ -16,7 +16,7 @@ std::string record(std::size_t length) {
     return bytes + std::string(length, 'x');
 }
 
-TEST_CASE("record bounds: whatever pieces records come in, each ends where it does") {
+TEST_CASE("record bounds: finds the end of each record in pieces of any length") {
     const std::vector<std::size_t> lengths{1, 0, 17, 255, 256, 16'640, 65'535, 2};
     std::string all;
     for (const std::size_t length : lengths) all += record(length);

@@ -50,7 +50,7 @@ TlsClient::TlsClient(int fd, TlsClientOptions options)
       context_(::SSL_CTX_new(::TLS_client_method()), ::SSL_CTX_free),
       ssl_(nullptr, ::SSL_free) {
     SSL_CTX& context = *context_;
-    // What the server makes of old versions is to be seen, not what this library does.
+    // The test needs the response of the server to old versions, so this library must permit them.
     ::SSL_CTX_set_security_level(&context, 0);
     SSL_CTX_set_min_proto_version(&context, options_.version);
     SSL_CTX_set_max_proto_version(&context, options_.version);
@@ -108,7 +108,8 @@ bool TlsClient::ask_for_tls(std::span<const std::byte> behind) {
 
 std::string TlsClient::shake_hands() {
     if (::SSL_connect(ssl_.get()) != 1) return openssl_words();
-    // In TLS 1.3 the server may refuse after the client is content: whatever is asked, is answered.
+    // In TLS 1.3 the server may refuse after the handshake of the client has succeeded. The next
+    // request gets the alert.
     return {};
 }
 
@@ -130,7 +131,7 @@ std::optional<Bytes> TlsClient::take(std::size_t count) {
     return bytes;
 }
 
-bool TlsClient::told_end() const {
+bool TlsClient::received_close_notify() const {
     return (::SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0;
 }
 
@@ -149,7 +150,7 @@ bool TlsClient::hangs_up() {
     }
 }
 
-// --- the go-between
+// --- TlsGoBetween
 
 TlsGoBetween::TlsGoBetween(int server, const TlsClientOptions& options)
     : options_(options), tls_(server, options) {
@@ -166,7 +167,7 @@ TlsGoBetween::~TlsGoBetween() { thread_.join(); }
 void TlsGoBetween::run() {
     if (!tls_.ask_for_tls()) return;
     if (!tls_.shake_hands().empty()) return;
-    // What a Client expects, and sends, before its options.
+    // The greeting and the flags of the client precede its options.
     Bytes greeting;
     protocol::append_be(greeting, protocol::init_magic);
     protocol::append_be(greeting, protocol::option_magic);

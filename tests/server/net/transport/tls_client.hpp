@@ -1,5 +1,5 @@
-// A client's TLS, by OpenSSL's library: over a socket of its own, or as a go-between for a Client,
-// which speaks in the clear to it.
+// TLS of a client, with OpenSSL: over its own socket, or as a proxy for a Client, which sends plain
+// text.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -17,14 +17,14 @@ namespace gpunbd::server::test {
 
 struct TlsClientOptions {
     int version = TLS1_3_VERSION;
-    std::string folder = {};                 // with NAME-cert.pem, NAME-key.pem to show
-    std::string name = "client";             // empty: none is shown
-    std::string user = {};                   // with a shared key instead
+    std::string folder = {};                 // contains NAME-cert.pem and NAME-key.pem
+    std::string name = "client";             // empty: no certificate
+    std::string user = {};                   // non-empty: use a shared key instead
     std::string key = {};                    // hexadecimal
-    std::size_t longest_record = 16 * 1024;  // bytes that a go-between sends in one
+    std::size_t longest_record = 16 * 1024;  // maximum payload per record that the proxy sends
 };
 
-// TLS over a socket that blocks.
+// TLS over a blocking socket.
 class TlsClient {
  public:
     TlsClient(int fd, TlsClientOptions options);
@@ -32,20 +32,22 @@ class TlsClient {
     TlsClient(const TlsClient&) = delete;
     TlsClient& operator=(const TlsClient&) = delete;
 
-    // In the clear: the greeting is taken, the flags and STARTTLS are sent, and its grant is taken.
-    // False: the server hung up.
+    // Receives the greeting, sends the flags and STARTTLS, and receives the reply, all in plain
+    // text. Returns false if the server hung up.
     bool ask_for_tls(std::span<const std::byte> behind = {});
-    // The alert, or whatever OpenSSL says, in words; empty: TLS is on.
+    // Returns the alert or OpenSSL's error as text. Empty: the handshake succeeded.
     std::string shake_hands();
-    // Both, which have to go well.
+    // Does both, and requires that they succeed.
     void enter();
 
-    // The next bytes; nothing: the server has ended, as ended() says.
+    // Returns the next bytes, or nothing if the server has ended the connection; see
+    // received_close_notify().
     std::optional<Bytes> take(std::size_t count);
-    // True where it said so in TLS, by close_notify.
-    bool told_end() const;
-    void send(std::span<const std::byte> bytes);  // one record, if it fits into one
-    bool hangs_up();  // whatever comes is thrown away; false: it does not for a long time
+    // Returns true if the server has sent close_notify.
+    bool received_close_notify() const;
+    void send(std::span<const std::byte> bytes);  // one record, if it fits
+    bool
+    hangs_up();  // discards all data; returns false if the server stays connected for a long time
 
     SSL& ssl() { return *ssl_; }
     int fd() const { return fd_; }
@@ -61,16 +63,16 @@ class TlsClient {
     std::unique_ptr<SSL, decltype(&::SSL_free)> ssl_;
 };
 
-// Between a Client and a server that has TLS.
+// A proxy between a Client and a server with TLS.
 class TlsGoBetween {
  public:
-    // `server`: the socket that the server is at, taken over.
+    // Takes ownership of `server`, a socket that is connected to the server.
     TlsGoBetween(int server, const TlsClientOptions& options);
     ~TlsGoBetween();
     TlsGoBetween(const TlsGoBetween&) = delete;
     TlsGoBetween& operator=(const TlsGoBetween&) = delete;
 
-    // The other end, for the one Client.
+    // The end of the socket pair for the Client.
     int client_end() const { return ends_[0]; }
 
  private:

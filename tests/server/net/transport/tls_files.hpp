@@ -1,4 +1,4 @@
-// Certificates and keys for tests, made by OpenSSL's library, in a folder that goes with this.
+// Certificates and keys for tests, created with OpenSSL in a directory that the destructor removes.
 #pragma once
 
 #include <openssl/evp.h>
@@ -11,15 +11,15 @@ namespace gpunbd::server::test {
 
 class TlsFiles {
  public:
-    // An authority, the certificates "server" (for localhost) and "client" (for `alice`), and the
-    // file keys.psk with alice and bob.
+    // Creates an authority, the certificates "server" (for localhost) and "client" (for `alice`),
+    // and the file keys.psk with alice and bob.
     TlsFiles();
     ~TlsFiles();
     TlsFiles(const TlsFiles&) = delete;
     TlsFiles& operator=(const TlsFiles&) = delete;
 
-    // NAME-cert.pem and NAME-key.pem, signed by the authority; for `common_name`, and as DNS names
-    // what is in `dns`. Valid from so many seconds ago, for so many from now.
+    // Creates NAME-cert.pem and NAME-key.pem, signed by the authority, for `common_name` and the
+    // DNS names `dns`. `from` and `until` are seconds relative to now.
     struct Leaf {
         std::string common_name;
         std::string dns = {};
@@ -27,7 +27,7 @@ class TlsFiles {
         long until = 3600;
     };
     void issue(const std::string& name, const Leaf& leaf) const;
-    // ca-crl.pem, which revokes this one.
+    // Creates ca-crl.pem, which revokes this certificate.
     void revoke(const std::string& name) const;
     void write(const std::string& name, const std::string& text, unsigned int mode = 0600) const;
     std::string read(const std::string& name) const;

@@ -1,5 +1,5 @@
-// Clients in TLS that send records by the thousand, of kinds that take the server's time and hold
-// nothing: a turn of theirs stays short, and those without payload are not taken for long.
+// TLS clients that send thousands of records that cost the server time but carry little or no
+// payload. A turn of such a connection stays short, and a flood of records without payload ends it.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -28,8 +28,8 @@ namespace {
 using RecordType = TlsRecords::Type;
 using StreamWait = gpunbd::server::Transport::Wait;
 
-constexpr std::size_t work_of_turn = 256 * kib;  // of work, as bytes of payload
-constexpr std::size_t largest = 48 * kib;        // of work, for one record
+constexpr std::size_t work_of_turn = 256 * kib;  // in bytes of payload
+constexpr std::size_t largest = 48 * kib;        // for one record
 
 std::shared_ptr<const TlsContext> flooded_context(
     const TlsFiles& files, config::TlsMode mode = config::TlsMode::required) {
@@ -42,7 +42,7 @@ TlsClientOptions flooding_client(const TlsFiles& files, int version) {
     return {.version = version, .folder = files.folder()};
 }
 
-// The records that a flood repeats. `next`: bytes of payload, where some belong to it.
+// The records that a flood repeats. `next`: the next payload, for records that carry some.
 struct Flood {
     std::string name;
     int version;
@@ -50,8 +50,8 @@ struct Flood {
     bool control = true;  // without payload
 };
 
-// In this order, in which they are sealed.
-Bytes one_after_the_other(std::initializer_list<Bytes> records) {
+// The initializer list fixes the order in which the records are sealed.
+Bytes concatenated(std::initializer_list<Bytes> records) {
     Bytes all;
     for (const Bytes& each : records) all.insert(all.end(), each.begin(), each.end());
     return all;
@@ -63,33 +63,33 @@ const Flood floods[] = {
      [](TlsRecords& its, auto) { return its.update_key(true); }},
     {"key updates, each behind a byte", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other({its.seal(RecordType::data, next.first(1)), its.update_key()});
+         return concatenated({its.seal(RecordType::data, next.first(1)), its.update_key()});
      }},
     {"empty records, 1.3", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other(
+         return concatenated(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
      }},
     {"empty records that are long", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other(
+         return concatenated(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {}, 16'000)});
      }},
     {"empty records, 1.2", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other(
+         return concatenated(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
      }},
     {"renegotiations", TLS1_2_VERSION, [](TlsRecords& its, auto) { return its.renegotiate(); }},
     {"renegotiations, each behind a byte", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
-         return one_after_the_other({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
+         return concatenated({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
      }},
     {"warnings, each behind a byte", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
          const Bytes user_canceled{std::byte{1}, std::byte{90}};
-         return one_after_the_other({its.seal(RecordType::data, next.first(1)),
-                                     its.seal(RecordType::alert, user_canceled)});
+         return concatenated({its.seal(RecordType::data, next.first(1)),
+                              its.seal(RecordType::alert, user_canceled)});
      }},
     {"single bytes, 1.3", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) { return its.seal(RecordType::data, next.first(1)); }, false},
@@ -100,7 +100,7 @@ const Flood floods[] = {
      false},
 };
 
-// A stream behind its handshake, and the client at its other end.
+// A stream after its handshake, and the client at the other end.
 class StreamPair {
  public:
     StreamPair(const TlsFiles& files, int version) : both_(unix_pair()) {
@@ -110,7 +110,7 @@ class StreamPair {
         records.emplace(client->ssl());
         std::thread shaking([&] { words_ = client->shake_hands(); });
         while (!stream->established() && !stream->shake_hands().ended) std::this_thread::yield();
-        if (!stream->established()) ::shutdown(both_.second, SHUT_RDWR);  // or the client waits
+        if (!stream->established()) ::shutdown(both_.second, SHUT_RDWR);  // unblocks the client
         shaking.join();
         CAPTURE(stream->failure());
         REQUIRE(words_ == "");
@@ -139,7 +139,7 @@ class StreamPair {
     std::string words_;
 };
 
-TEST_CASE("tls: a call that receives does a bounded amount of work, whatever has come") {
+TEST_CASE("tls: one receive call does a bounded amount of work, for any input") {
     const TlsFiles files;
     for (const Flood& flood : floods) {
         for (const bool serving : {false, true}) {
@@ -149,13 +149,13 @@ TEST_CASE("tls: a call that receives does a bounded amount of work, whatever has
             if (serving) pair.stream->begin_serving();
             const Bytes payload(1, std::byte{7});
             std::vector<char> room(mib);
-            std::size_t sent = 0;  // of the flood
+            std::size_t sent = 0;  // records of the flood
             std::size_t calls = 0;
             std::size_t bytes = 0;
             std::size_t work = 0;
             Bytes left;
             for (bool ended = false; !ended && (sent != 5000 || !left.empty());) {
-                while (sent != 5000 || !left.empty()) {  // as much as the socket takes at once
+                while (sent != 5000 || !left.empty()) {  // until the socket is full
                     if (left.empty()) {
                         left = flood.records(*pair.records, payload);
                         ++sent;
@@ -168,7 +168,8 @@ TEST_CASE("tls: a call that receives does a bounded amount of work, whatever has
                     iovec piece{.iov_base = room.data(), .iov_len = room.size()};
                     const auto got = pair.stream->receive({&piece, 1});
                     CHECK(got.work <= work_of_turn + largest);
-                    CHECK(got.bytes <= work_of_turn / kib);  // a record counts as 1 KiB at least
+                    CHECK(got.bytes <=
+                          work_of_turn / kib);  // each record is charged at least 1 KiB
                     bytes += got.bytes;
                     work += got.work;
                     ended = got.ended;
@@ -189,7 +190,7 @@ TEST_CASE("tls: a call that receives does a bounded amount of work, whatever has
     }
 }
 
-TEST_CASE("tls: full records count as what they carry") {
+TEST_CASE("tls: full records are charged as their payload") {
     const TlsFiles files;
     for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
         StreamPair pair(files, version);
@@ -216,7 +217,7 @@ TEST_CASE("tls: full records count as what they carry") {
     }
 }
 
-TEST_CASE("tls: a client that changes its keys as often as its payload allows goes on") {
+TEST_CASE("tls: a client may change keys as often as its payload permits") {
     const TlsFiles files;
     StreamPair pair(files, TLS1_3_VERSION);
     pair.stream->begin_serving();
@@ -245,7 +246,7 @@ TEST_CASE("tls: a client that changes its keys as often as its payload allows go
     }
 }
 
-// --- as sessions
+// --- whole sessions
 
 Bytes served_options() {
     Bytes options = handshake_bytes({.structured = false});
@@ -254,7 +255,7 @@ Bytes served_options() {
 }
 constexpr std::size_t answer_to_go = 52;
 
-// The log's line of a connection that had to end says why.
+// Checks that the log line about the end of the connection contains the reason.
 void check_log(const CapturedLog& log, std::string_view why) {
     const auto lines = log.lines(config::LogFormat::text);
     CAPTURE(lines.back());
@@ -281,7 +282,7 @@ TEST_CASE("tls: a flood of records without payload ends the connection, before G
                 REQUIRE(::send(client.fd(), asks.data(), asks.size(), 0) > 0);
                 REQUIRE(client.take(answer_to_go).has_value());
             }
-            // Payload that means something: a request, or an option, a byte at a time.
+            // Valid payload: a request or an option, one byte per record.
             Bytes payload = served ? encoded({CommandType::flush}, 1) : Bytes();
             if (!served) {
                 protocol::append_be(payload, protocol::option_magic);
@@ -314,8 +315,8 @@ std::size_t unread(int fd) {
     return static_cast<std::size_t>(bytes);
 }
 
-// A client whose flood waits in its socket: requests where it is served, else options, a byte in
-// each record. `answers`: bytes that come when all of it has been answered.
+// A client whose flood is pending in its socket: requests if it is served, otherwise options, one
+// byte per record. `answers`: the number of bytes of all replies.
 struct Flooder {
     std::unique_ptr<TlsClient> client;
     Bytes records = {};
@@ -352,8 +353,8 @@ Flooder make_flooder(Rig& rig, const TlsFiles& files, int version, bool served) 
     return its;
 }
 
-// In the worker's own time, so that a busy machine changes nothing.
-TEST_CASE("tls: a request waits for a small part of what others have sent in single bytes") {
+// Measures the CPU time of the worker, which does not depend on the load of the machine.
+TEST_CASE("tls: a request waits only for a small part of the single-byte records of others") {
     constexpr std::size_t crowd = 4;
     const TlsFiles files;
     for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
@@ -395,9 +396,9 @@ TEST_CASE("tls: a request waits for a small part of what others have sent in sin
     }
 }
 
-// --- in the handshake of TLS
+// --- during the TLS handshake
 
-// What OpenSSL's client sends first, without the headers of its records.
+// The first message of OpenSSL's client, without record headers.
 Bytes client_hello() {
     const std::unique_ptr<SSL_CTX, decltype(&::SSL_CTX_free)> context(
         ::SSL_CTX_new(::TLS_client_method()), ::SSL_CTX_free);
@@ -412,7 +413,7 @@ Bytes client_hello() {
     return bytes;
 }
 
-// A record of the handshake for each byte.
+// One handshake record per byte.
 Bytes in_single_bytes(std::span<const std::byte> message) {
     Bytes out;
     for (const std::byte each : message) {
@@ -422,7 +423,7 @@ Bytes in_single_bytes(std::span<const std::byte> message) {
     return out;
 }
 
-TEST_CASE("tls: a ClientHello may come in many records, but not in any number") {
+TEST_CASE("tls: a ClientHello may be split into many records, but not into any number") {
     const TlsFiles files;
     {
         Rig rig({.tls = flooded_context(files)});
@@ -431,7 +432,7 @@ TEST_CASE("tls: a ClientHello may come in many records, but not in any number") 
         const Bytes hello = in_single_bytes(client_hello());
         REQUIRE(::send(client.fd(), hello.data(), hello.size(), 0) ==
                 static_cast<ssize_t>(hello.size()));
-        std::array<std::byte, 6> answer;  // a ServerHello
+        std::array<std::byte, 6> answer;  // of a ServerHello
         REQUIRE(::recv(client.fd(), answer.data(), answer.size(), MSG_WAITALL) == 6);
         CHECK(answer[0] == std::byte{22});
         CHECK(answer[5] == std::byte{2});
@@ -442,7 +443,7 @@ TEST_CASE("tls: a ClientHello may come in many records, but not in any number") 
     Rig rig({.tls = flooded_context(files)});
     TlsClient client(rig.connect_socket(), flooding_client(files, TLS1_3_VERSION));
     REQUIRE(client.ask_for_tls());
-    Bytes endless{std::byte{1}, std::byte{1}, std::byte{0}, std::byte{0}};  // of 64 KiB
+    Bytes endless{std::byte{1}, std::byte{1}, std::byte{0}, std::byte{0}};  // announces 64 KiB
     endless.resize(endless.size() + 64 * kib);
     endless = in_single_bytes(endless);
     ::send(client.fd(), endless.data(), endless.size(), MSG_NOSIGNAL);
@@ -465,7 +466,7 @@ TEST_CASE("tls: a request does not wait behind the records of a handshake") {
         ::fcntl(clients.back()->fd(), F_SETFL, O_NONBLOCK);
     }
     rig.let_run();
-    Bytes hello{std::byte{1}, std::byte{0}, std::byte{0x40}, std::byte{0}};  // of 16 KiB
+    Bytes hello{std::byte{1}, std::byte{0}, std::byte{0x40}, std::byte{0}};  // announces 16 KiB
     hello.resize(1500);
     const Bytes records = in_single_bytes(hello);
     const auto left = rig.on_worker_with([&](WorkerContext& its) {
@@ -483,7 +484,7 @@ TEST_CASE("tls: a request does not wait behind the records of a handshake") {
         }
         return unread;
     });
-    // Most of what they have sent is still to be read.
+    // Most of the data that they have sent is still unread.
     CHECK(std::count_if(left.begin(), left.end(), [](int bytes) { return bytes > 0; }) ==
           static_cast<std::ptrdiff_t>(crowd));
     clients.clear();

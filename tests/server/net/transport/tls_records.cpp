@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::size_t tag_size = 16;
 constexpr std::size_t header_size = 5;
-constexpr std::size_t salt_size = 4;      // TLS 1.2: the part of the nonce that is not sent
-constexpr std::size_t explicit_size = 8;  // and the part that is
-constexpr std::size_t random_size = 32;   // of a Hello
+constexpr std::size_t salt_size = 4;      // TLS 1.2: the implicit part of the nonce
+constexpr std::size_t explicit_size = 8;  // the explicit part
+constexpr std::size_t random_size = 32;   // of a ClientHello or ServerHello
 
 void check(bool went_well) {
     if (!went_well) throw std::runtime_error("OpenSSL cannot make records");
@@ -87,7 +87,7 @@ void TlsRecords::begin() {
         use_secret();
     } else {
         use_master_key();
-        sequence_ = 1;  // Finished was the first
+        sequence_ = 1;  // record 0 was Finished
     }
 }
 

@@ -1,6 +1,6 @@
-// Records of a client in TLS, sealed by hand: OpenSSL's library sends none that are legal and make
-// no sense, such as thousands of changes of keys. AES-128-GCM alone; what the server sends is still
-// read by the SSL that has shaken hands.
+// Seals TLS records of a client without OpenSSL's record layer, which cannot send legal but useless
+// records such as thousands of key updates. Supports AES-128-GCM only. The SSL of the handshake
+// still reads the records of the server.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -17,20 +17,21 @@ class TlsRecords {
  public:
     enum class Type : unsigned char { alert = 21, handshake = 22, data = 23 };
 
-    // Before `ssl` shakes hands; it outlives this. Throws std::runtime_error where OpenSSL fails.
+    // To be created before `ssl` does its handshake; `ssl` outlives it. Throws std::runtime_error
+    // if OpenSSL fails.
     explicit TlsRecords(SSL& ssl);
     TlsRecords(const TlsRecords&) = delete;
     TlsRecords& operator=(const TlsRecords&) = delete;
 
-    // After the handshake, before `ssl` has sent anything else. From here on all that the client
-    // sends comes from here.
+    // To be called after the handshake, before `ssl` sends anything else. Afterwards this object
+    // seals all records of the client.
     void begin();
-    // `padding`: zeroes behind it, in TLS 1.3.
+    // `padding`: number of zeroes after the payload, in TLS 1.3.
     std::vector<std::byte> seal(Type type, std::span<const std::byte> plain,
                                 std::size_t padding = 0);
-    // TLS 1.3: what comes next is sealed with the next key.
+    // TLS 1.3: later records are sealed with the next key.
     std::vector<std::byte> update_key(bool answer_wanted = false);
-    // TLS 1.2: the beginning of a ClientHello, which asks for a renegotiation.
+    // TLS 1.2: the beginning of a ClientHello, which requests a renegotiation.
     std::vector<std::byte> renegotiate();
 
  private:
@@ -44,10 +45,10 @@ class TlsRecords {
     void use_master_key();
 
     SSL& ssl_;
-    Secret secret_{};  // of TLS 1.3
+    Secret secret_{};  // TLS 1.3
     bool has_secret_ = false;
     std::array<unsigned char, key_size> key_{};
-    std::array<unsigned char, nonce_size> nonce_{};  // of record 0; TLS 1.2: 4 bytes are used
+    std::array<unsigned char, nonce_size> nonce_{};  // of record 0; TLS 1.2 uses 4 bytes
     std::uint64_t sequence_ = 0;
 };
 

@@ -1,5 +1,4 @@
-// TLS as clients meet it: whoever they are and whatever they send, before, in and after its
-// handshake.
+// TLS sessions with clients of any identity and behaviour: before, during and after the handshake.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -29,7 +28,7 @@ namespace {
 using config::TlsMode;
 
 constexpr int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
-// Where it can, the kernel does TLS over TCP; over a Unix socket it never does.
+// Over TCP the kernel does TLS if it can; over a Unix socket it never does.
 constexpr Transport transports[] = {Transport::unix_, Transport::tcp};
 constexpr std::pair<int, Transport> every_kind[] = {{TLS1_2_VERSION, Transport::unix_},
                                                     {TLS1_2_VERSION, Transport::tcp},
@@ -56,10 +55,10 @@ TlsClientOptions with_key(std::string user, std::string key, int version = TLS1_
     return {.version = version, .user = std::move(user), .key = std::move(key)};
 }
 
-// What the log has of the connections that have ended, and of nothing else.
-class Ends {
+// Captures the log lines about ended connections.
+class EndLog {
  public:
-    bool tell(std::string_view part) const {
+    bool contains(std::string_view part) const {
         for (const std::string& line : log_.lines(config::LogFormat::text)) {
             if (line.find(part) != std::string::npos) return true;
         }
@@ -69,7 +68,7 @@ class Ends {
         const auto lines = log_.lines(config::LogFormat::text);
         CAPTURE(part);
         CAPTURE(lines.back());
-        CHECK(tell(part));
+        CHECK(contains(part));
     }
 
  private:
@@ -80,7 +79,7 @@ std::string shake_hands(TlsClient& client) {
     if (!client.ask_for_tls()) return "STARTTLS was refused";
     std::string words = client.shake_hands();
     if (!words.empty()) return words;
-    // In TLS 1.3 a client is content before the server has seen its certificate.
+    // In TLS 1.3 the client's handshake succeeds before the server has checked its certificate.
     Bytes list;
     protocol::append_be(list, protocol::option_magic);
     protocol::append_be(list, std::uint32_t{3});
@@ -109,7 +108,7 @@ void play(Rig& rig, const Variant& variant, const TlsClientOptions& options, Tra
     CHECK_FALSE(client.next().has_value());
 }
 
-TEST_CASE("tls: the happy script, by certificate and by key, in both versions") {
+TEST_CASE("tls: the happy script succeeds, with certificate and key, in both versions") {
     const TlsFiles files;
     for (const Variant& variant : variants) {
         for (const int version : versions) {
@@ -126,7 +125,7 @@ TEST_CASE("tls: the happy script, by certificate and by key, in both versions") 
     }
 }
 
-TEST_CASE("tls: many requests at once, of all lengths, whatever records they come in") {
+TEST_CASE("tls: many requests of all lengths succeed with records of any length") {
     const TlsFiles files;
     std::mt19937 random(11);
     constexpr std::uint64_t slot = 16 * kib;
@@ -143,7 +142,7 @@ TEST_CASE("tls: many requests at once, of all lengths, whatever records they com
         client.enter();
         Model model(rig.options.size);
         std::vector<std::uint64_t> cookies;
-        // A record for each byte takes its time: fewer of them.
+        // Records of one byte are slow, so send fewer requests.
         const std::uint64_t used = longest_record == 1 ? 5 : slots;
         for (std::uint64_t i = 0; i != used; ++i) {
             const Ask write{CommandType::write, i * slot, 1 + random() % slot, 0, 7};
@@ -164,7 +163,7 @@ TEST_CASE("tls: many requests at once, of all lengths, whatever records they com
     }
 }
 
-TEST_CASE("tls: large answers to a client that reads slowly come whole and once") {
+TEST_CASE("tls: a client that reads slowly receives large replies completely and once") {
     const TlsFiles files;
     constexpr std::uint64_t size = 8 * mib;
     for (const int version : versions) {
@@ -189,9 +188,9 @@ TEST_CASE("tls: large answers to a client that reads slowly come whole and once"
     }
 }
 
-TEST_CASE("tls: the log says which TLS it was, and who the client is") {
+TEST_CASE("tls: the log names the TLS version, the cipher and the client") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     {
         TlsClient client(rig.connect_socket(), with_certificate(files));
@@ -209,28 +208,28 @@ TEST_CASE("tls: the log says which TLS it was, and who the client is") {
         "TLS 1.2, TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, in the process, user 'alice'");
 }
 
-// tests/vm runs these where the kernel can.
-TEST_CASE("tls: over TCP the kernel has what it can do, and the log says so") {
+// tests/vm runs these tests with a kernel that supports TLS.
+TEST_CASE("tls: over TCP the kernel does TLS if it can, and the log says so") {
     const TlsFiles files;
     const bool kernel_can = std::getenv("GPUNBD_KERNEL_TLS") != nullptr;
     for (const int version : versions) {
         CAPTURE(version);
-        const Ends ends;
+        const EndLog ends;
         Rig rig({.tls = context_of(files)});
         TlsClient client(rig.connect_socket(Transport::tcp), with_certificate(files, version));
         CHECK(shake_hands(client) == "");
         client.close();
         rig.check_over();
-        const bool sends = ends.tell(", kernel sending");
+        const bool sends = ends.contains(", kernel sending");
         if (kernel_can) {
             CHECK(sends);
         } else {
-            CHECK((sends || ends.tell(", in the process")));
+            CHECK((sends || ends.contains(", in the process")));
         }
     }
 }
 
-TEST_CASE("tls: a client that nobody has vouched for is refused, and told why in the log") {
+TEST_CASE("tls: a client without a valid certificate is refused, and the log has the reason") {
     const TlsFiles files;
     const TlsFiles strangers;
     files.issue("expired", {.common_name = "old", .from = -7200, .until = -3600});
@@ -240,7 +239,7 @@ TEST_CASE("tls: a client that nobody has vouched for is refused, and told why in
     struct Row {
         const char* name;
         TlsClientOptions options;
-        const char* told;
+        const char* reason;
     };
     for (const int version : versions) {
         const Row rows[] = {
@@ -257,36 +256,36 @@ TEST_CASE("tls: a client that nobody has vouched for is refused, and told why in
         for (const Row& row : rows) {
             CAPTURE(row.name);
             CAPTURE(version);
-            const Ends ends;
+            const EndLog ends;
             Rig rig({.tls = context_of(files)});
             TlsClient client(rig.connect_socket(), row.options);
             CHECK(shake_hands(client) != "");
             rig.check_over();
-            ends.check(std::string("the TLS handshake failed: ") + row.told);
+            ends.check(std::string("the TLS handshake failed: ") + row.reason);
         }
     }
 }
 
-TEST_CASE("tls: without verify_clients a certificate proves nothing, and none is asked for") {
+TEST_CASE("tls: without verify_clients no certificate is requested, and none identifies a client") {
     const TlsFiles files;
     const TlsFiles strangers;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of({TlsMode::required, files.folder(), false, ""})});
     for (const std::string& name : {std::string(), std::string("client")}) {
         TlsClient client(rig.connect_socket(), with_certificate(strangers, TLS1_3_VERSION, name));
         CHECK(shake_hands(client) == "");
     }
     rig.check_over();
-    CHECK_FALSE(ends.tell("alice"));
+    CHECK_FALSE(ends.contains("alice"));
 }
 
-// By the alert a client must not learn which of the two it was.
-TEST_CASE("tls: an unknown user and a wrong key are one to the client") {
+// The alert must not show which of the two was wrong.
+TEST_CASE("tls: an unknown user and a wrong key look the same to the client") {
     const TlsFiles files;
     for (const bool certificates : {true, false}) {
         for (const int version : versions) {
             CAPTURE(version);
-            const Ends ends;
+            const EndLog ends;
             Rig rig({.tls = context_of({TlsMode::required, certificates ? files.folder() : "", true,
                                         files.path("keys.psk")})});
             std::set<std::string> answers;
@@ -304,7 +303,7 @@ TEST_CASE("tls: an unknown user and a wrong key are one to the client") {
     }
 }
 
-TEST_CASE("tls: a plain client is told to begin TLS where it is required") {
+TEST_CASE("tls: a plain client gets TLS_REQD if TLS is required") {
     const TlsFiles files;
     Rig rig({.tls = context_of(files)});
     Client client = rig.connect();
@@ -313,7 +312,7 @@ TEST_CASE("tls: a plain client is told to begin TLS where it is required") {
     rig.check_over();
 }
 
-TEST_CASE("tls: a plain client is served where it is optional") {
+TEST_CASE("tls: a plain client is served if TLS is optional") {
     const TlsFiles files;
     Rig rig({.tls = context_of(files, TlsMode::optional)});
     Client client = rig.enter();
@@ -325,7 +324,7 @@ TEST_CASE("tls: a plain client is served where it is optional") {
 
 TEST_CASE("tls: older versions are refused") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     for (const int version : {TLS1_VERSION, TLS1_1_VERSION}) {
         TlsClient client(rig.connect_socket(), with_certificate(files, version));
@@ -335,7 +334,7 @@ TEST_CASE("tls: older versions are refused") {
     ends.check("the TLS handshake failed: unsupported protocol");
 }
 
-TEST_CASE("tls: bytes in the clear around STARTTLS close the connection") {
+TEST_CASE("tls: plain text before and after STARTTLS closes the connection") {
     const TlsFiles files;
     const Bytes option = [] {
         Bytes bytes;
@@ -344,13 +343,13 @@ TEST_CASE("tls: bytes in the clear around STARTTLS close the connection") {
         protocol::append_be(bytes, std::uint32_t{0});
         return bytes;
     }();
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
-    {  // together with it: what is injected is never answered, and neither is STARTTLS
+    {  // in one segment: neither the injected bytes nor STARTTLS are answered
         TlsClient client(rig.connect_socket(), with_certificate(files));
         CHECK_FALSE(client.ask_for_tls(option));
     }
-    {  // after it, before the handshake
+    {  // after STARTTLS, before the handshake
         TlsClient client(rig.connect_socket(), with_certificate(files));
         REQUIRE(client.ask_for_tls());
         REQUIRE(::send(client.fd(), option.data(), option.size(), 0) > 0);
@@ -372,8 +371,8 @@ bool has_something_to_read(int fd) {
     return ::poll(&poll, 1, 0) == 1;
 }
 
-// Played on the worker's own thread, so that nothing moves but in its rounds.
-TEST_CASE("tls: a request does not wait behind the handshakes that came before it") {
+// Runs on the worker's own thread, so that nothing happens between its rounds.
+TEST_CASE("tls: a request does not wait behind earlier handshakes") {
     constexpr int crowd = 24;
     const TlsFiles files;
     Rig rig({.tls = context_of(files, TlsMode::optional)});
@@ -387,8 +386,7 @@ TEST_CASE("tls: a request does not wait behind the handshakes that came before i
     }
     rig.let_run();
     const auto shaken = rig.on_worker_with([&](WorkerContext& its) {
-        for (const auto& each : greeted)
-            ::SSL_connect(&each->ssl());  // no more than the ClientHello
+        for (const auto& each : greeted) ::SSL_connect(&each->ssl());  // sends only the ClientHello
         ::ERR_clear_error();
         reader.send({CommandType::read, 0, 4 * kib});
         while (!reader.readable()) its.scheduler.round();
@@ -410,19 +408,19 @@ TEST_CASE("tls: garbage instead of a ClientHello closes the connection") {
         REQUIRE(client.ask_for_tls());
         Bytes garbage(1 + random() % 2000);
         for (std::byte& each : garbage) each = static_cast<std::byte>(random());
-        if (i % 2 == 0) {  // as if it were a record of a handshake
+        if (i % 2 == 0) {  // with the header of a handshake record
             garbage.insert(garbage.begin(), {std::byte{22}, std::byte{3}, std::byte{1}});
         }
         REQUIRE(::send(client.fd(), garbage.data(), garbage.size(), MSG_NOSIGNAL) > 0);
-        ::shutdown(client.fd(), SHUT_WR);  // it may wait for more
+        ::shutdown(client.fd(), SHUT_WR);  // the server may wait for more
         CHECK(client.hangs_up());
     }
     rig.check_over();
 }
 
-TEST_CASE("tls: a handshake that stalls is cut, at each of its steps") {
+TEST_CASE("tls: a handshake that stalls is closed, at each of its steps") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.limits = {.handshake = std::chrono::seconds(1)}, .tls = context_of(files)});
     TlsClient before(rig.connect_socket(), with_certificate(files));
     REQUIRE(before.ask_for_tls());
@@ -437,16 +435,16 @@ TEST_CASE("tls: a handshake that stalls is cut, at each of its steps") {
     ends.check("the handshake took too long");
 }
 
-TEST_CASE("tls: a client that hangs up after each byte of its handshake leaves nothing behind") {
+TEST_CASE("tls: a client may disconnect after any byte of its handshake, without a leak") {
     const TlsFiles files;
-    // What a client sends until it is served, as a server of the same kind makes it send.
+    // Records the bytes that a client sends before it is served, with a server of the same kind.
     Rig rig({.tls = context_of(files)});
     for (std::size_t length = 0;; length += 13) {
         int both[2];
         REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
         const int server = rig.connect_socket();
         std::atomic<std::size_t> passed{0};
-        // Passes so many bytes of the client's on, and all of the server's.
+        // Forwards the first bytes of the client, and all of the server.
         std::thread cut([&] {
             const std::size_t most = length;
             std::size_t sent = 0;
@@ -481,10 +479,10 @@ TEST_CASE("tls: a client that hangs up after each byte of its handshake leaves n
     rig.check_over();
 }
 
-TEST_CASE("tls: a cut inside a record is a hang-up, and gives everything back") {
+TEST_CASE("tls: a connection cut within a record is closed without a leak") {
     const TlsFiles files;
     for (const auto& [version, transport] : every_kind) {
-        const Ends ends;
+        const EndLog ends;
         Rig rig({.tls = context_of(files)});
         TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
         client.enter();
@@ -493,7 +491,7 @@ TEST_CASE("tls: a cut inside a record is a hang-up, and gives everything back") 
         const Bytes write = encoded({CommandType::write, 0, 100'000}, 1);
         out.insert(out.end(), write.begin(), write.begin() + 20'000);
         client.send(out);
-        REQUIRE(client.take(52).has_value());  // it is served
+        REQUIRE(client.take(52).has_value());  // the handshake of NBD has succeeded
         const unsigned char record[] = {23, 3, 3, 0x40, 0, 1, 2, 3, 4, 5, 6, 7};
         REQUIRE(::send(client.fd(), record, sizeof record, 0) == sizeof record);
         client.close();
@@ -502,10 +500,9 @@ TEST_CASE("tls: a cut inside a record is a hang-up, and gives everything back") 
     }
 }
 
-TEST_CASE(
-    "tls: a record that was changed on its way ends the connection, and nothing of it counts") {
+TEST_CASE("tls: a modified record ends the connection and is not executed") {
     const TlsFiles files;
-    const Ends ends;
+    const EndLog ends;
     Rig rig({.tls = context_of(files)});
     TlsClient client(rig.connect_socket(), with_certificate(files));
     client.enter();
@@ -519,10 +516,10 @@ TEST_CASE(
     rig.check_over();
 }
 
-TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
+TEST_CASE("tls: the connection ends with close_notify, whichever side closes it") {
     const TlsFiles files;
     for (const auto& [version, transport] : every_kind) {
-        const Ends ends;
+        const EndLog ends;
         Rig rig({.tls = context_of(files)});
         const auto served = [&](TlsClient& client) {
             client.enter();
@@ -545,7 +542,7 @@ TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
             served(client);
             rig.drain();
             CHECK_FALSE(client.take(1).has_value());
-            CHECK(client.told_end());
+            CHECK(client.received_close_notify());
         }
         {
             TlsClient client(rig.connect_socket(transport), with_certificate(files, version));
@@ -559,7 +556,7 @@ TEST_CASE("tls: the end is told by close_notify, whoever ends it") {
     }
 }
 
-TEST_CASE("tls: a client that never reads keeps nobody waiting, and is cut at the end") {
+TEST_CASE("tls: a client that never reads blocks no other client, and is disconnected") {
     const TlsFiles files;
     Rig rig({.devices = "sh", .size = 40 * 32 * kib, .tls = context_of(files)});
     TlsClient silent(rig.connect_socket(), with_certificate(files));
@@ -597,9 +594,9 @@ TEST_CASE("tls: nothing is renegotiated, resumed or compressed") {
     rig.check_over();
 }
 
-TEST_CASE("tls: a client that changes its keys, and wants others, goes on") {
+TEST_CASE("tls: a client may change its keys and request new keys of the server") {
     const TlsFiles files;
-    // Where the kernel sends, the server has no others to give.
+    // If the kernel sends, the server cannot change its keys.
     for (const auto& [transport, kind] :
          {std::pair(Transport::unix_, SSL_KEY_UPDATE_REQUESTED),
           std::pair(Transport::tcp, SSL_KEY_UPDATE_NOT_REQUESTED)}) {
@@ -625,15 +622,15 @@ TEST_CASE("tls: a client that changes its keys, and wants others, goes on") {
     }
 }
 
-struct Seen {
+struct SeenRecords {
     std::uint64_t key_updates = 0;
-    std::uint64_t records = 0;           // with payload, with the key of now
-    std::uint64_t records_of_a_key = 0;  // at most; TLS 1.3
+    std::uint64_t records = 0;           // with payload, under the current key
+    std::uint64_t records_of_a_key = 0;  // maximum; TLS 1.3
 };
 
-void look_at_records(int writes, int version, int type, const void* bytes, std::size_t length,
-                     SSL* ssl, void* given) {
-    auto& seen = *static_cast<Seen*>(given);
+void count_records(int writes, int version, int type, const void* bytes, std::size_t length,
+                   SSL* ssl, void* given) {
+    auto& seen = *static_cast<SeenRecords*>(given);
     const auto* const message = static_cast<const unsigned char*>(bytes);
     static_cast<void>(version);
     if (writes != 0 || ::SSL_version(ssl) != TLS1_3_VERSION) return;
@@ -646,7 +643,7 @@ void look_at_records(int writes, int version, int type, const void* bytes, std::
     }
 }
 
-TEST_CASE("tls: a key seals so many records and no more") {
+TEST_CASE("tls: a key seals a limited number of records") {
     constexpr std::uint64_t records_per_key = 5;
     const TlsFiles files;
     for (const int version : versions) {
@@ -674,7 +671,7 @@ TEST_CASE("tls: a key seals so many records and no more") {
             }
             std::array<iovec, 3> pieces;
             for (std::size_t gone = 0; gone != sent.size();) {
-                // Short, long, and the rest; nothing is at the same place twice.
+                // Short, long, and the rest. The data are at a new address in each call.
                 Bytes copy(sent.begin() + static_cast<std::ptrdiff_t>(gone), sent.end());
                 const std::size_t first = std::min<std::size_t>(100, copy.size());
                 const std::size_t second = std::min<std::size_t>(60'000, copy.size() - first);
@@ -697,8 +694,8 @@ TEST_CASE("tls: a key seals so many records and no more") {
         {
             TlsClient client(both[0], with_certificate(files, version));
             REQUIRE(client.shake_hands() == "");
-            Seen seen;
-            ::SSL_set_msg_callback(&client.ssl(), look_at_records);
+            SeenRecords seen;
+            ::SSL_set_msg_callback(&client.ssl(), count_records);
             ::SSL_set_msg_callback_arg(&client.ssl(), &seen);
             const auto got = client.take(sent.size());
             REQUIRE(got.has_value());
@@ -706,14 +703,14 @@ TEST_CASE("tls: a key seals so many records and no more") {
             CHECK(seen.records_of_a_key <= records_per_key);
             CHECK((seen.key_updates != 0) == (version == TLS1_3_VERSION));
             CHECK_FALSE(client.take(1).has_value());
-            CHECK(client.told_end());
+            CHECK(client.received_close_notify());
         }
         server.join();
         ::close(both[1]);
     }
 }
 
-TEST_CASE("tls: files that cannot be used are told in one line") {
+TEST_CASE("tls: each invalid file is reported in one line") {
     const TlsFiles files;
     const TlsFiles others;
     const auto said = [](const config::TlsOptions& options) -> std::string {
@@ -751,7 +748,7 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
                                         "contains a secret, and all users may open it (mode 0" +
                                         fmt::format("{:o}", mode) + "); run: chmod o= "));
     }
-    files.write("server-key.pem", key, 0640);  // the group is who the owner says it is
+    files.write("server-key.pem", key, 0640);  // the owner has chosen the group
     CHECK(with_folder() == "");
     files.write("server-cert.pem", "nothing");
     CHECK(with_folder().starts_with(at("server-cert.pem") + "is not a usable PEM certificate"));
@@ -763,7 +760,7 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
     files.write("server-key.pem", key);
     files.write("ca-cert.pem", "nothing");
     CHECK(with_folder().starts_with(at("ca-cert.pem") + "contains no PEM certificate"));
-    CHECK(said({TlsMode::required, files.folder(), false, ""}) == "");  // nobody asks it
+    CHECK(said({TlsMode::required, files.folder(), false, ""}) == "");  // the file is not read
     files.write("ca-cert.pem", authority);
     files.write("ca-crl.pem", "nothing");
     CHECK(with_folder().starts_with(at("ca-crl.pem") + "contains no PEM list of revoked"));
@@ -798,7 +795,7 @@ TEST_CASE("tls: files that cannot be used are told in one line") {
           files.folder() + ": is not a regular file");
 }
 
-TEST_CASE("tls: an export that is to be had in TLS only needs TLS") {
+TEST_CASE("tls: an export that requires TLS needs TLS to be enabled") {
     config::Options options;
     options.exports.resize(1);
     options.exports[0].name = "x";
@@ -811,7 +808,7 @@ TEST_CASE("tls: an export that is to be had in TLS only needs TLS") {
     CHECK(TlsContext::load(options) == nullptr);
 }
 
-TEST_CASE("tls: a rule about who is in TLS needs what it is about") {
+TEST_CASE("tls: an access rule with a TLS identity needs the TLS setting that it depends on") {
     const TlsFiles files;
     const auto said = [&](const config::AccessRule& rule, const config::TlsOptions& tls) {
         config::Options options;

@@ -26,7 +26,7 @@ CopyCosts costs(std::uint32_t bytes, std::optional<double> by_cpu, double engine
             .persistent_crowd = persistent_crowd};
 }
 
-TEST_CASE("calibrated policy: each path goes as far as it wins") {
+TEST_CASE("calibrated policy: each path is used up to the size at which it wins") {
     // Columns: bytes; alone by CPU, engine, kernel, persistent kernel; the crowd columns.
     const std::vector table{costs(1 * kib, 1.0, 9.0, 6.0, 3.0, 20.0, 8.0, 5.0),
                             costs(4 * kib, 4.0, 9.0, 6.0, 4.0, 20.0, 8.0, 9.0),
@@ -53,12 +53,12 @@ TEST_CASE("calibrated policy: each path goes as far as it wins") {
           "write  any                    any size     copy engine\n");
 }
 
-TEST_CASE("calibrated policy: batches of the engines where they win, and where kernels stop") {
+TEST_CASE("calibrated policy: engine batches are used where they win, and beyond kernels") {
     std::vector table{costs(4 * kib, {}, 6.0, 7.0, 4.0, 20.0, 8.0, 9.0),
                       costs(64 * kib, {}, 8.0, 9.0, 5.0, 42.0, 18.0, 28.0),
                       costs(256 * kib, {}, 11.0, 13.0, 15.0, 74.0, 48.0, 105.0)};
     table[0].batch_crowd = 13.0;
-    table[1].batch_crowd = 16.0;  // less than the kernel, which still comes first
+    table[1].batch_crowd = 16.0;  // the kernel is slower, but has precedence
     table[2].batch_crowd = 76.0;
     CHECK(policy_of(Direction::read, table) ==
           "read   alone                  <= 64 KiB    persistent kernel\n"
@@ -67,7 +67,7 @@ TEST_CASE("calibrated policy: batches of the engines where they win, and where k
           "read   any                    any size     copy engine\n");
 }
 
-TEST_CASE("calibrated policy: beside others, the CPU is compared with kernels alone") {
+TEST_CASE("calibrated policy: under load, the CPU is compared with kernels only") {
     // The engines are fastest, but copies would have to wait for them.
     const std::vector table{costs(1 * kib, 2.0, 1.0, 3.0, 3.0, 9.0, 9.0, 9.0)};
     CHECK(policy_of(Direction::read, table) ==
@@ -77,7 +77,7 @@ TEST_CASE("calibrated policy: beside others, the CPU is compared with kernels al
           "read   any                    any size     copy engine\n");
 }
 
-TEST_CASE("calibrated policy: what loses in between is not taken beyond") {
+TEST_CASE("calibrated policy: a path that loses at one size is not used for larger ones") {
     const std::vector table{costs(1 * kib, {}, 9.0, 5.0, 8.0, 9.0, 8.0, 9.0),
                             costs(2 * kib, {}, 5.0, 9.0, 8.0, 9.0, 10.0, 10.0),
                             costs(4 * kib, {}, 9.0, 5.0, 4.0, 9.0, 8.0, 7.0)};
@@ -90,7 +90,7 @@ TEST_CASE("calibrated policy: what loses in between is not taken beyond") {
           "read   any                    any size     copy engine\n");
 }
 
-TEST_CASE("calibrated policy: the shortest chunks that are fast in both directions") {
+TEST_CASE("calibrated policy: chooses the shortest chunks that are fast in both directions") {
     struct Row {
         const char* name;
         std::vector<ChunkRates> table;
@@ -110,7 +110,7 @@ TEST_CASE("calibrated policy: the shortest chunks that are fast in both directio
     }
 }
 
-TEST_CASE("calibrated policy: people can read what was measured") {
+TEST_CASE("calibrated policy: prints the measurements as a table") {
     std::vector table{costs(512, 0.6, 8, 9, 3, 10, 11, 12),
                       costs(4096, {}, 8.25, 9, 3, 10, 11, 12.5)};
     table[1].batch_crowd = 7.5;

@@ -12,7 +12,7 @@ const Clock::time_point start = Clock::time_point{} + 1h;
 constexpr auto quick = 10us;
 constexpr auto slice = 2500us;
 
-// Two slow kernels, `apart` from each other.
+// Reports two slow kernels with the interval `apart`.
 bool notice(Competition& competition, Clock::time_point at, Clock::duration apart = 1ms) {
     const bool first = competition.kernel_was_slow(at);
     return competition.kernel_was_slow(at + apart) || first;
@@ -39,7 +39,7 @@ TEST_CASE("competition: two slow kernels within the window stop kernels, one doe
     CHECK_FALSE(competition.kernel_was_slow(start + 21ms));
 }
 
-TEST_CASE("competition: what the user has said stays") {
+TEST_CASE("competition: an explicit gpu_use setting is not overridden") {
     for (const GpuUse use : {GpuUse::all, GpuUse::copy_engines}) {
         Competition competition(use);
         CHECK(competition.use() == use);
@@ -51,7 +51,7 @@ TEST_CASE("competition: what the user has said stays") {
     CHECK(std::string_view(to_text(GpuUse::all)) == "all");
 }
 
-TEST_CASE("competition: it is over after quiet probes in a row") {
+TEST_CASE("competition: ends after a number of consecutive quiet probes") {
     Competition competition(GpuUse::automatic);
     REQUIRE(notice(competition, start));
     Clock::time_point now = start + 10ms;
@@ -66,7 +66,7 @@ TEST_CASE("competition: it is over after quiet probes in a row") {
     CHECK_FALSE(competition.probe_took(quick, now));
 }
 
-TEST_CASE("competition: one that comes and goes is believed over ever more slowly") {
+TEST_CASE("competition: recurring competition requires more quiet probes each time") {
     Competition competition(GpuUse::automatic);
     Clock::time_point now = start;
     std::uint32_t expected = Competition::min_quiet_probes;
@@ -84,7 +84,7 @@ TEST_CASE("competition: one that comes and goes is believed over ever more slowl
     CHECK(quiet_probes(competition, now) == Competition::min_quiet_probes);
 }
 
-TEST_CASE("competition: after a false suspicion the next has to wait, ever longer") {
+TEST_CASE("competition: a false suspicion delays the next one, longer each time") {
     Competition competition(GpuUse::automatic);
     Clock::time_point now = start;
     Clock::duration trust = Competition::min_trust;

@@ -8,7 +8,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-TEST_CASE("the CPU's path copies as asked, touches nothing beside, and is done at once") {
+TEST_CASE("CPU path: copies exactly the requested range, and ends immediately") {
     constexpr std::byte old{7};
     constexpr std::byte mine{42};
     for (const std::uint32_t length : {1U, 16U, 63U, 64U, 4096U, 5001U}) {

@@ -30,7 +30,7 @@ TEST_CASE("gpu channel: a copy that a path refuses fails alone") {
     CHECK(rig.poll() == Steps{"kernel 4", "kernel starts"});
 }
 
-TEST_CASE("gpu channel: a copy that has failed is used again, and goes well") {
+TEST_CASE("gpu channel: a failed copy object can be reused") {
     ChannelRig rig(only(PathKind::copy_engine));
     const std::size_t index = rig.read(1);
     rig.poll();
@@ -48,7 +48,7 @@ TEST_CASE("gpu channel: a copy that has failed is used again, and goes well") {
     CHECK(rig.status(index) == Status::ok);
 }
 
-TEST_CASE("gpu channel: a device that fails takes with it what is in flight, gathers and waits") {
+TEST_CASE("gpu channel: a failing device fails all copies in flight, gathered and waiting") {
     const Policy policy{{{Direction::read, Policy::any_load, 8 * kib, PathKind::kernel},
                          {Direction::write, Policy::any_load, 8 * kib, PathKind::persistent_kernel},
                          {Direction::zero, Policy::any_load, 8 * kib, PathKind::engine_batch}}};
@@ -63,8 +63,8 @@ TEST_CASE("gpu channel: a device that fails takes with it what is in flight, gat
     REQUIRE(rig.paths.persistent.in_flight.size() == 3);
     REQUIRE(rig.paths.batch.in_flight.size() == 1);
     REQUIRE(rig.paths.engine.in_flight.size() == 1);
-    rig.paths.persistent.end_one(0);  // it has succeeded, but was not polled yet
-    rig.read(5);                      // one more is queued
+    rig.paths.persistent.end_one(0);  // it has succeeded, but has not been polled
+    rig.read(5);                      // one more copy is queued
     rig.state.fail("an error", "a test");
     rig.poll();
     CHECK(rig.all_ended(Status::io_error));
@@ -77,9 +77,7 @@ TEST_CASE("gpu channel: a device that fails takes with it what is in flight, gat
     CHECK(rig.status(late) == Status::io_error);
 }
 
-TEST_CASE(
-    "gpu channel: a device that fails as a copy is added, as copies start, or while they are in "
-    "flight") {
+TEST_CASE("gpu channel: a device may fail while copies are added, started or in flight") {
     const Policy policy{{{Direction::read, Policy::any_load, 8 * kib, PathKind::kernel},
                          {Direction::write, Policy::any_load, 8 * kib, PathKind::copy_engine}}};
     SUBCASE("the second copy of a path cannot be added") {
@@ -93,7 +91,7 @@ TEST_CASE(
         CHECK(rig.all_ended(Status::io_error));
         CHECK_FALSE(rig.channel.busy());
     }
-    SUBCASE("what has gathered in a path does not start, and small writes come behind") {
+    SUBCASE("gathered copies of a path do not start, and small writes follow") {
         ChannelRig rig(policy);
         rig.paths.kernel.when_started = [&] { rig.state.fail("an error", "a test"); };
         rig.read(1);
@@ -103,7 +101,7 @@ TEST_CASE(
         CHECK(rig.all_ended(Status::io_error));
         CHECK_FALSE(rig.channel.busy());
     }
-    SUBCASE("the ends of what is in flight in two paths never come") {
+    SUBCASE("copies in flight in two paths never end") {
         ChannelRig rig(policy);
         rig.add(Copy::Kind::write, 1);
         rig.read(1);
@@ -114,7 +112,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("gpu channel: whatever paths do, each copy ends exactly once") {
+TEST_CASE("gpu channel: each copy ends exactly once, for any sequence of results") {
     for (std::uint32_t seed = 0; seed != 50; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// A GPU channel with fake paths, which record their calls and end copies when the test says so.
+// A GPU channel with fake paths, which record their calls and end copies on request.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class FakePath final : public LingeringPath {
         : LingeringPath(any_length), name_(std::move(name)), steps_(steps) {}
 
     void take_at_most(std::uint32_t bytes) { longest_ = bytes; }
-    std::uint32_t places = ~0U;  // how many more copies may be added
+    std::uint32_t places = ~0U;  // the number of further copies that may be added
     bool at_once = false;        // copies end in add()
     bool is_awake = true;
     std::function<void(Copy&)> when_added;
@@ -118,7 +118,7 @@ class FakeChannel final : public GpuChannel {
              .persistent_kernel = &paths.persistent});
     }
     bool receives_into(const Slab&, std::uint32_t) const override { return false; }
-    std::uint32_t stops = 0;  // how often kernels were stopped
+    std::uint32_t stops = 0;  // the number of times that kernels were stopped
 
  private:
     void kernels_stopped() override { ++stops; }
@@ -145,7 +145,7 @@ class ChannelRig final : private CopyOwner {
     }
     std::uint32_t ends(std::size_t index) const { return slots_[index].ends; }
     Status status(std::size_t index) const { return slots_[index].copy.status; }
-    // Whether each copy has ended once with this status.
+    // Returns true if each copy has ended once with this status.
     bool all_ended(Status wanted) const {
         return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
             return slot.ends == 1 && slot.copy.status == wanted;

@@ -7,9 +7,10 @@
 namespace gpunbd::storage::test {
 namespace {
 
-// --- the right path ------------------------------------------------------------------------------
+// --- choice of the path
+// ---------------------------------------------------------------------------
 
-TEST_CASE("gpu channel: each copy is given to the path that the policy names") {
+TEST_CASE("gpu channel: each copy uses the path that the policy selects") {
     constexpr struct {
         PathKind kind;
         Copy::Kind copy;
@@ -51,17 +52,17 @@ TEST_CASE("gpu channel: without a mapping the CPU copies nothing") {
     CHECK(rig.poll() == Steps{"engine 512", "engine starts"});
 }
 
-TEST_CASE("gpu channel: what the CPU would copy counts by its sum") {
+TEST_CASE("gpu channel: the CPU's limit applies to the sum of its copies") {
     ChannelRig rig;
     rig.read(512, true);
     CHECK(rig.poll() == Steps{"cpu 512", "done 512"});
     rig.read(600, true);
     rig.read(600,
-             true);  // 1200 bytes, but it copies up to 1024: one copy is left, and takes this path
+             true);  // 1200 bytes exceed the CPU's limit of 1024, so one copy uses this path
     CHECK(rig.poll() == Steps{"persistent 600", "cpu 600", "done 600", "persistent starts"});
 }
 
-TEST_CASE("gpu channel: a path is not asked for copies that it never takes") {
+TEST_CASE("gpu channel: copies that a path does not support use another one") {
     ChannelRig persistent(only(PathKind::persistent_kernel));
     persistent.paths.persistent.take_at_most(8 * kib);
     persistent.read(8 * kib);
@@ -76,12 +77,12 @@ TEST_CASE("gpu channel: a path is not asked for copies that it never takes") {
     CHECK(kernel.poll() == Steps{"kernel 65536", "engine 65537", "kernel starts", "engine starts"});
 
     ChannelRig batch(only(PathKind::engine_batch));
-    batch.paths.batch.take_at_most(0);  // an old driver
+    batch.paths.batch.take_at_most(0);  // as with an old driver
     batch.read(1);
     CHECK(batch.poll() == Steps{"engine 1", "engine starts"});
 }
 
-TEST_CASE("gpu channel: what else goes on decides, also on other channels") {
+TEST_CASE("gpu channel: the load of all channels of the device determines the path") {
     constexpr auto alone = Policy::on(Load::alone);
     constexpr auto busy = Policy::on(Load::busy);
     constexpr auto several = Policy::on(Load::several);
@@ -102,7 +103,7 @@ TEST_CASE("gpu channel: what else goes on decides, also on other channels") {
     CHECK(rig.poll() == Steps{"batch 4", "batch 5", "batch starts"});
 }
 
-TEST_CASE("gpu channel: no kernel where none may run") {
+TEST_CASE("gpu channel: launches no kernel if kernels are not allowed") {
     ChannelRig rig(default_policy(), GpuUse::copy_engines);
     rig.read(4096);
     CHECK(rig.poll() == Steps{"engine 4096", "engine starts"});
@@ -111,7 +112,7 @@ TEST_CASE("gpu channel: no kernel where none may run") {
     CHECK(rig.poll() == Steps{"batch 4096", "batch 8192", "batch starts"});
 }
 
-TEST_CASE("gpu channel: small reads, then small writes, then long copies, each started together") {
+TEST_CASE("gpu channel: starts small reads, then small writes, then long copies, each together") {
     const Policy policy{{{Direction::read, Policy::any_load, 8 * kib, PathKind::kernel},
                          {Direction::write, Policy::any_load, 8 * kib, PathKind::kernel}}};
     ChannelRig rig(policy);
@@ -129,7 +130,7 @@ TEST_CASE("gpu channel: small reads, then small writes, then long copies, each s
 
 // --- places --------------------------------------------------------------------------------------
 
-TEST_CASE("gpu channel: copies for which a path has no place wait in order, others pass them") {
+TEST_CASE("gpu channel: copies wait in order for a place in their path, and others pass them") {
     const Policy policy{{{Direction::read, Policy::any_load, 8 * kib, PathKind::kernel}}};
     ChannelRig rig(policy);
     rig.paths.kernel.places = 2;
@@ -151,7 +152,7 @@ TEST_CASE("gpu channel: copies for which a path has no place wait in order, othe
     CHECK_FALSE(rig.channel.busy());
 }
 
-TEST_CASE("gpu channel: what ends as it is added may bring the next") {
+TEST_CASE("gpu channel: a copy that ends immediately may enqueue the next one") {
     ChannelRig rig;
     std::uint32_t more = 3;
     rig.when_done = [&] {
@@ -165,7 +166,7 @@ TEST_CASE("gpu channel: what ends as it is added may bring the next") {
 
 // --- kernels -------------------------------------------------------------------------------------
 
-TEST_CASE("gpu channel: a lone copy passes a sleeping kernel by, and wakes it at its end") {
+TEST_CASE("gpu channel: a single copy bypasses a sleeping kernel and wakes it at its end") {
     ChannelRig rig;
     rig.paths.persistent.is_awake = false;
     rig.read(4096);
@@ -183,7 +184,7 @@ TEST_CASE("gpu channel: a lone copy passes a sleeping kernel by, and wakes it at
     CHECK(rig.paths.persistent.woken == 1);
 }
 
-TEST_CASE("gpu channel: what the kernel itself has served does not wake it") {
+TEST_CASE("gpu channel: copies of the kernel itself do not wake it") {
     ChannelRig rig;
     rig.paths.persistent.is_awake = false;
     rig.read(4096);
@@ -197,7 +198,7 @@ TEST_CASE("gpu channel: what the kernel itself has served does not wake it") {
     CHECK(rig.poll() == Steps{"done 4096", "persistent wakes"});
 }
 
-TEST_CASE("gpu channel: several copies wake a kernel by themselves") {
+TEST_CASE("gpu channel: several copies wake a kernel directly") {
     ChannelRig rig;
     rig.paths.persistent.is_awake = false;
     rig.read(4096);
@@ -209,7 +210,7 @@ TEST_CASE("gpu channel: several copies wake a kernel by themselves") {
     CHECK(rig.paths.persistent.woken == 0);
 }
 
-TEST_CASE("gpu channel: kernels that do not end are told, and none is launched from then on") {
+TEST_CASE("gpu channel: slow kernels are reported, and no more kernels are launched") {
     ChannelRig rig;
     rig.paths.persistent.take_at_most(0);
     rig.read(4096);

@@ -32,11 +32,11 @@ class CardBus {
     std::string path;
 };
 
-TEST_CASE("nvidia card: found among what is on the bus") {
+TEST_CASE("nvidia card: cards are found among the devices of the bus") {
     const CardBus sysfs;
     CHECK(nvidia_cards(sysfs.path).empty());
-    sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // of another vendor
-    sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // its audio function
+    sysfs.add("0000:00:02.0", "0x8086", "0x030000");  // another vendor
+    sysfs.add("0000:04:00.1", "0x10de", "0x040300");  // the audio function of the card
     sysfs.add("0000:05:00.0", "0x10de", "0x068000");  // a bridge
     CHECK(nvidia_cards(sysfs.path).empty());
     sysfs.add("0000:17:00.0", "0x10de", "0x030200");
@@ -59,7 +59,7 @@ TEST_CASE("nvidia card: its file in /dev") {
     CHECK(nvidia_file("0000:00:08.0", procfs.path).empty());
 }
 
-TEST_CASE("nvidia card: what to install") {
+TEST_CASE("nvidia card: the error names the software to install") {
     CHECK(gpu_remedy({}, false).empty());
     CHECK(gpu_remedy({}, true).empty());
     CHECK(gpu_remedy({"0000:04:00.0"}, false) ==

@@ -20,7 +20,7 @@ class OpenFile {
     int fd_;
 };
 
-TEST_CASE("opened files: those of that path that came and stayed, as copies") {
+TEST_CASE("opened files: copies the descriptors of the path that were opened and stay open") {
     const OpenFile before("/dev/zero");
     OpenedFiles opened("/dev/zero");
     const OpenFile another("/dev/null");
@@ -42,7 +42,7 @@ TEST_CASE("opened files: those of that path that came and stayed, as copies") {
     }
 }
 
-TEST_CASE("opened files: they are closed with who looked") {
+TEST_CASE("opened files: the copies are closed with the object") {
     int copy = -1;
     {
         OpenedFiles opened("/dev/zero");
@@ -54,7 +54,7 @@ TEST_CASE("opened files: they are closed with who looked") {
     CHECK(::fcntl(copy, F_GETFD) == -1);
 }
 
-TEST_CASE("opened files: of no path there are none") {
+TEST_CASE("opened files: an empty path matches no files") {
     OpenedFiles opened("");
     const OpenFile one("/dev/zero");
     opened.end();

@@ -34,7 +34,7 @@ class Sysfs {
     std::string folder_;
 };
 
-TEST_CASE("pci: the link and the NUMA node") {
+TEST_CASE("pci: reads the link and the NUMA node") {
     struct Row {
         const char* name;
         Sysfs::Attributes attributes;

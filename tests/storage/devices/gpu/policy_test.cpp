@@ -14,7 +14,7 @@ constexpr Policy::Features engines{
     .mapping = true, .kernels = false, .persistent_kernel = true, .engine_batch = true};
 constexpr Policy::Features old_driver{.mapping = true, .kernels = false, .engine_batch = false};
 
-TEST_CASE("policy: the default's choices") {
+TEST_CASE("policy: the choices of the default policy") {
     constexpr struct {
         Direction direction;
         Load load;
@@ -64,7 +64,7 @@ TEST_CASE("policy: the default's choices") {
     }
 }
 
-TEST_CASE("policy: the first row that fits decides, and with none the copy engines") {
+TEST_CASE("policy: the first matching row decides, and the default is the copy engine") {
     const Policy none;
     CHECK(none.choose(Direction::read, Load::alone, 1, everything) == PathKind::copy_engine);
     CHECK(none.max_for_kernel() == 0);
@@ -80,7 +80,7 @@ TEST_CASE("policy: the first row that fits decides, and with none the copy engin
     CHECK(policy.max_for_kernel() == 200);
 }
 
-TEST_CASE("policy: one path only, as far as it goes") {
+TEST_CASE("policy: a single path is used as far as it supports copies") {
     constexpr struct {
         PathKind path;
         PathKind read, write;  // the expected choices
@@ -110,7 +110,7 @@ TEST_CASE("policy: one path only, as far as it goes") {
           PathKind::kernel);
 }
 
-TEST_CASE("policy: people can read it") {
+TEST_CASE("policy: prints its rows as text") {
     const Policy policy{
         {{Direction::read, Policy::any_load, 1000, PathKind::streaming_load},
          {Direction::write, Policy::on(Load::alone), 4096, PathKind::persistent_kernel},

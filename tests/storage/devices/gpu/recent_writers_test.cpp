@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// This many threads write, twice each.
+// The given number of threads write, each twice.
 void note_from(std::size_t threads, Clock::time_point when) {
     std::vector<std::jthread> all;
     for (std::size_t i = 0; i != threads; ++i) {
@@ -35,7 +35,7 @@ TEST_CASE("recent writers: each thread counts once in a period of two millisecon
           0);  // periods without any thread have passed
 }
 
-TEST_CASE("recent writers: threads that all begin a period at once are all counted") {
+TEST_CASE("recent writers: threads that begin a period at the same time are all counted") {
     constexpr std::size_t threads = 8;
     Clock::time_point now{std::chrono::hours(2)};
     for (int round = 0; round != 50; ++round, now += milliseconds(4)) {

@@ -25,7 +25,7 @@ const std::string as_text = std::string("gpunbd calibration 1\n") + this_gpu +
                             "0 1 4096 1\n"
                             "2 7 4294967295 2\n";
 
-TEST_CASE("saved calibration: comes back as it was") {
+TEST_CASE("saved calibration: is restored unchanged") {
     CHECK(saved(found_calibration(), this_gpu) == as_text);
     const auto read = read_calibration(as_text, this_gpu);
     REQUIRE(read);
@@ -37,12 +37,12 @@ TEST_CASE("saved calibration: comes back as it was") {
     CHECK(to_text(usual->policy) == to_text(default_policy()));
 }
 
-TEST_CASE("saved calibration: of other circumstances it is not taken") {
+TEST_CASE("saved calibration: is not used in other circumstances") {
     CHECK_FALSE(read_calibration(as_text, "NVIDIA H200, PCIe gen 4 x16"));
     CHECK_FALSE(read_calibration(as_text, ""));
 }
 
-TEST_CASE("saved calibration: cut short, or with anything behind it, it is refused") {
+TEST_CASE("saved calibration: truncated or extended text is refused") {
     for (std::size_t length = 0; length != as_text.size(); ++length) {
         CAPTURE(length);
         // A text that ends after a complete row is valid.
@@ -59,7 +59,7 @@ struct OddText {
     const char* lines;  // after the circumstances
 };
 
-TEST_CASE("saved calibration: what is odd is refused") {
+TEST_CASE("saved calibration: invalid values are refused") {
     const std::vector<OddText> rows{
         {"no rows", "1048576\n"},
         {"no chunk size", "0 1 4096 1\n"},

@@ -9,7 +9,7 @@ const Competition::Clock::time_point first_look =
     Competition::Clock::time_point{} + std::chrono::hours(1);
 constexpr Competition::Clock::duration half_slow = Competition::slow / 2;
 
-TEST_CASE("slow kernels: seen when none has ended for so long, and again after as long") {
+TEST_CASE("slow kernels: reported if none has ended for a time, and again after the same time") {
     SlowKernels kernels;
     CHECK_FALSE(kernels.seen(true, first_look));
     CHECK_FALSE(kernels.seen(false, first_look + half_slow));
@@ -18,7 +18,7 @@ TEST_CASE("slow kernels: seen when none has ended for so long, and again after a
     CHECK(kernels.seen(false, first_look + 4 * half_slow));
 }
 
-TEST_CASE("slow kernels: each end begins the time anew") {
+TEST_CASE("slow kernels: each end of a kernel restarts the time") {
     SlowKernels kernels;
     CHECK_FALSE(kernels.seen(true, first_look));
     kernels.ended();
@@ -30,7 +30,7 @@ TEST_CASE("slow kernels: each end begins the time anew") {
     CHECK(kernels.seen(false, first_look + 6 * half_slow));
 }
 
-TEST_CASE("slow kernels: with nothing in flight none is slow") {
+TEST_CASE("slow kernels: none is reported without kernels in flight") {
     SlowKernels kernels;
     for (int i = 0; i != 10; ++i) CHECK_FALSE(kernels.seen(true, first_look + i * 2 * half_slow));
     CHECK_FALSE(kernels.seen(false, first_look + 19 * half_slow));

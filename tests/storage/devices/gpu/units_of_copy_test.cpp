@@ -16,7 +16,7 @@ std::vector<CopyUnit> units_in(const Copy& copy) {
     return units;
 }
 
-TEST_CASE("units of a copy: as few as can be, the last one with what is left") {
+TEST_CASE("units of a copy: as few as possible, and the last one has the remainder") {
     constexpr struct {
         std::uint32_t length;
         std::uint32_t units;
@@ -42,8 +42,7 @@ TEST_CASE("units of a copy: as few as can be, the last one with what is left") {
     }
 }
 
-TEST_CASE(
-    "units of a copy: reads come from the device, writes go there, zeroes come from nowhere") {
+TEST_CASE("units of a copy: reads have the device as source, writes as destination") {
     std::array<std::byte, 2 * copy_unit_bytes> staging{};
     auto* const device = reinterpret_cast<std::byte*>(device_place);
     Copy copy;

@@ -1,4 +1,4 @@
-// A device on a BAR that is a regular file: all reasons for refusing it, and how it works.
+// A device on a BAR that is a regular file: all reasons for refusing it, and its operations.
 #include "storage/devices/pci/bar_device.hpp"
 
 #include <doctest/doctest.h>
@@ -38,7 +38,7 @@ bool all_are(const std::byte* at, std::uint64_t bytes, std::byte value) {
     return std::all_of(at, at + bytes, [=](std::byte each) { return each == value; });
 }
 
-TEST_CASE("bar device: what it is") {
+TEST_CASE("bar device: reports its properties") {
     FakeCard made;
     made.add(2, 4 * mib);
     made.set("numa_node", "1");
@@ -58,7 +58,7 @@ TEST_CASE("bar device: what it is") {
     CHECK_FALSE(device->failed());
 }
 
-TEST_CASE("bar device: a card that is not there, or not to be served, is refused by its id") {
+TEST_CASE("bar device: an absent or unsuitable card is refused, and the error has its id") {
     FakeCard made;
     made.add(2, mib);
     CHECK(refusal_of(made, 3).starts_with("pci:0000:01:00.0/3: the card 1af4:1110 has no BAR 3; "));
@@ -70,7 +70,7 @@ TEST_CASE("bar device: a card that is not there, or not to be served, is refused
     CHECK(refusal_of(made, 2) == "pci:0000:01:00.0/2: unknown card; lspci -D lists the cards");
 }
 
-TEST_CASE("bar device: what cannot be opened, mapped or locked is refused, and nothing stays") {
+TEST_CASE("bar device: a file that cannot be opened, mapped or locked is refused without a leak") {
     FakeCard made;
     made.describe(2, 0xf0000000, mib, FakeCard::memory | FakeCard::prefetchable);
     const std::string file = "pci:0000:01:00.0/2: " + made.file("resource2");
@@ -88,7 +88,7 @@ TEST_CASE("bar device: what cannot be opened, mapped or locked is refused, and n
     CHECK(refusal_of(made, 2) == "served");
 }
 
-TEST_CASE("bar device: a card that is off is switched on, once all else is well") {
+TEST_CASE("bar device: a disabled card is enabled after all checks have passed") {
     FakeCard made;
     made.add(2, mib);
     made.set("enable", "0");
@@ -99,7 +99,7 @@ TEST_CASE("bar device: a card that is off is switched on, once all else is well"
     CHECK(made.get("enable") == "1");
 }
 
-TEST_CASE("bar device: a card that cannot be switched on is refused, and unlocked") {
+TEST_CASE("bar device: a card that cannot be enabled is refused, and unlocked") {
     FakeCard made;
     made.add(2, mib);
     made.set("enable", "0");
@@ -111,7 +111,7 @@ TEST_CASE("bar device: a card that cannot be switched on is refused, and unlocke
     CHECK(refusal_of(made, 2) == "served");
 }
 
-TEST_CASE("bar device: of two servers one has it") {
+TEST_CASE("bar device: only one server can open it") {
     FakeCard made;
     made.add(2, mib);
     made.add(4, mib);
@@ -129,7 +129,7 @@ TEST_CASE("bar device: of two servers one has it") {
     ::close(other);
 }
 
-TEST_CASE("bar device: reserve and capacity leave the end of it alone") {
+TEST_CASE("bar device: reserve and capacity leave the end of the BAR unused") {
     FakeCard made;
     made.add(2, 4 * mib);
     const auto bytes_touched = [&] {
@@ -155,7 +155,7 @@ TEST_CASE("bar device: reserve and capacity leave the end of it alone") {
     }
 }
 
-TEST_CASE("bar device: slabs are ranges of it, come as zeroes and go back") {
+TEST_CASE("bar device: slabs are ranges of the BAR, zeroed, and reusable after release") {
     FakeCard made;
     made.add(2, 4 * mib);
     const auto device = open_bar_of(made, 2);
@@ -186,13 +186,13 @@ TEST_CASE("bar device: slabs are ranges of it, come as zeroes and go back") {
     CHECK(first.bytes == 0);
     CHECK(device->available() == mib);
     REQUIRE(device->allocate({.bytes = mib}, first) == Status::ok);
-    CHECK(all_are(first.cpu, mib, std::byte{0}));  // also if it had other contents before
+    CHECK(all_are(first.cpu, mib, std::byte{0}));  // also after it had other contents
     device->release(first);
     device->release(second);
     CHECK(device->available() == 4 * mib);
 }
 
-TEST_CASE("bar device: none of its slabs outlives the server") {
+TEST_CASE("bar device: slabs do not outlive the server") {
     FakeCard made;
     made.add(2, mib);
     const auto device = open_bar_of(made, 2);
@@ -210,7 +210,7 @@ struct Ends final : CopyOwner {
     int count = 0;
 };
 
-TEST_CASE("bar channel: writes in place only where stores are combined, reads never") {
+TEST_CASE("bar channel: writes in place only with write combining, and never reads in place") {
     for (const bool combined : {true, false}) {
         FakeCard made;
         made.add(2, mib, combined);
@@ -229,7 +229,7 @@ TEST_CASE("bar channel: writes in place only where stores are combined, reads ne
     }
 }
 
-TEST_CASE("bar channel: copies arrive whole, a poll makes some of them, and reads cost more") {
+TEST_CASE("bar channel: copies complete in several polls, and reads are charged more") {
     FakeCard made;
     made.add(2, 8 * mib);
     const auto device = open_bar_of(made, 2);

@@ -1,4 +1,4 @@
-// Ranges of a BAR, allocated and freed.
+// Allocates and frees ranges of a BAR.
 #include "storage/devices/pci/bar_ranges.hpp"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-TEST_CASE("bar ranges: all of it, to the byte, and again") {
+TEST_CASE("bar ranges: all bytes can be allocated, also repeatedly") {
     BarRanges ranges(1000);
     CHECK(ranges.free_bytes() == 1000);
     CHECK_FALSE(ranges.take(1001));
@@ -27,12 +27,12 @@ TEST_CASE("bar ranges: all of it, to the byte, and again") {
     CHECK_FALSE(BarRanges(0).take(1));
 }
 
-TEST_CASE("bar ranges: the smallest part that is long enough, so that long ones stay") {
+TEST_CASE("bar ranges: allocates from the smallest sufficient gap, which preserves large gaps") {
     BarRanges ranges(1000);
     REQUIRE(ranges.take(500) == 0U);
     REQUIRE(ranges.take(100) == 500U);
     REQUIRE(ranges.take(200) == 600U);
-    REQUIRE(ranges.take(100) == 800U);  // 100 are left after it
+    REQUIRE(ranges.take(100) == 800U);  // leaves a gap of 100
     ranges.give_back(0);
     ranges.give_back(600);
     CHECK(ranges.take(150) == 600U);
@@ -40,7 +40,7 @@ TEST_CASE("bar ranges: the smallest part that is long enough, so that long ones 
     CHECK(ranges.take(500) == 0U);
 }
 
-TEST_CASE("bar ranges: parts that meet become one, in whatever order they come back") {
+TEST_CASE("bar ranges: adjacent gaps are merged, whatever the order of frees") {
     std::vector<std::uint64_t> order = {0, 100, 200};
     do {
         BarRanges ranges(300);
@@ -50,7 +50,7 @@ TEST_CASE("bar ranges: parts that meet become one, in whatever order they come b
     } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST_CASE("bar ranges: at random, no two overlap and nothing is lost") {
+TEST_CASE("bar ranges: random operations neither overlap ranges nor lose any") {
     constexpr std::uint64_t all = 10000;
     struct Taken {
         std::uint64_t offset;

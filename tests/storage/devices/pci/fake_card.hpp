@@ -46,7 +46,7 @@ class FakeCard {
         stream >> word;
         return word;
     }
-    // Adds its line in `resource`, but no file.
+    // Adds the BAR to `resource`, but no file.
     void describe(std::uint32_t bar, std::uint64_t first, std::uint64_t bytes,
                   std::uint64_t flags) {
         lines_[bar] = line(first, bytes == 0 ? 0 : first + bytes - 1, flags);

@@ -12,7 +12,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-// A window in which the first part is memory, and the remainder repeats it.
+// A window whose first part is memory, which the remainder repeats.
 class Window {
  public:
     Window(std::uint64_t bytes, std::uint64_t behind) : bytes_(bytes) {
@@ -38,18 +38,18 @@ class Window {
     const std::uint64_t bytes_;
 };
 
-TEST_CASE("memory check: memory passes, of any size") {
+TEST_CASE("memory check: accepts memory of any size") {
     for (const std::uint64_t bytes : {4 * kib, 64 * kib, 3 * mib, 16 * mib}) {
         CAPTURE(bytes);
         const Window window(bytes, bytes);
         CHECK(reason_not_memory(window.at, bytes).empty());
     }
-    // With more pages than steps.
+    // Has more pages than the check has steps.
     const Window large(512 * mib, 512 * mib);
     CHECK(reason_not_memory(large.at, 512 * mib).empty());
 }
 
-TEST_CASE("memory check: a window that is larger than what is behind it") {
+TEST_CASE("memory check: refuses a window that is larger than its memory") {
     struct Row {
         std::uint64_t bytes;
         std::uint64_t behind;
@@ -67,7 +67,7 @@ TEST_CASE("memory check: a window that is larger than what is behind it") {
     }
 }
 
-TEST_CASE("memory check: what does not keep what is written, the first time or the second") {
+TEST_CASE("memory check: refuses memory that does not keep written data, at first or later") {
     const Window window(mib, mib);
     struct Fault {
         int pass;

@@ -1,4 +1,4 @@
-// PCI cards in a fake sysfs, and which of their BARs are served.
+// PCI cards in a fake sysfs, and the BARs that may be served.
 #include "storage/devices/pci/pci_card.hpp"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 namespace gpunbd::storage::test {
 namespace {
 
-TEST_CASE("pci card: its BARs, name, driver and class") {
+TEST_CASE("pci card: reads its BARs, name, driver and class") {
     FakeCard made;
     made.describe(0, 0xfebf1000, 256, FakeCard::memory);
     made.describe(1, 0xc000, 32, FakeCard::ports);
@@ -53,7 +53,7 @@ TEST_CASE("pci card: its BARs, name, driver and class") {
     CHECK_FALSE(read_pci_card("0000:02:00.0", made.sysfs()));
 }
 
-TEST_CASE("pci card: the place of a BAR, and its id") {
+TEST_CASE("pci card: parses and prints the id of a BAR") {
     const BarId place("pci:0000:01:00.0/4");
     CHECK(place.card == "0000:01:00.0");
     CHECK(place.number == 4);
@@ -64,7 +64,7 @@ std::string why_not(const FakeCard& made, std::uint32_t bar, bool force = false)
     return reason_not_served(*read_pci_card(FakeCard::address, made.sysfs()), bar, force);
 }
 
-TEST_CASE("bar rules: what is no memory is refused, forced or not") {
+TEST_CASE("bar rules: a BAR that is not memory is refused, forced or not") {
     FakeCard made;
     made.describe(0, 0xfebf1000, 4096, FakeCard::memory);
     made.describe(1, 0xc000, 32, FakeCard::ports);
@@ -89,7 +89,7 @@ TEST_CASE("bar rules: what is no memory is refused, forced or not") {
     CHECK(why_not(made, 4).empty());
 }
 
-TEST_CASE("bar rules: what others use is refused unless it is forced") {
+TEST_CASE("bar rules: a BAR in use is refused unless it is forced") {
     FakeCard made;
     made.describe(2, 0xf0000000, gib, FakeCard::memory);
     CHECK(why_not(made, 2).empty());
@@ -111,7 +111,7 @@ TEST_CASE("bar rules: what others use is refused unless it is forced") {
     CHECK(why_not(made, 2, true).empty());
 }
 
-TEST_CASE("bar rules: what is told of cards is what is worth it, and who uses it") {
+TEST_CASE("bar rules: lists large BARs and the user of each card") {
     FakeCard made;
     made.describe(0, 0xfebf1000, 16 * mib, FakeCard::memory);  // registers
     made.describe(2, 0xf0000000, 16 * mib, FakeCard::memory | FakeCard::prefetchable);
