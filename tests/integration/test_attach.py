@@ -149,7 +149,7 @@ class Attach(server.Test):
         """Errors of URIs have the same messages as in gpunbd ping (test_ping.py)."""
         for uri, message in (('/run/socket', 'is none of nbd, nbds, nbd+unix and nbds+unix; write for example nbd://'),
                              ('nbd+unix:///x', 'no socket=PATH'), ('nbd://host/%zz', 'hexadecimal'),
-                             ('nbds+unix:///?socket=/s', 'the kernel does TLS over TCP only'),
+                             ('nbds+unix:///?socket=/s', 'the kernel supports TLS over TCP only'),
                              ('nbds://host/?tls-psk-file=/k', 'whose shared key'),
                              ('nbd+vsock://2:10809/', 'is none of')):
             with self.subTest(uri=uri):
@@ -240,7 +240,7 @@ class Attach(server.Test):
         self.command(server.PROGRAM, 'attach', '--list')
         for arguments in (('/dev/nbd0',), ('/dev/nbd0', '--force')):
             self.command(*WITHOUT_RIGHTS, server.PROGRAM, 'detach', *arguments, status=1)
-            self.assertEqual(self.errors, 'gpunbd detach: /dev/nbd0 is not attached (gpunbd attach --list tells what is)\n')
+            self.assertEqual(self.errors, 'gpunbd detach: /dev/nbd0 is not attached; gpunbd attach --list lists the attached devices\n')
 
 
 if __name__ == '__main__':

@@ -116,7 +116,7 @@ esac
         self.write('gpunbd', f'''#!/bin/sh
 echo "$*" >>{self.folder}/calls
 if grep -qx "$2" {self.folder}/stuck; then
-    echo "gpunbd detach: what is swapped to $2 does not fit into memory" >&2
+    echo "gpunbd detach: the swapped-out memory on $2 does not fit into RAM" >&2
     exit 1
 fi
 ''')

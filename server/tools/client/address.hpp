@@ -15,15 +15,15 @@
 namespace gpunbd::client {
 
 struct Address {
-    struct Place {
-        sockaddr_storage where{};
+    struct SocketAddress {
+        sockaddr_storage storage{};
         socklen_t length = 0;
     };
     std::string text;  // for people
-    std::vector<Place> places;
+    std::vector<SocketAddress> addresses;
 };
 
-Or<Address> look_up(const NbdTarget& target);
+Or<Address> resolve(const NbdTarget& target);
 
 // A connected socket, non-blocking. No place is waited for so long that none is left for the next.
 Or<OwnedFd> dial(const Address& address, Deadline until);

@@ -22,6 +22,6 @@ struct Endpoint {
 Or<Endpoint> find_endpoint(const NbdTarget& target, TlsBy by);
 
 // It has greeted, TLS has begun where it is wanted, and it waits for options.
-Or<Stream> call(const Endpoint& callee, Deadline until);
+Or<Stream> call(const Endpoint& endpoint, Deadline until);
 
 }  // namespace gpunbd::client

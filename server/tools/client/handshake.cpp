@@ -163,7 +163,7 @@ std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls)
     return Failure{fmt::format("the server refuses TLS ({})", config::in_quotes(text_of(data)))};
 }
 
-Or<ExportFacts> ask_about(Stream& stream, OptionType go_or_info, std::string_view name) {
+Or<ExportFacts> query_export(Stream& stream, OptionType go_or_info, std::string_view name) {
     if (auto failed = ask(stream, go_or_info, request_for(name))) return std::move(*failed);
     ExportFacts facts;
     std::optional<std::uint64_t> size;

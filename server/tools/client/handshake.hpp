@@ -26,7 +26,8 @@ struct ExportFacts {
 };
 
 // What the server tells of an export. By GO the export is open behind it, by INFO it is not.
-Or<ExportFacts> ask_about(Stream& stream, protocol::OptionType go_or_info, std::string_view name);
+Or<ExportFacts> query_export(Stream& stream, protocol::OptionType go_or_info,
+                             std::string_view name);
 
 // Ends the handshake. What is known by now stays true, whatever becomes of the goodbye.
 void leave(Stream& stream);

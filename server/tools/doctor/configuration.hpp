@@ -12,6 +12,6 @@ namespace gpunbd::server {
 inline constexpr const char* packaged_configuration = "/etc/gpunbd/gpunbd.yaml";
 
 // `file`: none: the package's, where the machine has it.
-Diagnoses look_at_configuration(const Machine& machine, const std::optional<std::string>& file);
+Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file);
 
 }  // namespace gpunbd::server

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t small_window = std::uint64_t{256} << 20;  // bytes: without resizable BAR
 
-Diagnosis look_at_driver(const Machine& machine, const std::vector<std::string>& cards) {
+Diagnosis check_driver(const Machine& machine, const std::vector<std::string>& cards) {
     const auto version = machine.text("/proc/driver/nvidia/version");
     if (version) return well("NVIDIA driver", version->substr(0, version->find('\n')));
     std::string remedy = storage::gpu_remedy(cards, true);
@@ -22,7 +22,7 @@ Diagnosis look_at_driver(const Machine& machine, const std::vector<std::string>&
                remedy.empty() ? "install it" : std::move(remedy));
 }
 
-Diagnosis look_at_persistence(const Machine& machine) {
+Diagnosis check_persistence(const Machine& machine) {
     if (machine.has("/run/nvidia-persistenced/socket")) {
         return well("persistence mode", "nvidia-persistenced runs");
     }
@@ -37,7 +37,7 @@ Diagnosis look_at_persistence(const Machine& machine) {
                     "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
 }
 
-Diagnosis look_at_window(const Machine& machine, const std::string& card) {
+Diagnosis check_window(const Machine& machine, const std::string& card) {
     std::uint64_t bytes = 0;  // of the largest: which one it is differs from machine to machine
     if (const auto found = storage::read_pci_card(card, machine.root() + "/sys")) {
         for (const storage::Bar& bar : found->bars) {
@@ -51,7 +51,7 @@ Diagnosis look_at_window(const Machine& machine, const std::string& card) {
                     "writes are copied by the GPU");
 }
 
-Diagnosis look_at_node(const Machine& machine, const std::string& card) {
+Diagnosis check_node(const Machine& machine, const std::string& card) {
     const auto node = machine.text("/sys/bus/pci/devices/" + card + "/numa_node");
     const std::string what = "NUMA node of " + card;
     if (node && *node != "-1") return well(what, *node);
@@ -61,10 +61,10 @@ Diagnosis look_at_node(const Machine& machine, const std::string& card) {
 }
 
 // One that cannot be opened says why.
-Diagnosis look_at_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
+Diagnosis check_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
     try {
         const auto gpu = driver.open(id, 0, {});
-        if (gpu) return look_at_mapping(gpu->info());
+        if (gpu) return check_mapping(gpu->info());
         return bad("mapping of " + id, "it is there no more", "gpunbd devices");
     } catch (const std::exception& error) {
         return bad("mapping of " + id, error.what(), "");
@@ -73,7 +73,7 @@ Diagnosis look_at_mapping_of(const storage::DeviceDriver& driver, const std::str
 
 }  // namespace
 
-Diagnosis look_at_mapping(const storage::DeviceInfo& gpu) {
+Diagnosis check_mapping(const storage::DeviceInfo& gpu) {
     const std::string what = "mapping of " + gpu.id;
     if (gpu.access.starts_with("mapped")) return well(what, gpu.access);
     return doubtful(what, gpu.access,
@@ -81,7 +81,7 @@ Diagnosis look_at_mapping(const storage::DeviceInfo& gpu) {
                     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
 }
 
-Diagnoses look_at_gpus(const Machine& machine) {
+Diagnoses check_gpus(const Machine& machine) {
     Diagnoses out;
     const std::vector<std::string> cards = storage::nvidia_cards(machine.root() + "/sys");
     if (cards.empty()) {
@@ -89,11 +89,11 @@ Diagnoses look_at_gpus(const Machine& machine) {
                                "without one, --device host exports the host's memory"));
         return out;
     }
-    out.push_back(look_at_driver(machine, cards));
-    out.push_back(look_at_persistence(machine));
+    out.push_back(check_driver(machine, cards));
+    out.push_back(check_persistence(machine));
     for (const std::string& card : cards) {
-        out.push_back(look_at_window(machine, card));
-        out.push_back(look_at_node(machine, card));
+        out.push_back(check_window(machine, card));
+        out.push_back(check_node(machine, card));
     }
     for (const storage::DeviceDriver* driver : storage::device_drivers()) {
         if (!driver->drives_gpus()) continue;
@@ -102,7 +102,7 @@ Diagnoses look_at_gpus(const Machine& machine) {
         const std::string what = fmt::format("devices of gpunbd, {}", driver->scheme());
         out.push_back(found.empty() ? bad(what, "none: " + why_none, "")
                                     : well(what, fmt::format("{}", found.size())));
-        for (const std::string& id : found) out.push_back(look_at_mapping_of(*driver, id));
+        for (const std::string& id : found) out.push_back(check_mapping_of(*driver, id));
     }
     return out;
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* loaded = "/sys/module/nbd";
 constexpr std::uint64_t few_kib = 1024;  // of a request: below, the kernel cuts more than it needs
 
-Diagnosis look_at_module(const Machine& machine) {
+Diagnosis check_module(const Machine& machine) {
     if (!machine.has(loaded)) {
         return bad("nbd module", "not loaded",
                    "modprobe nbd, and for each boot: echo nbd "
@@ -26,7 +26,7 @@ bool attached(const Machine& machine, const std::string& name) {
 }
 
 // The module makes as many as nbds_max says, when it is loaded.
-Diagnosis look_at_devices(const Machine& machine) {
+Diagnosis check_devices(const Machine& machine) {
     std::size_t all = 0;
     std::size_t free = 0;
     for (const std::string& name : machine.names("/sys/block")) {
@@ -41,7 +41,7 @@ Diagnosis look_at_devices(const Machine& machine) {
                     "nbd; modprobe nbd nbds_max=64");
 }
 
-Diagnosis look_at_partitions(const Machine& machine) {
+Diagnosis check_partitions(const Machine& machine) {
     const auto most = machine.number("/sys/module/nbd/parameters/max_part").value_or(0);
     if (most != 0) return well("partitions", fmt::format("up to {} of a device", most));
     return doubtful("partitions", "max_part is 0: none of a device is seen",
@@ -49,7 +49,7 @@ Diagnosis look_at_partitions(const Machine& machine) {
 }
 
 // Only an attached device says anything.
-Diagnosis look_at_request_sizes(const Machine& machine) {
+Diagnosis check_request_sizes(const Machine& machine) {
     std::string small;
     for (const std::string& name : machine.names("/sys/block")) {
         if (!name.starts_with("nbd")) continue;
@@ -64,13 +64,13 @@ Diagnosis look_at_request_sizes(const Machine& machine) {
 
 }  // namespace
 
-Diagnoses look_at_kernel_client(const Machine& machine) {
-    Diagnoses out{look_at_module(machine)};
+Diagnoses check_kernel_client(const Machine& machine) {
+    Diagnoses out{check_module(machine)};
     if (machine.has(loaded)) {
-        out.push_back(look_at_devices(machine));
-        out.push_back(look_at_partitions(machine));
+        out.push_back(check_devices(machine));
+        out.push_back(check_partitions(machine));
     }
-    out.push_back(look_at_request_sizes(machine));
+    out.push_back(check_request_sizes(machine));
     if (machine.capable(CAP_SYS_ADMIN)) {
         out.push_back(well("right to attach devices", "CAP_SYS_ADMIN"));
     } else {

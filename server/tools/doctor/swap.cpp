@@ -18,7 +18,7 @@ std::uint64_t memory_of(const Machine& machine) {
     return std::sscanf(text.c_str(), "MemTotal: %" SCNu64, &value) == 1 ? value : 0;
 }
 
-Diagnosis look_at_reserve(const Machine& machine) {
+Diagnosis check_reserve(const Machine& machine) {
     const auto reserve = machine.number("/proc/sys/vm/min_free_kbytes").value_or(0);
     const std::uint64_t memory = memory_of(machine);
     const std::string is = fmt::format("vm.min_free_kbytes is {}", reserve);
@@ -31,7 +31,7 @@ Diagnosis look_at_reserve(const Machine& machine) {
 }
 
 // Documentation/admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
-Diagnosis look_at_compaction(const Machine& machine) {
+Diagnosis check_compaction(const Machine& machine) {
     const auto allowed = machine.number("/proc/sys/vm/compact_unevictable_allowed");
     if (allowed.value_or(0) == 0) return well("locked memory", "the kernel leaves it where it is");
     return doubtful(
@@ -41,7 +41,7 @@ Diagnosis look_at_compaction(const Machine& machine) {
         "sysctl vm.compact_unevictable_allowed=0");
 }
 
-Diagnosis look_at_real_time(const Machine& machine) {
+Diagnosis check_real_time(const Machine& machine) {
     const auto runtime = machine.text("/proc/sys/kernel/sched_rt_runtime_us").value_or("");
     if (runtime != "0") return well("real-time scheduling", "the kernel grants it");
     return bad("real-time scheduling", "kernel.sched_rt_runtime_us is 0",
@@ -50,9 +50,8 @@ Diagnosis look_at_real_time(const Machine& machine) {
 
 }  // namespace
 
-Diagnoses look_at_swap(const Machine& machine) {
-    Diagnoses out{look_at_reserve(machine), look_at_compaction(machine),
-                  look_at_real_time(machine)};
+Diagnoses check_swap(const Machine& machine) {
+    Diagnoses out{check_reserve(machine), check_compaction(machine), check_real_time(machine)};
     const std::vector<std::string> lacking = what_cannot_protect();
     for (const std::string& each : lacking) {
         const std::size_t remedy = each.find("; ");

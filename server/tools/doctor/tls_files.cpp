@@ -69,7 +69,7 @@ std::string names_in(const X509& certificate) {
     return out;
 }
 
-Diagnosis look_at_dates(const std::string& path, const X509& certificate) {
+Diagnosis check_dates(const std::string& path, const X509& certificate) {
     int days = 0;
     int seconds = 0;
     ::ASN1_TIME_diff(&days, &seconds, nullptr, ::X509_get0_notAfter(&certificate));
@@ -84,14 +84,14 @@ Diagnosis look_at_dates(const std::string& path, const X509& certificate) {
     return well(path, "valid until " + last);
 }
 
-Diagnosis look_at_names(const std::string& path, const X509& certificate) {
+Diagnosis check_names(const std::string& path, const X509& certificate) {
     const std::string names = names_in(certificate);
     if (!names.empty()) return well("names of " + path, names);
     return doubtful("names of " + path, "none, and clients compare the one that they called",
                     "make one with the server's names in subjectAltName");
 }
 
-Diagnosis look_at_key(const std::string& path, const X509& certificate) {
+Diagnosis check_key(const std::string& path, const X509& certificate) {
     try {
         const auto key = read_private_key(path);
         if (::X509_check_private_key(&certificate, key.get()) == 1) {
@@ -121,8 +121,8 @@ std::string why_not_vouched_for(X509& certificate, const std::string& authority)
                  : "it cannot be asked";
 }
 
-Diagnoses look_at_authority(const std::string& path, X509& certificate) {
-    Diagnoses out{look_at_dates(path, *read_certificate(path))};
+Diagnoses check_authority(const std::string& path, X509& certificate) {
+    Diagnoses out{check_dates(path, *read_certificate(path))};
     const std::string why = why_not_vouched_for(certificate, path);
     if (why.empty()) {
         out.push_back(well("authority", "vouches for the certificate of the server"));
@@ -134,17 +134,17 @@ Diagnoses look_at_authority(const std::string& path, X509& certificate) {
     return out;
 }
 
-Diagnoses look_at_folder(const config::TlsOptions& tls) {
+Diagnoses check_folder(const config::TlsOptions& tls) {
     Diagnoses out;
     std::string path = in_folder(tls.certificates, server_certificate_file);
     try {
         const Certificate certificate = read_certificate(path);
-        out.push_back(look_at_dates(path, *certificate));
-        out.push_back(look_at_names(path, *certificate));
-        out.push_back(look_at_key(in_folder(tls.certificates, server_key_file), *certificate));
+        out.push_back(check_dates(path, *certificate));
+        out.push_back(check_names(path, *certificate));
+        out.push_back(check_key(in_folder(tls.certificates, server_key_file), *certificate));
         path = in_folder(tls.certificates, authority_file);
         if (!tls.verify_clients) return out;
-        for (Diagnosis& each : look_at_authority(path, *certificate)) {
+        for (Diagnosis& each : check_authority(path, *certificate)) {
             out.push_back(std::move(each));
         }
     } catch (const std::runtime_error& error) {
@@ -153,7 +153,7 @@ Diagnoses look_at_folder(const config::TlsOptions& tls) {
     return out;
 }
 
-Diagnosis look_at_shared_keys(const std::string& path) {
+Diagnosis check_shared_keys(const std::string& path) {
     try {
         static_cast<void>(PskKeys::load(path));
         return well(path, "holds shared keys, and only its owner and group can read it");
@@ -164,11 +164,11 @@ Diagnosis look_at_shared_keys(const std::string& path) {
 
 }  // namespace
 
-Diagnoses look_at_tls_files(const config::TlsOptions& tls) {
+Diagnoses check_tls_files(const config::TlsOptions& tls) {
     if (tls.mode == config::TlsMode::off) return {};
     Diagnoses out;
-    if (!tls.certificates.empty()) out = look_at_folder(tls);
-    if (!tls.psk.empty()) out.push_back(look_at_shared_keys(tls.psk));
+    if (!tls.certificates.empty()) out = check_folder(tls);
+    if (!tls.psk.empty()) out.push_back(check_shared_keys(tls.psk));
     return out;
 }
 

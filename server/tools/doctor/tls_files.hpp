@@ -7,6 +7,6 @@
 namespace gpunbd::server {
 
 // None where TLS is off.
-Diagnoses look_at_tls_files(const config::TlsOptions& tls);
+Diagnoses check_tls_files(const config::TlsOptions& tls);
 
 }  // namespace gpunbd::server

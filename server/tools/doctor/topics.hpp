@@ -8,15 +8,15 @@
 namespace gpunbd::server {
 
 // The kernel's client, on this machine.
-Diagnoses look_at_kernel_client(const Machine& machine);
+Diagnoses check_kernel_client(const Machine& machine);
 // A server whose own machine swaps to it. server/manual/swap.md.
-Diagnoses look_at_swap(const Machine& machine);
+Diagnoses check_swap(const Machine& machine);
 // Clients on other machines.
-Diagnoses look_at_remote(const Machine& machine);
-Diagnoses look_at_gpus(const Machine& machine);
+Diagnoses check_remote(const Machine& machine);
+Diagnoses check_gpus(const Machine& machine);
 // How the CPU reaches the memory of a GPU that was opened.
-Diagnosis look_at_mapping(const storage::DeviceInfo& gpu);
+Diagnosis check_mapping(const storage::DeviceInfo& gpu);
 // Contents that outlive the server.
-Diagnoses look_at_keeping(const Machine& machine);
+Diagnoses check_keep(const Machine& machine);
 
 }  // namespace gpunbd::server

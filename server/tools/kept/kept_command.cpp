@@ -13,8 +13,8 @@
 #include "config/size.hpp"
 #include "server/base/exit_code.hpp"
 #include "server/tools/status/admin_server.hpp"
-#include "server/tools/status/harmless_text.hpp"
 #include "server/tools/status/http_call.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -33,7 +33,7 @@ const json::value* member(const json::object& of, std::string_view key) {
 
 std::string text_of(const json::object& one, std::string_view key) {
     const json::value* const value = member(one, key);
-    return value != nullptr && value->is_string() ? harmless(value->get_string()) : "-";
+    return value != nullptr && value->is_string() ? sanitized(value->get_string()) : "-";
 }
 
 std::optional<std::int64_t> number_of(const json::object& one, std::string_view key) {
@@ -56,7 +56,7 @@ std::string time_of(const json::object& one, std::string_view key) {
 
 // Of several servers, the only one that keeps anything at all.
 Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
-    FoundServers found = look_for_servers(folders);
+    FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     FoundServers keeping;
     keeping.silent = found.silent;
@@ -85,7 +85,7 @@ Or<AdminServer> find_it(const KeptOptions& command, const std::optional<std::str
 }
 
 // What is printed.
-Or<std::string> told(const KeptOptions& command, const AdminServer& server) {
+Or<std::string> fetch(const KeptOptions& command, const AdminServer& server) {
     if (command.drop) {
         const Or<std::string> done =
             get(server,
@@ -132,7 +132,7 @@ int run_kept(const KeptOptions& command, const std::optional<std::string>& confi
     const Or<AdminServer> server = find_it(command, configured, folders);
     const auto* failed = std::get_if<Failure>(&server);
     Or<std::string> text = std::string();
-    if (failed == nullptr) text = told(command, std::get<AdminServer>(server));
+    if (failed == nullptr) text = fetch(command, std::get<AdminServer>(server));
     if (failed == nullptr) failed = std::get_if<Failure>(&text);
     if (failed != nullptr) {
         fmt::print(stderr, "gpunbd kept: {}\n", failed->text);

@@ -15,7 +15,7 @@
 
 #include "config/rules.hpp"
 #include "server/net/credentials/private_file.hpp"
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -53,7 +53,7 @@ Or<AdminServer> tcp_server(const ServerSelection& asked) {
         if (auto* const failed = std::get_if<Failure>(&token)) return std::move(*failed);
         out.token = std::move(std::get<std::string>(token));
     }
-    Or<client::Address> address = client::look_up(target);
+    Or<client::Address> address = client::resolve(target);
     if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
     out.address = std::move(std::get<client::Address>(address));
     out.host = out.address.text;
@@ -71,7 +71,7 @@ std::string pid_in(const std::string& name) {
     return number ? pid : std::string{};
 }
 
-void look_into(const std::string& folder, FoundServers& found) {
+void search_folder(const std::string& folder, FoundServers& found) {
     std::error_code error;
     for (std::filesystem::directory_iterator each(folder, error), end; !error && each != end;
          each.increment(error)) {
@@ -102,15 +102,15 @@ bool is_anothers(int fd) {
 Or<AdminServer> server_at(const std::string& path) {
     client::NbdTarget target;
     target.socket = path;
-    Or<client::Address> address = client::look_up(target);
+    Or<client::Address> address = client::resolve(target);
     if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
     return AdminServer{
         .address = std::move(std::get<client::Address>(address)), .host = "localhost", .token = {}};
 }
 
-FoundServers look_for_servers(const std::vector<std::string>& folders) {
+FoundServers find_servers(const std::vector<std::string>& folders) {
     FoundServers found;
-    for (const std::string& folder : folders) look_into(folder, found);
+    for (const std::string& folder : folders) search_folder(folder, found);
     return found;
 }
 
@@ -118,7 +118,7 @@ Failure too_many(const FoundServers& found) {
     std::string list;
     for (std::size_t i = 0; i != found.servers.size(); ++i) {
         list += fmt::format("{}{} (pid {})", i == 0 ? "" : ", ",
-                            harmless(found.servers[i].address.text), found.pids[i]);
+                            sanitized(found.servers[i].address.text), found.pids[i]);
     }
     return Failure{fmt::format("there are {} servers: {}; choose one with --socket PATH",
                                found.servers.size(), list)};
@@ -127,13 +127,13 @@ Failure too_many(const FoundServers& found) {
 Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std::string>& folders) {
     if (asked.socket) return server_at(*asked.socket);
     if (asked.url) return tcp_server(asked);
-    FoundServers found = look_for_servers(folders);
+    FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     if (!found.servers.empty()) return too_many(found);
     return Failure{fmt::format(
         "no server is found in {}{}{}; start one with 'gpunbd serve', or name one with --socket "
         "PATH or --url",
-        harmless(fmt::format("{}", fmt::join(folders, ", "))), found.silent.empty() ? "" : ": ",
+        sanitized(fmt::format("{}", fmt::join(folders, ", "))), found.silent.empty() ? "" : ": ",
         fmt::join(found.silent, "; "))};
 }
 

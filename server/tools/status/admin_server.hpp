@@ -27,7 +27,7 @@ struct FoundServers {
     std::vector<std::string> pids;    // of those
     std::vector<std::string> silent;  // why others do not answer
 };
-FoundServers look_for_servers(const std::vector<std::string>& folders);
+FoundServers find_servers(const std::vector<std::string>& folders);
 Or<AdminServer> server_at(const std::string& path);
 // "there are 2 servers: PATH (pid N), ...; choose one"
 Failure too_many(const FoundServers& found);

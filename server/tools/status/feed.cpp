@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "server/tools/status/harmless_text.hpp"
 #include "server/tools/status/http_call.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -71,7 +71,7 @@ std::optional<Failure> Feed::find() {
     Or<AdminServer> found = find_server(asked_, folders_);
     if (auto* const failed = std::get_if<Failure>(&found)) return std::move(*failed);
     server_ = std::move(std::get<AdminServer>(found));
-    picture_.server = harmless(server_->address.text);
+    picture_.server = sanitized(server_->address.text);
     return std::nullopt;
 }
 
@@ -142,7 +142,7 @@ void Feed::take(Tick tick) {
 void Feed::lose(const Failure& failed) {
     stream_.reset();
     without_stream_ = false;
-    picture_.trouble = without_place(harmless(failed.text), picture_.server);
+    picture_.trouble = without_place(sanitized(failed.text), picture_.server);
     // What it does now is not known.
     picture_.activity.reset();
     if (!lost_) lost_ = client::Clock::now();

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -49,7 +49,7 @@ std::uint64_t sum(const server::CountsByReason& counts) {
 // --- a value of any type of field
 
 void read(const json::value& from, std::string& to) {
-    if (from.is_string()) to = harmless(from.get_string());
+    if (from.is_string()) to = sanitized(from.get_string());
 }
 
 void read(const json::value& from, bool& to) { to = from.is_bool() && from.get_bool(); }
@@ -74,7 +74,7 @@ void read(const json::value& from, std::optional<Value>& to) {
 
 void read(const json::value& from, server::CountsByReason& to) {
     if (!from.is_object()) return;
-    for (const auto& each : from.get_object()) to[harmless(each.key())] = count_in(each.value());
+    for (const auto& each : from.get_object()) to[sanitized(each.key())] = count_in(each.value());
 }
 
 void read(const json::value&, storage::Histogram&) {}  // its counts are not in the JSON

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/size.hpp"
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 #include "server/tools/status/short_text.hpp"
 
 namespace gpunbd::status {

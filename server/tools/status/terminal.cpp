@@ -25,7 +25,7 @@ void write_all(std::string_view text) {
 
 }  // namespace
 
-bool Terminal::is_there() {
+bool Terminal::exists() {
     const char* const kind = std::getenv("TERM");
     const std::string_view name = kind == nullptr ? "" : kind;
     return ::isatty(STDOUT_FILENO) == 1 && !name.empty() && name != "dumb";

@@ -14,7 +14,7 @@ namespace gpunbd::status {
 class Terminal {
  public:
     // Is standard output one that obeys the sequences?
-    static bool is_there();
+    static bool exists();
 
     Terminal();
     ~Terminal();

@@ -145,7 +145,7 @@ int run_top(const ServerSelection& server, const std::vector<std::string>& folde
         fmt::print(stderr, "gpunbd top: {}\n", with_remedy(*failed));
         return server::exit_failure;
     }
-    if (Terminal::is_there()) {
+    if (Terminal::exists()) {
         LivePage(feed).run();
     } else {
         print_pages(feed);

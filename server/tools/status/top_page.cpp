@@ -7,7 +7,7 @@
 #include <map>
 #include <string_view>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 #include "server/tools/status/short_text.hpp"
 #include "server/tools/status/status_text.hpp"
 

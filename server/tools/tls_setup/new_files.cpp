@@ -44,23 +44,23 @@ int move_without_replacing(const std::string& from, const std::string& to) {
 
 NewFiles::NewFiles(std::string folder) : folder_(std::move(folder)) {
     struct stat there {};
-    is_there_ = ::stat(folder_.c_str(), &there) == 0;
-    if (is_there_ && !S_ISDIR(there.st_mode)) {
+    existed_ = ::stat(folder_.c_str(), &there) == 0;
+    if (existed_ && !S_ISDIR(there.st_mode)) {
         throw std::runtime_error(
             fmt::format("{} is there, and is no folder; choose another one", folder_));
     }
-    if (is_there_ && (there.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    if (existed_ && (there.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         throw std::runtime_error(
             fmt::format("{} has mode {:04o}, so that others may put keys of theirs there; permit "
                         "it to its owner alone: chmod 0700 {}",
                         folder_, there.st_mode & 07777, folder_));
     }
     // Within a folder that is there, whose parent may be somebody else's.
-    staging_ = (is_there_ ? folder_ + "/" : folder_) + ".new-XXXXXX";
+    staging_ = (existed_ ? folder_ + "/" : folder_) + ".new-XXXXXX";
     if (::mkdtemp(staging_.data()) == nullptr) {
         const int error = errno;
         staging_.clear();
-        fail(is_there_ ? folder_ + "/ca-cert.pem" : folder_, error);
+        fail(existed_ ? folder_ + "/ca-cert.pem" : folder_, error);
     }
 }
 
@@ -117,7 +117,7 @@ void NewFiles::move_there(const File& file) {
 }
 
 void NewFiles::publish() {
-    if (!is_there_) {
+    if (!existed_) {
         if (const int error = move_without_replacing(staging_, folder_); error != 0) {
             fail(folder_, error);
         }

@@ -40,8 +40,8 @@ class NewFiles {
     std::string placed(const std::string& path) const { return folder_ + "/" + path; }
 
     const std::string folder_;
-    bool is_there_ = false;  // the folder was
-    std::string staging_;    // a folder, gone at the end
+    bool existed_ = false;  // the folder was
+    std::string staging_;   // a folder, gone at the end
     std::vector<File> files_;
 };
 

@@ -54,12 +54,12 @@ class Setup {
         if (!command_.hosts.empty() || !command_.clients.empty()) certificates(files);
         if (!command_.users.empty()) shared_keys(files);
         files.publish();
-        return told_ + configuration() + for_clients();
+        return instructions_ + configuration() + for_clients();
     }
 
  private:
     void tell(const std::string& path, const std::string& what) {
-        told_ += fmt::format("{}/{}\n    {}\n", folder_, path, what);
+        instructions_ += fmt::format("{}/{}\n    {}\n", folder_, path, what);
     }
 
     Identity authority(NewFiles& files) {
@@ -204,7 +204,7 @@ class Setup {
 
     const TlsSetupOptions& command_;
     std::string folder_;
-    std::string told_;
+    std::string instructions_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ bool is_loopback(const Address::Place& place) {
 }
 
 std::string remedy_of_dial(const NbdTarget& target) {
-    const auto address = std::get<Address>(look_up(target));
+    const auto address = std::get<Address>(resolve(target));
     const auto dialed = dial(address, Clock::now() + std::chrono::seconds(10));
     return std::get<Failure>(dialed).remedy;
 }
@@ -44,7 +44,7 @@ TEST_CASE("address: localhost and the names below it are loopback without any na
     for (const char* host :
          {"localhost", "LocalHost", "localhost.", "a.localhost", "b.a.localhost."}) {
         CAPTURE(host);
-        const auto found = look_up({.host = host, .port = "10809"});
+        const auto found = resolve({.host = host, .port = "10809"});
         REQUIRE(std::holds_alternative<Address>(found));
         const auto& address = std::get<Address>(found);
         CHECK(address.text == std::string(host) + ":10809");
@@ -57,7 +57,7 @@ TEST_CASE("address: a name that does not resolve has a remedy") {
     // Dots and letters only, but no label may be longer than 63 characters: no name server is
     // asked.
     const std::string host(64, 'a');
-    const auto found = look_up({.host = host + ".invalid", .port = "10809"});
+    const auto found = resolve({.host = host + ".invalid", .port = "10809"});
     REQUIRE(std::holds_alternative<Failure>(found));
     CHECK(std::get<Failure>(found).remedy.find("numeric address") != std::string::npos);
 }

@@ -28,7 +28,7 @@ TEST_CASE("kept: a table of what is known") {
     CHECK(table_of(R"({"kept":[]})") == "nothing is kept\n");
 }
 
-TEST_CASE("kept: answers that are none, and texts that are not harmless") {
+TEST_CASE("kept: answers that are none, and texts that are not sanitized") {
     for (const char* json : {"", "[]", "{}", R"({"kept":{}})", R"({"kept":[1]})", R"({"kept":)"}) {
         CAPTURE(json);
         CHECK(table_of(json).starts_with("failed: the answer is no list"));

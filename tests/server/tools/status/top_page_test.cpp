@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 #include "tests/server/tools/status/sample.hpp"
 
 namespace gpunbd::status {

@@ -9,16 +9,16 @@
 namespace gpunbd::status {
 
 // Valid UTF-8 of characters that take one or two columns; all else is '?'.
-std::string harmless(std::string_view text);
+std::string sanitized(std::string_view text);
 
-// The first character of text that is harmless.
+// The first character of text that is sanitized.
 struct Character {
     std::size_t bytes = 0;
     std::size_t columns = 0;
 };
-Character first_character(std::string_view harmless_text);
-std::size_t columns_of(std::string_view harmless_text);
+Character first_character(std::string_view sanitized_text);
+std::size_t columns_of(std::string_view sanitized_text);
 // Cut where it is longer, with '~' for the rest, and filled with spaces where it is shorter.
-std::string fitted(std::string_view harmless_text, std::size_t columns);
+std::string fitted(std::string_view sanitized_text, std::size_t columns);
 
 }  // namespace gpunbd::status

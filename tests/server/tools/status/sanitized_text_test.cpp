@@ -1,5 +1,5 @@
 // Names from a server, on a terminal.
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 #include <doctest/doctest.h>
 
@@ -38,7 +38,7 @@ TEST_CASE("what a terminal would obey, and what is no UTF-8, is shown as ?") {
                            {"\xc3\xa9\xe2\x82\xac", "\xc3\xa9\xe2\x82\xac"},
                            {"\xe6\xbc\xa2\xf0\x9f\x92\xbe", "\xe6\xbc\xa2\xf0\x9f\x92\xbe"}}) {
         CAPTURE(row.given);
-        CHECK(harmless(row.given) == row.shown);
+        CHECK(sanitized(row.given) == row.shown);
     }
 }
 

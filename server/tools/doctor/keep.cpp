@@ -22,7 +22,7 @@ std::optional<unsigned> systemd_version(const Machine& machine) {
     return error == std::errc{} ? std::optional(version) : std::nullopt;
 }
 
-Diagnosis look_at_supervisor(const Machine& machine) {
+Diagnosis check_supervisor(const Machine& machine) {
     const auto version = systemd_version(machine);
     if (!version) return well("supervisor", "no systemd here: gpunbd keep");
     const std::string is = fmt::format("systemd {}", *version);
@@ -34,7 +34,7 @@ Diagnosis look_at_supervisor(const Machine& machine) {
     return bad("supervisor", is + " keeps no descriptors", "use gpunbd keep");
 }
 
-Diagnosis look_at_descriptors(const Machine& machine) {
+Diagnosis check_descriptors(const Machine& machine) {
     const rlim_t most = machine.limit(RLIMIT_NOFILE);
     if (most >= files_of_kept_slabs) {
         return well("descriptors",
@@ -46,7 +46,7 @@ Diagnosis look_at_descriptors(const Machine& machine) {
 }
 
 // Kept memory of the host is a memory file, and those have small pages unless told otherwise.
-Diagnosis look_at_huge_pages(const Machine& machine) {
+Diagnosis check_huge_pages(const Machine& machine) {
     const auto mode = machine.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     if (!mode) return doubtful("huge pages", "this kernel has none", "take one that has them");
     if (mode->find("[deny]") == std::string::npos) {
@@ -58,8 +58,8 @@ Diagnosis look_at_huge_pages(const Machine& machine) {
 
 }  // namespace
 
-Diagnoses look_at_keeping(const Machine& machine) {
-    return {look_at_supervisor(machine), look_at_descriptors(machine), look_at_huge_pages(machine)};
+Diagnoses check_keep(const Machine& machine) {
+    return {check_supervisor(machine), check_descriptors(machine), check_huge_pages(machine)};
 }
 
 }  // namespace gpunbd::server
