@@ -67,7 +67,7 @@ Or<Address> tcp_address(const NbdTarget& target) {
     return out;
 }
 
-// Why a connection was not made, and what helps.
+// The failure with its remedy.
 Failure failed_dial(const Address& address, int error) {
     Failure out = failure(address.text, error);
     const bool local =

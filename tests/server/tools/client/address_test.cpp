@@ -29,7 +29,7 @@ std::string remedy_of_dial(const NbdTarget& target) {
     return std::get<Failure>(dialed).remedy;
 }
 
-// A port that nothing listens on: it stays bound while `holder` is open.
+// A port without a listener. It stays bound while `holder` is open.
 std::string silent_port(const OwnedFd& holder) {
     sockaddr_in in{};
     in.sin_family = AF_INET;
@@ -40,7 +40,7 @@ std::string silent_port(const OwnedFd& holder) {
     return std::to_string(ntohs(in.sin_port));
 }
 
-TEST_CASE("address: localhost and the names below it are loopback without any name service") {
+TEST_CASE("address: localhost and its subdomains are loopback addresses without a name service") {
     for (const char* host :
          {"localhost", "LocalHost", "localhost.", "a.localhost", "b.a.localhost."}) {
         CAPTURE(host);
@@ -53,16 +53,15 @@ TEST_CASE("address: localhost and the names below it are loopback without any na
     }
 }
 
-TEST_CASE("address: a name that does not resolve has a remedy") {
-    // Dots and letters only, but no label may be longer than 63 characters: no name server is
-    // asked.
+TEST_CASE("address: an unknown name has a remedy") {
+    // A label longer than 63 characters, so that no name server is queried.
     const std::string host(64, 'a');
     const auto found = resolve({.host = host + ".invalid", .port = "10809"});
     REQUIRE(std::holds_alternative<Failure>(found));
     CHECK(std::get<Failure>(found).remedy.find("numeric address") != std::string::npos);
 }
 
-TEST_CASE("address: a connection that cannot be made has a remedy") {
+TEST_CASE("address: a failed connection has a remedy") {
     const OwnedFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     CHECK(remedy_of_dial({.host = "127.0.0.1", .port = silent_port(holder)}) ==
           "no server listens there; start one, or check address and port");
