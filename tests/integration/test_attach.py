@@ -132,7 +132,7 @@ class Attach(server.Test):
         one = described(b'scratch (instance ' + ID + b')')
         self.assertRegex(self.attach_to(one, one, arguments=two), KERNEL)
         self.assertIn('reach different exports', self.attach_to(one, WHOLE.replace(ID, OTHER), arguments=two))
-        self.assertIn('hung up', self.attach_to(one, b'', arguments=two))
+        self.assertIn('closed the connection', self.attach_to(one, b'', arguments=two))
 
     def test_instance_ids(self):
         """The id is recognized in both forms of gpunbd's descriptions, and in no other text."""

@@ -13,12 +13,12 @@ constexpr rlim_t files_of_many = 4096;
 Diagnosis check_kernel_tls(const Machine& machine) {
     const auto offered = machine.text("/proc/sys/net/ipv4/tcp_available_ulp").value_or("");
     if (machine.has("/sys/module/tls") || (' ' + offered + ' ').find(" tls ") != offered.npos) {
-        return well("kernel TLS", "TCP has it");
+        return well("kernel TLS", "supported");
     }
-    return doubtful("kernel TLS",
-                    "the module is not loaded: a server does TLS in the process, and gpunbd attach "
-                    "refuses it",
-                    "modprobe tls, and for each boot: echo tls >/etc/modules-load.d/tls.conf");
+    return doubtful(
+        "kernel TLS",
+        "the module is not loaded: a server does TLS in user space, and gpunbd attach refuses TLS",
+        "modprobe tls, and for each boot: echo tls >/etc/modules-load.d/tls.conf");
 }
 
 Diagnosis check_backlog(const Machine& machine) {

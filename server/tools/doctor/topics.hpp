@@ -1,4 +1,4 @@
-// What the doctor looks at, by topic. Each looks, and changes nothing.
+// The doctor's checks, by topic. They change nothing.
 #pragma once
 
 #include "server/tools/doctor/diagnosis.hpp"
@@ -7,14 +7,14 @@
 
 namespace gpunbd::server {
 
-// The kernel's client, on this machine.
+// The kernel's NBD client on this machine.
 Diagnoses check_kernel_client(const Machine& machine);
-// A server whose own machine swaps to it. server/manual/swap.md.
+// A server whose machine uses its exports as swap; see server/manual/swap.md.
 Diagnoses check_swap(const Machine& machine);
 // Clients on other machines.
 Diagnoses check_remote(const Machine& machine);
 Diagnoses check_gpus(const Machine& machine);
-// How the CPU reaches the memory of a GPU that was opened.
+// The CPU's access to the memory of an open GPU.
 Diagnosis check_mapping(const storage::DeviceInfo& gpu);
 // Contents that outlive the server.
 Diagnoses check_keep(const Machine& machine);

@@ -1,4 +1,4 @@
-// What the doctor says of machines that are made up: folders with the files that it looks at.
+// Runs the doctor's checks on simulated machines: folders with the files that it reads.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
@@ -52,7 +52,7 @@ Diagnosis of(const Diagnoses& all, const std::string& what) {
     return {};
 }
 
-TEST_CASE("doctor: the kernel's client") {
+TEST_CASE("doctor: checks the kernel's client") {
     MadeUpMachine machine;
     CHECK(of(check_kernel_client(machine), "nbd module").verdict == Verdict::fail);
     CHECK(of(check_kernel_client(machine), "nbd module").remedy.starts_with("modprobe nbd"));
@@ -62,7 +62,7 @@ TEST_CASE("doctor: the kernel's client") {
     machine.put("/sys/module/nbd/parameters/max_part", "16");
     CHECK(of(check_kernel_client(machine), "partitions").verdict == Verdict::ok);
     CHECK(of(check_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
-    // One that nothing is attached to says nothing.
+    // The limit of a device that is not attached is ignored.
     machine.put("/sys/block/nbd0/queue/max_sectors_kb", "128");
     CHECK(of(check_kernel_client(machine), "size of requests").verdict == Verdict::ok);
     CHECK(of(check_kernel_client(machine), "NBD devices").is == "1 of 1 are free");
@@ -78,7 +78,7 @@ TEST_CASE("doctor: the kernel's client") {
     CHECK(of(check_kernel_client(machine), "right to attach devices").verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: a machine that swaps to its own server") {
+TEST_CASE("doctor: checks a machine that swaps to its own server") {
     const MadeUpMachine machine;
     const auto reserve = [&] { return of(check_swap(machine), "the kernel's reserve of memory"); };
     struct Row {
@@ -112,7 +112,7 @@ TEST_CASE("doctor: a machine that swaps to its own server") {
     CHECK(of(check_swap(machine), "real-time scheduling").verdict == Verdict::ok);
 }
 
-TEST_CASE("doctor: clients on other machines") {
+TEST_CASE("doctor: checks a server for remote clients") {
     MadeUpMachine machine;
     CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::warn);
     CHECK(of(check_remote(machine), "clients that wait to be accepted").verdict == Verdict::warn);
@@ -125,7 +125,7 @@ TEST_CASE("doctor: clients on other machines") {
     CHECK(of(check_remote(machine), "open files").verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: kernel TLS that is no module") {
+TEST_CASE("doctor: kernel TLS that is not a module") {
     const MadeUpMachine machine;
     machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp");
     CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::warn);
@@ -133,7 +133,7 @@ TEST_CASE("doctor: kernel TLS that is no module") {
     CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::ok);
 }
 
-// Files for TLS, and what the doctor says of them.
+// A folder with TLS files, and the doctor's findings about them.
 class TlsFolder {
  public:
     explicit TlsFolder(int days = 730) : folder_(made_folder()) {
@@ -167,7 +167,7 @@ class TlsFolder {
     const std::string folder_;
 };
 
-TEST_CASE("doctor: files for TLS that are good") {
+TEST_CASE("doctor: valid TLS files") {
     const TlsFolder tls;
     const std::string certificate = tls.file("server-cert.pem");
     CHECK(tls.look(certificate).verdict == Verdict::ok);
@@ -181,7 +181,7 @@ TEST_CASE("doctor: files for TLS that are good") {
               .empty());
 }
 
-TEST_CASE("doctor: certificates that end") {
+TEST_CASE("doctor: expiring certificates") {
     const TlsFolder soon(29);
     const std::string certificate = soon.file("server-cert.pem");
     CHECK(soon.look(certificate).verdict == Verdict::warn);
@@ -194,11 +194,11 @@ TEST_CASE("doctor: certificates that end") {
     CHECK(ended.look("authority").verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: keys that others may read, or that do not fit") {
+TEST_CASE("doctor: keys that other users can read, or that do not match") {
     const TlsFolder tls;
     const TlsFolder other;
     tls.take("server-key.pem", other);
-    CHECK(tls.look(tls.file("server-key.pem")).is == "is the key of another certificate");
+    CHECK(tls.look(tls.file("server-key.pem")).is == "belongs to another certificate");
     tls.write("server-key.pem", "no key");
     CHECK(tls.look("private key").is.find("is not a private key") != std::string::npos);
     for (const auto& [file, what] :
@@ -209,23 +209,23 @@ TEST_CASE("doctor: keys that others may read, or that do not fit") {
     }
 }
 
-TEST_CASE("doctor: certificates that are of no use") {
+TEST_CASE("doctor: unusable certificates") {
     const TlsFolder tls;
     const TlsFolder other;
     tls.take("ca-cert.pem", other);
     CHECK(tls.look("authority").verdict == Verdict::warn);
     tls.write("ca-cert.pem", "nothing");
-    CHECK(tls.look(tls.file("ca-cert.pem")).is == "holds no certificate in PEM");
+    CHECK(tls.look(tls.file("ca-cert.pem")).is == "contains no PEM certificate");
     tls.take("server-cert.pem", other);
     CHECK(tls.look(tls.file("server-key.pem")).verdict == Verdict::fail);
     std::filesystem::remove(tls.file("server-cert.pem"));
     CHECK(tls.look(tls.file("server-cert.pem")).is == "cannot be read: No such file or directory");
-    // An authority's own certificate names nobody.
+    // The certificate of an authority has no names.
     std::filesystem::copy_file(other.file("ca-cert.pem"), tls.file("server-cert.pem"));
     CHECK(tls.look("names of " + tls.file("server-cert.pem")).verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: the configuration names the files") {
+TEST_CASE("doctor: checks the files that the configuration names") {
     const TlsFolder tls;
     const MadeUpMachine machine;
     const auto about_key = [&](const Diagnoses& all) {
@@ -282,7 +282,7 @@ TEST_CASE("doctor: a GPU") {
     CHECK(of(found, "NVIDIA driver").is == "NVRM version: 550.54");
     CHECK(of(found, "persistence mode").verdict == Verdict::ok);
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "128 GiB");
-    // In a virtual machine, whose registers take two places (seen with an H200).
+    // In a virtual machine (H200) the registers take up two entries.
     machine.put(card + "resource",
                 first + "0x0 0x0 0x0\n0x0000202000000000 0x0000205fffffffff 0x000000000014220c");
     CHECK(of(check_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").is == "256 GiB");
@@ -291,7 +291,7 @@ TEST_CASE("doctor: a GPU") {
           Verdict::warn);
 }
 
-TEST_CASE("doctor: a GPU that the CPU reaches, and one that it does not") {
+TEST_CASE("doctor: a GPU whose memory the CPU can address, and one without") {
     storage::DeviceInfo gpu;
     gpu.id = "cuda:1";
     gpu.access = "mapped: writes are received into GPU memory";
@@ -302,7 +302,7 @@ TEST_CASE("doctor: a GPU that the CPU reaches, and one that it does not") {
     CHECK(check_mapping(gpu).is == gpu.access);
 }
 
-TEST_CASE("doctor: contents that outlive the server") {
+TEST_CASE("doctor: checks that contents can outlive the server") {
     MadeUpMachine machine;
     CHECK(of(check_keep(machine), "supervisor").is.find("gpunbd keep") != std::string::npos);
     machine.line_ = "systemd 252 (252.39-1~deb12u1)";
@@ -320,7 +320,7 @@ TEST_CASE("doctor: contents that outlive the server") {
     CHECK(of(check_keep(machine), "huge pages").verdict == Verdict::ok);
 }
 
-TEST_CASE("doctor: what it prints") {
+TEST_CASE("doctor: output as lines and as JSON") {
     const Diagnoses found{well("one", "fine"), doubtful("two", "odd", "mend it"),
                           bad("three", "broken", "make it \"new\"")};
     CHECK(as_lines(found) ==
@@ -332,7 +332,7 @@ TEST_CASE("doctor: what it prints") {
     CHECK(list[2].at("remedy").as_string() == "make it \"new\"");
 }
 
-TEST_CASE("doctor: a topic is a part of all") {
+TEST_CASE("doctor: a topic contains a part of all checks") {
     const MadeUpMachine machine;
     std::size_t parts = 0;
     for (const char* topic : {"swap", "remote", "gpu", "keep"}) {
