@@ -687,7 +687,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"check", ""},
          "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
         {{"check", "a", "--tls-name", "b"},
-         "gpunbd check: --tls-name needs to know of which client; add --who, for example --who "
+         "gpunbd check: --tls-name requires --who; add it, for example --who "
          "10.1.2.3"},
         {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
     };
@@ -767,17 +767,17 @@ TEST_CASE("keep: its own flags, and behind them a server's, which it does not re
         std::vector<const char*> arguments;
         const char* message;
     } rows[] = {
-        {{"keep"}, "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep"}, "the command is missing; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--"},
-         "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+         "the command is missing; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--", "check", "f"},
-         "'check' cannot be kept, only a server; write for example gpunbd keep -- serve --size 1G"},
+         "'check' cannot be kept, only serve; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--within", "serve"},
          "--within needs its SECONDS; write for example --within 60"},
         {{"keep", "--", "serve", "--run=true"},
-         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+         "--run ends the server with its command, so there is nothing to keep; leave keep out"},
         {{"keep", "serve", "--run", "true"},
-         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+         "--run ends the server with its command, so there is nothing to keep; leave keep out"},
     };
     for (const auto& row : rows) {
         const CommandLine line = parse_line(row.arguments);
@@ -919,7 +919,7 @@ TEST_CASE("status and top: which server is asked") {
         std::string message;
     } rows[] = {
         {{"status", "--socket", "/s", "--url", "http://h"},
-         "--socket and --url both say which server is asked; give one of them"},
+         "--socket and --url both name the server; give one of them"},
         {{"status", "--token", "/t"}, "--token is for a server that is asked by --url; add --url"},
         {{"top", "--url", "h:9100"},
          "--url: 'h:9100' is no URL; write for example --url http://127.0.0.1:9809"},
