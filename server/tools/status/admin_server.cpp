@@ -24,12 +24,12 @@ constexpr std::chrono::seconds probe_patience{2};
 constexpr std::string_view socket_start = "admin-";
 constexpr std::string_view socket_end = ".sock";
 
-// One line; nothing in it that ends the header that it will stand in.
+// Accepts a single line without characters that could end the HTTP header.
 Or<std::string> token_in(const std::string& path) {
     std::string token;
     try {
         const server::SecretBytes bytes = server::read_private_file(
-            path, "copy there the server's, which its admin.tcp.token names");
+            path, "copy the server's token there, which its admin.tcp.token names");
         token.assign(bytes.begin(), bytes.end());
     } catch (const std::runtime_error& error) {
         return Failure{error.what()};
@@ -40,7 +40,7 @@ Or<std::string> token_in(const std::string& path) {
     });
     if (good) return token;
     return Failure{
-        fmt::format("{}: is no token: one line of printable ASCII without spaces", path)};
+        fmt::format("{}: is not a token; write one line of printable ASCII without spaces", path)};
 }
 
 Or<AdminServer> tcp_server(const ServerSelection& asked) {
@@ -60,7 +60,7 @@ Or<AdminServer> tcp_server(const ServerSelection& asked) {
     return out;
 }
 
-// The number of admin-PID.sock; empty: it is no such name.
+// The number in admin-PID.sock; empty for any other name.
 std::string pid_in(const std::string& name) {
     if (!name.starts_with(socket_start) || !name.ends_with(socket_end)) return {};
     const std::string pid =
@@ -120,7 +120,7 @@ Failure too_many(const FoundServers& found) {
         list += fmt::format("{}{} (pid {})", i == 0 ? "" : ", ",
                             sanitized(found.servers[i].address.text), found.pids[i]);
     }
-    return Failure{fmt::format("there are {} servers: {}; choose one with --socket PATH",
+    return Failure{fmt::format("{} servers run: {}; choose one with --socket PATH",
                                found.servers.size(), list)};
 }
 
@@ -130,20 +130,22 @@ Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std:
     FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     if (!found.servers.empty()) return too_many(found);
-    return Failure{fmt::format(
-        "no server is found in {}{}{}; start one with 'gpunbd serve', or name one with --socket "
-        "PATH or --url",
-        sanitized(fmt::format("{}", fmt::join(folders, ", "))), found.silent.empty() ? "" : ": ",
-        fmt::join(found.silent, "; "))};
+    return Failure{
+        fmt::format("no server was found in {}{}{}; start one with 'gpunbd serve', or name one "
+                    "with --socket PATH or --url",
+                    sanitized(fmt::format("{}", fmt::join(folders, ", "))),
+                    found.silent.empty() ? "" : ": ", fmt::join(found.silent, "; "))};
 }
 
 Or<OwnedFd> call(const AdminServer& server, client::Deadline until) {
     Or<OwnedFd> called = client::dial(server.address, until);
     const auto* const fd = std::get_if<OwnedFd>(&called);
     if (fd == nullptr) return called;
-    const bool local = server.address.places[0].where.ss_family == AF_UNIX;
+    const bool local = server.address.addresses[0].storage.ss_family == AF_UNIX;
     if (!local || !is_anothers(fd->get())) return called;
-    return Failure{fmt::format("{}: another user's server is there", server.address.text)};
+    return Failure{
+        fmt::format("{}: the server belongs to another user; run this as that user, or as root",
+                    server.address.text)};
 }
 
 }  // namespace gpunbd::status

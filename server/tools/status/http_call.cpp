@@ -15,7 +15,7 @@
 namespace gpunbd::status {
 namespace {
 
-const Failure late{"no answer: the time is over"};
+const Failure late{"no response within the time limit"};
 
 std::optional<Failure> send_all(int fd, std::string_view bytes, client::Deadline until) {
     while (!bytes.empty()) {
@@ -25,7 +25,7 @@ std::optional<Failure> send_all(int fd, std::string_view bytes, client::Deadline
         } else if (errno == EAGAIN) {
             if (!client::wait_for_socket(fd, POLLOUT, until)) return late;
         } else if (errno != EINTR) {
-            return failure("the server hung up", errno);
+            return failure("the connection to the server", errno);
         }
     }
     return std::nullopt;
@@ -43,9 +43,9 @@ std::optional<Failure> receive_whole(int fd, HttpAnswer& answer, client::Deadlin
 
 Failure refusal(unsigned code, std::string_view body) {
     const std::string why = read_error(body);
-    if (!why.empty()) return {fmt::format("the server refuses: {}", why)};
-    if (code == 401 || code == 403) return {"the server wants a token; add --token FILE"};
-    return {fmt::format("the server answers with HTTP status {}", code)};
+    if (!why.empty()) return {fmt::format("the server refuses the request: {}", why)};
+    if (code == 401 || code == 403) return {"the server requires a token; add --token FILE"};
+    return {fmt::format("the server responds with HTTP status {}", code)};
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ Or<bool> receive(int fd, HttpAnswer& answer) {
     std::array<char, 65536> piece{};
     const ssize_t got = ::recv(fd, piece.data(), piece.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (got < 0) return failure("the server hung up", errno);
+    if (got < 0) return failure("the connection to the server", errno);
     auto failed =
         got == 0 ? answer.take_end() : answer.take({piece.data(), static_cast<std::size_t>(got)});
     if (failed) return std::move(*failed);

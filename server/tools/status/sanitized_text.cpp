@@ -9,7 +9,7 @@ namespace {
 
 struct CodePoint {
     std::uint32_t value = 0;
-    std::size_t bytes = 0;  // 0: it is none
+    std::size_t bytes = 0;  // 0: invalid
 };
 
 constexpr std::array<std::uint32_t, 5> least_of_length{0, 0, 0x80, 0x800, 0x10000};
@@ -48,7 +48,7 @@ bool in_one_of(const std::array<CodeRange, n>& ranges, std::uint32_t value) {
     });
 }
 
-// Controls, marks without columns of their own, what turns the direction of writing, private use.
+// Control characters, combining marks, marks of writing direction, private use.
 constexpr std::array<CodeRange, 15> without_columns{{{0, 0x1f},
                                                      {0x7f, 0x9f},
                                                      {0xad, 0xad},
@@ -66,7 +66,7 @@ constexpr std::array<CodeRange, 15> without_columns{{{0, 0x1f},
                                                      {0xe0000, 0x10ffff}}};
 constexpr std::uint32_t byte_order_mark = 0xfeff;
 
-// Chinese, Japanese, Korean, full-width forms, pictures.
+// Chinese, Japanese, Korean, full-width forms, and pictographs.
 constexpr std::array<CodeRange, 13> two_columns{{{0x1100, 0x115f},
                                                  {0x2e80, 0x303e},
                                                  {0x3041, 0x4dbf},

@@ -15,9 +15,9 @@ namespace {
 
 namespace json = boost::json;
 
-const Failure not_json{"the answer is no JSON"};
-const Failure not_a_status{"the answer is not the status of a gpunbd server"};
-const Failure not_a_list{"the answer is no list of connections"};
+const Failure not_json{"the response is not JSON"};
+const Failure not_a_status{"the response is not the status of a gpunbd server"};
+const Failure not_a_list{"the response is not a list of connections"};
 
 const json::value* member(const json::value& of, std::string_view key) {
     return of.is_object() ? of.get_object().if_contains(key) : nullptr;
@@ -77,7 +77,7 @@ void read(const json::value& from, server::CountsByReason& to) {
     for (const auto& each : from.get_object()) to[sanitized(each.key())] = count_in(each.value());
 }
 
-void read(const json::value&, storage::Histogram&) {}  // its counts are not in the JSON
+void read(const json::value&, storage::Histogram&) {}  // the JSON does not contain its counts
 
 template <server::Described Object>
 void read(const json::value& from, Object& to);

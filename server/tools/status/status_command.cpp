@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::seconds status_patience{10};
 constexpr std::chrono::seconds between_two{1};
 
-// What is printed; where JSON is wanted, the server's own.
+// Returns the text to print. With --json that is the server's response.
 Or<std::string> fetch(const StatusOptions& command, const std::vector<std::string>& folders) {
     const Or<AdminServer> server = find_server(command.server, folders);
     if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
@@ -40,7 +40,7 @@ void report_failure(const Failure& failed) {
 }
 
 void print_page(const std::string& text, bool again) {
-    // Home, and nothing behind the text: what stood there before is gone without a flicker.
+    // Moves the cursor home and clears the rest afterwards, which avoids flicker.
     if (again && ::isatty(STDOUT_FILENO) == 1) {
         fmt::print("\x1b[H\x1b[2J{}", text);
     } else {

@@ -11,14 +11,14 @@
 namespace gpunbd::client {
 namespace {
 
-bool is_loopback(const Address::Place& place) {
-    if (place.where.ss_family == AF_INET) {
+bool is_loopback(const Address::SocketAddress& address) {
+    if (address.storage.ss_family == AF_INET) {
         sockaddr_in in{};
-        std::memcpy(&in, &place.where, sizeof in);
+        std::memcpy(&in, &address.storage, sizeof in);
         return in.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && in.sin_port == htons(10809);
     }
     sockaddr_in6 in6{};
-    std::memcpy(&in6, &place.where, sizeof in6);
+    std::memcpy(&in6, &address.storage, sizeof in6);
     return std::memcmp(&in6.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0 &&
            in6.sin6_port == htons(10809);
 }
@@ -48,8 +48,8 @@ TEST_CASE("address: localhost and its subdomains are loopback addresses without 
         REQUIRE(std::holds_alternative<Address>(found));
         const auto& address = std::get<Address>(found);
         CHECK(address.text == std::string(host) + ":10809");
-        CHECK(!address.places.empty());
-        for (const Address::Place& place : address.places) CHECK(is_loopback(place));
+        CHECK(!address.addresses.empty());
+        for (const auto& each : address.addresses) CHECK(is_loopback(each));
     }
 }
 
