@@ -14,7 +14,7 @@ namespace {
 
 using namespace config;
 
-// A line of running text must not begin with a character that mdoc takes for a request.
+// Escapes a line of running text that starts with a character that begins an mdoc request.
 std::string escaped(std::string_view text) {
     std::string out;
     for (const char c : text) out += c == '\\' ? "\\e" : std::string(1, c);
