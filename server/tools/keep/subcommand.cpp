@@ -56,8 +56,8 @@ systemd: gpunbd(8) describes the settings of the unit.
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G
 )",
            .ending =
-               R"(Exit codes: the last server's, or 128+n if signal n ended it; 1 keep failed; 2
-wrong usage or configuration.
+               R"(Exit codes: 0 or the last server's, or 128+n if signal n ended it; 1 keep
+failed; 2 wrong usage or configuration.
 See also: gpunbd(8)
 )",
            .wraps = "serve",

@@ -112,7 +112,7 @@ Default: one page.)"},
           .called = "--thin --full --preallocate --prealloc",
           .key = "exports[].provision",
           .manual = R"(Allocate memory on the first write, or all of it at the start.
-Default: thin, or full if swap is true.)"},
+Default: thin, or full where swap is true.)"},
          {.name = "--page-size",
           .takes = "SIZE",
           .example = "2M",
@@ -404,7 +404,7 @@ FlagGroup tls_flags() {
               .key = "tls.mode",
               .with_file = true,
               .manual = R"(Availability of TLS.
-Default: required if certificates or psk are given, else off.
+Default: required where certificates or psk are given, else off.
 .Cm off
 requires
 .Fl -config
@@ -473,7 +473,7 @@ once clients can connect, and remove the file when the server ends.)"},
               .called = "--exit --die-with-parent",
               .with_file = true,
               .manual = R"(End the server when its parent process ends, as with
-.Dv SIGTERM . )"},
+.Dv SIGTERM .)"},
              {.name = "--core-dumps",
               .brief = "Include exported memory in core dumps",
               .more = ", which then contain client data; default: left out.",
