@@ -55,7 +55,7 @@ constexpr std::chrono::seconds retry_interval(1);
 constexpr std::chrono::seconds stall_limit(120);
 constexpr std::chrono::seconds disconnect_timeout(10);
 
-Wanted wanted_by(const AttachOptions& command, client::Endpoint endpoint) {
+AttachRequest wanted_by(const AttachOptions& command, client::Endpoint endpoint) {
     const std::uint64_t dead = command.dead_timeout.value_or(
         command.swap ? default_dead_timeout_of_swap : default_dead_timeout);
     return {

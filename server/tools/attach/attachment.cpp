@@ -29,7 +29,7 @@ struct Connection {
     ExportFacts facts;
 };
 
-Or<Connection> connect_one(const Wanted& wanted) {
+Or<Connection> connect_one(const AttachRequest& wanted) {
     auto called = client::call(wanted.endpoint, client::Clock::now() + handshake_timeout);
     if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
     auto& stream = std::get<client::Stream>(called);
@@ -37,7 +37,7 @@ Or<Connection> connect_one(const Wanted& wanted) {
     if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
     auto& facts = std::get<ExportFacts>(answer);
     if (auto failed = fit_for_kernel(facts, wanted.block_size)) return std::move(*failed);
-    auto socket = stream.hand_over();
+    auto socket = stream.release_socket();
     if (auto* failed = std::get_if<Failure>(&socket)) return std::move(*failed);
     return Connection{.socket = std::get<OwnedFd>(std::move(socket)), .facts = std::move(facts)};
 }
@@ -59,7 +59,7 @@ struct Connections {
     ExportFacts facts;
 };
 
-Or<Connections> connect_all(const Wanted& wanted) {
+Or<Connections> connect_all(const AttachRequest& wanted) {
     Connections out;
     for (unsigned i = 0; i != wanted.connections; ++i) {
         auto called = connect_one(wanted);
@@ -102,7 +102,7 @@ bool is_orphan(const Device& device, const ExportFacts& facts) {
 
 }  // namespace
 
-Or<Attachment> Attachment::attach(Wanted wanted) {
+Or<Attachment> Attachment::attach(AttachRequest wanted) {
     auto called = connect_all(wanted);
     auto kernel = KernelClient::open();
     const auto* lacking = std::get_if<Failure>(&kernel);
@@ -153,7 +153,7 @@ Attachment::Outcome Attachment::replace_one() {
     auto called = connect_one(wanted_);
     if (const auto* failed = std::get_if<Failure>(&called)) {
         log_once("the server is not reachable: " + failed->text);
-        return Outcome::server_away;
+        return Outcome::server_unreachable;
     }
     const auto& [socket, facts] = std::get<Connection>(called);
     if (!same_shape(facts, facts_)) {
@@ -199,7 +199,7 @@ std::optional<Failure> Attachment::replace_dead_connections() {
 
 std::chrono::milliseconds Attachment::pause() const {
     if (dead_ == 0) return check_interval;
-    return last_ == Outcome::server_away ? retry_interval : retry_interval_after_refusal;
+    return last_ == Outcome::server_unreachable ? retry_interval : retry_interval_after_refusal;
 }
 
 }  // namespace gpunbd::attach

@@ -11,7 +11,7 @@
 
 namespace gpunbd::attach {
 
-struct Wanted {
+struct AttachRequest {
     std::uint32_t device = 0;
     client::Endpoint endpoint;
     unsigned connections = 1;
@@ -22,7 +22,7 @@ struct Wanted {
 class Attachment {
  public:
     // Takes over a device that is attached to the same contents and has no owner.
-    static Or<Attachment> attach(Wanted wanted);
+    static Or<Attachment> attach(AttachRequest wanted);
 
     const client::ExportFacts& facts() const { return facts_; }
     bool attached() { return kernel_.attached(wanted_.device); }
@@ -36,9 +36,9 @@ class Attachment {
 
  private:
     using Clock = std::chrono::steady_clock;
-    enum class Outcome { connected, server_away, other_contents, refused };
+    enum class Outcome { connected, server_unreachable, other_contents, refused };
 
-    Attachment(Wanted wanted, KernelClient kernel, client::ExportFacts facts)
+    Attachment(AttachRequest wanted, KernelClient kernel, client::ExportFacts facts)
         : wanted_(std::move(wanted)), kernel_(std::move(kernel)), facts_(std::move(facts)) {}
 
     void assume_all_dead();
@@ -47,7 +47,7 @@ class Attachment {
     bool given_up_by_kernel() const;
     void log_once(std::string text);
 
-    Wanted wanted_;
+    AttachRequest wanted_;
     KernelClient kernel_;
     client::ExportFacts facts_;
     unsigned dead_ = 0;

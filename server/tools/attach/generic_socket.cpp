@@ -48,7 +48,7 @@ int GenericSocket::join(std::uint32_t group) {
     return joined == 0 ? 0 : errno;
 }
 
-GenericReply GenericSocket::ask(GenericMessage message) {
+GenericReply GenericSocket::request(GenericMessage message) {
     const auto bytes = message.finished(++sequence_);
     if (::send(fd_.get(), bytes.data(), bytes.size(), 0) < 0)
         return {.error = errno, .attributes = {}};

@@ -27,7 +27,7 @@ class GenericSocket {
  public:
     static Or<GenericSocket> open();
 
-    GenericReply ask(GenericMessage message);
+    GenericReply request(GenericMessage message);
     int join(std::uint32_t group);  // an errno, or 0
 
     // The next pending event of the group; does not block.

@@ -55,9 +55,9 @@ Or<KernelClient> KernelClient::open() {
     auto events = GenericSocket::open();
     if (const auto* failed = std::get_if<Failure>(&events)) return *failed;
 
-    GenericMessage question(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
-    question.text(CTRL_ATTR_FAMILY_NAME, NBD_GENL_FAMILY_NAME);
-    const auto answer = std::get<GenericSocket>(requests).ask(std::move(question));
+    GenericMessage family_request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
+    family_request.text(CTRL_ATTR_FAMILY_NAME, NBD_GENL_FAMILY_NAME);
+    const auto answer = std::get<GenericSocket>(requests).request(std::move(family_request));
     if (answer.error == ENOENT)
         return Failure{"the kernel has no NBD client; load it: modprobe nbd"};
     if (answer.error != 0) return failure("netlink", answer.error);
@@ -92,7 +92,7 @@ int KernelClient::connect(std::uint32_t device, const client::ExportFacts& facts
     }
     if (!facts.instance.empty()) request.text(NBD_ATTR_BACKEND_IDENTIFIER, facts.instance);
     add_sockets(request, numbers);
-    return requests_.ask(std::move(request)).error;
+    return requests_.request(std::move(request)).error;
 }
 
 int KernelClient::reconnect(std::uint32_t device, const std::string& instance, int socket) {
@@ -100,19 +100,19 @@ int KernelClient::reconnect(std::uint32_t device, const std::string& instance, i
     request.number(NBD_ATTR_INDEX, device);
     if (!instance.empty()) request.text(NBD_ATTR_BACKEND_IDENTIFIER, instance);
     add_sockets(request, std::span(&socket, 1));
-    return requests_.ask(std::move(request)).error;
+    return requests_.request(std::move(request)).error;
 }
 
 int KernelClient::disconnect(std::uint32_t device) {
     GenericMessage request = message(NBD_CMD_DISCONNECT);
     request.number(NBD_ATTR_INDEX, device);
-    return requests_.ask(std::move(request)).error;
+    return requests_.request(std::move(request)).error;
 }
 
 bool KernelClient::attached(std::uint32_t device) {
     GenericMessage request = message(NBD_CMD_STATUS);
     request.number(NBD_ATTR_INDEX, device);
-    const GenericReply reply = requests_.ask(std::move(request));
+    const GenericReply reply = requests_.request(std::move(request));
     if (reply.error != 0) return true;  // for example ENOBUFS if memory is short
     const auto list = find_attribute(reply.attributes, NBD_ATTR_DEVICE_LIST);
     const auto item = list ? find_attribute(*list, NBD_DEVICE_ITEM) : std::nullopt;
@@ -122,11 +122,11 @@ bool KernelClient::attached(std::uint32_t device) {
 unsigned KernelClient::dead_connections(std::uint32_t device, unsigned all) {
     unsigned dead = 0;
     while (const auto event = events_.next_event()) {
-        const auto* told = std::get_if<GenericEvent>(&*event);
-        if (told == nullptr) {
+        const auto* received = std::get_if<GenericEvent>(&*event);
+        if (received == nullptr) {
             dead = all;
-        } else if (told->command == NBD_CMD_LINK_DEAD &&
-                   find_number<std::uint32_t>(told->attributes, NBD_ATTR_INDEX) == device) {
+        } else if (received->command == NBD_CMD_LINK_DEAD &&
+                   find_number<std::uint32_t>(received->attributes, NBD_ATTR_INDEX) == device) {
             ++dead;
         }
     }

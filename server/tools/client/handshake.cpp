@@ -23,7 +23,8 @@ std::string_view text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::optional<Failure> ask(Stream& stream, OptionType option, std::span<const std::byte> data) {
+std::optional<Failure> send_option(Stream& stream, OptionType option,
+                                   std::span<const std::byte> data) {
     Bytes out;
     protocol::append_be(out, protocol::option_magic);
     protocol::append_be(out, static_cast<std::uint32_t>(option));
@@ -152,7 +153,7 @@ std::optional<Failure> greet(Stream& stream) {
 }
 
 std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls) {
-    if (auto failed = ask(stream, OptionType::starttls, {})) return failed;
+    if (auto failed = send_option(stream, OptionType::starttls, {})) return failed;
     auto answer = receive_answer(stream, OptionType::starttls);
     if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
     const auto& [kind, data] = std::get<Answer>(answer);
@@ -164,7 +165,7 @@ std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls)
 }
 
 Or<ExportFacts> query_export(Stream& stream, OptionType go_or_info, std::string_view name) {
-    if (auto failed = ask(stream, go_or_info, request_for(name))) return std::move(*failed);
+    if (auto failed = send_option(stream, go_or_info, request_for(name))) return std::move(*failed);
     ExportFacts facts;
     std::optional<std::uint64_t> size;
     for (int i = 0; i != most_answers; ++i) {
@@ -188,7 +189,7 @@ Or<ExportFacts> query_export(Stream& stream, OptionType go_or_info, std::string_
 }
 
 void leave(Stream& stream) {
-    if (!ask(stream, OptionType::abort, {})) {
+    if (!send_option(stream, OptionType::abort, {})) {
         static_cast<void>(receive_answer(stream, OptionType::abort));
     }
 }

@@ -13,7 +13,7 @@
 namespace gpunbd::client {
 namespace {
 
-constexpr const char* gone = "the server closed the connection during the handshake";
+constexpr const char* closed_message = "the server closed the connection during the handshake";
 
 }  // namespace
 
@@ -29,7 +29,7 @@ std::optional<Failure> Stream::wait_for_tls(int result) const {
         case SSL_ERROR_WANT_WRITE:
             return wait_for(POLLOUT);
         case SSL_ERROR_ZERO_RETURN:
-            if (::SSL_is_init_finished(ssl_.get()) == 1) return Failure{gone};
+            if (::SSL_is_init_finished(ssl_.get()) == 1) return Failure{closed_message};
             [[fallthrough]];  // the error queue may be empty
         default:
             return Failure{"TLS: " + tls_->failure_of(*ssl_)};
@@ -63,7 +63,7 @@ std::optional<Failure> Stream::send(std::span<const std::byte> bytes) {
         } else if (errno == EAGAIN) {
             if (auto failed = wait_for(POLLOUT)) return failed;
         } else if (errno != EINTR) {
-            return failure(gone, errno);
+            return failure(closed_message, errno);
         }
     }
     return std::nullopt;
@@ -83,17 +83,17 @@ std::optional<Failure> Stream::receive(std::span<std::byte> into) {
         if (got > 0) {
             into = into.subspan(static_cast<std::size_t>(got));
         } else if (got == 0) {
-            return Failure{gone};
+            return Failure{closed_message};
         } else if (errno == EAGAIN) {
             if (auto failed = wait_for(POLLIN)) return failed;
         } else if (errno != EINTR) {
-            return failure(gone, errno);
+            return failure(closed_message, errno);
         }
     }
     return std::nullopt;
 }
 
-Or<OwnedFd> Stream::hand_over() {
+Or<OwnedFd> Stream::release_socket() {
     if (ssl_) {
         if (auto failed = not_all_in_kernel(*ssl_)) return std::move(*failed);
         ssl_.reset();  // frees the session without a close_notify; the socket stays open

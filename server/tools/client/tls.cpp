@@ -124,9 +124,11 @@ std::string Tls::failure_of(const SSL& ssl) const {
         return ::X509_verify_cert_error_string(verified);
     }
     const int reason = ERR_GET_REASON(::ERR_peek_error());
-    const std::string told = server::take_openssl_error("");
-    std::string why = told.empty() ? "the server closed the connection during the handshake" : told;
-    if (by_ == TlsBy::kernel && (told.empty() || reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION)) {
+    const std::string error_text = server::take_openssl_error("");
+    std::string why =
+        error_text.empty() ? "the server closed the connection during the handshake" : error_text;
+    if (by_ == TlsBy::kernel &&
+        (error_text.empty() || reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION)) {
         why += "; the kernel's client needs a server that supports TLS 1.2";
     }
     if (!user_.empty()) {

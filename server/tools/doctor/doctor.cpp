@@ -15,7 +15,7 @@ namespace {
 
 struct Topic {
     std::string_view name;
-    Diagnoses (*look)(const Machine&);
+    Diagnoses (*check)(const Machine&);
 };
 constexpr std::array topics{
     Topic{"swap", check_kernel_client}, Topic{"swap", check_swap}, Topic{"remote", check_remote},
@@ -43,7 +43,7 @@ Diagnoses diagnose(std::string_view topic, const Machine& machine,
         std::move(found.begin(), found.end(), std::back_inserter(out));
     };
     for (const Topic& each : topics) {
-        if (topic.empty() || each.name == topic) add(each.look(machine));
+        if (topic.empty() || each.name == topic) add(each.check(machine));
     }
     if (topic.empty() || topic == "remote") add(check_configuration(machine, configuration));
     return out;

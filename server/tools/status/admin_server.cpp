@@ -43,13 +43,13 @@ Or<std::string> token_in(const std::string& path) {
         fmt::format("{}: is not a token; write one line of printable ASCII without spaces", path)};
 }
 
-Or<AdminServer> tcp_server(const ServerSelection& asked) {
+Or<AdminServer> tcp_server(const ServerSelection& selection) {
     client::NbdTarget target;
-    target.host = asked.url->host;
-    target.port = asked.url->port;
+    target.host = selection.url->host;
+    target.port = selection.url->port;
     AdminServer out;
-    if (asked.token) {
-        Or<std::string> token = token_in(*asked.token);
+    if (selection.token) {
+        Or<std::string> token = token_in(*selection.token);
         if (auto* const failed = std::get_if<Failure>(&token)) return std::move(*failed);
         out.token = std::move(std::get<std::string>(token));
     }
@@ -124,9 +124,10 @@ Failure too_many(const FoundServers& found) {
                                found.servers.size(), list)};
 }
 
-Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std::string>& folders) {
-    if (asked.socket) return server_at(*asked.socket);
-    if (asked.url) return tcp_server(asked);
+Or<AdminServer> find_server(const ServerSelection& selection,
+                            const std::vector<std::string>& folders) {
+    if (selection.socket) return server_at(*selection.socket);
+    if (selection.url) return tcp_server(selection);
     FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     if (!found.servers.empty()) return too_many(found);

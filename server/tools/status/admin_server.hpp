@@ -20,7 +20,8 @@ struct AdminServer {
 
 // If no server is named, finds the only one that answers on a socket admin-PID.sock in one of the
 // folders.
-Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std::string>& folders);
+Or<AdminServer> find_server(const ServerSelection& selection,
+                            const std::vector<std::string>& folders);
 
 // The servers that answer on such sockets.
 struct FoundServers {

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds between_calls{1};
 client::Deadline in(std::chrono::seconds time) { return client::Clock::now() + time; }
 
 // Removes the address, because the page shows it elsewhere.
-std::string without_place(std::string text, const std::string& place) {
+std::string without_address(std::string text, const std::string& place) {
     return text.starts_with(place + ": ") ? text.substr(place.size() + 2) : text;
 }
 
@@ -67,8 +67,8 @@ const Picture& Feed::picture() {
 
 // Searches each time, because the socket of a restarted server has another name (its process id).
 std::optional<Failure> Feed::find() {
-    if (server_ && (asked_.socket || asked_.url)) return std::nullopt;
-    Or<AdminServer> found = find_server(asked_, folders_);
+    if (server_ && (selection_.socket || selection_.url)) return std::nullopt;
+    Or<AdminServer> found = find_server(selection_, folders_);
     if (auto* const failed = std::get_if<Failure>(&found)) return std::move(*failed);
     server_ = std::move(std::get<AdminServer>(found));
     picture_.server = sanitized(server_->address.text);
@@ -78,11 +78,11 @@ std::optional<Failure> Feed::find() {
 std::optional<Failure> Feed::open() {
     if (auto failed = find()) return failed;
     without_stream_ = false;
-    Or<OwnedFd> asked = ask(*server_, {.target = "/api/v1/stream"}, in(patience));
-    if (auto* const failed = std::get_if<Failure>(&asked)) return std::move(*failed);
-    stream_.emplace(Stream{.fd = std::move(std::get<OwnedFd>(asked)),
+    Or<OwnedFd> connection = send_request(*server_, {.target = "/api/v1/stream"}, in(patience));
+    if (auto* const failed = std::get_if<Failure>(&connection)) return std::move(*failed);
+    stream_.emplace(Stream{.fd = std::move(std::get<OwnedFd>(connection)),
                            .answer = HttpAnswer(std::nullopt),
-                           .events = EventReader(longest_answer)});
+                           .events = EventReader(longest_response)});
     next_ = in(silence);
     return std::nullopt;
 }
@@ -142,7 +142,7 @@ void Feed::take(Tick tick) {
 void Feed::lose(const Failure& failed) {
     stream_.reset();
     without_stream_ = false;
-    picture_.trouble = without_place(sanitized(failed.text), picture_.server);
+    picture_.trouble = without_address(sanitized(failed.text), picture_.server);
     // The activity since then is unknown.
     picture_.activity.reset();
     if (!lost_) lost_ = client::Clock::now();

@@ -20,8 +20,8 @@ namespace gpunbd::status {
 
 class Feed {
  public:
-    Feed(const ServerSelection& asked, const std::vector<std::string>& folders)
-        : asked_(asked), folders_(folders) {}
+    Feed(const ServerSelection& selection, const std::vector<std::string>& folders)
+        : selection_(selection), folders_(folders) {}
 
     // Fetches the first state. Fails if there is no server, or if it does not answer.
     std::optional<Failure> begin();
@@ -48,7 +48,7 @@ class Feed {
     void take(Tick tick);
     void lose(const Failure& failed);
 
-    const ServerSelection asked_;
+    const ServerSelection selection_;
     const std::vector<std::string> folders_;
     std::optional<AdminServer> server_;
     std::optional<Stream> stream_;

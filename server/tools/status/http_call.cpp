@@ -50,7 +50,8 @@ Failure refusal(unsigned code, std::string_view body) {
 
 }  // namespace
 
-Or<OwnedFd> ask(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
+Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
+                         client::Deadline until) {
     Or<OwnedFd> called = call(server, until);
     if (const auto* const fd = std::get_if<OwnedFd>(&called)) {
         const std::string text = http_request(request, server.host, server.token);
@@ -71,10 +72,10 @@ Or<bool> receive(int fd, HttpAnswer& answer) {
 }
 
 Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
-    const Or<OwnedFd> asked = ask(server, request, until);
-    if (const auto* const failed = std::get_if<Failure>(&asked)) return *failed;
-    HttpAnswer answer(longest_answer);
-    const int fd = std::get<OwnedFd>(asked).get();
+    const Or<OwnedFd> connection = send_request(server, request, until);
+    if (const auto* const failed = std::get_if<Failure>(&connection)) return *failed;
+    HttpAnswer answer(longest_response);
+    const int fd = std::get<OwnedFd>(connection).get();
     if (auto failed = receive_whole(fd, answer, until)) {
         return Failure{fmt::format("{}: {}", server.address.text, failed->text)};
     }

@@ -13,10 +13,11 @@
 
 namespace gpunbd::status {
 
-inline constexpr std::size_t longest_answer = std::size_t{32} << 20;  // bytes
+inline constexpr std::size_t longest_response = std::size_t{32} << 20;  // bytes
 
 // Returns the socket for the response.
-Or<OwnedFd> ask(const AdminServer& server, const HttpRequest& request, client::Deadline until);
+Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
+                         client::Deadline until);
 
 // Passes the available bytes to `answer`. Returns false if there are none.
 Or<bool> receive(int fd, HttpAnswer& answer);

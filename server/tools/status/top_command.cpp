@@ -79,7 +79,7 @@ class LivePage {
         if (got <= 0) return;
         for (const Key key : keys_.take({bytes.data(), static_cast<std::size_t>(got)})) {
             if (key == Key::quit) ended_ = true;
-            obey(key, feed_.picture(), terminal_.size(), view_);
+            handle_key(key, feed_.picture(), terminal_.size(), view_);
         }
     }
 

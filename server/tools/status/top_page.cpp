@@ -331,7 +331,7 @@ class Pen {
                           fitted("EXPORT", name), "READ/s", "WRITE/s", "REQS/s", "QUEUE", "ERRORS",
                           "AGE", "IDENTITY"));
         const std::size_t begin =
-            std::min(view_.only ? view_.passed_over : 0, clients_.size() - parts_.clients);
+            std::min(view_.only ? view_.skipped : 0, clients_.size() - parts_.clients);
         for (std::size_t i = begin; i != begin + parts_.clients; ++i) {
             client_line(clients_[i], peer, name);
         }
@@ -414,8 +414,7 @@ std::size_t moved(std::size_t place, std::size_t count, std::size_t step, bool b
 
 void move(const Picture& picture, std::size_t step, bool back, View& view) {
     if (view.only) {
-        view.passed_over =
-            moved(view.passed_over, listed_clients(picture, view).size(), step, back);
+        view.skipped = moved(view.skipped, listed_clients(picture, view).size(), step, back);
         return;
     }
     const auto listed = listed_exports(picture, view);
@@ -425,7 +424,7 @@ void move(const Picture& picture, std::size_t step, bool back, View& view) {
 }
 
 void toggle_only(const Picture& picture, View& view) {
-    view.passed_over = 0;
+    view.skipped = 0;
     if (view.only) {
         view.selected = *view.only;
         view.only.reset();
@@ -437,7 +436,7 @@ void toggle_only(const Picture& picture, View& view) {
 
 }  // namespace
 
-void obey(Key key, const Picture& picture, PageSize size, View& view) {
+void handle_key(Key key, const Picture& picture, PageSize size, View& view) {
     const std::size_t page = std::max<std::size_t>(size.rows / 2, 1);
     switch (key) {
         case Key::quit:

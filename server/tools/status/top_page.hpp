@@ -29,12 +29,12 @@ struct View {
     Sort sort = Sort::rate;
     std::string selected = {};             // an export; the first one if none has this name
     std::optional<std::string> only = {};  // a single export and its clients
-    std::size_t passed_over = 0;           // the number of skipped clients, with `only`
+    std::size_t skipped = 0;               // the number of skipped clients, with `only`
     bool help = false;
 };
 
 // Does not handle Key::quit.
-void obey(Key key, const Picture& picture, PageSize size, View& view);
+void handle_key(Key key, const Picture& picture, PageSize size, View& view);
 
 // The number of rows for the whole content.
 std::size_t rows_for_all(const Picture& picture);

@@ -21,8 +21,8 @@ struct TlsSetupOptions {
 //   keys.psk                             with users: one line for each, after existing lines
 //   clients/NAME/                        for each client and user, to be copied to its machine:
 //     ca-cert.pem, client-cert.pem, client-key.pem, keys.psk
-// Keys have mode 0600 and folders 0700. All of it is made, or nothing. Returns what to do with it,
-// for people. Throws std::runtime_error, which says what is in the way.
+// Keys have mode 0600 and folders 0700. Creates all files or none. Returns instructions for the
+// user. Throws std::runtime_error with the problem and its remedy.
 std::string set_up_tls(const TlsSetupOptions& command);
 
 }  // namespace gpunbd::server

@@ -108,8 +108,7 @@ TEST_CASE("serve without flags") {
     CHECK_FALSE(command.run.has_value());
 }
 
-TEST_CASE(
-    "serve with BARs of PCI cards: their ids as the system writes them, and whose are forced") {
+TEST_CASE("serve with BARs of PCI cards: normalized ids, and the forced cards") {
     const Options o = serve({"--device", "pci:0A:00.0/2", "--device", "host", "--device",
                              "pci:10000:01:1f.7/0", "--force-pci"})
                           .options;

@@ -195,7 +195,7 @@ TEST_CASE("rates are only calculated within one process, and are never negative"
 TEST_CASE("keys select exports, sort them, and show a single one") {
     const Picture picture = with_exports(60);
     View view;
-    const auto press = [&](Key key) { obey(key, picture, usual, view); };
+    const auto press = [&](Key key) { handle_key(key, picture, usual, view); };
     CHECK(has(text_of(picture, view), ">export-000"));
     press(Key::down);
     CHECK(has(text_of(picture, view), ">export-001"));
@@ -241,9 +241,9 @@ TEST_CASE("with a single export, keys scroll through its clients") {
     }
     picture.activity.reset();
     View view;
-    obey(Key::only_one, picture, usual, view);
+    handle_key(Key::only_one, picture, usual, view);
     CHECK(has(text_of(picture, view), "peer-00"));
-    for (int i = 0; i != 10; ++i) obey(Key::page_down, picture, usual, view);
+    for (int i = 0; i != 10; ++i) handle_key(Key::page_down, picture, usual, view);
     const std::string end = text_of(picture, view);
     CHECK(has(end, "peer-39"));
     CHECK_FALSE(has(end, "peer-00"));
@@ -254,7 +254,7 @@ TEST_CASE("keys have no effect without exports and clients") {
     View view;
     for (const Key key : {Key::down, Key::up, Key::page_down, Key::page_up, Key::only_one,
                           Key::down, Key::sort, Key::explain}) {
-        obey(key, picture, usual, view);
+        handle_key(key, picture, usual, view);
         text_of(picture, view);
     }
 }
