@@ -894,7 +894,7 @@ class Serve(Test):
         self.assertTrue(keeper.process.stdout.read().startswith('gpunbd serve - '))
 
     def test_usage(self):
-        for arguments, message in (((), 'what to run is missing'), (('--',), 'what to run is missing'),
+        for arguments, message in (((), 'the command is missing'), (('--',), 'the command is missing'),
                                    (('--', 'devices'), "'devices' cannot be kept"), (('--within', '0', 'serve'), '--within: '),
                                    (('--max-restarts', 'x', '--', 'serve'), '--max-restarts: '),
                                    (('--max-descriptors', '100001', '--', 'serve'), '--max-descriptors: '),

@@ -177,7 +177,7 @@ with socket.socket(socket.AF_UNIX) as one:
     def test_a_server_that_keeps_nothing(self):
         self.start('  - {name: one, size: 64M, devices: [host]}\n')
         self.assertEqual(self.listed(), {})
-        self.assertEqual(self.kept(self.file), 'nothing is kept\n')
+        self.assertEqual(self.kept(self.file), 'no contents are kept\n')
         self.reload('  - {name: one, size: 64M, devices: [host], keep: true}\n' + TWO)
         self.assertEqual({name: each['state'] for name, each in self.listed().items()}, {'two': 'in use'})
         server.wait_for_text("export 'one': its contents were made without keep", self.log)
@@ -196,7 +196,7 @@ with socket.socket(socket.AF_UNIX) as one:
         folder = os.path.join(self.directory, 'run')
         os.mkdir(folder, 0o700)
         environment = {'RUNTIME_DIRECTORY': folder}
-        self.assertIn('no server that keeps contents can be asked', self.kept(environment=environment, status=1))
+        self.assertIn('no server that keeps contents answers', self.kept(environment=environment, status=1))
         self.start_command('keep', '--', 'serve', '--config', self.file,
                            environment={'RUNTIME_DIRECTORY': folder + ':/elsewhere'})
         self.assertEqual(os.listdir(folder), [f'admin-{self.server_id()}.sock'])
@@ -230,7 +230,7 @@ class Drop(Kept):
         self.write('one', 0, b'data')
         self.reload(TWO)
         self.assertEqual(self.listed()['one']['state'], 'no export has them')
-        self.assertIn("'one': ended", self.kept(self.file, '--drop', 'one'))
+        self.assertIn("'one': dropped", self.kept(self.file, '--drop', 'one'))
         self.assertEqual(set(self.listed()), {'two'})
         self.reload(ONE + TWO)
         self.assertEqual(self.read('one', 0, 4), bytes(4))

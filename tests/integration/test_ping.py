@@ -101,7 +101,7 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
                     f'nbds://{at}?{client}&tls-hostname=other.example',
                     f'nbds://{at}?{client}&tls-verify-peer=false'):
             self.assertIn('answers: 64 MiB', self.ping(uri))
-        self.refused(f'nbd://{at}', 'in TLS only; write nbds for nbd')
+        self.refused(f'nbd://{at}', 'it requires TLS; write nbds instead of nbd')
         self.refused(f'nbds://{at}?{client}', 'IP address mismatch')
         self.refused(f'nbds://localhost:{one.port}/?{client}&tls-hostname=third.example', 'hostname mismatch')
         self.refused(f'nbds://localhost:{one.port}/', 'certificate')
@@ -110,7 +110,7 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         self.refused(f'nbds://localhost:{one.port}/?tls-certificates={other}/clients/c', 'certificate')
         self.refused(f'nbds://localhost:{one.port}/?tls-certificates=/no/such', "/no/such/ca-cert.pem: cannot be read: there is no folder '/no/such'; gpunbd tls-setup makes")
         plain = self.serve(tcp=True)
-        self.refused(f'nbds://localhost:{plain.port}/?{client}', 'the server has no TLS; write nbd for nbds')
+        self.refused(f'nbds://localhost:{plain.port}/?{client}', 'the server does not support TLS; write nbd instead of nbds')
 
 
     def test_shared_keys(self):
@@ -123,13 +123,13 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
         for user, file in (('alice', 'alice/keys.psk'), ('b%40b', 'b@b/keys.psk')):
             self.assertIn('answers: 64 MiB', self.ping(uri(user, f'{folder}/clients/{file}')))
         self.assertIn('answers', self.ping(f'nbds+unix://alice@/?socket={one.path}&tls-psk-file={folder}/keys.psk'))
-        self.refused(uri('carol', f'{folder}/keys.psk'), "keys.psk: has no key of the user 'carol'")
+        self.refused(uri('carol', f'{folder}/keys.psk'), "keys.psk: has no key for the user 'carol'")
         keys = os.path.join(self.directory(), 'keys.psk')
         with open(keys, 'w', encoding='ascii') as file:
             file.write('alice:' + '01' * 32 + '\n')
         self.refused(uri('alice', keys), 'all users may open it')
         os.chmod(keys, 0o600)
-        self.refused(uri('alice', keys), "(has the server the same key of 'alice'?)")
+        self.refused(uri('alice', keys), "check that the server has the same key for 'alice'")
 
     def test_a_revoked_certificate(self):
         server.need('openssl')
@@ -151,54 +151,54 @@ exports: [{name: one, size: 1M, devices: [host], read_only: true, max_connection
 class InvalidServers(Ping):
     def test_cut_at_each_byte(self):
         for end in range(len(WHOLE)):
-            self.assertIn('the server hung up', self.ping_script(WHOLE[:end]), end)
+            self.assertIn('the server closed the connection', self.ping_script(WHOLE[:end]), end)
         self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, status=0))
 
     def test_invalid_responses(self):
-        for script, message in ((b'HTTP/1.1 400 Bad Request\r\n\r\n', 'it greets with something else'),
-                                (greeting(option_magic=0x00420281861253), 'the old handshake'),
-                                (greeting(flags=0), 'does not know the fixed newstyle'),
+        for script, message in ((b'HTTP/1.1 400 Bad Request\r\n\r\n', 'its greeting is invalid'),
+                                (greeting(option_magic=0x00420281861253), 'only the old handshake'),
+                                (greeting(flags=0), 'does not support the fixed newstyle'),
                                 (greeting() + reply(wire.ERR_UNKNOWN), 'there is no such export'),
-                                (greeting() + reply(wire.ERR_POLICY, b'\x1b[31mno\n'), r"or not now ('\x1b[31mno\n')"),
-                                (greeting() + reply(wire.ERR_UNSUP), 'knows no GO and INFO'),
-                                (greeting() + reply(wire.ERR_SHUTDOWN), 'is about to end'),
-                                (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'ask for its block sizes'),
-                                (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server refuses'),
-                                (greeting() + reply(wire.REP_ACK, magic=1), 'something else than was asked'),
-                                (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'something else than was asked'),
+                                (greeting() + reply(wire.ERR_POLICY, b'\x1b[31mno\n'), r"denies access to it ('\x1b[31mno\n')"),
+                                (greeting() + reply(wire.ERR_UNSUP), 'supports neither GO nor INFO'),
+                                (greeting() + reply(wire.ERR_SHUTDOWN), 'is shutting down'),
+                                (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'request its block sizes'),
+                                (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server rejects the request'),
+                                (greeting() + reply(wire.REP_ACK, magic=1), 'replied to another option'),
+                                (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'replied to another option'),
                                 (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
-                                (greeting() + reply(wire.REP_INFO, b'\0'), 'half a fact'),
-                                (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'half a fact'),
-                                (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'half a fact'),
-                                (greeting() + info(wire.INFO_NAME, b'') * 64, 'no end'),
-                                (greeting() + ACK, 'nothing of the export')):
+                                (greeting() + reply(wire.REP_INFO, b'\0'), 'malformed information'),
+                                (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'malformed information'),
+                                (greeting() + info(wire.INFO_EXPORT, b'\0' * 11), 'malformed information'),
+                                (greeting() + info(wire.INFO_NAME, b'') * 64, 'does not end'),
+                                (greeting() + ACK, 'no information about the export')):
             with self.subTest(message=message):
                 self.assertIn(message, self.ping_script(script))
 
     def test_timeout(self):
         for script in (b'', WHOLE[:17], WHOLE[:-1]):
-            self.assertIn('the time is over', self.ping_script(script, hang=True, arguments=('--timeout', '1')))
-        self.assertIn('the time is over', self.ping_script(b'', listen_only=True, arguments=('--timeout', '1')))
+            self.assertIn('within the time limit', self.ping_script(script, hang=True, arguments=('--timeout', '1')))
+        self.assertIn('within the time limit', self.ping_script(b'', listen_only=True, arguments=('--timeout', '1')))
 
     def test_no_timeout_after_the_answer(self):
         """A server that does not close the connection has answered nevertheless."""
         self.assertIn('answers: 1 MiB', self.ping_script(WHOLE, hang=True, status=0, arguments=('--timeout', '1')))
 
     def test_invalid_uris_are_wrong_usage(self):
-        for uri, message in (('127.0.0.1:10809', 'is none of nbd, nbds'), ('http://a/', "'http' is none of"),
-                             ('nbd+vsock://2:10809/', 'is none of nbd'), ('nbd:///', 'names no host'),
-                             ('nbd://:10809/', 'names no host'), ('nbd://a:0/', 'is no port'), ('nbd://a:x/', 'is no port'),
-                             ('nbd://::1/', 'stands in brackets'), ('nbd://a:65536/', 'is no port'), ('nbd://[::1/', 'has no ]'),
-                             ('nbd://[::1]x/', 'stands behind the address'), ('nbds://u@a/', 'add tls-psk-file=FILE'), ('nbds://a/?tls-psk-file=/k', 'whose shared key'),
-                             ('nbd://u@a/?tls-psk-file=/k', 'write nbds for nbd'), ('nbds://u@a/?tls-psk-file=/k&tls-hostname=a', 'leave one of the two out'),
+        for uri, message in (('127.0.0.1:10809', 'is not one of nbd, nbds'), ('http://a/', "'http' is not one of"),
+                             ('nbd+vsock://2:10809/', 'is not one of nbd'), ('nbd:///', 'the host is missing'),
+                             ('nbd://:10809/', 'the host is missing'), ('nbd://a:0/', 'is not a port'), ('nbd://a:x/', 'is not a port'),
+                             ('nbd://::1/', 'needs brackets'), ('nbd://a:65536/', 'is not a port'), ('nbd://[::1/', 'has no matching ]'),
+                             ('nbd://[::1]x/', 'follows the address'), ('nbds://u@a/', 'add tls-psk-file=FILE'), ('nbds://a/?tls-psk-file=/k', 'the user of the shared key is missing'),
+                             ('nbd://u@a/?tls-psk-file=/k', 'write nbds instead of nbd'), ('nbds://u@a/?tls-psk-file=/k&tls-hostname=a', 'leave one of the two out'),
                              ('nbds://u@a/?tls-psk-file=/k&tls-verify-peer=false', 'leave one of the two out'),
-                             ('nbds+unix:///?socket=/s&tls-psk-file=/k', 'whose shared key'),
-                             ('nbd+unix:///', 'no socket=PATH'), ('nbd+unix://host/?socket=/a', 'has no host'),
-                             ('nbd://a/?socket=/a', 'belongs to nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
+                             ('nbds+unix:///?socket=/s&tls-psk-file=/k', 'the user of the shared key is missing'),
+                             ('nbd+unix:///', 'requires socket=PATH'), ('nbd+unix://host/?socket=/a', 'takes no host'),
+                             ('nbd://a/?socket=/a', 'requires nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
                              ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'or 00'), ('nbd://a/?frob=1', "parameter 'frob'"),
-                             ('nbd://a/?tls-certificates=/a', 'write nbds for nbd'),
+                             ('nbd://a/?tls-certificates=/a', 'write nbds instead of nbd'),
                              ('nbds://a/?tls-verify-peer=1', 'is true or false'),
-                             ('nbd://a/' + 'x' * 4097, 'at most 4096 bytes'),
+                             ('nbd://a/' + 'x' * 4097, 'exceeds 4096 bytes'),
                              ('nbd+unix:///?socket=/' + 'x' * 107, '107 bytes')):
             with self.subTest(uri=uri):
                 self.refused(uri, message, status=2)

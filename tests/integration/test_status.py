@@ -54,10 +54,10 @@ class Servers(Status):
 
     def test_tcp_and_a_token(self):
         one = self.endpoint(token='secret')
-        self.refused('the server refuses: a token is needed', '--url', one.url)
+        self.refused('the server refuses the request: a token is needed', '--url', one.url)
         file = self.path('token')
-        for token, message in ((b'secret\n', None), (b'other', 'the server refuses'), (b'', 'is no token'),
-                               (b'a\r\nX-Evil: b\n', 'is no token'), (b'a b', 'is no token')):
+        for token, message in ((b'secret\n', None), (b'other', 'the server refuses the request'), (b'', 'is not a token'),
+                               (b'a\r\nX-Evil: b\n', 'is not a token'), (b'a b', 'is not a token')):
             with open(file, 'wb') as out:
                 out.write(token)
             os.chmod(file, 0o600)
@@ -107,7 +107,7 @@ class DefaultServer(Status):
 
     def test_the_only_server_that_answers(self):
         folder, environment = self.folder()
-        self.refused(f'no server is found in {folder}; start one with', environment=environment)
+        self.refused(f'no server was found in {folder}; start one with', environment=environment)
         dead = socket.socket(socket.AF_UNIX)
         dead.bind(f'{folder}/admin-1.sock')
         dead.close()
@@ -118,12 +118,12 @@ class DefaultServer(Status):
             self.endpoint(f'{folder}/{other}')
         self.assertIn('pid 4711', self.run_status(environment=environment))
         self.endpoint(f'{folder}/admin-13.sock')
-        self.refused('there are 2 servers: ', environment=environment)
+        self.refused('2 servers run: ', environment=environment)
         for each in ('admin-12.sock (pid 12)', 'admin-13.sock (pid 13)', '; choose one with --socket PATH'):
             self.assertIn(each, self.errors)
 
     def test_missing_folder(self):
-        self.refused('no server is found in /no/such; start one with', environment={'RUNTIME_DIRECTORY': '/no/such'})
+        self.refused('no server was found in /no/such; start one with', environment={'RUNTIME_DIRECTORY': '/no/such'})
 
     def test_another_users_server(self):
         if os.geteuid() != 0:
@@ -140,7 +140,7 @@ class DefaultServer(Status):
             done = subprocess.run([program, 'status', '--socket', path], user=65533, capture_output=True, text=True,
                                   timeout=60, check=False)
         self.assertEqual((done.returncode, done.stdout), (1, ''))
-        self.assertIn("another user's server is there", done.stderr)
+        self.assertIn("the server belongs to another user", done.stderr)
 
     def test_no_server(self):
         path = self.path()
@@ -153,16 +153,16 @@ class InvalidServers(Status):
     def test_invalid_responses(self):
         def body(text, code=b'200 OK'):
             return b'HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s' % (code, len(text), text)
-        for raw, message in ((b'', 'the server hung up'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is no HTTP'),
-                             (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server hung up'),
-                             (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is no JSON'),
-                             (body(b'[' * 100_000), 'is no JSON'), (body(b''), 'is no JSON'),
+        for raw, message in ((b'', 'the server closed the connection'), (b'NBDMAGICIHAVEOPT' + b'\0' * 20, 'is not HTTP'),
+                             (b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal', 'the server closed the connection'),
+                             (body(b'{}'), 'is not the status of a gpunbd server'), (body(b'<html>'), 'is not JSON'),
+                             (body(b'[' * 100_000), 'is not JSON'), (body(b''), 'is not JSON'),
                              (b'HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n', 'too long'),
-                             (b'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n', 'is no HTTP'),
-                             (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n', 'is no HTTP'),
-                             (b'HTTP/1.1 200 OK\r\nA: ' + b'x' * 100_000, 'is no HTTP'),
-                             (body(b'{"error":"no\\u001b[2J"}', b'503 Later'), 'the server refuses: no?[2J'),
-                             (body(b'x', b'500 Oops'), 'answers with HTTP status 500'), (body(b'', b'401 No'), 'add --token FILE')):
+                             (b'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n', 'is not HTTP'),
+                             (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n', 'is not HTTP'),
+                             (b'HTTP/1.1 200 OK\r\nA: ' + b'x' * 100_000, 'is not HTTP'),
+                             (body(b'{"error":"no\\u001b[2J"}', b'503 Later'), 'the server refuses the request: no?[2J'),
+                             (body(b'x', b'500 Oops'), 'responds with HTTP status 500'), (body(b'', b'401 No'), 'add --token FILE')):
             with self.subTest(message=message, raw=raw[:60]):
                 path = self.path()
                 self.endpoint(path, raw=raw)
@@ -180,10 +180,10 @@ class InvalidServers(Status):
         with socket.socket(socket.AF_UNIX) as silent:
             silent.bind(path)
             silent.listen()
-            self.refused('the time is over', '--socket', path)
+            self.refused('within the time limit', '--socket', path)
 
     def test_usage(self):
-        for arguments, message in ((('--socket', '/a', '--url', 'http://b'), 'give one of them'), (('--token', '/a'), 'add --url'),
+        for arguments, message in ((('--socket', '/a', '--url', 'http://b'), 'give one of them'), (('--token', '/a'), '--token requires --url'),
                                    (('--url', 'https://a'), 'https is not'), (('x',), "'x'")):
             with self.subTest(arguments=arguments):
                 self.refused(message, *arguments, status=2)
@@ -207,7 +207,7 @@ class RealServer(Status):
         one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
         self.assertIn(f'pid {one.process.pid}, ', self.run_status(environment={'RUNTIME_DIRECTORY': folder}))
         one.stop()
-        self.refused('no server is found', environment={'RUNTIME_DIRECTORY': folder})
+        self.refused('no server was found', environment={'RUNTIME_DIRECTORY': folder})
 
     def in_namespace(self, commands):
         """Runs commands with a new /run and /tmp: `serve` starts a server, `ask COMMAND` repeats a command until it succeeds."""
@@ -276,7 +276,7 @@ test -z "$(ls /tmp/gpunbd-65534)"
 {user} /run/gpunbd-program kept 2>&1 && exit 1
 ''')
         self.assertIn('gpunbd status and gpunbd kept cannot ask this server: /tmp/gpunbd-65534: it belongs to another user (65533); give --admin-socket', out)
-        self.assertIn('gpunbd status: no server is found in /run/gpunbd; start one with', out)
+        self.assertIn('gpunbd status: no server was found in /run/gpunbd; start one with', out)
 
 
 if __name__ == '__main__':

@@ -136,31 +136,31 @@ class TlsSetup(server.Test):
     def test_existing_files_are_not_replaced(self):
         self.set_up('--host', 'localhost', '--client', 'alice', '--psk', 'alice')
         before = {name: open(self.path(name), 'rb').read() for name in files_of(self.folder)}
-        for arguments, message in ((('--host', 'other'), 'server-cert.pem is there already'),
-                                   (('--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
-                                   (('--client', 'bob', '--client', 'alice'), 'clients/alice/client-cert.pem is there already'),
-                                   (('--psk', 'alice'), 'keys.psk has a key of alice already'),
-                                   (('--psk', 'bob', '--psk', 'alice'), 'keys.psk has a key of alice already')):
+        for arguments, message in ((('--host', 'other'), 'server-cert.pem exists already'),
+                                   (('--client', 'alice'), 'clients/alice/client-cert.pem exists already'),
+                                   (('--client', 'bob', '--client', 'alice'), 'clients/alice/client-cert.pem exists already'),
+                                   (('--psk', 'alice'), 'keys.psk already has a key for alice'),
+                                   (('--psk', 'bob', '--psk', 'alice'), 'keys.psk already has a key for alice')):
             self.set_up(*arguments, status=1)
             self.assertIn(message, self.errors)
             self.assertEqual({name: open(self.path(name), 'rb').read() for name in files_of(self.folder)}, before)
 
     def test_obstacles(self):
         self.set_up('--client', 'alice', status=1)
-        self.assertIn('has no ca-cert.pem that could sign for clients; name the server, too', self.errors)
+        self.assertIn('has no ca-cert.pem that could sign for clients; name the server as well', self.errors)
         self.assertFalse(os.path.exists(self.folder))
         self.set_up('--host', 'a', folder=f'{self.parent}/no/such', status=1)
         self.assertIn(f'the folder {self.parent}/no does not exist', self.errors)
         with open(self.folder, 'w', encoding='ascii'):
             pass
         self.set_up('--host', 'a', status=1)
-        self.assertIn('is there, and is no folder', self.errors)
+        self.assertIn('exists and is not a folder', self.errors)
         os.unlink(self.folder)
 
         os.mkdir(self.folder, 0o777)
         os.chmod(self.folder, 0o777)
         self.set_up('--host', 'a', status=1)
-        self.assertIn('others may put keys of theirs there', self.errors)
+        self.assertIn('other users may place keys there', self.errors)
         os.chmod(self.folder, 0o755)
         # The last file cannot be moved into place, because a file exists instead of a folder: the others are removed.
         with open(self.path('clients'), 'w', encoding='ascii'):
@@ -173,14 +173,14 @@ class TlsSetup(server.Test):
         self.set_up('--host', 'a')
         os.rename(self.path('ca-key.pem'), self.path('kept'))
         self.set_up('--client', 'alice', status=1)
-        self.assertIn('ca-cert.pem is there without its ca-key.pem', self.errors)
+        self.assertIn('ca-cert.pem exists without its ca-key.pem', self.errors)
         with open(self.path('ca-key.pem'), 'w', encoding='ascii') as file:
             file.write('junk')
         self.set_up('--client', 'alice', status=1)
         self.assertIn('its key cannot be read', self.errors)
         os.replace(self.path('server-key.pem'), self.path('ca-key.pem'))
         self.set_up('--client', 'alice', status=1)
-        self.assertIn('its key is that of another certificate', self.errors)
+        self.assertIn('its key belongs to another certificate', self.errors)
         os.replace(self.path('kept'), self.path('ca-key.pem'))
         self.set_up('--client', 'alice')
 
@@ -225,7 +225,7 @@ class TlsSetup(server.Test):
                                    (('--psk', 'a:b'), 'is not a name for a client'),
                                    (('--host', 'a', '--days', '0'), '--days: '),
                                    (('--host', 'a', '--days', '3651'), '--days: '),
-                                   ((), 'nothing to make')):
+                                   ((), 'nothing to create')):
             self.set_up(*arguments, status=2)
             self.assertIn(message, self.errors)
         self.assertEqual(os.listdir(self.parent), [])

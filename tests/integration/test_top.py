@@ -291,9 +291,9 @@ class OnATerminal(Top):
         self.start(path)
         self.shows('>fast')
         one.close()
-        for raw, message in ((b'\x1b[2Jnonsense\r\n\r\n', 'is no HTTP'),
+        for raw, message in ((b'\x1b[2Jnonsense\r\n\r\n', 'is not HTTP'),
                              (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: {"status":7}\n\n', 'is not the status'),
-                             (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: [[[\n\n', 'is no JSON'),
+                             (b'HTTP/1.1 200 OK\r\n\r\nevent: tick\ndata: [[[\n\n', 'is not JSON'),
                              (b'HTTP/1.1 500 Oops\r\n\r\n\x1b[2J', 'HTTP status 500')):
             os.unlink(path)
             other = Endpoint(path, raw=raw)

@@ -116,7 +116,7 @@ esac
         self.write('gpunbd', f'''#!/bin/sh
 echo "$*" >>{self.folder}/calls
 if grep -qx "$2" {self.folder}/stuck; then
-    echo "gpunbd detach: what is swapped to $2 does not fit into memory" >&2
+    echo "gpunbd detach: the swapped-out memory on $2 does not fit into RAM" >&2
     exit 1
 fi
 ''')
@@ -150,7 +150,7 @@ fi
         self.write('stuck', '/dev/nbd0\n')
         calls, output = self.hook('pre', 'hibernate')
         self.assertNotIn('stop gpunbd-swap@nbd0.service', calls)
-        self.assertIn('does not fit into memory', output)
+        self.assertIn('does not fit into RAM', output)
         self.assertIn('gpunbd-swap@nbd0.service stays active during hibernate', output)
         self.assertEqual(self.hook('post', 'hibernate')[0], ['start --no-block gpunbd-swap@nbd1.service'])
 

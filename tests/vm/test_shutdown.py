@@ -73,7 +73,7 @@ class Shutdown(server.Test):
                 console = self.power_off(disk, port, scenario)
                 # Not reads: udev may probe a device that has just been detached.
                 for bad in ('I/O error.*WRITE', 'rror on swap', 'EXT4-fs error', 'lost .*write', 'Kernel panic', 'blocked for more',
-                            'is cut off'):
+                            'was disconnected by force'):
                     self.assertIsNone(re.search(bad, console), about_disks(console))
         left = [scenario for scenario in wanted if scenario in LEFT]
         if left:
@@ -82,7 +82,7 @@ class Shutdown(server.Test):
         if 'stuck' in wanted:
             console = self.power_off(disk, port, 'stuck', CUT_AFTER + WITHIN, lambda: one.process.send_signal(signal.SIGSTOP))
             one.process.send_signal(signal.SIGCONT)
-            self.assertTrue('/dev/nbd0 is cut off' in console, about_disks(console))
+            self.assertTrue('/dev/nbd0 was disconnected by force' in console, about_disks(console))
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-// What `gpunbd attach` was asked to do.
+// The arguments of `gpunbd attach`.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct AttachOptions {
     std::optional<std::uint64_t> dead_timeout = {};  // seconds
     std::optional<std::uint32_t> block_size = {};
     bool swap = false;
-    bool unit = false;  // --systemd: print a unit, attach nothing
+    bool unit = false;  // --systemd: print a unit and do not attach
     bool background = false;
 };
 

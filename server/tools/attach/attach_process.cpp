@@ -29,9 +29,9 @@
 #include "server/tools/attach/detachment.hpp"
 #include "server/tools/attach/device.hpp"
 #include "server/tools/attach/dismantling.hpp"
-#include "server/tools/attach/ending_machine.hpp"
 #include "server/tools/attach/holders.hpp"
 #include "server/tools/attach/line.hpp"
+#include "server/tools/attach/machine_shutdown.hpp"
 #include "server/tools/attach/step.hpp"
 #include "server/tools/attach/swap.hpp"
 #include "server/tools/attach/unit.hpp"
@@ -46,27 +46,28 @@ using server::exit_usage;
 
 constexpr std::uint64_t default_timeout = 5;
 constexpr std::uint64_t default_dead_timeout = 60;
-// A program whose memory is swapped out to a device that fails is killed: it is better to wait.
+// If a swap device fails, the kernel kills the programs whose memory it holds. A long wait for the
+// server is better.
 constexpr std::uint64_t default_dead_timeout_of_swap = 86'400;
-constexpr std::chrono::seconds there_within(30);
-constexpr std::chrono::seconds try_again_after(1);
+constexpr std::chrono::seconds appear_timeout(30);
+constexpr std::chrono::seconds retry_interval(1);
 // Longer than systemd waits for other services that may hold the device (DefaultTimeoutStopSec=).
-constexpr std::chrono::seconds cut_after(120);
-constexpr std::chrono::seconds gone_within(10);
+constexpr std::chrono::seconds stall_limit(120);
+constexpr std::chrono::seconds disconnect_timeout(10);
 
-Wanted wanted_by(const AttachOptions& command, client::Endpoint callee) {
+AttachRequest wanted_by(const AttachOptions& command, client::Endpoint endpoint) {
     const std::uint64_t dead = command.dead_timeout.value_or(
         command.swap ? default_dead_timeout_of_swap : default_dead_timeout);
     return {
         .device = command.device,
-        .callee = std::move(callee),
+        .endpoint = std::move(endpoint),
         .connections = command.connections,
         .timeouts = {.dead_connection = std::chrono::seconds(dead),
                      .request = std::chrono::seconds(command.timeout.value_or(default_timeout))},
         .block_size = command.block_size};
 }
 
-// Not SIGHUP where nohup or the like has it ignored.
+// SIGHUP is left out if it is ignored, for example by nohup.
 OwnedFd ending_signals() {
     sigset_t signals;
     sigemptyset(&signals);
@@ -79,8 +80,8 @@ OwnedFd ending_signals() {
     return OwnedFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// Requests as large as both sides take, in the order in which they come: a server that is memory
-// gains nothing by another one.
+// Sets the largest request size that both sides accept, and no I/O scheduler: a server that stores
+// data in memory does not benefit from reordered requests.
 void tune(const Device& device, std::uint32_t max_request) {
     constexpr std::uint64_t least = 4;  // a page
     const std::uint64_t largest = device.number_in("queue/max_hw_sectors_kb").value_or(least);
@@ -92,22 +93,23 @@ void tune(const Device& device, std::uint32_t max_request) {
 }
 
 std::optional<Failure> prepare(const Device& device, const client::ExportFacts& facts, bool swap) {
-    if (auto failed = device.await(facts.size, there_within)) return failed;
+    if (auto failed = device.await(facts.size, appear_timeout)) return failed;
     tune(device, facts.max_request);
     return swap ? swap_on(device) : std::nullopt;
 }
 
-// What is tried each second is reported once, even if sizes in the report change.
+// A failure that repeats each second is logged once, even if the numbers in its text change.
 std::string without_numbers(std::string text) {
     std::erase_if(text, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
     return text;
 }
 
-// Serves a device from when the kernel has it until it is detached.
+// Serves a device from the time when it is attached until it is detached.
 //
-// After a signal it tries to detach each second until nothing holds the device any more. If
-// the machine itself ends, it takes away what lies on the device, and as a last resort cuts the
-// device off: programs that still use it get I/O errors then, instead of a machine that never ends.
+// After a signal, the process tries to detach the device each second until it is not in use any
+// more. During a shutdown of the machine, it first removes mounts and stacked devices. As a last
+// resort it disconnects the device: programs that still use it get I/O errors, but the shutdown
+// does not hang.
 class AttachProcess {
  public:
     AttachProcess(Device device, Attachment attachment, OwnedFd signals,
@@ -127,7 +129,7 @@ class AttachProcess {
 
  private:
     using Clock = std::chrono::steady_clock;
-    enum class Doing { nothing, preparing, asking_about_machine, detaching };
+    enum class Doing { nothing, preparing, querying_shutdown, detaching };
 
     void begin(Doing what, const std::function<std::optional<Failure>()>& work) {
         auto step = Step::begin(work);
@@ -151,63 +153,63 @@ class AttachProcess {
         if (step_has_ended) take_result();
         if (status_) return;
         if (doing_ != Doing::detaching && !attachment_.attached()) return detached_by_others();
-        if (ending_ && doing_ == Doing::nothing && Clock::now() >= next_try_) try_to_end();
-        if (machine_ends_) look_at_time();
+        if (ending_ && doing_ == Doing::nothing && Clock::now() >= next_try_) retry_end();
+        if (shutting_down_) check_progress();
         if (status_ || doing_ == Doing::detaching) return;
         if (const auto failed = attachment_.replace_dead_connections()) end_with(*failed);
     }
 
     void detached_by_others() {
-        if (!cut_) say(device_.path() + " was detached");
-        status_ = cut_ ? exit_failure : 0;
+        if (!forced_) say(device_.path() + " was detached");
+        status_ = forced_ ? exit_failure : 0;
     }
 
-    void try_to_end() {
-        if (machine_ends_) return begin_detaching();
-        begin(Doing::asking_about_machine, []() -> std::optional<Failure> {
-            if (machine_is_ending()) return std::nullopt;
-            return Failure{"it goes on"};
+    void retry_end() {
+        if (shutting_down_) return begin_detaching();
+        begin(Doing::querying_shutdown, []() -> std::optional<Failure> {
+            if (machine_is_shutting_down()) return std::nullopt;
+            return Failure{"the machine continues to run"};
         });
     }
 
     void begin_detaching() {
         begin(Doing::detaching, [this]() -> std::optional<Failure> {
-            if (machine_ends_) {
+            if (shutting_down_) {
                 if (auto failed = dismantle(device_)) return failed;
             }
             return detach(device_);
         });
     }
 
-    // Swap that comes back is progress: each page brings the machine nearer to its end.
-    void look_at_time() {
+    // Shrinking swap use is progress, so it restarts the time limit.
+    void check_progress() {
         std::uint64_t swapped = 0;
         for (const SwapArea& each : swaps_on(device_)) swapped += each.used;
         const auto now = Clock::now();
         if (swapped < swapped_) waiting_since_ = now;
         swapped_ = swapped;
-        if (now - waiting_since_ < cut_after) return;
-        if (cut_) {  // not even then
+        if (now - waiting_since_ < stall_limit) return;
+        if (forced_) {  // the forced disconnect did not help either
             status_ = exit_failure;
             return;
         }
-        say(fmt::format(
-            "{} is cut off: the machine ends, and the device was still held after {} s; what was "
-            "not written to it is lost",
-            device_.path(), std::chrono::seconds(cut_after).count()));
-        cut_ = true;
-        waiting_since_ = now - cut_after + gone_within;
+        say(
+            fmt::format("{} was disconnected by force: the machine shuts down, and the device was "
+                        "still in use after {} s; data that was not written to it is lost",
+                        device_.path(), std::chrono::seconds(stall_limit).count()));
+        forced_ = true;
+        waiting_since_ = now - stall_limit + disconnect_timeout;
         attachment_.disconnect();
     }
 
-    // Until something has happened, or it is time to look. True: the step has ended.
+    // Waits for an event or for the next periodic check. Returns true if the step has ended.
     bool wait() {
         std::array<pollfd, 3> wait{
             pollfd{.fd = signals_.get(), .events = POLLIN, .revents = 0},
             pollfd{.fd = attachment_.events(), .events = POLLIN, .revents = 0},
             pollfd{.fd = step_ ? step_->ended() : -1, .events = POLLIN, .revents = 0}};
         auto pause = attachment_.pause();
-        if (ending_) pause = std::min<std::chrono::milliseconds>(pause, try_again_after);
+        if (ending_) pause = std::min<std::chrono::milliseconds>(pause, retry_interval);
         ::poll(wait.data(), wait.size(), static_cast<int>(pause.count()));
         signalfd_siginfo signal{};
         while (::read(signals_.get(), &signal, sizeof signal) > 0) ending_ = true;
@@ -221,12 +223,12 @@ class AttachProcess {
             case Doing::nothing:
                 return;
             case Doing::preparing:
-                if (!failed) return tell_ready();
+                if (!failed) return report_ready();
                 attachment_.disconnect();
                 return end_with(*failed);
-            case Doing::asking_about_machine:
+            case Doing::querying_shutdown:
                 if (!failed) {
-                    machine_ends_ = true;
+                    shutting_down_ = true;
                     waiting_since_ = Clock::now();
                 }
                 return begin_detaching();
@@ -239,14 +241,14 @@ class AttachProcess {
     }
 
     void not_detached(const Failure& failed) {
-        next_try_ = Clock::now() + try_again_after;
+        next_try_ = Clock::now() + retry_interval;
         std::string text = without_numbers(failed.text);
-        if (text == told_) return;
-        say("not detached: " + failed.text + " (this is tried again each second)");
-        told_ = std::move(text);
+        if (text == reported_) return;
+        say("not detached: " + failed.text + " (retried each second)");
+        reported_ = std::move(text);
     }
 
-    void tell_ready() {
+    void report_ready() {
         say(device_.path() + " is ready");
         if (background_) background_->announce_ready();
         if (!supervisor_) return;
@@ -262,27 +264,26 @@ class AttachProcess {
     Doing doing_ = Doing::nothing;
     bool ending_ = false;  // after a signal
     Clock::time_point next_try_;
-    std::string told_;           // why it was not detached, without numbers
-    bool machine_ends_ = false;  // and from then on:
+    std::string reported_;        // the last reported failure to detach, without numbers
+    bool shutting_down_ = false;  // if true, the members below are valid
     Clock::time_point waiting_since_;
     std::uint64_t swapped_ = 0;
-    bool cut_ = false;
+    bool forced_ = false;
     std::optional<int> status_;
 };
 
-// What no kernel can do, or should.
+// Combinations that the kernel does not support or that are not safe.
 std::optional<Failure> unfit(const client::NbdTarget& target, bool swap) {
     if (!target.tls) return std::nullopt;
     if (target.host.empty()) {
         return Failure{
-            "the kernel does TLS over TCP only; write nbd+unix for nbds+unix: what passes "
-            "over that socket does not leave the machine"};
+            "the kernel supports TLS over TCP only; write nbd+unix instead of nbds+unix: traffic "
+            "over a Unix socket does not leave the machine"};
     }
     if (!swap) return std::nullopt;
     return Failure{
-        "swap over TLS could hang the machine: each new handshake takes memory, of which there may "
-        "be none until the server answers; leave --swap out, or use a network of your own without "
-        "TLS"};
+        "swap over TLS could hang the machine: each new handshake allocates memory, which may not "
+        "be available until the server answers; omit --swap, or use a private network without TLS"};
 }
 
 Or<client::NbdTarget> parse_target(const AttachOptions& command) {
@@ -296,8 +297,8 @@ Or<client::NbdTarget> parse_target(const AttachOptions& command) {
     }
 }
 
-// The device that it keeps alive may be where memory comes from. Swap needs all of it; else each
-// thing that is missing is told.
+// Protects this process from running out of memory, because the device may hold swap. With --swap
+// every protection is required; otherwise each missing protection is reported.
 std::optional<Failure> protect(bool swap) {
     const std::string could_hang = "swap could hang the machine: ";
     server::never_shrink_heap();
@@ -314,7 +315,7 @@ std::optional<Failure> protect(bool swap) {
     return missing ? std::optional(Failure{could_hang + *missing}) : std::nullopt;
 }
 
-int ended_by(std::string_view program, const Failure& failed, int status) {
+int print_failure(std::string_view program, const Failure& failed, int status) {
     fmt::print(stderr, "{}: {}\n", program, with_remedy(failed));
     return status;
 }
@@ -324,7 +325,8 @@ int ended_by(std::string_view program, const Failure& failed, int status) {
 int run_attach(const AttachOptions& command) {
     constexpr std::string_view program = "gpunbd attach";
     const auto target = parse_target(command);
-    if (const auto* bad = std::get_if<Failure>(&target)) return ended_by(program, *bad, exit_usage);
+    if (const auto* bad = std::get_if<Failure>(&target))
+        return print_failure(program, *bad, exit_usage);
     if (command.unit) {
         fmt::print("{}", systemd_unit(command, server::own_program()));
         return 0;
@@ -336,26 +338,27 @@ int run_attach(const AttachOptions& command) {
             return caller->status;
         }
         if (const auto* failed = std::get_if<Failure>(&entered)) {
-            return ended_by(program, *failed, exit_failure);
+            return print_failure(program, *failed, exit_failure);
         }
         background.emplace(std::get<Background>(std::move(entered)));
     }
     ::signal(SIGPIPE, SIG_IGN);
     auto signals = ending_signals();
     auto supervisor = server::NotifySocket::from_environment();
-    auto callee = client::find_endpoint(std::get<client::NbdTarget>(target), client::TlsBy::kernel);
-    if (const auto* failed = std::get_if<Failure>(&callee)) {
-        return ended_by(program, *failed, exit_failure);
+    auto endpoint =
+        client::find_endpoint(std::get<client::NbdTarget>(target), client::TlsBy::kernel);
+    if (const auto* failed = std::get_if<Failure>(&endpoint)) {
+        return print_failure(program, *failed, exit_failure);
     }
     auto attachment =
-        Attachment::attach(wanted_by(command, std::get<client::Endpoint>(std::move(callee))));
+        Attachment::attach(wanted_by(command, std::get<client::Endpoint>(std::move(endpoint))));
     if (const auto* failed = std::get_if<Failure>(&attachment)) {
-        return ended_by(program, *failed, exit_failure);
+        return print_failure(program, *failed, exit_failure);
     }
     auto& attached = std::get<Attachment>(attachment);
     if (const auto failed = protect(command.swap)) {
         attached.disconnect();
-        return ended_by(program, *failed, exit_failure);
+        return print_failure(program, *failed, exit_failure);
     }
     return AttachProcess(Device(command.device), std::move(attached), std::move(signals),
                          std::move(supervisor), std::move(background))
@@ -365,7 +368,7 @@ int run_attach(const AttachOptions& command) {
 int run_detach(std::uint32_t number, bool force) {
     const Device device(number);
     const auto failed = force ? detach_by_force(device) : detach(device);
-    return failed ? ended_by("gpunbd detach", *failed, exit_failure) : 0;
+    return failed ? print_failure("gpunbd detach", *failed, exit_failure) : 0;
 }
 
 }  // namespace gpunbd::attach

@@ -1,12 +1,12 @@
-// `gpunbd attach`: attaches a device, and stays until it is detached. And `gpunbd detach`.
+// `gpunbd attach`, which attaches a device and stays until it is detached, and `gpunbd detach`.
 #pragma once
 
 #include "server/tools/attach/attach_options.hpp"
 
 namespace gpunbd::attach {
 
-// Each gives the exit status; what went wrong stands on standard error. With --systemd it only
-// prints.
+// Both return the exit status and print errors to standard error. With --systemd, run_attach() only
+// prints the unit.
 int run_attach(const AttachOptions& command);
 int run_detach(std::uint32_t number, bool force);
 

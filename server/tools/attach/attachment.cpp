@@ -17,25 +17,27 @@ namespace {
 
 using client::ExportFacts;
 
-constexpr std::chrono::milliseconds call_again_after(200);
-constexpr std::chrono::milliseconds ask_again_after(2000);  // somebody has to put that right first
-constexpr std::chrono::milliseconds look_after(2000);  // nobody tells of a device that is detached
-constexpr std::chrono::seconds handshake_within(10);   // the call, too
+constexpr std::chrono::milliseconds retry_interval(200);
+constexpr std::chrono::milliseconds retry_interval_after_refusal(
+    2000);  // only an administrator can resolve these failures
+constexpr std::chrono::milliseconds check_interval(
+    2000);  // the kernel sends no event when a device is detached
+constexpr std::chrono::seconds handshake_timeout(10);  // includes the connection setup
 
 struct Connection {
     OwnedFd socket;
     ExportFacts facts;
 };
 
-Or<Connection> call_server(const Wanted& wanted) {
-    auto called = client::call(wanted.callee, client::Clock::now() + handshake_within);
+Or<Connection> connect_one(const AttachRequest& wanted) {
+    auto called = client::call(wanted.endpoint, client::Clock::now() + handshake_timeout);
     if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
     auto& stream = std::get<client::Stream>(called);
-    auto told = client::ask_about(stream, protocol::OptionType::go, wanted.callee.name);
-    if (auto* failed = std::get_if<Failure>(&told)) return std::move(*failed);
-    auto& facts = std::get<ExportFacts>(told);
+    auto answer = client::query_export(stream, protocol::OptionType::go, wanted.endpoint.name);
+    if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
+    auto& facts = std::get<ExportFacts>(answer);
     if (auto failed = fit_for_kernel(facts, wanted.block_size)) return std::move(*failed);
-    auto socket = stream.hand_over();
+    auto socket = stream.release_socket();
     if (auto* failed = std::get_if<Failure>(&socket)) return std::move(*failed);
     return Connection{.socket = std::get<OwnedFd>(std::move(socket)), .facts = std::move(facts)};
 }
@@ -46,32 +48,34 @@ std::string instance_of(const ExportFacts& facts) {
 
 std::string path_of(std::uint32_t device) { return fmt::format("/dev/nbd{}", device); }
 
-// The kernel compares the instances itself; what else makes another export of it, it does not.
+// The kernel compares only the instances, not the size and the flags.
 bool same_shape(const ExportFacts& one, const ExportFacts& other) {
     return one.size == other.size && one.flags == other.flags;
 }
 
-// All that the server is to have, for one device.
+// All connections of one device.
 struct Connections {
     std::vector<OwnedFd> sockets;
     ExportFacts facts;
 };
 
-Or<Connections> call_server_often(const Wanted& wanted) {
+Or<Connections> connect_all(const AttachRequest& wanted) {
     Connections out;
     for (unsigned i = 0; i != wanted.connections; ++i) {
-        auto called = call_server(wanted);
+        auto called = connect_one(wanted);
         if (auto* failed = std::get_if<Failure>(&called)) return std::move(*failed);
         auto& connection = std::get<Connection>(called);
         if (i != 0 && (!same_shape(out.facts, connection.facts) ||
                        out.facts.instance != connection.facts.instance)) {
-            return Failure{"each connection reaches another export"};
+            return Failure{
+                "the connections reach different exports; check that the address leads to one "
+                "server"};
         }
         out.facts = std::move(connection.facts);
         out.sockets.push_back(std::move(connection.socket));
         if (wanted.connections > 1 &&
             (out.facts.flags & protocol::transmission_flag::can_multi_conn) == 0) {
-            return Failure{"the export is not for several connections; leave --connections out"};
+            return Failure{"the export does not support several connections; omit --connections"};
         }
     }
     return out;
@@ -84,14 +88,13 @@ Failure refusal_of_kernel(std::uint32_t device, int error) {
     }
     if (error == EBUSY) {
         return {path +
-                " is attached already; gpunbd attach --list tells to whom, and gpunbd "
-                "detach " +
-                path + " gives it back"};
+                " is attached already; gpunbd attach --list shows its server, and gpunbd detach " +
+                path + " detaches it"};
     }
     return failure(path + " cannot be attached", error);
 }
 
-// Attached by somebody who has ended since, to the same contents.
+// True if the device is attached to the same contents and its owner has exited.
 bool is_orphan(const Device& device, const ExportFacts& facts) {
     return !facts.instance.empty() && device.attribute("backend") == facts.instance &&
            device.size() == facts.size && !owner_of(device);
@@ -99,12 +102,12 @@ bool is_orphan(const Device& device, const ExportFacts& facts) {
 
 }  // namespace
 
-Or<Attachment> Attachment::attach(Wanted wanted) {
-    auto called = call_server_often(wanted);
+Or<Attachment> Attachment::attach(AttachRequest wanted) {
+    auto called = connect_all(wanted);
     auto kernel = KernelClient::open();
     const auto* lacking = std::get_if<Failure>(&kernel);
     if (auto* failed = std::get_if<Failure>(&called)) {
-        // Both have to be mended before the device can be attached.
+        // Both problems have to be solved before the device can be attached.
         if (lacking != nullptr)
             return Failure{with_remedy(*failed) + "; besides, " + lacking->text};
         return std::move(*failed);
@@ -118,43 +121,43 @@ Or<Attachment> Attachment::attach(Wanted wanted) {
     say(fmt::format("{} {}: {} bytes, {} connections, {}", orphan ? "taken over" : "attached",
                     path_of(wanted.device), facts.size, wanted.connections, instance_of(facts)));
     if (facts.instance.empty()) {
-        say("the server does not say which contents these are: if it loses them, nobody will "
-            "notice");
+        say("the server does not report an id of its contents: a loss of contents cannot be "
+            "detected");
     }
     Attachment out(std::move(wanted), std::move(client), std::move(facts));
-    if (orphan) out.take_all_for_dead();
+    if (orphan) out.assume_all_dead();
     return out;
 }
 
-// Nobody has told which are. The kernel takes no connection in the place of one that lives.
-void Attachment::take_all_for_dead() {
+// No event reports which connections are dead. The kernel refuses to replace a live one.
+void Attachment::assume_all_dead() {
     dead_ = wanted_.connections;
     all_dead_since_ = Clock::now();
 }
 
-void Attachment::tell_once(std::string text) {
-    if (text != told_) say(text);
-    told_ = std::move(text);
+void Attachment::log_once(std::string text) {
+    if (text != reported_) say(text);
+    reported_ = std::move(text);
 }
 
-void Attachment::look_for_dead_connections() {
+void Attachment::update_dead_connections() {
     const unsigned more = kernel_.dead_connections(wanted_.device, wanted_.connections);
     if (more == 0) return;
     const unsigned before = dead_;
     dead_ = std::min(dead_ + more, wanted_.connections);
     if (dead_ == wanted_.connections && before != dead_) all_dead_since_ = Clock::now();
-    tell_once(fmt::format("dead: {} of {} connections", dead_, wanted_.connections));
+    log_once(fmt::format("dead: {} of {} connections", dead_, wanted_.connections));
 }
 
 Attachment::Outcome Attachment::replace_one() {
-    auto called = call_server(wanted_);
+    auto called = connect_one(wanted_);
     if (const auto* failed = std::get_if<Failure>(&called)) {
-        tell_once("the server is away: " + failed->text);
-        return Outcome::server_away;
+        log_once("the server is not reachable: " + failed->text);
+        return Outcome::server_unreachable;
     }
     const auto& [socket, facts] = std::get<Connection>(called);
     if (!same_shape(facts, facts_)) {
-        tell_once("refused: the server comes back with another size or other flags");
+        log_once("refused: the server returned with another size or other flags");
         return Outcome::other_contents;
     }
     if (!refused_.empty() && facts.instance == refused_) return Outcome::other_contents;
@@ -162,22 +165,22 @@ Attachment::Outcome Attachment::replace_one() {
     if (error == 0) return Outcome::connected;
     if (facts.instance != facts_.instance) {
         refused_ = facts.instance;
-        tell_once(fmt::format("refused: the server comes back with other contents ({}, not {})",
-                              instance_of(facts), instance_of(facts_)));
+        log_once(fmt::format("refused: the server returned with other contents ({}, not {})",
+                             instance_of(facts), instance_of(facts_)));
         return Outcome::other_contents;
     }
-    tell_once(failure("the kernel refuses the server", error).text);
+    log_once(failure("the kernel refuses the server", error).text);
     return Outcome::refused;
 }
 
-// The kernel then fails whatever has waited, and takes no connection for this device any more.
+// The kernel then fails all waiting requests, and accepts no connection for this device any more.
 bool Attachment::given_up_by_kernel() const {
     return dead_ == wanted_.connections &&
            Clock::now() - all_dead_since_ > wanted_.timeouts.dead_connection;
 }
 
 std::optional<Failure> Attachment::replace_dead_connections() {
-    look_for_dead_connections();
+    update_dead_connections();
     while (dead_ != 0) {
         if (given_up_by_kernel()) {
             kernel_.disconnect(wanted_.device);
@@ -188,15 +191,15 @@ std::optional<Failure> Attachment::replace_dead_connections() {
         last_ = replace_one();
         if (last_ != Outcome::connected) return std::nullopt;
         --dead_;
-        tell_once(fmt::format("reconnected: {} of {} connections live", wanted_.connections - dead_,
-                              wanted_.connections));
+        log_once(fmt::format("reconnected: {} of {} connections live", wanted_.connections - dead_,
+                             wanted_.connections));
     }
     return std::nullopt;
 }
 
 std::chrono::milliseconds Attachment::pause() const {
-    if (dead_ == 0) return look_after;
-    return last_ == Outcome::server_away ? call_again_after : ask_again_after;
+    if (dead_ == 0) return check_interval;
+    return last_ == Outcome::server_unreachable ? retry_interval : retry_interval_after_refusal;
 }
 
 }  // namespace gpunbd::attach

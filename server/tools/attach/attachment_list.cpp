@@ -20,7 +20,7 @@ namespace json = boost::json;
 
 struct Attached {
     Device device;
-    std::optional<Owner> attendant;
+    std::optional<Owner> owner;
     std::optional<std::string> instance;
     std::vector<std::string> uses;
 };
@@ -35,11 +35,10 @@ std::vector<std::string> uses_of(const Device& device) {
 std::vector<Attached> all_attached(const std::string& root) {
     std::vector<Attached> out;
     for (Device& device : attached_devices(root)) {
-        auto attendant = owner_of(device);
+        auto owner = owner_of(device);
         auto instance = device.attribute("backend");
         auto uses = uses_of(device);
-        out.push_back(
-            {std::move(device), std::move(attendant), std::move(instance), std::move(uses)});
+        out.push_back({std::move(device), std::move(owner), std::move(instance), std::move(uses)});
     }
     return out;
 }
@@ -48,14 +47,14 @@ std::vector<Attached> all_attached(const std::string& root) {
 
 std::string attachment_table(const std::string& root) {
     const auto all = all_attached(root);
-    if (all.empty()) return "nothing is attached\n";
+    if (all.empty()) return "no device is attached\n";
     std::vector<std::vector<std::string>> rows{
         {"DEVICE", "SIZE", "PROCESS", "URI", "INSTANCE", "USE"}};
     for (const Attached& each : all) {
         const std::string& path = each.device.path();
         rows.push_back({path, config::human_size(each.device.size()),
-                        each.attendant ? std::to_string(each.attendant->process) : "-",
-                        each.attendant ? config::in_quotes(each.attendant->uri) : "-",
+                        each.owner ? std::to_string(each.owner->process) : "-",
+                        each.owner ? config::in_quotes(each.owner->uri) : "-",
                         each.instance.value_or("-"),
                         each.uses.empty() ? "-" : fmt::format("{}", fmt::join(each.uses, ", "))});
     }
@@ -68,8 +67,8 @@ std::string attachment_json(const std::string& root) {
         json::object one;
         one["device"] = each.device.path();
         one["size"] = each.device.size();
-        one["process"] = each.attendant ? json::value(each.attendant->process) : json::value();
-        one["uri"] = each.attendant ? json::value(each.attendant->uri) : json::value();
+        one["process"] = each.owner ? json::value(each.owner->process) : json::value();
+        one["uri"] = each.owner ? json::value(each.owner->uri) : json::value();
         one["instance"] = each.instance ? json::value(*each.instance) : json::value();
         json::array uses;
         for (const std::string& use : each.uses) uses.emplace_back(use);

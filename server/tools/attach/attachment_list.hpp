@@ -1,11 +1,12 @@
-// `gpunbd attach --list`: what is attached, and by whom. There is no state but the kernel's.
+// `gpunbd attach --list`: the attached devices and their owners. All information comes from the
+// kernel; gpunbd stores no state.
 #pragma once
 
 #include <string>
 
 namespace gpunbd::attach {
 
-// `root`: where sys and proc are; another one is for tests.
+// `root`: the folder that contains sys and proc; tests pass another one.
 std::string attachment_table(const std::string& root);
 std::string attachment_json(const std::string& root);
 

@@ -1,5 +1,5 @@
-// Attributes of netlink: a message that is being written, and what is in one that came. Lengths and
-// padding are minded here, and nowhere else.
+// Netlink attributes: builds a request and parses a reply. Only this file handles lengths and
+// padding.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class GenericMessage {
     void text(int type, std::string_view value);
     void nested(int type, const std::function<void()>& content);
 
-    // Complete, with its number; the kernel is asked to say whether it did what it was told.
+    // Completes the message with its sequence number and requests an acknowledgement.
     std::span<const std::byte> finished(std::uint32_t sequence);
 
  private:
@@ -39,7 +39,8 @@ class GenericMessage {
 
 using Attributes = std::span<const std::byte>;
 
-// Calls it with each attribute's type and payload; stops where one claims more than is there.
+// Calls `take` with the type and payload of each attribute. Stops at an attribute whose length
+// exceeds the message.
 void each_attribute(Attributes from, const std::function<void(int, Attributes)>& take);
 
 std::optional<Attributes> find_attribute(Attributes from, int type);

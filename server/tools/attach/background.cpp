@@ -24,7 +24,7 @@ bool is_ready(const OwnedFd& pipe) {
     return got == 1;
 }
 
-// A process that a signal kills has printed nothing.
+// A process that was killed by a signal has printed no message.
 int status_of(pid_t process) {
     int status = 0;
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -49,7 +49,7 @@ std::variant<Background, Background::CallerEnds, Failure> Background::enter() {
         if (::getppid() != called) ::_exit(server::exit_failure);
         return Background(std::move(caller));
     }
-    ::close(caller.release());  // else its end would not be seen
+    ::close(caller.release());  // otherwise read() would not return EOF
     return CallerEnds{is_ready(ready) ? 0 : status_of(process)};
 }
 
@@ -64,7 +64,7 @@ void Background::announce_ready() {
     }
     ::prctl(PR_SET_PDEATHSIG, 0);
     const char byte = 1;
-    [[maybe_unused]] const ssize_t told = ::write(caller_.get(), &byte, 1);
+    [[maybe_unused]] const ssize_t written = ::write(caller_.get(), &byte, 1);
     ::close(caller_.release());
 }
 

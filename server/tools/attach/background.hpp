@@ -1,5 +1,5 @@
-// `gpunbd attach --background`: a second process attaches and stays, and the one that was called
-// ends when the device is ready, or when it could not be attached.
+// `gpunbd attach --background`: a second process attaches the device and stays. The first process
+// exits when the device is ready or when attaching has failed.
 #pragma once
 
 #include <utility>
@@ -16,12 +16,13 @@ class Background {
         int status;
     };
 
-    // Forks; call it before there are threads. Returns CallerEnds in the process that was called,
-    // once the other one is ready or has ended. Until then the other one gets SIGTERM if its caller
-    // dies.
+    // Forks, so call it before threads exist. Returns CallerEnds in the first process when the
+    // second one is ready or has exited. Until then the second process gets SIGTERM if the first
+    // one dies.
     static std::variant<Background, CallerEnds, Failure> enter();
 
-    // Leaves the terminal and lets the caller end with status 0. Lines then go to the kernel's log.
+    // Detaches from the terminal and makes the first process exit with status 0. Later lines go to
+    // the kernel log.
     void announce_ready();
 
  private:

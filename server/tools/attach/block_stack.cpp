@@ -9,7 +9,7 @@
 namespace gpunbd::attach {
 namespace {
 
-// More than any sensible stack has; a bound, since sysfs changes while it is read.
+// A limit, because sysfs changes while it is read. Real stacks are far smaller.
 constexpr std::size_t most_devices = 1000;
 
 std::string attribute(const std::string& folder, const char* name) {
@@ -34,8 +34,8 @@ void add(BlockDevice device, std::vector<BlockDevice>& stack) {
     stack.push_back(std::move(device));
 }
 
-// A disk, its partitions, and what is made of either. What has been added before is moved behind
-// what else it is made of.
+// Adds a disk, its partitions, and the devices that are built on either. A device that is listed
+// already moves to the end, so that it follows all of its parts.
 void add_disk(const std::string& root, const std::string& name, std::vector<BlockDevice>& stack,
               std::size_t& left) {
     if (left == 0) return;

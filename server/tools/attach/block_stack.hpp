@@ -1,5 +1,5 @@
-// The block devices that lie on an attached device: its partitions, and what device mapper and md
-// have made of it.
+// The block devices that use an attached device: its partitions, and the device mapper and md
+// devices built on it.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@
 namespace gpunbd::attach {
 
 struct BlockDevice {
-    std::string name;    // the kernel's: nbd0, nbd0p1, dm-0, md0
+    std::string name;    // in the kernel: nbd0, nbd0p1, dm-0, md0
     std::string folder;  // in sysfs
     bool is_partition = false;
     std::string numbers;
-    std::string mapper_name;           // below /dev/mapper; empty: it is none of device mapper
-    std::string mapper_uuid;           // begins with what made it: LVM-, CRYPT-
-    std::vector<std::string> holders;  // the names of what is made of it
+    std::string mapper_name;  // below /dev/mapper; empty if it is not a device mapper device
+    std::string mapper_uuid;  // the prefix names the subsystem: LVM-, CRYPT-
+    std::vector<std::string> holders;  // the names of the devices built on it
 
     bool is_mapped() const { return !mapper_name.empty(); }
     bool is_array() const { return name.starts_with("md") && !is_partition; }
     bool has_file(std::string_view file) const;  // /dev/dm-0, /dev/mapper/NAME
-    // A file system with device numbers of its own, such as btrfs, is known by its source.
+    // File systems with device numbers of their own, such as btrfs, are matched by the source.
     bool has(const Mount& mount) const {
         return mount.numbers == numbers || has_file(mount.source);
     }
@@ -31,7 +31,7 @@ struct BlockDevice {
     std::string shown() const;
 };
 
-// The device itself first, and each behind all that it is made of.
+// Begins with the device itself. Each device follows all of its parts.
 std::vector<BlockDevice> stack_on(const Device& device);
 
 }  // namespace gpunbd::attach

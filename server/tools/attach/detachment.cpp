@@ -18,18 +18,18 @@
 namespace gpunbd::attach {
 namespace {
 
-constexpr std::chrono::seconds detached_within(10);
+constexpr std::chrono::seconds detach_timeout(10);
 constexpr std::chrono::milliseconds poll_interval(100);
-constexpr int programs_look = 20;
-constexpr std::chrono::milliseconds look_at_udev_after(20);
-constexpr int looks_at_udev = 100;
-constexpr int quiet_looks = 5;
+constexpr int program_checks = 20;
+constexpr std::chrono::milliseconds udev_check_interval(20);
+constexpr int udev_checks = 100;
+constexpr int idle_checks = 5;
 
-// Programs such as udev's open a device for a moment.
+// Ignores programs, such as udev workers, that open a device only for a moment.
 std::vector<Holder> lasting_holders_of(const Device& device) {
     const auto is_program = [](const Holder& each) { return each.is_program; };
     auto holders = holders_of(device);
-    for (int more = programs_look; more != 0 && !holders.empty(); --more) {
+    for (int more = program_checks; more != 0 && !holders.empty(); --more) {
         if (!std::all_of(holders.begin(), holders.end(), is_program)) break;
         std::this_thread::sleep_for(poll_interval);
         holders = holders_of(device);
@@ -40,26 +40,27 @@ std::vector<Holder> lasting_holders_of(const Device& device) {
 std::optional<Failure> held(const Device& device) {
     const auto holders = lasting_holders_of(device);
     if (holders.empty()) return std::nullopt;
-    return Failure{fmt::format("{} {}; give that up first, for example: {}", device.path(),
-                               whats_of(holders), remedies_of(holders))};
+    return Failure{fmt::format("{} is in use: it {}; release it first, for example: {}",
+                               device.path(), joined_uses(holders), joined_remedies(holders))};
 }
 
-// The kernel alone sees mounts of other namespaces, and programs that open it exclusively.
+// Only the kernel knows of mounts in other namespaces and of programs that open the device
+// exclusively.
 std::optional<Failure> claimed(const Device& device) {
     const OwnedFd file(::open(device.path().c_str(), O_RDONLY | O_CLOEXEC | O_EXCL));
     if (file.get() >= 0 || errno != EBUSY) return std::nullopt;
     return Failure{device.path() +
-                   " is in use: mounted in another mount namespace, such as a container's, or "
-                   "opened by a program for itself; end that first"};
+                   " is in use: it is mounted in another mount namespace, for example of a "
+                   "container, or a program has opened it exclusively; end that use first"};
 }
 
-// udev reads a device that has just been unmounted or swapped off. Without the server the kernel
-// would log I/O errors, which look worse than they are.
+// udev reads a device after it is unmounted or swapped off. Without this wait the kernel would log
+// sanitized I/O errors.
 void await_udev() {
     constexpr const char* while_it_works = "/run/udev/queue";
     int quiet = 0;
-    for (int more = looks_at_udev; more != 0 && quiet != quiet_looks; --more) {
-        std::this_thread::sleep_for(look_at_udev_after);
+    for (int more = udev_checks; more != 0 && quiet != idle_checks; --more) {
+        std::this_thread::sleep_for(udev_check_interval);
         quiet = ::access(while_it_works, F_OK) == 0 ? 0 : quiet + 1;
     }
 }
@@ -75,7 +76,8 @@ std::optional<Failure> disconnect(const Device& device) {
 
 std::optional<Failure> missing(const Device& device) {
     if (device.attached()) return std::nullopt;
-    return Failure{device.path() + " is not attached (gpunbd attach --list tells what is)"};
+    return Failure{device.path() +
+                   " is not attached; gpunbd attach --list lists the attached devices"};
 }
 
 }  // namespace
@@ -87,7 +89,7 @@ std::optional<Failure> detach(const Device& device) {
     if (auto failed = claimed(device)) return failed;
     await_udev();
     if (auto failed = disconnect(device)) return failed;
-    return device.await_detached(detached_within);
+    return device.await_detached(detach_timeout);
 }
 
 std::optional<Failure> detach_by_force(const Device& device) {

@@ -1,4 +1,4 @@
-// Taking a device away, in the right order, and only where nobody is left who holds it.
+// Detaches a device that is not in use.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,11 @@
 
 namespace gpunbd::attach {
 
-// Swap is taken off it; then it is disconnected. A failure: it is as it was, but for swap.
+// Ends swapping to the device and then disconnects it. On failure the device stays attached, but
+// swap may be off.
 std::optional<Failure> detach(const Device& device);
-// Whoever holds it has errors from then on, and the kernel has the device until the last one lets
-// go.
+// Disconnects the device even if it is in use. Its users get I/O errors. The device exists until
+// its last user closes it.
 std::optional<Failure> detach_by_force(const Device& device);
 
 }  // namespace gpunbd::attach

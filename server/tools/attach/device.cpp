@@ -86,17 +86,19 @@ bool Device::has_file() const {
 std::optional<Failure> Device::await(std::uint64_t bytes, std::chrono::milliseconds within) const {
     if (!eventually(within, [&] { return size() == bytes / sector * sector; })) {
         return Failure{
-            fmt::format("{} has not taken its size: {} bytes, not {}", path(), size(), bytes)};
+            fmt::format("the size of {} is {} bytes, expected {}", path(), size(), bytes)};
     }
     if (!eventually(within, [&] { return has_file(); })) {
-        return Failure{path() + " does not appear; is /dev a devtmpfs, and is this no container?"};
+        return Failure{
+            path() +
+            " does not appear; check that /dev is a devtmpfs and that this is not a container"};
     }
     return std::nullopt;
 }
 
 std::optional<Failure> Device::await_detached(std::chrono::milliseconds within) const {
     if (eventually(within, [&] { return !attached(); })) return std::nullopt;
-    return Failure{path() + " is still there: the kernel waits for what is under way on it"};
+    return Failure{path() + " is still attached: the kernel waits for requests in progress"};
 }
 
 std::vector<Device> attached_devices(const std::string& root) {

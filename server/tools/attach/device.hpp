@@ -1,4 +1,4 @@
-// One device of the kernel's NBD client, as /dev and sysfs show it.
+// A device of the kernel's NBD client, as shown by /dev and sysfs.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace gpunbd::attach {
 
 class Device {
  public:
-    // `root`: where sys and proc are; another one is for tests.
+    // `root`: the folder that contains sys and proc; tests pass another one.
     explicit Device(std::uint32_t number, std::string root = "/")
         : number_(number), root_(std::move(root)) {}
 
@@ -25,7 +25,8 @@ class Device {
     std::string folder() const { return root_ + "sys/block/" + name(); }
     std::vector<std::string> partitions() const;  // nbd0p1, ...
 
-    // A file of its folder, less the newline; nothing: there is none.
+    // The contents of a file in the device's folder, without the newline; nullopt if it does not
+    // exist.
     std::optional<std::string> attribute(std::string_view name) const;
     std::optional<std::uint64_t> number_in(std::string_view name) const;
     std::optional<Failure> set(std::string_view name, std::string_view text) const;
@@ -33,7 +34,7 @@ class Device {
     bool attached() const { return attribute("pid").has_value(); }
     std::uint64_t size() const;  // in bytes
 
-    // Its size is `bytes`, and its file is in /dev; a failure: not within that time.
+    // Waits until the device has a size of `bytes` and a file in /dev. Fails after the time limit.
     std::optional<Failure> await(std::uint64_t bytes, std::chrono::milliseconds within) const;
     std::optional<Failure> await_detached(std::chrono::milliseconds within) const;
 
@@ -44,10 +45,10 @@ class Device {
     std::string root_;
 };
 
-// Those that are attached, in the order of their numbers.
+// The attached devices, ordered by number.
 std::vector<Device> attached_devices(const std::string& root);
 
-// The names in a folder, sorted; none where it cannot be read.
+// The names in a folder, sorted; empty if the folder cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
 
 }  // namespace gpunbd::attach

@@ -21,7 +21,7 @@
 namespace gpunbd::attach {
 namespace {
 
-// Mounts of the block device, and those that lie in one of them.
+// The mounts of the block device, and the mounts below them.
 std::vector<Mount> mounts_on(const BlockDevice& block, const std::string& root) {
     std::vector<Mount> out;
     std::set<std::string> ids;

@@ -1,5 +1,5 @@
-// Taking away all that lies on a device when the machine ends: mounts, swap, and the devices that
-// device mapper and md have made of it.
+// Removes all uses of a device when the machine shuts down: mounts, swap, and device mapper and md
+// devices built on it.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace gpunbd::attach {
 
-// Does what it can, the topmost first. A failure: the first thing that is left. It waits for what
-// has to be written.
+// Removes as much as possible, from the top of the stack down. Returns the first failure. Blocks
+// until dirty data is written.
 std::optional<Failure> dismantle(const Device& device);
 
 }  // namespace gpunbd::attach

@@ -13,7 +13,7 @@ namespace {
 
 using Received = std::span<const std::byte>;
 
-// Cuts the first message off what was received; nothing where no whole one is there.
+// Removes the first message from the received bytes; nullopt if no complete message is left.
 std::optional<std::pair<nlmsghdr, Received>> cut_message(Received& from) {
     nlmsghdr header{};
     if (from.size() < sizeof header) return std::nullopt;
@@ -48,7 +48,7 @@ int GenericSocket::join(std::uint32_t group) {
     return joined == 0 ? 0 : errno;
 }
 
-GenericReply GenericSocket::ask(GenericMessage message) {
+GenericReply GenericSocket::request(GenericMessage message) {
     const auto bytes = message.finished(++sequence_);
     if (::send(fd_.get(), bytes.data(), bytes.size(), 0) < 0)
         return {.error = errno, .attributes = {}};
@@ -80,7 +80,7 @@ std::optional<std::variant<GenericEvent, EventsLost>> GenericSocket::next_event(
     if (got < 0 && errno == ENOBUFS) return EventsLost{};
     if (got <= 0) return std::nullopt;
     Received left(buffer.data(), static_cast<std::size_t>(got));
-    const auto message = cut_message(left);  // the kernel sends each event in a datagram of its own
+    const auto message = cut_message(left);  // the kernel sends one event per datagram
     GenericEvent event;
     if (message && message->second.size() >= GENL_HDRLEN) {
         event.command = std::to_integer<std::uint8_t>(message->second[offsetof(genlmsghdr, cmd)]);

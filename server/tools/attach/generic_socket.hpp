@@ -1,5 +1,4 @@
-// One socket of generic netlink: a request and what the kernel says to it, or messages of a group
-// that the kernel sends when it likes.
+// A generic netlink socket: for requests with replies, or for the events of a multicast group.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +13,24 @@
 namespace gpunbd::attach {
 
 struct GenericReply {
-    int error = 0;  // an errno; 0: it is done
-    std::vector<std::byte>
-        attributes;  // of the message before the acknowledgement, if there was one
+    int error = 0;                      // an errno; 0: success
+    std::vector<std::byte> attributes;  // of the message before the acknowledgement, if any
 };
 
 struct GenericEvent {
     std::uint8_t command = 0;
     std::vector<std::byte> attributes;
 };
-struct EventsLost {};  // more came than the socket could hold
+struct EventsLost {};  // the receive buffer has overflowed
 
 class GenericSocket {
  public:
     static Or<GenericSocket> open();
 
-    GenericReply ask(GenericMessage message);
+    GenericReply request(GenericMessage message);
     int join(std::uint32_t group);  // an errno, or 0
 
-    // The next message of a group that is there; waits for none.
+    // The next pending event of the group; does not block.
     std::optional<std::variant<GenericEvent, EventsLost>> next_event();
     int fd() const { return fd_.get(); }
 

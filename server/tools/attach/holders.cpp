@@ -16,13 +16,14 @@
 namespace gpunbd::attach {
 namespace {
 
-// A plain name as it is; others so that no terminal obeys them.
+// Quotes names with characters that a terminal would interpret.
 std::string shown(const std::string& place) {
     const std::string quoted = config::in_quotes(place);
     return quoted == "'" + place + "'" ? place : quoted;
 }
 
-// Of what lies in between: "" for the device itself and its partitions, else "dm-0 ".
+// A device, and the prefix of its messages: "" for the device itself and its partitions, else "dm-0
+// ".
 struct Subject {
     const BlockDevice& block;
     std::string prefix;
@@ -36,7 +37,7 @@ void add_mounts(const std::vector<Mount>& mounts, const Subject& of, std::vector
     }
 }
 
-// VG/LV of VG-LV, where a hyphen within a name is doubled.
+// VG/LV from VG-LV. A doubled hyphen stands for a hyphen within a name.
 std::string logical_volume(std::string_view mapper_name) {
     std::string out;
     for (std::size_t i = 0; i != mapper_name.size(); ++i) {
@@ -50,8 +51,8 @@ std::string logical_volume(std::string_view mapper_name) {
 
 bool is_lvm(const BlockDevice& block) { return block.mapper_uuid.starts_with("LVM-"); }
 
-// What ends a device that is made of others. A logical volume takes those with it that LVM has
-// made it of.
+// The command that removes a stacked device. Deactivating a logical volume also removes its
+// LVM-internal devices, so these need no command.
 std::string remedy_of(const BlockDevice& block, const std::vector<BlockDevice>& stack) {
     if (block.is_array()) return "mdadm --stop /dev/" + block.name;
     if (!block.is_mapped()) return {};
@@ -132,13 +133,13 @@ std::vector<Holder> holders_of(const Device& device) {
     return out;
 }
 
-std::string whats_of(const std::vector<Holder>& holders) {
+std::string joined_uses(const std::vector<Holder>& holders) {
     std::string out;
     for (const Holder& each : holders) out += (out.empty() ? "" : ", ") + each.what;
     return out;
 }
 
-std::string remedies_of(const std::vector<Holder>& holders) {
+std::string joined_remedies(const std::vector<Holder>& holders) {
     std::string out;
     for (auto each = holders.rbegin(); each != holders.rend(); ++each) {
         if (!each->remedy.empty()) out += (out.empty() ? "" : " && ") + each->remedy;

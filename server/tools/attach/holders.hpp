@@ -1,5 +1,5 @@
-// What holds a device, so that it cannot be taken away: mounts, devices made of it, programs that
-// have it open, swap.
+// The uses that prevent detaching a device: mounts, devices built on it, programs that have it
+// open, and swap.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ namespace gpunbd::attach {
 
 struct Holder {
     std::string what;    // "is mounted on /mnt", "is a part of dm-0 (secret)"
-    std::string remedy;  // a command; empty: it goes with another one
+    std::string remedy;  // a command; empty if another remedy covers it
     bool is_program = false;
 };
 
-// Of the device, its partitions and all that is made of them; what has to be given up first comes
-// last. Mounts are those that this process sees, programs those of which it may see the files.
+// The uses of the device, its partitions and the devices built on them. Uses that have to end first
+// come last. Only mounts in this mount namespace and processes with readable file tables are found.
 std::vector<Holder> holders_of(const Device& device);
 
-// All that they are, and all that they ask for, each on one line.
-std::string whats_of(const std::vector<Holder>& holders);
-std::string remedies_of(const std::vector<Holder>& holders);
+// The uses, and the commands that end them, each joined to one line.
+std::string joined_uses(const std::vector<Holder>& holders);
+std::string joined_remedies(const std::vector<Holder>& holders);
 
-// Those on the device and its partitions: /dev/nbd0, or /dev/nbd0p1.
+// Swap areas on the device and its partitions: /dev/nbd0, or /dev/nbd0p1.
 std::vector<SwapArea> swaps_on(const Device& device);
 
 }  // namespace gpunbd::attach

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-// In linux/nbd-netlink.h since 5.14 of the kernel's headers.
+// In linux/nbd-netlink.h since Linux 5.14.
 static_assert(NBD_ATTR_MAX >= 10, "the kernel's headers are too old: NBD_ATTR_BACKEND_IDENTIFIER");
 
 namespace gpunbd::attach {
@@ -19,15 +19,15 @@ std::optional<std::uint32_t> group_named(Attributes family, std::string_view nam
     if (!groups) return id;
     each_attribute(*groups, [&](int, Attributes group) {
         const auto called = find_attribute(group, CTRL_ATTR_MCAST_GRP_NAME);
-        if (!called || called->size() != name.size() + 1) return;  // with its terminating zero
+        if (!called || called->size() != name.size() + 1) return;  // with the terminating zero
         if (std::memcmp(called->data(), name.data(), name.size()) != 0) return;
         id = find_number<std::uint32_t>(group, CTRL_ATTR_MCAST_GRP_ID);
     });
     return id;
 }
 
-// A connection that counts as dead may have writes that the network has not taken yet. The kernel
-// sends them again over the next one; TCP must not deliver them behind what is written since.
+// A connection that counts as dead may have unsent writes. The kernel sends them again over the
+// next connection, so TCP must not deliver the old copies after newer writes.
 void forget_unsent_at_end(int socket) {
     const linger none{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &none, sizeof none);
@@ -55,15 +55,17 @@ Or<KernelClient> KernelClient::open() {
     auto events = GenericSocket::open();
     if (const auto* failed = std::get_if<Failure>(&events)) return *failed;
 
-    GenericMessage question(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
-    question.text(CTRL_ATTR_FAMILY_NAME, NBD_GENL_FAMILY_NAME);
-    const auto answer = std::get<GenericSocket>(requests).ask(std::move(question));
+    GenericMessage family_request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
+    family_request.text(CTRL_ATTR_FAMILY_NAME, NBD_GENL_FAMILY_NAME);
+    const auto answer = std::get<GenericSocket>(requests).request(std::move(family_request));
     if (answer.error == ENOENT)
         return Failure{"the kernel has no NBD client; load it: modprobe nbd"};
     if (answer.error != 0) return failure("netlink", answer.error);
     const auto family = find_number<std::uint16_t>(answer.attributes, CTRL_ATTR_FAMILY_ID);
     const auto group = group_named(answer.attributes, NBD_GENL_MCAST_GROUP_NAME);
-    if (!family || !group) return Failure{"the kernel's NBD client tells of no dead connections"};
+    if (!family || !group)
+        return Failure{
+            "the kernel's NBD client does not report dead connections; use a newer kernel"};
     if (const int error = std::get<GenericSocket>(events).join(*group)) {
         return failure("netlink", error);
     }
@@ -90,7 +92,7 @@ int KernelClient::connect(std::uint32_t device, const client::ExportFacts& facts
     }
     if (!facts.instance.empty()) request.text(NBD_ATTR_BACKEND_IDENTIFIER, facts.instance);
     add_sockets(request, numbers);
-    return requests_.ask(std::move(request)).error;
+    return requests_.request(std::move(request)).error;
 }
 
 int KernelClient::reconnect(std::uint32_t device, const std::string& instance, int socket) {
@@ -98,20 +100,20 @@ int KernelClient::reconnect(std::uint32_t device, const std::string& instance, i
     request.number(NBD_ATTR_INDEX, device);
     if (!instance.empty()) request.text(NBD_ATTR_BACKEND_IDENTIFIER, instance);
     add_sockets(request, std::span(&socket, 1));
-    return requests_.ask(std::move(request)).error;
+    return requests_.request(std::move(request)).error;
 }
 
 int KernelClient::disconnect(std::uint32_t device) {
     GenericMessage request = message(NBD_CMD_DISCONNECT);
     request.number(NBD_ATTR_INDEX, device);
-    return requests_.ask(std::move(request)).error;
+    return requests_.request(std::move(request)).error;
 }
 
 bool KernelClient::attached(std::uint32_t device) {
     GenericMessage request = message(NBD_CMD_STATUS);
     request.number(NBD_ATTR_INDEX, device);
-    const GenericReply reply = requests_.ask(std::move(request));
-    if (reply.error != 0) return true;  // such as ENOBUFS, where memory is short
+    const GenericReply reply = requests_.request(std::move(request));
+    if (reply.error != 0) return true;  // for example ENOBUFS if memory is short
     const auto list = find_attribute(reply.attributes, NBD_ATTR_DEVICE_LIST);
     const auto item = list ? find_attribute(*list, NBD_DEVICE_ITEM) : std::nullopt;
     return item && find_number<std::uint8_t>(*item, NBD_DEVICE_CONNECTED).value_or(0) != 0;
@@ -120,11 +122,11 @@ bool KernelClient::attached(std::uint32_t device) {
 unsigned KernelClient::dead_connections(std::uint32_t device, unsigned all) {
     unsigned dead = 0;
     while (const auto event = events_.next_event()) {
-        const auto* told = std::get_if<GenericEvent>(&*event);
-        if (told == nullptr) {
+        const auto* received = std::get_if<GenericEvent>(&*event);
+        if (received == nullptr) {
             dead = all;
-        } else if (told->command == NBD_CMD_LINK_DEAD &&
-                   find_number<std::uint32_t>(told->attributes, NBD_ATTR_INDEX) == device) {
+        } else if (received->command == NBD_CMD_LINK_DEAD &&
+                   find_number<std::uint32_t>(received->attributes, NBD_ATTR_INDEX) == device) {
             ++dead;
         }
     }

@@ -1,5 +1,5 @@
-// The kernel's NBD client, by generic netlink: it is given connections whose handshake is done, and
-// tells which of them have died.
+// The kernel's NBD client, controlled over generic netlink: it takes connections after the
+// handshake, and reports dead ones.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,9 @@ namespace gpunbd::attach {
 
 struct KernelTimeouts {
     std::chrono::seconds dead_connection;  // how long requests wait for a new connection
-    // After which a connection counts as dead, and what was in flight on one that died is sent
-    // again; 0: a connection never does, and the latter takes the kernel's 30 s.
+    // A connection with a request older than this is dead, and its requests are sent again. 0:
+    // connections never time out, and requests of a dead one are sent again after the kernel's
+    // default of 30 s.
     std::chrono::seconds request;
 };
 
@@ -23,19 +24,19 @@ class KernelClient {
  public:
     static Or<KernelClient> open();
 
-    // Each gives an errno, or 0. The kernel holds the sockets from then on; the caller's
-    // descriptors may be closed.
+    // Each returns an errno, or 0. The kernel keeps its own references to the sockets, so the
+    // caller may close its descriptors.
     int connect(std::uint32_t device, const client::ExportFacts& facts, KernelTimeouts timeouts,
                 std::span<const OwnedFd> sockets);
-    // In the place of one that has died; where none has, the kernel does nothing. EINVAL: the
-    // kernel has other contents at this device than `instance`, or the device is not attached.
+    // Replaces a dead connection; does nothing if none is dead. EINVAL: the device has another
+    // instance, or is not attached.
     int reconnect(std::uint32_t device, const std::string& instance, int socket);
     int disconnect(std::uint32_t device);
-    // True as well where the kernel does not say: who cannot be asked is not given up.
+    // Also true if the kernel does not answer.
     bool attached(std::uint32_t device);
 
-    // How many connections of the device have died since the last call, at most; a number that is
-    // too large does no harm.
+    // An upper bound of the connections that have died since the last call. A larger number is
+    // sanitized.
     unsigned dead_connections(std::uint32_t device, unsigned all);
     int events() const { return events_.fd(); }
 

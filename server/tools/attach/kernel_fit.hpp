@@ -1,4 +1,4 @@
-// What the kernel's client can take of an export, which is less than a server may offer.
+// Checks an export against the limits of the kernel's client.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace gpunbd::attach {
 
-// `facts.block_size` becomes the device's: `wanted`, or the least that server and kernel take.
+// Sets `facts.block_size` to `wanted`, or to the minimum that both the server and the kernel
+// support.
 std::optional<Failure> fit_for_kernel(client::ExportFacts& facts,
                                       std::optional<std::uint32_t> wanted);
 

@@ -11,7 +11,7 @@
 namespace gpunbd::attach {
 namespace {
 
-// Open until the process ends; -1: lines go to standard error.
+// Open until the process exits; -1: lines go to standard error.
 int kernel_log = -1;
 
 }  // namespace
@@ -21,7 +21,7 @@ void say(std::string_view text) {
     line += text.substr(0, PIPE_BUF - line.size() - 1);
     line += '\n';
     if (kernel_log < 0) return server::write_without_waiting(line);
-    // The kernel copies the line into its ring of messages: that does not block.
+    // Does not block: the kernel copies the line to its ring buffer.
     [[maybe_unused]] const ssize_t written = ::write(kernel_log, line.data(), line.size());
 }
 

@@ -1,5 +1,5 @@
-// The lines that `gpunbd attach` prints while it runs: to standard error, or to the kernel's log.
-// It never waits for a reader of these, since that reader may itself wait for the device.
+// Log lines of `gpunbd attach`, to standard error or the kernel log. Writing never blocks, because
+// the reader may itself wait for the device.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@ namespace gpunbd::attach {
 
 void say(std::string_view text);
 
-// From now on lines go to the kernel's log (dmesg, the journal), where it can be opened.
+// Sends later lines to the kernel log (dmesg, the journal), if it can be opened.
 void say_to_kernel_log();
 
 }  // namespace gpunbd::attach

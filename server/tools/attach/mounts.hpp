@@ -1,4 +1,4 @@
-// The mounts that this process sees, as /proc/self/mountinfo lists them.
+// The mounts in this mount namespace, from /proc/self/mountinfo.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@ namespace gpunbd::attach {
 
 struct Mount {
     std::string id;
-    std::string parent;   // the id of the mount that it lies in
+    std::string parent;   // the id of the parent mount
     std::string numbers;  // of the block device: 43:0
     std::string place;
     std::string type;  // of the file system
     std::string source;
 };
 
-// In the order in which they were mounted. `root`: where proc is; another one is for tests.
+// In mount order. `root`: the folder that contains proc; tests pass another one.
 std::vector<Mount> read_mounts(const std::string& root);
 
-// Decodes names as the kernel writes them in /proc: \040 is a space.
+// Decodes the octal escapes of names in /proc: \040 is a space.
 std::string unescaped(std::string_view text);
 
 }  // namespace gpunbd::attach

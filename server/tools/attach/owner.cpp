@@ -31,7 +31,7 @@ std::optional<std::string> uri_for(const Device& device, const std::vector<std::
 
 }  // namespace
 
-// Of several the first: the others are its steps.
+// Returns the first match, since the others are its child processes.
 std::optional<Owner> owner_of(const Device& device) {
     std::optional<Owner> out;
     std::error_code error;

@@ -1,5 +1,5 @@
-// The `gpunbd attach` that keeps a device's connections alive, found by its command line: the
-// kernel remembers only who attached the device, which may have ended since.
+// Finds the `gpunbd attach` process that maintains a device's connections, by its command line. The
+// kernel records only the process that attached the device, which may have exited.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ struct Owner {
     std::string uri;
 };
 
-// Another process than this one; nothing: there is none.
+// nullopt if no other process owns the device.
 std::optional<Owner> owner_of(const Device& device);
 
 }  // namespace gpunbd::attach

@@ -13,12 +13,12 @@ namespace {
 
 using Work = std::function<std::optional<Failure>()>;
 
-// An exception must not reach what the parent does.
-[[noreturn]] void run(const Work& work, int tell_to) noexcept {
+// An exception must not return to the code of the parent.
+[[noreturn]] void run(const Work& work, int result_pipe) noexcept {
     const auto failed = work();
     const std::string text = failed ? failed->text.substr(0, PIPE_BUF) : std::string();
-    const bool told = text.empty() || ::write(tell_to, text.data(), text.size()) > 0;
-    ::_exit(failed || !told ? 1 : 0);
+    const bool reported = text.empty() || ::write(result_pipe, text.data(), text.size()) > 0;
+    ::_exit(failed || !reported ? 1 : 0);
 }
 
 }  // namespace
@@ -36,13 +36,13 @@ Or<Step> Step::begin(const std::function<std::optional<Failure>()>& work) {
 
 std::optional<Failure> Step::result() {
     std::array<char, PIPE_BUF> text{};
-    const ssize_t got = ::read(told_.get(), text.data(), text.size());
+    const ssize_t got = ::read(result_pipe_.get(), text.data(), text.size());
     int status = 0;
     while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
     if (got > 0) return Failure{std::string(text.data(), static_cast<std::size_t>(got))};
-    return Failure{"a process that was to do it was killed"};
+    return Failure{"the process of this step was killed"};
 }
 
 }  // namespace gpunbd::attach

@@ -1,5 +1,5 @@
-// Work that may wait for a device, in a process of its own: what keeps the device's connections
-// alive must never wait for it.
+// Runs work that may block on the device in a child process, because this process must never block
+// on it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,14 +16,15 @@ class Step {
  public:
     static Or<Step> begin(const std::function<std::optional<Failure>()>& work);
 
-    int ended() const { return told_.get(); }  // can be read once it has ended
-    std::optional<Failure> result();           // of one that has; once
+    int ended() const { return result_pipe_.get(); }  // readable once the step has ended
+    std::optional<Failure> result();                  // valid once, after the step has ended
 
  private:
-    Step(pid_t process, OwnedFd told) : process_(process), told_(std::move(told)) {}
+    Step(pid_t process, OwnedFd result_pipe)
+        : process_(process), result_pipe_(std::move(result_pipe)) {}
 
     pid_t process_;
-    OwnedFd told_;
+    OwnedFd result_pipe_;
 };
 
 }  // namespace gpunbd::attach

@@ -59,16 +59,16 @@ AttachCommand::AttachCommand()
            .called = "connect map mount plug swap nbd-client client",
            .takes = "URI DEVICE",
            .example = "'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0",
-           .brief = "Attach an export of any NBD server as a device of Linux",
+           .brief = "Attach an export of an NBD server as a block device",
            .usage = R"(Usage: gpunbd attach URI DEVICE [FLAGS]
        gpunbd attach --systemd URI DEVICE [FLAGS]
        gpunbd attach --list [--json]
 )",
            .about =
-               R"(Gives the kernel's NBD client its connections, and stays: a server that dies and
-comes back with the same contents is connected to again, and who uses the
-device only waits. SIGTERM and SIGINT detach it, as 'gpunbd detach' does. It
-needs root, and the kernel's module: modprobe nbd.
+               R"(Connects an export to the kernel's NBD client and keeps running. If the server
+dies and returns with the same contents, the connections are replaced; users of
+the device see only a delay. SIGTERM and SIGINT detach the device, as 'gpunbd
+detach' does. Needs root and the kernel module nbd: modprobe nbd.
 )",
            .groups =
                {{"Flags",
@@ -76,52 +76,52 @@ needs root, and the kernel's module: modprobe nbd.
                    .takes = "N",
                    .example = "4",
                    .brief = "Connections to the server",
-                   .more = ", 1 to 256; default 1. The export has to be for several.",
+                   .more = ", 1 to 256; default 1. The export has to support several.",
                    .called = "--conns --streams -C -connections",
                    .store = into(settings.connections, integer_in(1, 256))},
                   {.name = "--swap",
-                   .brief = "Swap to the device",
-                   .more = ": write a signature where it is empty, and swap on. What keeps "
-                           "this process alive while memory is short has to work then.",
+                   .brief = "Use the device as swap",
+                   .more = ": write a swap signature if the device is empty, and swap on. This "
+                           "process must be able to run while memory is short.",
                    .called = "--swapon --mkswap",
                    .manual = swap_manual,
                    .store = into(settings.swap)},
                   {.name = "--timeout",
                    .takes = "SECONDS",
                    .example = "5",
-                   .brief = "After which a request counts its connection as dead",
-                   .more = ", and is sent again by another one; 0 to 86400, 0: never; default "
-                           "5. Longer than the slowest request takes.",
+                   .brief = "Time after which a request marks its connection as dead",
+                   .more = ", and is sent again over another one; 0 to 86400, 0: never; default 5. "
+                           "Has to exceed the duration of the slowest request.",
                    .store = into(settings.timeout, integer_in(0, day))},
                   {.name = "--dead-timeout",
                    .takes = "SECONDS",
                    .example = "60",
-                   .brief = "How long requests wait for a server that is away",
-                   .more = ", up to a year; later they fail, and the device is given up; "
-                           "default 60, with --swap 86400.",
+                   .brief = "Time that requests wait for a server that is not reachable",
+                   .more = ", up to a year; later they fail, and the device is given up; default "
+                           "60, with --swap 86400.",
                    .called = "--dead --reconnect --reconnect-delay --persist",
                    .store = into(settings.dead_timeout, integer_in(1, 365 * day))},
                   {.name = "--block-size",
                    .takes = "SIZE",
                    .example = "4K",
-                   .brief = "Sector of the device",
-                   .more = ": 512, 1K, 2K or 4K; default: the least that the server takes.",
+                   .brief = "Sector size of the device",
+                   .more = ": 512, 1K, 2K or 4K; default: the server's minimum.",
                    .called = "--blocksize --sector-size -b",
                    .store = into(settings.block_size, block_size)},
                   {.name = "--background",
                    .brief = "Return once the device is ready",
-                   .more = ", and go on in the background; lines then go to the kernel's log.",
+                   .more = ", and continue in the background; log lines then go to the kernel log.",
                    .called = "--fork --daemon --daemonize --detach -d",
                    .manual = background_manual,
                    .store = into(settings.background)},
                   {.name = "--systemd",
-                   .brief = "Print the unit that attaches it at each start instead",
+                   .brief = "Print a systemd unit that attaches the device at boot",
                    .more = ".",
                    .called = "--unit --units --service",
                    .manual = systemd_manual,
                    .store = into(settings.unit)},
                   {.name = "--list",
-                   .brief = "List what is attached, and who uses it",
+                   .brief = "List the attached devices and their users",
                    .more = ".",
                    .called = "--ls --show --status",
                    .store = into(list)},
@@ -137,8 +137,8 @@ needs root, and the kernel's module: modprobe nbd.
   gpunbd attach --list
 )",
            .ending =
-               R"(Exit codes: 0 it was detached, by whomever; 1 it could not be attached, or was
-given up; 2 wrong usage.
+               R"(Exit codes: 0 detached; 1 not attached, or no server for --dead-timeout; 2 wrong
+usage.
 See also: gpunbd(8)
 )",
            .synopsis = R"(.Nm
@@ -153,85 +153,85 @@ See also: gpunbd(8)
 .Op Fl -json
 )",
            .manual = R"(.It Cm attach Ar uri device Op Ar flags
-Attach an export of any NBD server as
+Attach an export of an NBD server as
 .Ar device ,
-which is
-.Pa /dev/nbd0
-or the like, by the kernel's own client
-.Pq Ql modprobe nbd ;
-it needs root.
+for example
+.Pa /dev/nbd0 ,
+with the kernel's NBD client
+.Pq Ql modprobe nbd .
+This needs root.
 .Ar uri
 is
 .Li nbd:// Ns Ar host Ns Oo : Ns Ar port Oc Ns / Ns Ar export
 or
 .Li nbd+unix:/// Ns Ar export Ns Li ?socket= Ns Ar path .
-In TLS
-.Pq Li nbds:// ,
-with the parameters that
-.Cm ping
-has, the kernel does all of it
-.Pq Ql modprobe tls ,
-by TLS 1.2, or nothing is attached; over a Unix socket there is none, and
-.Fl -swap
-excludes it.
-A host is looked up, and files are read, once.
+.Li nbds://
+uses TLS 1.2, with the parameters of
+.Cm ping .
+The kernel encrypts and decrypts all data
+.Pq Ql modprobe tls ;
+if it cannot, the device is not attached.
+TLS is not available over a Unix socket or with
+.Fl -swap .
+The host is resolved once, and TLS files are read once.
 .Pp
-Once the device is there,
+When the device is ready, the process notifies
 .Ev NOTIFY_SOCKET
-is told, and the process stays, in the foreground or with
+and keeps running with locked memory, in the foreground or with
 .Fl -background
-in the background, its memory locked: a connection that dies is replaced as soon as the server
-is there again, and who uses the device only waits.
-The kernel is told the instance of the contents, where the server is
+in the background.
+It replaces dead connections as soon as the server is reachable again; users of the device see only a delay.
+If the server is
 .Nm ,
-and refuses one that comes back with others.
-It sends requests as large as server and kernel take, in the order in which they come.
+the kernel records the instance of the contents and refuses a server that returns with other contents.
+The device uses the largest requests that both the server and the kernel support, and no I/O scheduler.
 .Pp
-.Dv SIGTERM
-and
+.Dv SIGTERM ,
 .Dv SIGINT
-do what
-.Cm detach
-does, and so does
+and, unless it was ignored at the start,
 .Dv SIGHUP
-unless it was ignored at the start.
-While something holds the device, the process says what, goes on, and tries again each second.
+detach the device as
+.Cm detach
+does.
+While the device is in use, the process logs its users and tries again each second.
 .Pp
 If
 .Xr systemd 1
-is shutting the machine down at that time, the process first takes away what lies on the device: it unmounts file
-systems, and removes devices of device mapper and md.
-After two minutes without progress it cuts the device off, so that a server that does not answer cannot keep the machine
-from ending; what was not written by then is lost.
+shuts the machine down, the process first releases the device: it unmounts file systems, and removes devices of device
+mapper and md.
+After two minutes without progress it disconnects the device, so that a server that does not answer cannot block the
+shutdown.
+Data that was not written by then is lost.
 .Pp
-If it is killed, the device is not: another
+If the process is killed, the device stays attached.
+Another
 .Cm attach
 to the same contents takes it over.
 .Pp
-Machines without disks have their root so.
-Scripts for Debian's initramfs-tools, which
-.Pa /etc/initramfs-tools/conf.d/gpunbd
-asks for, attach as
-.Pa /dev/nbd0
-and
-.Pa /dev/nbd1
-what the kernel's command line names as
+Diskless machines use it for their root file system.
+The scripts for Debian's initramfs-tools are enabled in
+.Pa /etc/initramfs-tools/conf.d/gpunbd .
+They attach the exports that the kernel command line names as
 .Li gpunbd.root= Ns Ar uri
 and
-.Li gpunbd.overlay= Ns Ar uri ,
-and put the file system of the second over that of the first.
+.Li gpunbd.overlay= Ns Ar uri
+as
+.Pa /dev/nbd0
+and
+.Pa /dev/nbd1 ,
+and mount an overlay with the second as its upper layer.
 .It Cm attach Fl -list
-List the devices of the kernel's client: the size, the
-.Cm attach
-that keeps it and the
+List the attached devices: the size, the process id and
 .Ar uri
-of that, the instance, and what holds it: mounts, devices that are made of it, programs that have it open, and swap.
+of the
+.Cm attach
+process, the instance, and the uses of the device: mounts, devices built on it, programs that have it open, and swap.
 )"}) {}
 
 void AttachCommand::store_arguments(const std::vector<std::string>& arguments) {
     arguments_ = arguments;
     if (list) return;
-    if (json) throw UsageError("--json is for --list; leave it out");
+    if (json) throw UsageError("--json requires --list; leave it out");
     if (arguments.size() > 2) {
         throw UsageError(
             fmt::format("takes one URI and one DEVICE; leave {} out", in_quotes(arguments[2])));
@@ -252,12 +252,12 @@ void AttachCommand::store_arguments(const std::vector<std::string>& arguments) {
 
 void AttachCommand::check() {
     if (settings.unit && settings.background) {
-        throw UsageError("--systemd prints a unit and attaches nothing; leave --background out");
+        throw UsageError("--systemd prints a unit and does not attach; leave --background out");
     }
     if (!list) return;
     if (!arguments_.empty()) {
         throw UsageError(
-            fmt::format("--list tells of all devices; leave {} out", in_quotes(arguments_[0])));
+            fmt::format("--list shows all devices; leave {} out", in_quotes(arguments_[0])));
     }
     const attach::AttachOptions none;
     const std::pair<std::string_view, bool> others[] = {
@@ -270,7 +270,7 @@ void AttachCommand::check() {
         {"--systemd", settings.unit}};
     for (const auto& [flag, given] : others) {
         if (given) {
-            throw UsageError(fmt::format("--list attaches nothing; leave {} out", flag));
+            throw UsageError(fmt::format("--list does not attach; leave {} out", flag));
         }
     }
 }

@@ -17,7 +17,7 @@ class AttachCommand final : public config::Command {
     int run(const config::Commands& all) override;
 
     attach::AttachOptions settings;
-    bool list = false;  // with `json`: nothing is attached
+    bool list = false;  // with `json`: list only
     bool json = false;
 
  private:

@@ -20,8 +20,9 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr std::string_view signature = "SWAPSPACE2";
-constexpr std::size_t header_at = 1024;                    // behind room for a boot sector
-constexpr std::size_t looked_at = std::size_t{128} << 10;  // file systems sign within it
+constexpr std::size_t header_at = 1024;  // after the space for a boot sector
+constexpr std::size_t looked_at = std::size_t{128}
+                                  << 10;  // file systems have their signature within it
 constexpr std::uint64_t least_pages = 10;
 
 std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
@@ -37,8 +38,8 @@ bool is_empty(const Bytes& start) {
                        [](std::byte each) { return each == std::byte{0}; });
 }
 
-// The kernel's union swap_header, version 1, in the machine's own byte order; a UUID and a label
-// behind the three numbers.
+// The kernel's union swap_header, version 1, in native byte order; a UUID and a label follow the
+// three numbers.
 Bytes swap_header(std::uint64_t pages) {
     struct Numbers {
         std::uint32_t version;
@@ -54,7 +55,7 @@ Bytes swap_header(std::uint64_t pages) {
     std::byte* const uuid = &page[header_at + sizeof numbers];
     constexpr std::size_t uuid_size = 16;
     [[maybe_unused]] const ssize_t filled = ::getrandom(uuid, uuid_size, 0);
-    uuid[6] = (uuid[6] & std::byte{0x0f}) | std::byte{0x40};  // a random one, RFC 9562
+    uuid[6] = (uuid[6] & std::byte{0x0f}) | std::byte{0x40};  // a random UUID, RFC 9562
     uuid[8] = (uuid[8] & std::byte{0x3f}) | std::byte{0x80};
     constexpr std::string_view label = "gpunbd";
     std::memcpy(uuid + uuid_size, label.data(), label.size());
@@ -62,7 +63,8 @@ Bytes swap_header(std::uint64_t pages) {
     return page;
 }
 
-// Reading ahead brings back what is swapped to other areas as well.
+// Read-ahead also reads what is in other swap areas, so it pays off only if most swap is in this
+// one.
 bool is_nearly_all(const SwapArea& area, const std::string& root) {
     std::uint64_t all = 0;
     for (const SwapArea& each : read_swap_areas(root)) all += each.used;
@@ -73,7 +75,7 @@ bool is_nearly_all(const SwapArea& area, const std::string& root) {
 
 std::optional<Failure> make_swap(const std::string& file, std::uint64_t size) {
     const std::uint64_t pages = size / page_size();
-    if (pages < least_pages) return Failure{file + " is too small to swap to"};
+    if (pages < least_pages) return Failure{file + " is too small for swap; use a larger export"};
     const OwnedFd device(::open(file.c_str(), O_RDWR | O_CLOEXEC));
     if (device.get() < 0) return failure(file, errno);
     Bytes start(std::max(std::min<std::uint64_t>(looked_at, size), page_size()));
@@ -82,8 +84,8 @@ std::optional<Failure> make_swap(const std::string& file, std::uint64_t size) {
     if (is_swap(start)) return std::nullopt;
     if (!is_empty(start)) {
         return Failure{file +
-                       " holds something that is no swap; where nobody needs that any more, "
-                       "attach it without --swap and clear it: wipefs -a " +
+                       " contains data that is not a swap area; if it is not needed, attach the "
+                       "device without --swap and clear it: wipefs -a " +
                        file};
     }
     const Bytes header = swap_header(pages);
@@ -94,15 +96,18 @@ std::optional<Failure> make_swap(const std::string& file, std::uint64_t size) {
 }
 
 std::optional<Failure> swap_on(const Device& device) {
-    if (!swaps_on(device).empty()) return std::nullopt;  // of a device that was taken over
+    if (!swaps_on(device).empty()) return std::nullopt;  // the device was taken over
     const std::string file = device.path();
     if (auto failed = make_swap(file, device.size())) return failed;
     if (::swapon(file.c_str(), SWAP_FLAG_PREFER | swap_priority) == 0) return std::nullopt;
-    if (errno == EPERM) return Failure{"swap needs CAP_SYS_ADMIN, and room: there may be 23 areas"};
+    if (errno == EPERM)
+        return Failure{
+            "cannot enable swap: it needs CAP_SYS_ADMIN, and the kernel allows at most 23 swap "
+            "areas"};
     if (errno == EINVAL) {
         return Failure{file +
-                       " has the signature of another swap area, larger or of other pages; "
-                       "attach it without --swap and make a new one: mkswap " +
+                       " has the signature of a swap area with another size or page size; attach "
+                       "it without --swap and create a new one: mkswap " +
                        file};
     }
     return failure("swap on " + file, errno);
@@ -113,8 +118,8 @@ std::optional<Failure> swap_off(const SwapArea& area, const std::string& root) {
     if (is_nearly_all(area, root)) read_swap_ahead(area.used, root);
     if (::swapoff(area.file.c_str()) == 0) return std::nullopt;
     if (errno == ENOMEM) {
-        return Failure{"what is swapped to " + area.file +
-                       " does not fit into memory; end programs, or add other swap, first"};
+        return Failure{"the swapped-out memory on " + area.file +
+                       " does not fit into RAM; end programs, or add other swap, first"};
     }
     return failure("swap off " + area.file, errno);
 }

@@ -1,4 +1,4 @@
-// Swap on a device: made where the device is empty, and taken back.
+// Creates and enables swap on an empty device, and disables it.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace gpunbd::attach {
 
-// Behind the kernel's compressed memory (zram is 100), before disks (below 0).
+// Lower than compressed memory (zram has 100), higher than disks (below 0).
 inline constexpr int swap_priority = 50;
 
-// Writes a signature where there are zeroes; refuses what holds anything but swap.
+// Writes a swap signature if the device is empty. Fails if it has other contents than swap.
 std::optional<Failure> make_swap(const std::string& file, std::uint64_t size);
 std::optional<Failure> swap_on(const Device& device);
-// Brings all that is swapped to it and its partitions back into memory, which may take minutes; or
-// begins nothing, where it would not fit.
+// Moves all memory that is swapped out to the device and its partitions back to RAM, which may take
+// minutes. Fails without an effect if it does not fit.
 std::optional<Failure> swap_off(const Device& device);
 std::optional<Failure> swap_off(const SwapArea& area, const std::string& root);
 

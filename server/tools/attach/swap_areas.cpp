@@ -12,11 +12,11 @@ namespace gpunbd::attach {
 namespace {
 
 constexpr std::uint64_t kib = 1024;
-// The kernel and other programs take memory while swapoff runs.
+// Reserve for the kernel and for programs that allocate memory during swapoff.
 constexpr std::uint64_t least_margin = std::uint64_t{16} << 20;
-constexpr std::uint64_t margin_part = 32;  // of all memory
+constexpr std::uint64_t margin_part = 32;  // of the total memory
 
-// Of /proc/meminfo, in bytes.
+// A value of /proc/meminfo, in bytes.
 std::optional<std::uint64_t> memory_number(const std::string& root, const std::string& name) {
     std::ifstream file(root + "proc/meminfo");
     for (std::string line; std::getline(file, line);) {
@@ -65,8 +65,8 @@ std::optional<Failure> no_room_for(const SwapArea& area, const std::string& root
     const std::uint64_t elsewhere = free_elsewhere(area, root);
     if (area.used + margin <= *available + elsewhere) return std::nullopt;
     return Failure{fmt::format(
-        "what is swapped to {} ({}) does not fit into memory: {} are available there, {} in other "
-        "swap, and {} have to stay free; end programs, or add other swap, first",
+        "the swapped-out memory on {} ({}) does not fit into RAM: {} are available there, {} in "
+        "other swap, and {} have to stay free; end programs, or add other swap, first",
         area.file, config::human_size(area.used), config::human_size(*available),
         config::human_size(elsewhere), config::human_size(margin))};
 }

@@ -1,4 +1,4 @@
-// What the machine swaps to, as /proc/swaps lists it, and whether it fits into memory.
+// The swap areas of the machine, from /proc/swaps, and whether their contents fit into memory.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct SwapArea {
     std::uint64_t used = 0;
 };
 
-// `root`: where proc is; another one is for tests.
+// `root`: the folder that contains proc; tests pass another one.
 std::vector<SwapArea> read_swap_areas(const std::string& root);
 
-// A failure: what is swapped to `area` would not fit into memory and the other areas that are no
-// memory themselves, less a margin. swapoff would end in the OOM killer then.
+// Fails if the contents of `area` do not fit into available memory plus the other areas, less a
+// margin. Compressed memory does not count. In that case swapoff would trigger the OOM killer.
 std::optional<Failure> no_room_for(const SwapArea& area, const std::string& root);
 
 }  // namespace gpunbd::attach

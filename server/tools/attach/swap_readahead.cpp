@@ -26,14 +26,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uintptr_t advised_at_a_time = std::uintptr_t{8} << 20;
-constexpr std::uint64_t worth_a_search = std::uint64_t{4} << 20;  // of all processes and files
-constexpr std::size_t worth_a_call = std::size_t{64} << 10;       // what swapoff reads by itself
+constexpr std::uint64_t worth_a_search = std::uint64_t{4} << 20;  // in all processes and files
+constexpr std::size_t worth_a_call = std::size_t{64} << 10;  // the read-ahead of swapoff itself
 constexpr std::size_t stat_block = 512;
 
 struct Range {
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
-    bool shared_memory = false;  // of tmpfs, memfd_create or System V; else anonymous
+    bool shared_memory = false;  // of tmpfs, memfd_create or System V; otherwise anonymous
 };
 
 bool names_shared_memory(std::string_view name) {
@@ -42,7 +42,7 @@ bool names_shared_memory(std::string_view name) {
                        [&](std::string_view start) { return name.starts_with(start); });
 }
 
-// Of /proc/PID/maps, those that can be swapped out.
+// The ranges of /proc/PID/maps that can be swapped out.
 std::vector<Range> swappable_ranges(const std::string& process) {
     std::vector<Range> out;
     std::ifstream file(process + "/maps");
@@ -62,7 +62,7 @@ std::vector<Range> swappable_ranges(const std::string& process) {
     return out;
 }
 
-// VmSwap of /proc/PID/status, which counts no shared memory.
+// VmSwap of /proc/PID/status, which does not include shared memory.
 std::uint64_t swapped_by(const std::string& process) {
     std::ifstream file(process + "/status");
     for (std::string line; std::getline(file, line);) {
@@ -82,7 +82,7 @@ void advise(int process, const Range& range) {
 
 void read_process_ahead(std::uint64_t pid, const std::string& folder, bool has_swapped,
                         bool shared_memory) {
-    // By its number: sys/pidfd.h of glibc 2.36 cannot be used from C++.
+    // The raw system call, because sys/pidfd.h of glibc 2.36 does not compile as C++.
     const OwnedFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (process.get() < 0) return;
     for (const Range& range : swappable_ranges(folder)) {
@@ -101,7 +101,7 @@ void read_file_ahead(const fs::path& path) {
     ::munmap(mapped, size);
 }
 
-// Files of this file system alone, and only those that take memory.
+// Skips other file systems and files smaller than swapoff's own read-ahead.
 void read_tmpfs_ahead(const std::string& place) {
     struct stat root {};
     if (::lstat(place.c_str(), &root) != 0) return;

@@ -1,5 +1,5 @@
-// Brings memory back from swap ahead of swapoff, which itself reads some 32 KiB at a time and waits
-// for each: over NBD that is mostly waiting.
+// Reads memory back from swap before swapoff, which itself waits for each read of about 32 KiB and
+// is therefore slow over NBD.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace gpunbd::attach {
 
-// Asks the kernel to read all that processes and tmpfs have swapped out, in large requests and many
-// at once. `swapped`: how much that is. A hint: what it cannot reach, swapoff reads. The pages that
-// are read can be dropped again where memory is short.
+// Requests read-ahead of all swapped-out memory of processes and tmpfs, in large requests and in
+// parallel. `swapped`: the amount. This is a hint: swapoff reads what read-ahead does not reach,
+// and the kernel may drop the pages again if memory is short.
 void read_swap_ahead(std::uint64_t swapped, const std::string& root);
 
 }  // namespace gpunbd::attach

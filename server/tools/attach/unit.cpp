@@ -5,7 +5,7 @@
 namespace gpunbd::attach {
 namespace {
 
-// Within the quotes of a unit, without what systemd would replace there.
+// Quotes text for a unit file and escapes systemd's specifiers.
 std::string quoted(const std::string& text) {
     std::string out;
     for (const char c : text) {
@@ -16,7 +16,7 @@ std::string quoted(const std::string& text) {
     return out;
 }
 
-// As the program of a command, where $ would be replaced as well.
+// Quotes a program path for ExecStart=, which also expands $.
 std::string program_word(const std::string& path) {
     if (path.find_first_of(" \t\"'\\$%;") == std::string::npos) return path;
     std::string out;
@@ -34,19 +34,19 @@ std::string flags_of(const AttachOptions& command) {
     return out;
 }
 
-// When the machine ends, units stop in the reverse of this order.
+// At shutdown, units stop in the reverse of this order.
 constexpr const char* disk_order =
-    R"(# When the machine ends, what has _netdev in /etc/fstab is unmounted first, then LVM ends, then this, and then a
-# server of this machine and the network.
+    R"(# Order at shutdown: unmount the file systems with _netdev in /etc/fstab, stop LVM, detach this device, stop a local
+# server and the network.
 Before=remote-fs-pre.target blk-availability.service
 Wants=remote-fs-pre.target
 )";
 
-// What a process that the kernel waits for may, and no more.
-constexpr const char* swap_rights = R"(# A process that is killed takes what is swapped out with it.
+// The privileges of a process that the kernel waits for.
+constexpr const char* swap_rights = R"(# Swapped-out memory is lost if the process is killed.
 SendSIGKILL=no
 LimitRTPRIO=50
-# CAP_SYS_PTRACE: to tell the kernel to read ahead what other processes have swapped out, before swapoff.
+# CAP_SYS_PTRACE: to request read-ahead of the swapped-out memory of other processes before swapoff.
 CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_RESOURCE CAP_SYS_NICE CAP_SYS_PTRACE CAP_IPC_LOCK CAP_NET_ADMIN CAP_DAC_OVERRIDE
 NoNewPrivileges=yes
 DevicePolicy=closed
@@ -87,10 +87,10 @@ Environment="URI={uri}"
 ExecStart={program} attach{flags} ${{URI}} /dev/{device}
 Restart=on-failure
 RestartSec=5
-# A wrong command does not get better.
+# A usage error is permanent.
 RestartPreventExitStatus=2
-# It waits until nothing holds the device, and swap is back in memory. When the machine ends it takes away what lies
-# on the device, and cuts the device off after two minutes without progress.
+# Stopping waits until the device is not in use and swap is disabled. At shutdown it unmounts the device first, and
+# disconnects it after two minutes without progress.
 TimeoutStopSec=infinity
 KillMode=mixed
 LimitMEMLOCK=infinity

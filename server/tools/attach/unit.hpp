@@ -1,4 +1,4 @@
-// `gpunbd attach --systemd`: the unit that attaches a device at each start of the machine.
+// `gpunbd attach --systemd`: a unit that attaches a device at boot.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gpunbd::attach {
 
-// `program`: the path of gpunbd. The file's text, behind a line with its path. The one for swap is,
-// for another device and URI, the package's gpunbd-swap@.service.
+// `program`: the path of gpunbd. Returns the text of the unit, after a line with its path. The swap
+// unit equals the package's gpunbd-swap@.service except for the device and the URI.
 std::string systemd_unit(const AttachOptions& command, const std::string& program);
 
 }  // namespace gpunbd::attach

@@ -37,40 +37,42 @@ CheckCommand::CheckCommand()
            .example = "/etc/gpunbd.yaml",
            .brief = "Validate a configuration file and print the effective one",
            .usage = "Usage: gpunbd check FILE [--who CLIENT [--tls-name NAME] [--psk-user USER]]\n",
-           .about = R"(Prints the effective configuration, defaults filled in, as YAML to standard
-output; or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to
-standard error. It also tries what serving will need: owners, devices, sizes;
-and says what it could not try. Serves nothing.
+           .about =
+               R"(Prints the effective configuration with all defaults as YAML to standard output,
+or every problem of the file as FILE:LINE:COLUMN: KEY: PROBLEM to standard
+error. It also checks the requirements of serving: owners, devices, sizes; and
+reports checks that it could not run. It does not serve.
 
-With --who it answers another question: which exports that client may open, by
-which rule, and in which line of the file that stands.
+With --who it prints the exports that the client may open, and the rule and line
+that decide.
 )",
            .groups = {{"Flags",
                        {{.name = "--who",
                          .takes = "CLIENT",
                          .example = "10.1.2.3",
-                         .brief = "Tell what a client may open, and why",
+                         .brief = "Print the access of a client and the rules that grant it",
                          .more = ": 10.1.2.3, ::1, unix:uid=1000,gid=100 or vsock:3.",
                          .manual = who_manual,
                          .store = into(who)},
                         {.name = "--tls-name",
                          .takes = "NAME",
                          .example = "client.example.com",
-                         .brief = "With --who: a name of its certificate",
-                         .more = ", verified in TLS.",
+                         .brief = "With --who: a name in its certificate",
+                         .more = ", verified by TLS.",
                          .store = into(tls_name)},
                         {.name = "--psk-user",
                          .takes = "USER",
                          .example = "alice",
-                         .brief = "With --who: whose shared key it uses in TLS",
+                         .brief = "With --who: the user of its shared key in TLS",
                          .more = ".",
                          .store = into(psk_user)}}}},
            .examples = R"(  gpunbd check /etc/gpunbd.yaml
   gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
 )",
-           .ending = R"(Exit codes: 0 the file is good, and serving would work as far as could be
-tried; 1 it is good, but something that serving needs is missing; 2 it is not
-good, --who names no client, or wrong usage.
+           .ending =
+               R"(Exit codes: 0 the file is valid, and no requirement of serving is known to be
+missing; 1 it is valid, but a requirement of serving is missing; 2 it is
+invalid, --who names no client, or wrong usage.
 See also: gpunbd(8), gpunbd.yaml(5)
 )",
            .synopsis = R"(.Nm
@@ -80,11 +82,11 @@ See also: gpunbd(8), gpunbd.yaml(5)
 )",
            .manual = R"(.It Cm check Ar file Op Fl -who Ar client
 Validate a configuration.
-A good one is printed to standard output as it would be in effect, defaults filled in; it can serve
-as a configuration itself.
-All problems of a bad one are printed to standard error, one a line, as
+If the file is valid, the effective configuration with all defaults is printed to standard output; it is a valid
+configuration itself.
+Otherwise all problems are printed to standard error, one per line, as
 .Ar file : Ns Ar line : Ns Ar column : key : problem .
-It also tries what serving will need: owners, devices, sizes; and says what it could not try.
+The command also checks the requirements of serving: owners, devices, sizes; and reports checks that it could not run.
 )",
            .store = into(file)}) {}
 
@@ -92,8 +94,7 @@ void CheckCommand::check() {
     if (who) return;
     const std::string_view flag = tls_name ? "--tls-name" : psk_user ? "--psk-user" : "";
     if (flag.empty()) return;
-    throw UsageError(fmt::format(
-        "{} needs to know of which client; add --who, for example --who 10.1.2.3", flag));
+    throw UsageError(fmt::format("{} requires --who; add it, for example --who 10.1.2.3", flag));
 }
 
 int CheckCommand::answer(const Options& options) const {
@@ -111,7 +112,7 @@ int CheckCommand::answer(const Options& options) const {
 int CheckCommand::run(const Commands&) {
     const auto options = load_or_report(file);
     if (!options) return server::exit_usage;
-    // Log lines of a library must not come between the lines of the configuration.
+    // Library log lines must not mix with the configuration.
     const server::Log log({.level = "error"});
     if (who) return answer(*options);
     fmt::print("{}", to_yaml(*options));

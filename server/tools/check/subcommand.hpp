@@ -16,7 +16,7 @@ class CheckCommand final : public config::Command {
     int run(const config::Commands& all) override;
 
     std::string file;
-    std::optional<std::string> who;  // of the client in question, and what it presents in TLS
+    std::optional<std::string> who;  // the client, and its names in TLS
     std::optional<std::string> tls_name;
     std::optional<std::string> psk_user;
 

@@ -17,9 +17,9 @@ namespace gpunbd::client {
 namespace {
 
 // An errno; 0: it is connected.
-int connect_until(int fd, const Address::Place& to, Deadline until) {
-    const auto* const where = reinterpret_cast<const sockaddr*>(&to.where);
-    if (::connect(fd, where, to.length) == 0) return 0;
+int connect_until(int fd, const Address::SocketAddress& to, Deadline until) {
+    const auto* const address = reinterpret_cast<const sockaddr*>(&to.storage);
+    if (::connect(fd, address, to.length) == 0) return 0;
     if (errno != EINPROGRESS) return errno;
     if (!wait_for_socket(fd, POLLOUT, until)) return ETIMEDOUT;
     int error = 0;
@@ -28,16 +28,16 @@ int connect_until(int fd, const Address::Place& to, Deadline until) {
 }
 
 Address unix_address(const std::string& path) {
-    Address::Place place;
+    Address::SocketAddress out;
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
     path.copy(to.sun_path, sizeof to.sun_path - 1);
-    std::memcpy(&place.where, &to, sizeof to);
-    place.length = sizeof to;
-    return {.text = path, .places = {place}};
+    std::memcpy(&out.storage, &to, sizeof to);
+    out.length = sizeof to;
+    return {.text = path, .addresses = {out}};
 }
 
-// RFC 6761, 6.3: these names are the loopback interface, also where /etc/hosts does not list them.
+// RFC 6761, 6.3: these names are the loopback interface, even if /etc/hosts does not list them.
 bool is_localhost(std::string_view host) {
     if (host.ends_with('.')) host.remove_suffix(1);
     const std::string name = config::rules::lower_case(host);
@@ -58,19 +58,20 @@ Or<Address> tcp_address(const NbdTarget& target) {
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
     const bool ipv6 = target.host.find(':') != std::string::npos;
     Address out{.text = (ipv6 ? "[" + target.host + "]" : target.host) + ":" + target.port,
-                .places = {}};
+                .addresses = {}};
     for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-        Address::Place& place = out.places.emplace_back();
-        std::memcpy(&place.where, each->ai_addr, each->ai_addrlen);
-        place.length = each->ai_addrlen;
+        Address::SocketAddress& to = out.addresses.emplace_back();
+        std::memcpy(&to.storage, each->ai_addr, each->ai_addrlen);
+        to.length = each->ai_addrlen;
     }
     return out;
 }
 
-// Why a connection was not made, and what helps.
+// The failure with its remedy.
 Failure failed_dial(const Address& address, int error) {
     Failure out = failure(address.text, error);
-    const bool local = address.places.empty() || address.places[0].where.ss_family == AF_UNIX;
+    const bool local =
+        address.addresses.empty() || address.addresses[0].storage.ss_family == AF_UNIX;
     switch (error) {
         case ECONNREFUSED:
             out.remedy = local ? "no server listens on this socket; start one, or check the path"
@@ -96,23 +97,22 @@ Failure failed_dial(const Address& address, int error) {
 
 }  // namespace
 
-Or<Address> look_up(const NbdTarget& target) {
+Or<Address> resolve(const NbdTarget& target) {
     if (target.host.empty()) return unix_address(target.socket);
     return tcp_address(target);
 }
 
 Or<OwnedFd> dial(const Address& address, Deadline until) {
     int error = ENOENT;
-    auto left = static_cast<int>(address.places.size());
-    for (const Address::Place& place : address.places) {
+    auto left = static_cast<int>(address.addresses.size());
+    for (const Address::SocketAddress& to : address.addresses) {
         const Clock::time_point now = Clock::now();
         const Deadline until_then = now + (until - now) / left--;
-        OwnedFd made(
-            ::socket(place.where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        error = made.get() < 0 ? errno : connect_until(made.get(), place, until_then);
+        OwnedFd made(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        error = made.get() < 0 ? errno : connect_until(made.get(), to, until_then);
         if (error != 0) continue;
         const int on = 1;
-        if (place.where.ss_family != AF_UNIX) {
+        if (to.storage.ss_family != AF_UNIX) {
             ::setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         }
         return made;

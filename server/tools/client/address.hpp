@@ -1,5 +1,5 @@
-// Where a server is to be called, looked up once: when it has died, the name server may be out of
-// reach without the very device. The same addresses are called again and again.
+// The addresses of a server. They are resolved once, because the name server may be unreachable
+// without the device.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,17 +15,17 @@
 namespace gpunbd::client {
 
 struct Address {
-    struct Place {
-        sockaddr_storage where{};
+    struct SocketAddress {
+        sockaddr_storage storage{};
         socklen_t length = 0;
     };
-    std::string text;  // for people
-    std::vector<Place> places;
+    std::string text;  // for messages
+    std::vector<SocketAddress> addresses;
 };
 
-Or<Address> look_up(const NbdTarget& target);
+Or<Address> resolve(const NbdTarget& target);
 
-// A connected socket, non-blocking. No place is waited for so long that none is left for the next.
+// Returns a connected, non-blocking socket. Tries all addresses and divides the time among them.
 Or<OwnedFd> dial(const Address& address, Deadline until);
 
 }  // namespace gpunbd::client

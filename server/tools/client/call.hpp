@@ -1,4 +1,5 @@
-// A server that is called: found once, and then called as often as its connections die.
+// Opens connections to a server. The endpoint is prepared once, and then used for each new
+// connection.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,15 @@ namespace gpunbd::client {
 
 struct Endpoint {
     Address address;
-    std::shared_ptr<const Tls> tls;  // null: in the clear
+    std::shared_ptr<const Tls> tls;  // null: no TLS
     std::string name;                // of the export
 };
 
-// Looks the host up, and reads the files of TLS.
+// Resolves the host and reads the TLS files.
 Or<Endpoint> find_endpoint(const NbdTarget& target, TlsBy by);
 
-// It has greeted, TLS has begun where it is wanted, and it waits for options.
-Or<Stream> call(const Endpoint& callee, Deadline until);
+// Connects, completes the greeting and, if configured, the TLS handshake. The server then waits for
+// options.
+Or<Stream> call(const Endpoint& endpoint, Deadline until);
 
 }  // namespace gpunbd::client

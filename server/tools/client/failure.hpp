@@ -1,4 +1,5 @@
-// An expected failure, as text for people: a server that is away is no exceptional case.
+// An expected failure with a message, for example of a server that is not reachable. It is a value
+// and not an exception because callers handle it.
 #pragma once
 
 #include <cstring>
@@ -10,10 +11,11 @@ namespace gpunbd {
 
 struct Failure {
     std::string text;
-    std::string remedy = {};  // what the user can do; empty: unknown, or part of the text
+    std::string remedy =
+        {};  // an action for the user; empty if none is known or `text` includes it
 };
 
-// For the message with which a command ends.
+// The final error message of a command.
 inline std::string with_remedy(const Failure& failed) {
     return failed.remedy.empty() ? failed.text : failed.text + "; " + failed.remedy;
 }

@@ -17,13 +17,14 @@ using protocol::OptionType;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t longest_answer = 64 * 1024;  // bytes
-constexpr int most_answers = 64;                     // to one option
+constexpr int most_answers = 64;                     // for one option
 
 std::string_view text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::optional<Failure> ask(Stream& stream, OptionType option, std::span<const std::byte> data) {
+std::optional<Failure> send_option(Stream& stream, OptionType option,
+                                   std::span<const std::byte> data) {
     Bytes out;
     protocol::append_be(out, protocol::option_magic);
     protocol::append_be(out, static_cast<std::uint32_t>(option));
@@ -42,10 +43,10 @@ Or<Answer> receive_answer(Stream& stream, OptionType option) {
     if (auto failed = stream.receive(header)) return std::move(*failed);
     if (load_be<std::uint64_t>(&header[0]) != protocol::option_reply_magic ||
         load_be<std::uint32_t>(&header[8]) != static_cast<std::uint32_t>(option)) {
-        return Failure{"the server answers something else than was asked"};
+        return Failure{"the server replied to another option"};
     }
     const auto length = load_be<std::uint32_t>(&header[16]);
-    if (length > longest_answer) return Failure{"the server's answer is too long"};
+    if (length > longest_answer) return Failure{"the server's reply is too long"};
     Answer out{.kind = OptionReply{load_be<std::uint32_t>(&header[12])}, .data = Bytes(length)};
     if (auto failed = stream.receive(out.data)) return std::move(*failed);
     return out;
@@ -54,19 +55,19 @@ Or<Answer> receive_answer(Stream& stream, OptionType option) {
 std::string_view meaning_of(OptionReply kind) {
     switch (kind) {
         case OptionReply::err_unsup:
-            return "the server knows no GO and INFO; it is too old";
+            return "the server supports neither GO nor INFO; use a newer server";
         case OptionReply::err_policy:
-            return "it may not be opened, or not now";
+            return "the server denies access to it";
         case OptionReply::err_tls_reqd:
-            return "it is to be had in TLS only; write nbds for nbd";
+            return "it requires TLS; write nbds instead of nbd";
         case OptionReply::err_unknown:
-            return "there is no such export; nbdinfo --list tells which there are";
+            return "there is no such export; nbdinfo --list lists the exports";
         case OptionReply::err_shutdown:
-            return "the server is about to end";
+            return "the server is shutting down";
         case OptionReply::err_block_size_reqd:
-            return "it is for clients that ask for its block sizes";
+            return "it is only for clients that request its block sizes";
         default:
-            return "the server refuses";
+            return "the server rejects the request";
     }
 }
 
@@ -86,7 +87,7 @@ Bytes request_for(std::string_view name) {
     return data;
 }
 
-// False where its length is not that of its kind.
+// Returns false if the length does not match the type.
 bool take_info(std::span<const std::byte> info, std::optional<std::uint64_t>& size,
                ExportFacts& facts) {
     if (info.size() < 2) return false;
@@ -107,7 +108,7 @@ bool take_info(std::span<const std::byte> info, std::optional<std::uint64_t>& si
             facts.instance = instance_in(text_of(rest));
             return true;
         default:
-            return true;  // a server may tell what nobody asked for
+            return true;  // servers may send information that was not requested
     }
 }
 
@@ -136,14 +137,14 @@ std::optional<Failure> greet(Stream& stream) {
     std::array<std::byte, 18> greeting{};
     if (auto failed = stream.receive(greeting)) return failed;
     if (load_be<std::uint64_t>(&greeting[0]) != protocol::init_magic) {
-        return Failure{"what answers there is no NBD server: it greets with something else"};
+        return Failure{"the peer is not an NBD server: its greeting is invalid"};
     }
     if (load_be<std::uint64_t>(&greeting[8]) != protocol::option_magic) {
-        return Failure{"the server knows the old handshake only, which tells nothing"};
+        return Failure{"the server supports only the old handshake, which cannot report errors"};
     }
     const auto flags = load_be<std::uint16_t>(&greeting[16]);
     if ((flags & protocol::flag_fixed_newstyle) == 0) {
-        return Failure{"the server does not know the fixed newstyle handshake"};
+        return Failure{"the server does not support the fixed newstyle handshake"};
     }
     Bytes answer;
     protocol::append_be<std::uint32_t>(
@@ -152,19 +153,19 @@ std::optional<Failure> greet(Stream& stream) {
 }
 
 std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls) {
-    if (auto failed = ask(stream, OptionType::starttls, {})) return failed;
+    if (auto failed = send_option(stream, OptionType::starttls, {})) return failed;
     auto answer = receive_answer(stream, OptionType::starttls);
     if (auto* failed = std::get_if<Failure>(&answer)) return std::move(*failed);
     const auto& [kind, data] = std::get<Answer>(answer);
     if (kind == OptionReply::ack) return stream.start_tls(std::move(tls));
     if (kind == OptionReply::err_unsup || kind == OptionReply::err_policy) {
-        return Failure{"the server has no TLS; write nbd for nbds"};
+        return Failure{"the server does not support TLS; write nbd instead of nbds"};
     }
-    return Failure{fmt::format("the server refuses TLS ({})", config::in_quotes(text_of(data)))};
+    return Failure{fmt::format("the server rejects TLS ({})", config::in_quotes(text_of(data)))};
 }
 
-Or<ExportFacts> ask_about(Stream& stream, OptionType go_or_info, std::string_view name) {
-    if (auto failed = ask(stream, go_or_info, request_for(name))) return std::move(*failed);
+Or<ExportFacts> query_export(Stream& stream, OptionType go_or_info, std::string_view name) {
+    if (auto failed = send_option(stream, go_or_info, request_for(name))) return std::move(*failed);
     ExportFacts facts;
     std::optional<std::uint64_t> size;
     for (int i = 0; i != most_answers; ++i) {
@@ -173,22 +174,22 @@ Or<ExportFacts> ask_about(Stream& stream, OptionType go_or_info, std::string_vie
         const auto& answer = std::get<Answer>(received);
         if (answer.kind == OptionReply::info) {
             if (!take_info(answer.data, size, facts)) {
-                return Failure{"the server tells half a fact of the export, or more than one"};
+                return Failure{"the server sent malformed information about the export"};
             }
         } else if (answer.kind != OptionReply::ack) {
             return refusal(answer, name);
         } else if (!size) {
-            return Failure{"the server says nothing of the export"};
+            return Failure{"the server sent no information about the export"};
         } else {
             facts.size = *size;
             return facts;
         }
     }
-    return Failure{"the server's answer has no end"};
+    return Failure{"the server's reply does not end"};
 }
 
 void leave(Stream& stream) {
-    if (!ask(stream, OptionType::abort, {})) {
+    if (!send_option(stream, OptionType::abort, {})) {
         static_cast<void>(receive_answer(stream, OptionType::abort));
     }
 }

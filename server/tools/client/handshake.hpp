@@ -1,5 +1,4 @@
-// A client's side of the NBD handshake (fixed newstyle): what it asks for, and what servers may
-// answer.
+// The client side of the fixed newstyle NBD handshake.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +19,21 @@ std::optional<Failure> enter_tls(Stream& stream, std::shared_ptr<const Tls> tls)
 struct ExportFacts {
     std::uint64_t size = 0;
     std::uint16_t flags = 0;
-    std::uint32_t block_size = 1;                       // the least that the server takes
+    std::uint32_t block_size = 1;                       // the minimum of the server
     std::uint32_t max_request = protocol::max_payload;  // bytes of data
-    std::string instance;  // which contents these are; empty where the server does not say
+    std::string instance;  // the id of the contents; empty if the server reports none
 };
 
-// What the server tells of an export. By GO the export is open behind it, by INFO it is not.
-Or<ExportFacts> ask_about(Stream& stream, protocol::OptionType go_or_info, std::string_view name);
+// The properties of an export. GO opens the export, INFO does not.
+Or<ExportFacts> query_export(Stream& stream, protocol::OptionType go_or_info,
+                             std::string_view name);
 
-// Ends the handshake. What is known by now stays true, whatever becomes of the goodbye.
+// Ends the handshake with ABORT. Failures are ignored.
 void leave(Stream& stream);
 
 // The id at the end of an export's description, as gpunbd writes it: "TEXT (instance ID)", or
-// "instance ID". The metadata context that tells it as well is for structured replies only, which
-// the kernel cannot read; and what comes with GO is about the very contents that GO opens.
+// "instance ID". The metadata context with the same id requires structured replies, which the
+// kernel does not support. The reply to GO describes exactly the contents that GO opens.
 std::string instance_in(std::string_view description);
 
 }  // namespace gpunbd::client

@@ -13,7 +13,7 @@
 
 namespace gpunbd::client {
 
-// A socket that is connected to nobody has no use for it (ENOTCONN), where the kernel knows of it.
+// On an unconnected socket the kernel fails with ENOTCONN if it supports TLS.
 std::optional<Failure> kernel_lacks_tls() {
     constexpr std::string_view name = "tls";
     const OwnedFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -23,8 +23,7 @@ std::optional<Failure> kernel_lacks_tls() {
         return std::nullopt;
     }
     return failure(
-        "TLS of an attached device has to be done by the kernel, and this one has none (load it: "
-        "modprobe tls)",
+        "the kernel does not support TLS, which an attached device needs (load it: modprobe tls)",
         errno);
 }
 
@@ -33,15 +32,15 @@ std::optional<Failure> not_all_in_kernel(SSL& ssl) {
     const bool receives = BIO_get_ktls_recv(::SSL_get_rbio(&ssl));
     if (!sends || !receives) {
         return Failure{
-            fmt::format("the kernel takes over {} of {}; it needs the cipher (modprobe gcm, or "
-                        "chacha20poly1305), and OpenSSL its kernel TLS (this is {})",
-                        sends      ? "only what is sent"
-                        : receives ? "only what is received"
+            fmt::format("the kernel offloads {} of {}; it needs the cipher (modprobe gcm, or "
+                        "chacha20poly1305), and OpenSSL with kernel TLS (this is {})",
+                        sends      ? "only sending"
+                        : receives ? "only receiving"
                                    : "nothing",
                         ::SSL_CIPHER_standard_name(::SSL_get_current_cipher(&ssl)),
                         ::OpenSSL_version(OPENSSL_VERSION))};
     }
-    if (::SSL_has_pending(&ssl) != 0) return Failure{"the server sends what nobody has asked for"};
+    if (::SSL_has_pending(&ssl) != 0) return Failure{"the server sent data that was not requested"};
     return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
-// TLS that the kernel does for a socket, so that the kernel's own NBD client can have it: whether
-// it can, and whether it has taken over.
+// Kernel TLS for a socket, so that the kernel's NBD client can use it: checks the support of the
+// kernel, and whether the kernel has taken over.
 #pragma once
 
 #include <openssl/types.h>
@@ -10,10 +10,11 @@
 
 namespace gpunbd::client {
 
-// Nothing: the kernel has TLS, or has loaded it now.
+// Loads the module if necessary. nullopt: the kernel supports TLS.
 std::optional<Failure> kernel_lacks_tls();
 
-// After a handshake. Nothing: both directions are the kernel's, and no byte is anywhere else.
+// Call it after a handshake. nullopt: the kernel handles both directions, and OpenSSL holds no
+// data.
 std::optional<Failure> not_all_in_kernel(SSL& ssl);
 
 }  // namespace gpunbd::client

@@ -33,7 +33,7 @@ std::string percent_decoded(std::string_view text) {
         const auto [end, error] =
             std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
         if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2 || byte == 0) {
-            refuse_uri(fmt::format("a % in it has no two hexadecimal digits behind it, or 00: {}",
+            refuse_uri(fmt::format("% must be followed by two hexadecimal digits other than 00: {}",
                                    config::in_quotes(text)));
         }
         out += static_cast<char>(byte);
@@ -42,7 +42,7 @@ std::string percent_decoded(std::string_view text) {
     return out;
 }
 
-// What stands before the mark; `text` keeps what stands behind it.
+// Returns the text before the mark; `text` keeps the text after it.
 std::string_view cut_before(std::string_view& text, std::string_view mark) {
     const std::size_t at = text.find(mark);
     const std::string_view before = text.substr(0, at);
@@ -54,7 +54,7 @@ void read_port(std::string_view port, NbdTarget& out) {
     std::uint16_t number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
     if (error != std::errc{} || end != port.data() + port.size() || number == 0) {
-        refuse_uri(fmt::format("{} is no port from 1 to 65535", config::in_quotes(port)));
+        refuse_uri(fmt::format("{} is not a port from 1 to 65535", config::in_quotes(port)));
     }
     out.port = port;
 }
@@ -66,22 +66,22 @@ void read_authority(std::string_view text, NbdTarget& out) {
     }
     if (text.starts_with('[')) {
         const std::size_t end = text.find(']');
-        if (end == std::string_view::npos) refuse_uri("the [ in it has no ]");
+        if (end == std::string_view::npos) refuse_uri("the [ has no matching ]");
         out.host = percent_decoded(text.substr(1, end - 1));
         text.remove_prefix(end + 1);
     } else {
         const std::size_t colon = std::min(text.find(':'), text.size());
         if (text.find(':', colon + 1) != std::string_view::npos) {
-            refuse_uri("an IPv6 address stands in brackets: nbd://[::1]/");
+            refuse_uri("an IPv6 address needs brackets: nbd://[::1]/");
         }
         out.host = percent_decoded(text.substr(0, colon));
         text.remove_prefix(colon);
     }
-    if (out.host.empty()) refuse_uri(fmt::format("it names no host; {}", uri_forms));
+    if (out.host.empty()) refuse_uri(fmt::format("the host is missing; {}", uri_forms));
     if (text.empty() || text == ":") return;
     if (text.front() != ':') {
-        refuse_uri(fmt::format("{} stands behind the address; write :PORT there",
-                               config::in_quotes(text)));
+        refuse_uri(
+            fmt::format("{} follows the address; write :PORT there", config::in_quotes(text)));
     }
     read_port(text.substr(1), out);
 }
@@ -103,7 +103,7 @@ void read_parameter(std::string_view name, const std::string& value, NbdTarget& 
         out.verify = value == "true";
     } else {
         refuse_uri(
-            fmt::format("its parameter {} is not known; those that are: socket, tls-certificates, "
+            fmt::format("unknown parameter {}; supported are socket, tls-certificates, "
                         "tls-psk-file, tls-hostname and tls-verify-peer",
                         config::in_quotes(name)));
     }
@@ -113,35 +113,34 @@ void check_tls_parameters(const NbdTarget& target) {
     const bool by_psk = !target.psk_file.empty();
     const bool by_name = !target.certificates.empty() || !target.tls_hostname.empty();
     if ((by_psk || by_name || !target.verify) && !target.tls) {
-        refuse_uri("it has a parameter for TLS, and names no TLS; write nbds for nbd");
+        refuse_uri("a TLS parameter requires TLS; write nbds instead of nbd");
     }
     if (by_psk && (by_name || !target.verify)) {
         refuse_uri(
-            "tls-psk-file is for a shared key, and the other parameters of TLS are for "
-            "certificates; leave one of the two out");
+            "tls-psk-file excludes the other TLS parameters, which are for certificates; leave one "
+            "of the two out");
     }
     if (by_psk && target.user.empty()) {
-        refuse_uri("it does not say whose shared key; write nbds://USER@HOST/");
+        refuse_uri("the user of the shared key is missing; write nbds://USER@HOST/");
     }
     if (target.tls && !by_psk && !target.user.empty()) {
-        refuse_uri("a user in it is for a shared key; add tls-psk-file=FILE, or leave it out");
+        refuse_uri("a user requires a shared key; add tls-psk-file=FILE, or leave the user out");
     }
 }
 
 void check_parameters(bool unix, const NbdTarget& target) {
     if (unix == target.socket.empty()) {
-        refuse_uri(fmt::format(
-            "{}; {}",
-            unix ? "it has no socket=PATH, which nbd+unix needs" : "socket= belongs to nbd+unix",
-            uri_forms));
+        refuse_uri(fmt::format("{}; {}",
+                               unix ? "nbd+unix requires socket=PATH" : "socket= requires nbd+unix",
+                               uri_forms));
     }
     if (target.socket.size() >= sizeof(sockaddr_un::sun_path)) {
-        refuse_uri(fmt::format("the path of the socket is too long; {} bytes are the most",
+        refuse_uri(fmt::format("the path of the socket exceeds {} bytes; use a shorter path",
                                sizeof(sockaddr_un::sun_path) - 1));
     }
     check_tls_parameters(target);
     if (target.export_name.size() > protocol::max_string) {
-        refuse_uri(fmt::format("the name of an export has at most {} bytes", protocol::max_string));
+        refuse_uri(fmt::format("the name of the export exceeds {} bytes", protocol::max_string));
     }
 }
 
@@ -154,7 +153,7 @@ NbdTarget parse_nbd_uri(std::string_view uri) {
     const bool unix = scheme == "nbd+unix" || scheme == "nbds+unix";
     out.tls = scheme.starts_with("nbds");
     if (!unix && scheme != "nbd" && scheme != "nbds") {
-        refuse_uri(fmt::format("{} is none of nbd, nbds, nbd+unix and nbds+unix; {}",
+        refuse_uri(fmt::format("{} is not one of nbd, nbds, nbd+unix and nbds+unix; {}",
                                config::in_quotes(scheme), uri_forms));
     }
     std::string_view place = cut_before(rest, "?");
@@ -164,7 +163,7 @@ NbdTarget parse_nbd_uri(std::string_view uri) {
     } else if (authority.ends_with('@')) {
         out.user = percent_decoded(authority.substr(0, authority.size() - 1));
     } else if (!authority.empty()) {
-        refuse_uri(fmt::format("nbd+unix has no host, and {} stands there; {}",
+        refuse_uri(fmt::format("nbd+unix takes no host, but {} was given; {}",
                                config::in_quotes(authority), uri_forms));
     }
     out.export_name = percent_decoded(place);

@@ -13,13 +13,13 @@
 namespace gpunbd::client {
 namespace {
 
-constexpr const char* gone = "the server hung up during the handshake";
+constexpr const char* closed_message = "the server closed the connection during the handshake";
 
 }  // namespace
 
 std::optional<Failure> Stream::wait_for(short events) const {
     if (wait_for_socket(socket_.get(), events, until_)) return std::nullopt;
-    return Failure{"the server does not answer, and the time is over"};
+    return Failure{"the server did not answer within the time limit"};
 }
 
 std::optional<Failure> Stream::wait_for_tls(int result) const {
@@ -29,8 +29,8 @@ std::optional<Failure> Stream::wait_for_tls(int result) const {
         case SSL_ERROR_WANT_WRITE:
             return wait_for(POLLOUT);
         case SSL_ERROR_ZERO_RETURN:
-            if (::SSL_is_init_finished(ssl_.get()) == 1) return Failure{gone};
-            [[fallthrough]];  // it has a reason, told or not
+            if (::SSL_is_init_finished(ssl_.get()) == 1) return Failure{closed_message};
+            [[fallthrough]];  // the error queue may be empty
         default:
             return Failure{"TLS: " + tls_->failure_of(*ssl_)};
     }
@@ -40,7 +40,7 @@ std::optional<Failure> Stream::start_tls(std::shared_ptr<const Tls> tls) {
     ::ERR_clear_error();
     tls_ = std::move(tls);
     ssl_ = tls_->begin(socket_.get());
-    if (!ssl_) return Failure{"TLS: no memory"};
+    if (!ssl_) return Failure{"TLS: out of memory"};
     for (int result = 0; (result = ::SSL_connect(ssl_.get())) != 1;) {
         if (auto failed = wait_for_tls(result)) return failed;
     }
@@ -63,7 +63,7 @@ std::optional<Failure> Stream::send(std::span<const std::byte> bytes) {
         } else if (errno == EAGAIN) {
             if (auto failed = wait_for(POLLOUT)) return failed;
         } else if (errno != EINTR) {
-            return failure(gone, errno);
+            return failure(closed_message, errno);
         }
     }
     return std::nullopt;
@@ -83,20 +83,20 @@ std::optional<Failure> Stream::receive(std::span<std::byte> into) {
         if (got > 0) {
             into = into.subspan(static_cast<std::size_t>(got));
         } else if (got == 0) {
-            return Failure{gone};
+            return Failure{closed_message};
         } else if (errno == EAGAIN) {
             if (auto failed = wait_for(POLLIN)) return failed;
         } else if (errno != EINTR) {
-            return failure(gone, errno);
+            return failure(closed_message, errno);
         }
     }
     return std::nullopt;
 }
 
-Or<OwnedFd> Stream::hand_over() {
+Or<OwnedFd> Stream::release_socket() {
     if (ssl_) {
         if (auto failed = not_all_in_kernel(*ssl_)) return std::move(*failed);
-        ssl_.reset();  // says nothing to the server, and leaves the socket open
+        ssl_.reset();  // frees the session without a close_notify; the socket stays open
     }
     const int flags = ::fcntl(socket_.get(), F_GETFL);
     if (flags < 0 || ::fcntl(socket_.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {

@@ -1,5 +1,5 @@
-// Whole messages to and from a server, until a deadline, in TLS once that has begun. It reads no
-// byte beyond what is asked for: whoever is given the socket afterwards finds the next one there.
+// Sends and receives whole messages until a deadline, optionally over TLS. It never reads beyond
+// the requested bytes, so that the next user of the socket finds the following data.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@ class Stream {
     // `socket`: connected, non-blocking.
     Stream(OwnedFd socket, Deadline until) : socket_(std::move(socket)), until_(until) {}
 
-    // Nothing, where all has been sent or received.
+    // nullopt: all bytes were sent or received.
     std::optional<Failure> send(std::span<const std::byte> bytes);
     std::optional<Failure> receive(std::span<std::byte> into);
 
-    // The client's part of a handshake. Where the kernel is to do TLS, it does from then on, or it
-    // is a failure.
+    // Performs the client's TLS handshake. If the kernel is to do TLS, fails unless it has taken
+    // over.
     std::optional<Failure> start_tls(std::shared_ptr<const Tls> tls);
 
-    // What comes behind the handshake is somebody else's: the socket in blocking mode, in the clear
-    // or with TLS done by the kernel. Once.
-    Or<OwnedFd> hand_over();
+    // Releases the socket after the handshake, in blocking mode, without TLS or with kernel TLS.
+    // Call it once.
+    Or<OwnedFd> release_socket();
 
  private:
     std::optional<Failure> wait_for(short events) const;
@@ -38,7 +38,7 @@ class Stream {
     OwnedFd socket_;
     Deadline until_;
     std::shared_ptr<const Tls> tls_;
-    Ssl ssl_;  // null: in the clear
+    Ssl ssl_;  // null: no TLS
 };
 
 }  // namespace gpunbd::client

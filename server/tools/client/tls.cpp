@@ -18,13 +18,13 @@
 namespace gpunbd::client {
 namespace {
 
-// Of TLS 1.2: what has forward secrecy, seals each record as a whole, and is known to the kernel.
+// TLS 1.2 ciphers with forward secrecy and AEAD that the kernel supports.
 constexpr const char* by_certificate =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:@SECLEVEL=2";
 constexpr const char* by_shared_key =
     "DHE-PSK-AES128-GCM-SHA256:DHE-PSK-AES256-GCM-SHA384:"
-    "ECDHE-PSK-CHACHA20-POLY1305:@SECLEVEL=2";  // the one that GnuTLS's servers know as well
+    "ECDHE-PSK-CHACHA20-POLY1305:@SECLEVEL=2";  // GnuTLS servers support this cipher as well
 
 void check_tls(bool went_well) {
     if (!went_well) throw std::runtime_error("TLS: " + server::take_openssl_error("no memory"));
@@ -60,8 +60,8 @@ Tls::Tls(const NbdTarget& target, TlsBy by)
     check_tls(SSL_CTX_set_min_proto_version(&context, TLS1_2_VERSION) == 1);
     ::SSL_CTX_set_options(&context, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
     if (by == TlsBy::kernel) {
-        // In TLS 1.3 a server may send tickets and change its keys at any time. The kernel's client
-        // would take either for the end of the connection.
+        // A TLS 1.3 server may send tickets and key updates at any time. The kernel's client would
+        // treat these as the end of the connection.
         check_tls(SSL_CTX_set_max_proto_version(&context, TLS1_2_VERSION) == 1);
         ::SSL_CTX_set_options(&context, SSL_OP_ENABLE_KTLS);
     }
@@ -79,14 +79,14 @@ void Tls::use_shared_key(const std::string& file) {
     const server::PskKeys::Found found = keys.find(user_);
     if (!found.known) {
         throw std::runtime_error(
-            fmt::format("{}: has no key of the user {}", file, config::in_quotes(user_)));
+            fmt::format("{}: has no key for the user {}", file, config::in_quotes(user_)));
     }
     key_.assign(found.key.begin(), found.key.end());
     check_tls(::SSL_CTX_set_cipher_list(context_.get(), by_shared_key) == 1);
     ::SSL_CTX_set_psk_client_callback(context_.get(), give_shared_key);
 }
 
-// A client's own certificate may be missing: not every server asks for it.
+// The client certificate is optional, because some servers do not request one.
 void Tls::use_certificates(const NbdTarget& target) {
     check_tls(::SSL_CTX_set_cipher_list(context_.get(), by_certificate) == 1);
     if (target.verify) server_ = target.tls_hostname.empty() ? target.host : target.tls_hostname;
@@ -109,7 +109,7 @@ Ssl Tls::begin(int fd) const {
     if (::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(ssl.get()), server_.c_str()) == 1) {
         return ssl;
     }
-    ::ERR_clear_error();  // it is a name
+    ::ERR_clear_error();  // not an address but a name
     if (::SSL_set1_host(ssl.get(), server_.c_str()) != 1 ||
         SSL_set_tlsext_host_name(ssl.get(), server_.c_str()) != 1) {
         return nullptr;
@@ -124,13 +124,16 @@ std::string Tls::failure_of(const SSL& ssl) const {
         return ::X509_verify_cert_error_string(verified);
     }
     const int reason = ERR_GET_REASON(::ERR_peek_error());
-    const std::string told = server::take_openssl_error("");
-    std::string why = told.empty() ? "the server hung up during the handshake" : told;
-    if (by_ == TlsBy::kernel && (told.empty() || reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION)) {
-        why += "; the kernel's client needs a server that takes TLS 1.2";
+    const std::string error_text = server::take_openssl_error("");
+    std::string why =
+        error_text.empty() ? "the server closed the connection during the handshake" : error_text;
+    if (by_ == TlsBy::kernel &&
+        (error_text.empty() || reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION)) {
+        why += "; the kernel's client needs a server that supports TLS 1.2";
     }
     if (!user_.empty()) {
-        why += fmt::format(" (has the server the same key of {}?)", config::in_quotes(user_));
+        why += fmt::format("; check that the server has the same key for {}",
+                           config::in_quotes(user_));
     }
     return why;
 }

@@ -1,5 +1,5 @@
-// What a client needs for TLS, read from files once and never changed: when a server has died, its
-// files may be out of reach without the very device.
+// The TLS settings of a client. Files are read once, because they may be unreachable without the
+// device.
 #pragma once
 
 #include <openssl/types.h>
@@ -13,7 +13,7 @@
 
 namespace gpunbd::client {
 
-// Who seals and opens the records after the handshake.
+// The side that encrypts and decrypts records after the handshake.
 enum class TlsBy { process, kernel };
 
 struct FreeTls {
@@ -26,13 +26,14 @@ class Tls {
  public:
     static Or<std::shared_ptr<const Tls>> load(const NbdTarget& target, TlsBy by);
 
-    // For a connected socket, non-blocking, which stays its owner's. Null: no memory.
+    // Creates a session for a connected, non-blocking socket, which it does not own. Null: out of
+    // memory.
     Ssl begin(int fd) const;
     TlsBy by() const { return by_; }
-    // What went wrong in a handshake, in words.
+    // The reason for a failed handshake, as text.
     std::string failure_of(const SSL& ssl) const;
 
-    // For the callback of OpenSSL.
+    // The PSK callback of OpenSSL.
     unsigned int give_key(char* user, unsigned int user_room, unsigned char* key,
                           unsigned int key_room) const noexcept;
 
@@ -44,9 +45,9 @@ class Tls {
 
     const TlsBy by_;
     std::unique_ptr<SSL_CTX, FreeTls> context_;
-    std::string server_;       // whom its certificate has to name; empty: anybody
-    std::string user_;         // whose shared key; empty: certificates
-    server::SecretBytes key_;  // the shared one
+    std::string server_;       // expected name in the certificate; empty: not checked
+    std::string user_;         // user of the shared key; empty: certificates are used
+    server::SecretBytes key_;  // the shared key
 };
 
 }  // namespace gpunbd::client

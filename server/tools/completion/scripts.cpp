@@ -14,7 +14,7 @@ using namespace config;
 
 using Words = std::vector<std::string_view>;
 
-// What a URI of a server begins with.
+// Prefixes of URIs.
 constexpr std::string_view uris = "nbd://127.0.0.1:10809/ nbds:// nbd+unix:///?socket=";
 
 bool takes_path(std::string_view takes) {
@@ -33,7 +33,7 @@ std::string single_quoted(std::string_view text) {
     return fmt::format("'{}'", replaced(text, "'", "'\\''"));
 }
 
-// The driver whose ids a word stands for, one for each of its device files; null: the word stands
+// The driver for which a word stands for numbered ids, one per device file; null: the word stands
 // for itself.
 const DriverInfo* counted_driver(std::string_view word) {
     const auto found = std::ranges::find(device_drivers(), word, &DriverInfo::form);
@@ -59,7 +59,7 @@ std::string bash_flags(const Description& command) {
     return out;
 }
 
-// What completes the argument `takes`, as the body of a case.
+// The completions of the argument `takes`, as the body of a case.
 std::string bash_values(std::string_view takes, const Words& words) {
     if (takes.starts_with(uri_argument)) return "_gpunbd_uri_or_file";
     if (takes_path(takes)) return "files=yes";
@@ -107,7 +107,7 @@ std::string bash(const Commands& all) {
         flags += fmt::format("        {}) flags='{}' ;;\n", command.name, bash_flags(command));
     }
     std::string out = R"(# bash completion of gpunbd, made by 'gpunbd completion bash'.
-_gpunbd_count() { # $1:0 and so on, as many as there are files named $2 and a number
+_gpunbd_count() { # prints $1:0, $1:1, ..., one for each file named $2 and a number
     local each count=0
     for each in "$2"[0-9]*; do
         [[ ! -e $each ]] || echo "$1":$((count++))
@@ -122,7 +122,7 @@ _gpunbd_uri_or_file() { # sets words or files of _gpunbd
     fi
 }
 _gpunbd() {
-    # What bash split at '=' and ':' is one word again: --device=cuda:0.
+    # Joins the words that bash splits at '=' and ':', such as --device=cuda:0.
     local typed=() glue='' word
     for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
         if [[ $word == [=:]* && ${#typed[@]} -gt 0 ]]; then
@@ -171,7 +171,7 @@ ARGUMENTS        esac
     else
         mapfile -t COMPREPLY < <(compgen -W "${words// /$'\n'}" -- "$value")
     fi
-    # bash replaces what stands behind the last ':' only.
+    # bash replaces only the text after the last ':'.
     if [[ $value == *:* && $COMP_WORDBREAKS == *:* ]]; then
         COMPREPLY=("${COMPREPLY[@]#"${value%"${value##*:}"}"}")
     fi
@@ -267,7 +267,7 @@ std::string zsh(const Commands& all) {
 _gpunbd_uris() {{
   compadd -S '' -- {}
 }}
-_gpunbd_count() {{  # WORD... = SCHEME FILES...: SCHEME:0 and so on, as many as there are FILES with a number
+_gpunbd_count() {{  # WORD... = SCHEME FILES...: adds SCHEME:0, SCHEME:1, ..., one for each file named FILES and a number
   local -i at=${{argv[(i)=]}} i
   local -a found=($argv[1,at-1]) files
   local scheme name
@@ -341,7 +341,7 @@ std::string fish_flags(const Description& command, std::string_view condition) {
 
 std::string fish(const Commands& all) {
     std::string out = R"(# fish completion of gpunbd, made by 'gpunbd completion fish'.
-function __gpunbd_count # $argv[1]:0 and so on, as many as there are files named $argv[2] and a number
+function __gpunbd_count # prints $argv[1]:0, ..., one for each file named $argv[2] and a number
     set -l count 0
     set -l folder (string replace -r '[^/]*$' '' $argv[2])
     for each in $folder*
@@ -360,7 +360,7 @@ end
 function __gpunbd_wraps # $argv: a command, and the one whose command line follows it
     contains -- $argv[1] (commandline -opc); and not contains -- $argv[2] (commandline -opc)
 end
-function __gpunbd_behind_dashes # the command line of $argv, behind --, where fish offers no flags
+function __gpunbd_behind_dashes # completes the command line of $argv after --, where fish itself offers no flags
     set -l words (commandline -opc)
     set -l at (contains -i -- -- $words); or return
     set -l line $words[(math $at + 1)..-1]

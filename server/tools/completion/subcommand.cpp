@@ -16,10 +16,10 @@ CompletionCommand::CompletionCommand()
            .example = "bash",
            .words = {"bash", "zsh", "fish"},
            .kind = "shells",
-           .brief = "Print the completions of bash, zsh or fish",
+           .brief = "Print the completion script for bash, zsh or fish",
            .usage = "Usage: gpunbd completion bash|zsh|fish\n",
-           .about = R"(Packages install them. Without a package, one of these has the shell complete
-gpunbd's commands, flags and their values:
+           .about = R"(Packages install the completions. Without a package, enable the completion of
+commands, flags and their values with one of these:
   bash   in ~/.bashrc:  source <(gpunbd completion bash)
   zsh    gpunbd completion zsh > _gpunbd, in a folder of $fpath
   fish   gpunbd completion fish > ~/.config/fish/completions/gpunbd.fish
@@ -34,8 +34,9 @@ See also: gpunbd(8)
 .Cm bash | zsh | fish
 )",
            .manual = R"(.It Cm completion Cm bash | zsh | fish
-Print what the shell needs to complete the commands, the flags and their values.
-Packages install it; without one, read it in from the shell's own start-up file:
+Print a script with which the shell completes commands, flags and their values.
+Packages install it.
+Without a package, source it in the start-up file of the shell:
 .Dl source <(gpunbd completion bash)
 )",
            .store = into(shell)}) {}

@@ -22,24 +22,23 @@ DetachCommand::DetachCommand()
            .called = "disconnect unmap unplug umount unmount swapoff",
            .takes = device_argument,
            .example = "/dev/nbd0",
-           .brief = "Take such a device away",
+           .brief = "Detach a device",
            .usage = "Usage: gpunbd detach DEVICE [--force]\n",
            .about =
-               R"(Takes swap off it, and disconnects it. Where it is mounted, or a part of another
-device, it stays as it is, and who holds it is told.
+               R"(Disables swap on the device, and disconnects it. A device that is in use is not
+detached; its users are listed.
 )",
            .groups = {{"Flags",
                        {{.name = "--force",
-                         .brief = "Disconnect whoever holds it",
-                         .more =
-                             ", who has I/O errors from then on; where swap was on it, programs "
-                             "die.",
+                         .brief = "Disconnect the device even if it is in use",
+                         .more = "; its users get I/O errors, and programs whose memory is swapped "
+                                 "out to it are killed.",
                          .called = "-f --lazy --kill",
                          .manual = force_manual,
                          .store = into(force)}}}},
            .examples = "  gpunbd detach /dev/nbd0\n",
            .ending =
-               R"(Exit codes: 0 done; 1 it is in use, or was not attached; 2 wrong usage.
+               R"(Exit codes: 0 detached; 1 in use, or not attached; 2 wrong usage.
 See also: gpunbd(8)
 )",
            .synopsis = R"(.Nm
@@ -48,9 +47,9 @@ See also: gpunbd(8)
 .Op Fl -force
 )",
            .manual = R"(.It Cm detach Ar device
-Swap it off, and disconnect it, by whatever it was attached.
-Where it is mounted, a part of another device or open in a program, or where what is swapped out does not fit into
-memory, nothing is done, and a line says why and what to do.
+Disable swap on the device and disconnect it, whichever program attached it.
+If the device is mounted, a part of another device or open in a program, or if the swapped-out memory does not fit into
+RAM, the device stays attached, and a message names the reason and the remedy.
 )",
            .store = into(device, attach::nbd_device)}) {}
 

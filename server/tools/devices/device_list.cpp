@@ -47,7 +47,7 @@ int list_devices(bool calibrate) {
     std::string why_none;
     const std::vector<std::string> gpus = devices.gpus(why_none);
     if (gpus.empty()) {
-        fmt::print(stderr, "{}", config::wrapped("no GPU can be used:", why_none, 2));
+        fmt::print(stderr, "{}", config::wrapped("no usable GPU:", why_none, 2));
     }
     bool all_work = true;
     for (const std::string& id : gpus) {

@@ -11,14 +11,14 @@ DevicesCommand::DevicesCommand()
     : Command(
           {.name = "devices",
            .called = "list ls info gpus",
-           .brief = "List the host's memory and the GPUs that exports can use",
+           .brief = "List host memory and the GPUs that exports can use",
            .usage = "Usage: gpunbd devices [--calibrate]\n",
-           .about = R"(For each device: its id, name, total and free memory, PCI address and link,
-copy engines, and the ways by which gpunbd can reach its memory.
+           .about = R"(Prints for each device the id, name, total and free memory, PCI address and
+link, copy engines, and the ways in which gpunbd can access its memory.
 )",
            .groups = {{"Flags",
                        {{.name = "--calibrate",
-                         .brief = "Also measure the copies between host and device",
+                         .brief = "Also measure copies between host and device",
                          .more =
                              ", and show the chunk size that 'gpunbd serve' would choose. Takes "
                              "a few seconds and some memory of each GPU.",
@@ -34,10 +34,11 @@ See also: gpunbd(8)
 .Op Fl -calibrate
 )",
            .manual = R"(.It Cm devices
-List the host's memory and the GPUs: id, name, total and free memory, PCI address and link, copy
-engines, and the ways by which
+List host memory and the GPUs: id, name, total and free memory, PCI address and link, copy
+engines, and the ways in which
 .Nm
-can reach the memory; and large windows into memory of PCI cards, with who uses the card.
+can access the memory.
+Large windows into memory of PCI cards are listed with the user of the card.
 )"}) {}
 
 int DevicesCommand::run(const Commands&) { return server::list_devices(calibrate); }

@@ -7,11 +7,11 @@
 
 namespace gpunbd::server {
 
-Diagnoses look_at_configuration(const Machine& machine, const std::optional<std::string>& file) {
+Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file) {
     if (!file && !machine.has(packaged_configuration)) return {};
     const std::string path = file.value_or(machine.root() + packaged_configuration);
     const config::Loaded loaded = config::load_file(path);
-    if (loaded.problems.empty()) return look_at_tls_files(loaded.options.tls);
+    if (loaded.problems.empty()) return check_tls_files(loaded.options.tls);
     return {bad("configuration", loaded.problems.front().text(), "gpunbd check " + path)};
 }
 

@@ -1,4 +1,4 @@
-// The configuration, as far as the doctor has anything to say of it that `gpunbd check` has not.
+// The doctor's checks of a configuration. They complement those of `gpunbd check`.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace gpunbd::server {
 
 inline constexpr const char* packaged_configuration = "/etc/gpunbd/gpunbd.yaml";
 
-// `file`: none: the package's, where the machine has it.
-Diagnoses look_at_configuration(const Machine& machine, const std::optional<std::string>& file);
+// `file`: the configuration; nullopt: the packaged one, if it exists.
+Diagnoses check_configuration(const Machine& machine, const std::optional<std::string>& file);
 
 }  // namespace gpunbd::server

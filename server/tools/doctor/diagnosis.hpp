@@ -1,4 +1,4 @@
-// What `gpunbd doctor` finds: one line for each thing that it has looked at.
+// The findings of `gpunbd doctor`: one line per check.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Diagnosis {
     Verdict verdict = Verdict::ok;
     std::string what;         // "nbd module"
     std::string is;           // "not loaded"
-    std::string remedy = {};  // a command, or a setting; empty where all is well
+    std::string remedy = {};  // a command or a setting; empty if the check has passed
 };
 using Diagnoses = std::vector<Diagnosis>;
 
@@ -28,7 +28,7 @@ inline Diagnosis bad(std::string what, std::string is, std::string remedy) {
     return {Diagnosis::Verdict::fail, std::move(what), std::move(is), std::move(remedy)};
 }
 
-// A figure that should be no less than that: fit, or doubtful with what makes it so.
+// Checks that a value has at least the given size. If not, the result is a warning with the remedy.
 inline Diagnosis no_less(std::uint64_t value, std::uint64_t least, std::string what, std::string is,
                          std::string remedy) {
     return value >= least ? well(std::move(what), std::move(is))

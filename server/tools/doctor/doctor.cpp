@@ -15,12 +15,11 @@ namespace {
 
 struct Topic {
     std::string_view name;
-    Diagnoses (*look)(const Machine&);
+    Diagnoses (*check)(const Machine&);
 };
 constexpr std::array topics{
-    Topic{"swap", look_at_kernel_client}, Topic{"swap", look_at_swap},
-    Topic{"remote", look_at_remote},      Topic{"gpu", look_at_gpus},
-    Topic{"keep", look_at_keeping},
+    Topic{"swap", check_kernel_client}, Topic{"swap", check_swap}, Topic{"remote", check_remote},
+    Topic{"gpu", check_gpus},           Topic{"keep", check_keep},
 };
 
 std::string_view word(Diagnosis::Verdict verdict) {
@@ -44,9 +43,9 @@ Diagnoses diagnose(std::string_view topic, const Machine& machine,
         std::move(found.begin(), found.end(), std::back_inserter(out));
     };
     for (const Topic& each : topics) {
-        if (topic.empty() || each.name == topic) add(each.look(machine));
+        if (topic.empty() || each.name == topic) add(each.check(machine));
     }
-    if (topic.empty() || topic == "remote") add(look_at_configuration(machine, configuration));
+    if (topic.empty() || topic == "remote") add(check_configuration(machine, configuration));
     return out;
 }
 

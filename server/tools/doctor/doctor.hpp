@@ -1,4 +1,4 @@
-// `gpunbd doctor`: whether this machine is fit for what its user wants of it, and what would help.
+// `gpunbd doctor`: checks whether the machine is configured for gpunbd, and names remedies.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace gpunbd::server {
 
-// `topic`: swap, remote, gpu or keep; empty: all of them. `configuration`: a file; none: the
-// package's, where it is there.
+// `topic`: swap, remote, gpu or keep; empty: all. `configuration`: a file; nullopt: the packaged
+// one, if it exists.
 Diagnoses diagnose(std::string_view topic, const Machine& machine,
                    const std::optional<std::string>& configuration = {});
 
-// A line each, for people, or JSON.
+// One line per finding, or JSON.
 std::string as_lines(const Diagnoses& diagnoses);
 std::string as_json(const Diagnoses& diagnoses);
 

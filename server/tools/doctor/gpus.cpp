@@ -12,33 +12,33 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr std::uint64_t small_window = std::uint64_t{256} << 20;  // bytes: without resizable BAR
+constexpr std::uint64_t small_window = std::uint64_t{256}
+                                       << 20;  // bytes: the window without resizable BAR
 
-Diagnosis look_at_driver(const Machine& machine, const std::vector<std::string>& cards) {
+Diagnosis check_driver(const Machine& machine, const std::vector<std::string>& cards) {
     const auto version = machine.text("/proc/driver/nvidia/version");
     if (version) return well("NVIDIA driver", version->substr(0, version->find('\n')));
     std::string remedy = storage::gpu_remedy(cards, true);
-    return bad("NVIDIA driver", fmt::format("not loaded, beside {} cards", cards.size()),
+    return bad("NVIDIA driver", fmt::format("not loaded; the machine has {} cards", cards.size()),
                remedy.empty() ? "install it" : std::move(remedy));
 }
 
-Diagnosis look_at_persistence(const Machine& machine) {
+Diagnosis check_persistence(const Machine& machine) {
     if (machine.has("/run/nvidia-persistenced/socket")) {
         return well("persistence mode", "nvidia-persistenced runs");
     }
-    // Without that service it can be set as well, until the machine restarts.
+    // Without the daemon, persistence mode may be enabled until the machine restarts.
     if (machine.first_line_of(
             {"nvidia-smi", "--query-gpu=persistence_mode", "--format=csv,noheader"}) == "Enabled") {
         return well("persistence mode", "on until the machine restarts");
     }
     return doubtful("persistence mode",
-                    "off, so that a card may begin anew, and lose kept contents, whenever nobody "
-                    "uses it",
+                    "off: the driver may reset an unused GPU, which loses kept contents",
                     "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
 }
 
-Diagnosis look_at_window(const Machine& machine, const std::string& card) {
-    std::uint64_t bytes = 0;  // of the largest: which one it is differs from machine to machine
+Diagnosis check_window(const Machine& machine, const std::string& card) {
+    std::uint64_t bytes = 0;  // of the largest BAR, because its index depends on the machine
     if (const auto found = storage::read_pci_card(card, machine.root() + "/sys")) {
         for (const storage::Bar& bar : found->bars) {
             if (bar.memory) bytes = std::max(bytes, bar.bytes);
@@ -47,25 +47,26 @@ Diagnosis look_at_window(const Machine& machine, const std::string& card) {
     const std::string what = "memory of " + card + " that the CPU sees";
     if (bytes > small_window) return well(what, config::human_size(bytes));
     return doubtful(what, config::human_size(bytes),
-                    "turn on resizable BAR and above 4G decoding in the firmware; without, "
-                    "writes are copied by the GPU");
+                    "enable resizable BAR and above 4G decoding in the firmware; otherwise the GPU "
+                    "copies writes");
 }
 
-Diagnosis look_at_node(const Machine& machine, const std::string& card) {
+Diagnosis check_node(const Machine& machine, const std::string& card) {
     const auto node = machine.text("/sys/bus/pci/devices/" + card + "/numa_node");
     const std::string what = "NUMA node of " + card;
     if (node && *node != "-1") return well(what, *node);
-    if (!machine.has("/sys/devices/system/node/node1")) return well(what, "there is one only");
-    return doubtful(what, "not told, so that workers run on any of them",
-                    "update the firmware, or turn on its ACPI tables for NUMA");
+    if (!machine.has("/sys/devices/system/node/node1"))
+        return well(what, "the machine has only one");
+    return doubtful(what, "unknown, so workers run on any node",
+                    "update the firmware, or enable its ACPI tables for NUMA");
 }
 
-// One that cannot be opened says why.
-Diagnosis look_at_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
+// If the device cannot be opened, the finding contains the reason.
+Diagnosis check_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
     try {
         const auto gpu = driver.open(id, 0, {});
-        if (gpu) return look_at_mapping(gpu->info());
-        return bad("mapping of " + id, "it is there no more", "gpunbd devices");
+        if (gpu) return check_mapping(gpu->info());
+        return bad("mapping of " + id, "it does not exist any more", "gpunbd devices");
     } catch (const std::exception& error) {
         return bad("mapping of " + id, error.what(), "");
     }
@@ -73,27 +74,27 @@ Diagnosis look_at_mapping_of(const storage::DeviceDriver& driver, const std::str
 
 }  // namespace
 
-Diagnosis look_at_mapping(const storage::DeviceInfo& gpu) {
+Diagnosis check_mapping(const storage::DeviceInfo& gpu) {
     const std::string what = "mapping of " + gpu.id;
     if (gpu.access.starts_with("mapped")) return well(what, gpu.access);
     return doubtful(what, gpu.access,
-                    "install libvulkan1 and the driver's part for Vulkan; in a container ask for "
+                    "install libvulkan1 and the Vulkan part of the driver; in a container set "
                     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
 }
 
-Diagnoses look_at_gpus(const Machine& machine) {
+Diagnoses check_gpus(const Machine& machine) {
     Diagnoses out;
     const std::vector<std::string> cards = storage::nvidia_cards(machine.root() + "/sys");
     if (cards.empty()) {
         out.push_back(doubtful("GPU", "no NVIDIA card in this machine",
-                               "without one, --device host exports the host's memory"));
+                               "use --device host to export host memory"));
         return out;
     }
-    out.push_back(look_at_driver(machine, cards));
-    out.push_back(look_at_persistence(machine));
+    out.push_back(check_driver(machine, cards));
+    out.push_back(check_persistence(machine));
     for (const std::string& card : cards) {
-        out.push_back(look_at_window(machine, card));
-        out.push_back(look_at_node(machine, card));
+        out.push_back(check_window(machine, card));
+        out.push_back(check_node(machine, card));
     }
     for (const storage::DeviceDriver* driver : storage::device_drivers()) {
         if (!driver->drives_gpus()) continue;
@@ -102,7 +103,7 @@ Diagnoses look_at_gpus(const Machine& machine) {
         const std::string what = fmt::format("devices of gpunbd, {}", driver->scheme());
         out.push_back(found.empty() ? bad(what, "none: " + why_none, "")
                                     : well(what, fmt::format("{}", found.size())));
-        for (const std::string& id : found) out.push_back(look_at_mapping_of(*driver, id));
+        for (const std::string& id : found) out.push_back(check_mapping_of(*driver, id));
     }
     return out;
 }

@@ -70,7 +70,7 @@ bool Machine::capable(int capability) const {
 
 rlim_t Machine::limit(int resource) const {
     rlimit limits{};
-    // What a process may raise it to, which gpunbd does.
+    // The hard limit, because gpunbd raises the soft limit.
     return ::getrlimit(static_cast<__rlimit_resource>(resource), &limits) == 0 ? limits.rlim_max
                                                                                : 0;
 }

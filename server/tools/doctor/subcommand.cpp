@@ -21,23 +21,23 @@ DoctorCommand::DoctorCommand()
                .words = {"swap", "remote", "gpu", "keep"},
                .kind = "topics",
                .optional = true,
-               .brief = "Tell what of this machine needs mending",
+               .brief = "Check whether this machine is configured for gpunbd",
                .usage = "Usage: gpunbd doctor [swap|remote|gpu|keep] [--config FILE] [--json]\n",
                .about =
-                   R"(Looks at limits, rights, the kernel and its settings, drivers and cards, and
-says of each whether it is fit, with the remedy where not. It changes nothing.
-Run it as the user of the server, for these are that user's rights.
-  swap    the kernel's client, and swapping to a server of the same machine
-  remote  clients on other machines: TLS and its files, how many can connect
-  gpu     the driver, what the CPU sees of the card's memory, NUMA
+                   R"(Checks limits, privileges, kernel settings, drivers and GPUs, and prints a
+remedy for each problem. It changes nothing. Run it as the user of the server,
+because it checks the privileges and limits of that user.
+  swap    the kernel's NBD client, and swap on a server of the same machine
+  remote  clients on other machines: TLS and its files, limits of connections
+  gpu     the driver, the CPU's access to GPU memory, NUMA
   keep    contents that outlive the server
 )",
                .groups = {{"Flags",
                            {{.name = "--config",
                              .takes = file_argument,
                              .example = "/etc/gpunbd.yaml",
-                             .brief = "Look at the files that this configuration names for TLS",
-                             .more = ". Default: /etc/gpunbd/gpunbd.yaml, where it is there.",
+                             .brief = "Check the TLS files that this configuration names",
+                             .more = ". Default: /etc/gpunbd/gpunbd.yaml, if it exists.",
                              .called = "--file --conf --configuration",
                              .store = into(config_file)},
                             {.name = "--json",
@@ -49,8 +49,8 @@ Run it as the user of the server, for these are that user's rights.
   gpunbd doctor swap
 )",
                .ending =
-                   R"(Exit codes: 0 nothing has failed, though there may be warnings; 1 something
-has; 2 wrong usage.
+                   R"(Exit codes: 0 no check has failed, but there may be warnings; 1 a check has
+failed; 2 wrong usage.
 See also: gpunbd(8)
 )",
                .synopsis = R"(.Nm
@@ -60,34 +60,34 @@ See also: gpunbd(8)
 .Op Fl -json
 )",
                .manual = R"(.It Cm doctor Op Cm swap | remote | gpu | keep
-Look at what
-.Nm
-needs of this machine, and print a line for each thing:
+Check whether this machine is configured for
+.Nm ,
+and print one line per check:
 .Ql ok ,
 .Ql warn
 or
 .Ql fail ,
-what it is, and the remedy; nothing is changed.
+the finding, and the remedy.
+It changes nothing.
 .Cm swap :
-the kernel's client (its module, free devices, partitions, the size of requests, the right to attach), and what keeps a
-server alive that its own machine swaps to.
+the kernel's client (its module, free devices, partitions, the size of requests, the right to attach), and the
+protections of a server whose exports are swap of its own machine.
 .Cm remote :
 TLS, the backlog, open files.
 .Cm gpu :
 driver, persistence mode, the window to each card's memory and whether it is mapped, NUMA.
 .Cm keep :
 the version of systemd, descriptors, huge pages.
-Run it as the user of the server, since it looks at rights and limits as well.
-With
-.Cm remote ,
-and for all, it looks at what a configuration names for TLS: dates, names, keys and who may read them, and whether the
-authority vouches for the certificate.
-The exit status is 1 where something has failed.
+Run it as the user of the server, because it checks the privileges and limits of that user.
+.Cm remote
+also checks the TLS files of a configuration: dates, names, keys and their permissions, and whether the authority has
+signed the certificate.
+The exit status is 1 if a check has failed.
 )",
                .store = into(topic)}) {}
 
 int DoctorCommand::run(const Commands&) {
-    const server::Log log({.level = "error"});  // of drivers
+    const server::Log log({.level = "error"});  // from drivers
     const server::Diagnoses found = server::diagnose(topic, server::Machine(), config_file);
     fmt::print("{}", json ? server::as_json(found) : server::as_lines(found));
     const auto failed = [](const server::Diagnosis& each) {

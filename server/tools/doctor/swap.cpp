@@ -18,7 +18,7 @@ std::uint64_t memory_of(const Machine& machine) {
     return std::sscanf(text.c_str(), "MemTotal: %" SCNu64, &value) == 1 ? value : 0;
 }
 
-Diagnosis look_at_reserve(const Machine& machine) {
+Diagnosis check_reserve(const Machine& machine) {
     const auto reserve = machine.number("/proc/sys/vm/min_free_kbytes").value_or(0);
     const std::uint64_t memory = memory_of(machine);
     const std::string is = fmt::format("vm.min_free_kbytes is {}", reserve);
@@ -31,28 +31,26 @@ Diagnosis look_at_reserve(const Machine& machine) {
 }
 
 // Documentation/admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
-Diagnosis look_at_compaction(const Machine& machine) {
+Diagnosis check_compaction(const Machine& machine) {
     const auto allowed = machine.number("/proc/sys/vm/compact_unevictable_allowed");
-    if (allowed.value_or(0) == 0) return well("locked memory", "the kernel leaves it where it is");
+    if (allowed.value_or(0) == 0) return well("locked memory", "the kernel does not move it");
     return doubtful(
         "locked memory",
-        "vm.compact_unevictable_allowed is 1: the kernel may move it, and who touches it "
-        "meanwhile waits",
+        "vm.compact_unevictable_allowed is 1: the kernel may move it, which delays accesses",
         "sysctl vm.compact_unevictable_allowed=0");
 }
 
-Diagnosis look_at_real_time(const Machine& machine) {
+Diagnosis check_real_time(const Machine& machine) {
     const auto runtime = machine.text("/proc/sys/kernel/sched_rt_runtime_us").value_or("");
-    if (runtime != "0") return well("real-time scheduling", "the kernel grants it");
+    if (runtime != "0") return well("real-time scheduling", "allowed by the kernel");
     return bad("real-time scheduling", "kernel.sched_rt_runtime_us is 0",
                "sysctl kernel.sched_rt_runtime_us=950000");
 }
 
 }  // namespace
 
-Diagnoses look_at_swap(const Machine& machine) {
-    Diagnoses out{look_at_reserve(machine), look_at_compaction(machine),
-                  look_at_real_time(machine)};
+Diagnoses check_swap(const Machine& machine) {
+    Diagnoses out{check_reserve(machine), check_compaction(machine), check_real_time(machine)};
     const std::vector<std::string> lacking = what_cannot_protect();
     for (const std::string& each : lacking) {
         const std::size_t remedy = each.find("; ");
@@ -60,7 +58,7 @@ Diagnoses look_at_swap(const Machine& machine) {
                           remedy == std::string::npos ? "" : each.substr(remedy + 2)));
     }
     if (lacking.empty()) {
-        out.push_back(well("protection for --swap", "this user may have all of it"));
+        out.push_back(well("protection for --swap", "available for this user"));
     }
     return out;
 }

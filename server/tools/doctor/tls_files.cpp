@@ -35,14 +35,14 @@ struct FreeOfTlsFiles {
 template <typename T>
 using OfOpenssl = std::unique_ptr<T, FreeOfTlsFiles>;
 
-constexpr const char* make_files = "gpunbd tls-setup DIR --host NAME makes one";
+constexpr const char* make_files = "create one: gpunbd tls-setup DIR --host NAME";
 
 Certificate read_certificate(const std::string& path) {
     const OfOpenssl<std::FILE> file(std::fopen(path.c_str(), "re"));
     if (!file) throw std::runtime_error(fmt::format("cannot be read: {}", std::strerror(errno)));
     Certificate certificate(::PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
     ::ERR_clear_error();
-    if (!certificate) throw std::runtime_error("holds no certificate in PEM");
+    if (!certificate) throw std::runtime_error("contains no PEM certificate");
     return certificate;
 }
 
@@ -53,7 +53,7 @@ std::string address_of(const ASN1_OCTET_STRING& bytes) {
     return text.data();
 }
 
-// Those that clients look at: the common name is none of them.
+// Only subjectAltName, because clients ignore the common name.
 std::string names_in(const X509& certificate) {
     std::string out;
     const OfOpenssl<GENERAL_NAMES> names(static_cast<GENERAL_NAMES*>(
@@ -69,82 +69,84 @@ std::string names_in(const X509& certificate) {
     return out;
 }
 
-Diagnosis look_at_dates(const std::string& path, const X509& certificate) {
+Diagnosis check_dates(const std::string& path, const X509& certificate) {
     int days = 0;
     int seconds = 0;
     ::ASN1_TIME_diff(&days, &seconds, nullptr, ::X509_get0_notAfter(&certificate));
     const std::string last = last_day(certificate);
     if (::X509_cmp_current_time(::X509_get0_notBefore(&certificate)) > 0) {
-        return bad(path, "is not valid yet", "look at the clock");
+        return bad(path, "is not valid yet", "check the clock");
     }
-    if (days < 0 || seconds < 0) return bad(path, "expired on " + last, "make a new one");
+    if (days < 0 || seconds < 0) return bad(path, "expired on " + last, "create a new one");
     if (days < soon) {
-        return doubtful(path, fmt::format("ends in {} days, on {}", days, last), "make a new one");
+        return doubtful(path, fmt::format("expires in {} days, on {}", days, last),
+                        "create a new one");
     }
     return well(path, "valid until " + last);
 }
 
-Diagnosis look_at_names(const std::string& path, const X509& certificate) {
+Diagnosis check_names(const std::string& path, const X509& certificate) {
     const std::string names = names_in(certificate);
     if (!names.empty()) return well("names of " + path, names);
-    return doubtful("names of " + path, "none, and clients compare the one that they called",
-                    "make one with the server's names in subjectAltName");
+    return doubtful("names of " + path,
+                    "none; clients compare them with the name or address that they connect to",
+                    "create one with the server's names in subjectAltName");
 }
 
-Diagnosis look_at_key(const std::string& path, const X509& certificate) {
+Diagnosis check_key(const std::string& path, const X509& certificate) {
     try {
         const auto key = read_private_key(path);
         if (::X509_check_private_key(&certificate, key.get()) == 1) {
-            return well(path, "fits the certificate, and only its owner and group can read it");
+            return well(path, "matches the certificate, and only its owner and group can read it");
         }
         ::ERR_clear_error();
-        return bad(path, "is the key of another certificate",
-                   "put those two there that belong "
-                   "together");
+        return bad(path, "belongs to another certificate",
+                   "install a matching certificate and key");
     } catch (const std::runtime_error& error) {
-        return bad("private key", error.what(), "it is PEM, for the user of the server alone");
+        return bad("private key", error.what(),
+                   "use a PEM file that only the server's user can read");
     }
 }
 
-// Why not, or an empty text.
-std::string why_not_vouched_for(X509& certificate, const std::string& authority) {
+// Returns the reason, or an empty text.
+std::string verification_failure(X509& certificate, const std::string& authority) {
     const OfOpenssl<X509_STORE> store(::X509_STORE_new());
     const OfOpenssl<X509_STORE_CTX> check(::X509_STORE_CTX_new());
     const bool ready =
         store && check && ::X509_STORE_load_file(store.get(), authority.c_str()) == 1 &&
         ::X509_STORE_CTX_init(check.get(), store.get(), &certificate, nullptr) == 1 &&
         ::X509_STORE_CTX_set_purpose(check.get(), X509_PURPOSE_SSL_SERVER) == 1;
-    const bool vouched_for = ready && ::X509_verify_cert(check.get()) == 1;
+    const bool verified = ready && ::X509_verify_cert(check.get()) == 1;
     ::ERR_clear_error();
-    if (vouched_for) return {};
+    if (verified) return {};
     return ready ? ::X509_verify_cert_error_string(::X509_STORE_CTX_get_error(check.get()))
-                 : "it cannot be asked";
+                 : "the verification cannot run";
 }
 
-Diagnoses look_at_authority(const std::string& path, X509& certificate) {
-    Diagnoses out{look_at_dates(path, *read_certificate(path))};
-    const std::string why = why_not_vouched_for(certificate, path);
+Diagnoses check_authority(const std::string& path, X509& certificate) {
+    Diagnoses out{check_dates(path, *read_certificate(path))};
+    const std::string why = verification_failure(certificate, path);
     if (why.empty()) {
-        out.push_back(well("authority", "vouches for the certificate of the server"));
+        out.push_back(well("authority", "has signed the server's certificate"));
     } else {
-        out.push_back(doubtful("authority",
-                               "does not vouch for the certificate of the server: " + why,
-                               "clients need the authority that does, or make one by this"));
+        out.push_back(doubtful(
+            "authority", "has not signed the server's certificate: " + why,
+            "give clients the authority that has, or create a certificate signed by this one"));
     }
     return out;
 }
 
-Diagnoses look_at_folder(const config::TlsOptions& tls) {
+Diagnoses check_folder(const config::TlsOptions& tls) {
     Diagnoses out;
     std::string path = in_folder(tls.certificates, server_certificate_file);
     try {
         const Certificate certificate = read_certificate(path);
-        out.push_back(look_at_dates(path, *certificate));
-        out.push_back(look_at_names(path, *certificate));
-        out.push_back(look_at_key(in_folder(tls.certificates, server_key_file), *certificate));
+        out.push_back(check_dates(path, *certificate));
+        out.push_back(check_names(path, *certificate));
+        out.push_back(check_key(in_folder(tls.certificates, server_key_file), *certificate));
         path = in_folder(tls.certificates, authority_file);
         if (!tls.verify_clients) return out;
-        for (Diagnosis& each : look_at_authority(path, *certificate)) {
+        for (Diagnosis& each : check_authority(path, *certificate)) {
             out.push_back(std::move(each));
         }
     } catch (const std::runtime_error& error) {
@@ -153,22 +155,22 @@ Diagnoses look_at_folder(const config::TlsOptions& tls) {
     return out;
 }
 
-Diagnosis look_at_shared_keys(const std::string& path) {
+Diagnosis check_shared_keys(const std::string& path) {
     try {
         static_cast<void>(PskKeys::load(path));
-        return well(path, "holds shared keys, and only its owner and group can read it");
+        return well(path, "contains shared keys, and only its owner and group can read it");
     } catch (const std::runtime_error& error) {
-        return bad("shared keys", error.what(), "gpunbd tls-setup DIR --psk USER makes one");
+        return bad("shared keys", error.what(), "create one: gpunbd tls-setup DIR --psk USER");
     }
 }
 
 }  // namespace
 
-Diagnoses look_at_tls_files(const config::TlsOptions& tls) {
+Diagnoses check_tls_files(const config::TlsOptions& tls) {
     if (tls.mode == config::TlsMode::off) return {};
     Diagnoses out;
-    if (!tls.certificates.empty()) out = look_at_folder(tls);
-    if (!tls.psk.empty()) out.push_back(look_at_shared_keys(tls.psk));
+    if (!tls.certificates.empty()) out = check_folder(tls);
+    if (!tls.psk.empty()) out.push_back(check_shared_keys(tls.psk));
     return out;
 }
 

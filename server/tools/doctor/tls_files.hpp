@@ -1,4 +1,4 @@
-// What the doctor says of the files that a configuration names for TLS.
+// The doctor's checks of the TLS files that a configuration names.
 #pragma once
 
 #include "config/options.hpp"
@@ -6,7 +6,7 @@
 
 namespace gpunbd::server {
 
-// None where TLS is off.
-Diagnoses look_at_tls_files(const config::TlsOptions& tls);
+// Empty if TLS is off.
+Diagnoses check_tls_files(const config::TlsOptions& tls);
 
 }  // namespace gpunbd::server

@@ -1,4 +1,4 @@
-// What the doctor looks at, by topic. Each looks, and changes nothing.
+// The doctor's checks, by topic. They change nothing.
 #pragma once
 
 #include "server/tools/doctor/diagnosis.hpp"
@@ -7,16 +7,16 @@
 
 namespace gpunbd::server {
 
-// The kernel's client, on this machine.
-Diagnoses look_at_kernel_client(const Machine& machine);
-// A server whose own machine swaps to it. server/manual/swap.md.
-Diagnoses look_at_swap(const Machine& machine);
+// The kernel's NBD client on this machine.
+Diagnoses check_kernel_client(const Machine& machine);
+// A server whose machine uses its exports as swap; see server/manual/swap.md.
+Diagnoses check_swap(const Machine& machine);
 // Clients on other machines.
-Diagnoses look_at_remote(const Machine& machine);
-Diagnoses look_at_gpus(const Machine& machine);
-// How the CPU reaches the memory of a GPU that was opened.
-Diagnosis look_at_mapping(const storage::DeviceInfo& gpu);
+Diagnoses check_remote(const Machine& machine);
+Diagnoses check_gpus(const Machine& machine);
+// The CPU's access to the memory of an open GPU.
+Diagnosis check_mapping(const storage::DeviceInfo& gpu);
 // Contents that outlive the server.
-Diagnoses look_at_keeping(const Machine& machine);
+Diagnoses check_keep(const Machine& machine);
 
 }  // namespace gpunbd::server

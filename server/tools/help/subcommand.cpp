@@ -33,9 +33,9 @@ HelpCommand::HelpCommand(const Commands& others)
                .words = names_of(others),
                .kind = "commands",
                .optional = true,
-               .brief = "Show the help of gpunbd, or of a command",
+               .brief = "Show help for gpunbd or for a command",
                .usage = "Usage: gpunbd help [COMMAND]\n",
-               .about = "The same as --help behind the command.\n",
+               .about = "The same as --help after the command.\n",
                .groups = {{"Flags", {}}},
                .examples = "  gpunbd help\n  gpunbd help attach\n",
                .ending = R"(Exit codes: 0 done; 2 wrong usage.
@@ -48,9 +48,9 @@ See also: gpunbd(8)
                .manual = R"(.It Cm help Op Ar command
 Print the help of
 .Nm ,
-or of a command, as
+or of a command, like
 .Fl -help
-does behind it.
+after the command.
 )",
                .store = into(about)}) {}
 

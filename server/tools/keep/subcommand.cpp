@@ -32,21 +32,21 @@ KeepCommand::KeepCommand()
     : Command(
           {.name = "keep",
            .called = "supervise watch respawn",
-           .brief = "Start a server again when it dies, and keep what it holds",
+           .brief = "Restart a server when it dies, and keep its contents",
            .usage = R"(Usage: gpunbd keep [FLAGS] [--] serve [FLAGS OF SERVE]
 )",
            .about =
-               R"(Runs that server, and runs it again when it dies, with the file descriptors that
-it has left to be kept. Signals are passed on. Under systemd it is not needed:
-gpunbd(8) says what to write into the unit.
+               R"(Runs a server, restarts it when it dies, and passes on the file descriptors that
+it has stored. Signals are forwarded to the server. It is not needed under
+systemd: gpunbd(8) describes the settings of the unit.
 )",
            .groups = {{"Flags",
                        {{.name = "--max-restarts",
                          .takes = "N",
                          .example = "10",
                          .brief = "Restarts within the time of --within",
-                         .more = ", 1 to 10000; default 10. One more ends it all, or comes "
-                                 "after a pause while contents are kept.",
+                         .more = ", 1 to 10000; default 10. Above the limit keep exits, or "
+                                 "restarts after a delay if it stores contents.",
                          .called = "--restarts --retries --limit",
                          .store = into(settings.max_restarts, integer_in(1, 10'000))},
                         {.name = "--within",
@@ -59,23 +59,23 @@ gpunbd(8) says what to write into the unit.
                         {.name = "--max-descriptors",
                          .takes = "N",
                          .example = "16384",
-                         .brief = "File descriptors that are kept at most",
+                         .brief = "Maximum of stored file descriptors",
                          .more = ", 1 to 100000; default 16384.",
                          .called = "--descriptors --fds --max-fds --store",
                          .manual = max_descriptors_manual,
                          .store = into(settings.max_descriptors, integer_in(1, 100'000))},
                         {.name = "--swap",
-                         .brief = "The machine swaps to what the server serves",
-                         .more = ": this process and the server get what keeps them alive while "
-                                 "memory is short, from their start on.",
+                         .brief = "The machine uses exports of this server as swap",
+                         .more = ": this process and the server get the protections that swap "
+                                 "needs from their start.",
                          .manual = swap_manual,
                          .store = into(settings.swap)}}}},
            .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G
 )",
            .ending =
-               R"(Exit codes: 0 or others, as the last server's, or 128+n where signal n ended it;
-1 failed itself; 2 wrong usage or configuration.
+               R"(Exit codes: 0 or the last server's, or 128+n if signal n ended it; 1 keep
+failed; 2 wrong usage or configuration.
 See also: gpunbd(8)
 )",
            .wraps = "serve",
@@ -90,58 +90,60 @@ See also: gpunbd(8)
 .Op Ar flags
 )",
            .manual = R"(.It Cm keep Oo Ar flags Oc Oo Fl - Oc Cm serve Op Ar flags
-Run that server, and run it again when a signal kills it or it ends with another status than 0.
-What it holds by file descriptors that it has stored is kept meanwhile and handed to the next one, by
-the protocol of systemd's file descriptor store; under systemd itself it is not needed.
-The file that
+Run a server, and restart it when a signal kills it or it exits with a status other than 0.
+The file descriptors that it has stored are kept meanwhile and passed to the next server, by the protocol of systemd's
+file descriptor store.
+The command is not needed under systemd.
+Restarts run the program at the path by which
 .Nm
-was called by is what runs again: after an upgrade, the new one.
+was called, so that an upgraded program takes effect.
 .Pp
 .Dv SIGTERM , SIGINT , SIGQUIT , SIGHUP , SIGUSR1
 and
 .Dv SIGUSR2
-are passed on to the server; after one of the first three it is not started again.
-The exit status is that of the last server, or 128+n where signal n ended it.
+are forwarded to the server; after one of the first three it is not restarted.
+The exit status is that of the last server, or 128+n if signal n ended it.
 .Pp
-A server that had been ready is started again at once.
-One that dies before that is started again after 0, 0.1, 0.2 and up to 6.4 seconds, and so is one that dies more often than
+A server that was ready is restarted at once.
+A server that dies before it is ready is restarted after 0, 0.1, 0.2 and up to 6.4 seconds.
+The same delays apply to a server that dies more often than
 .Fl -max-restarts
-allows, if descriptors are kept; this never ends.
+allows if descriptors are stored; there is no limit then.
 .Pp
-While no descriptors are kept, the keeper ends with the server where that ends with status 2, wrong usage or
-configuration, where it ends by itself before any server of this
+If no descriptors are stored, the keeper exits with the server in three cases: the server exits with status 2 (wrong
+usage or configuration), it exits by itself before any server of this
 .Cm keep
-was ready, and where it dies more often than allowed.
-While descriptors are kept, a server that ends with status 2 is tried again after pauses of up to 51.2 seconds.
+was ready, or it dies more often than allowed.
+If descriptors are stored, a server that exits with status 2 is restarted after delays of up to 51.2 seconds.
 .Dv SIGHUP
-ends any pause.
+ends any delay.
 .Pp
-Where the keeper itself dies, the server gets
-.Dv SIGTERM :
-what it would go on to hold could not be kept.
+If the keeper dies, the server gets
+.Dv SIGTERM ,
+because its contents could not be kept any more.
 Contents end with the keeper.
-It may run as process 1 of a container, locks its memory as far as it is allowed to, tells its own
-.Ev NOTIFY_SOCKET
-what the server says of itself, and hands on sockets that it was handed.
-.Fl -run
-does not go with it.
+The keeper may run as process 1 of a container.
+It locks its memory as far as permitted, forwards the notifications of the server to its own
+.Ev NOTIFY_SOCKET ,
+and passes inherited sockets to the server.
+It cannot be combined with
+.Fl -run .
 )"}) {}
 
 void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
     if (line.empty()) {
         throw UsageError(
-            "what to run is missing; write for example gpunbd keep -- serve --size 1G");
+            "the command is missing; write for example gpunbd keep -- serve --size 1G");
     }
     if (line.front() != wraps) {
-        throw UsageError(
-            fmt::format("{} cannot be kept, only a server; write for example gpunbd "
-                        "keep -- serve --size 1G",
-                        in_quotes(line.front())));
+        throw UsageError(fmt::format(
+            "{} cannot be kept, only serve; write for example gpunbd keep -- serve --size 1G",
+            in_quotes(line.front())));
     }
     for (const std::string& each : line) {
         if (each != "--run" && !each.starts_with("--run=")) continue;
         throw UsageError(
-            "--run ends the server with its command, and nothing is left to keep; leave keep out");
+            "--run ends the server with its command, so there is nothing to keep; leave keep out");
     }
     settings.server = line;
 }

@@ -13,17 +13,17 @@
 #include "config/size.hpp"
 #include "server/base/exit_code.hpp"
 #include "server/tools/status/admin_server.hpp"
-#include "server/tools/status/harmless_text.hpp"
 #include "server/tools/status/http_call.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::seconds kept_patience{60};  // with a server that makes exports
+constexpr std::chrono::seconds kept_patience{60};  // a server that creates exports may answer late
 
-const Failure not_a_list{"the answer is no list of kept contents"};
+const Failure not_a_list{"the reply is not a list of kept contents"};
 
 client::Deadline deadline() { return client::Clock::now() + kept_patience; }
 
@@ -33,7 +33,7 @@ const json::value* member(const json::object& of, std::string_view key) {
 
 std::string text_of(const json::object& one, std::string_view key) {
     const json::value* const value = member(one, key);
-    return value != nullptr && value->is_string() ? harmless(value->get_string()) : "-";
+    return value != nullptr && value->is_string() ? sanitized(value->get_string()) : "-";
 }
 
 std::optional<std::int64_t> number_of(const json::object& one, std::string_view key) {
@@ -54,9 +54,9 @@ std::string time_of(const json::object& one, std::string_view key) {
     return seconds ? config::local_time_text(*seconds) : "-";
 }
 
-// Of several servers, the only one that keeps anything at all.
+// If several servers run, the only one that keeps contents.
 Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
-    FoundServers found = look_for_servers(folders);
+    FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     FoundServers keeping;
     keeping.silent = found.silent;
@@ -72,8 +72,7 @@ Or<AdminServer> find_keeping_server(const std::vector<std::string>& folders) {
     if (keeping.servers.size() == 1) return std::move(keeping.servers[0]);
     if (!keeping.servers.empty()) return too_many(keeping);
     return Failure{
-        fmt::format("no server that keeps contents can be asked{}{}; name one with "
-                    "--socket PATH",
+        fmt::format("no server that keeps contents answers{}{}; name one with --socket PATH",
                     keeping.silent.empty() ? "" : ": ", fmt::join(keeping.silent, "; "))};
 }
 
@@ -84,8 +83,8 @@ Or<AdminServer> find_it(const KeptOptions& command, const std::optional<std::str
     return find_keeping_server(folders);
 }
 
-// What is printed.
-Or<std::string> told(const KeptOptions& command, const AdminServer& server) {
+// Returns the text to print.
+Or<std::string> fetch(const KeptOptions& command, const AdminServer& server) {
     if (command.drop) {
         const Or<std::string> done =
             get(server,
@@ -93,7 +92,7 @@ Or<std::string> told(const KeptOptions& command, const AdminServer& server) {
                  .json = json::serialize(json::object{{"name", *command.drop}})},
                 deadline());
         if (const auto* const failed = std::get_if<Failure>(&done)) return *failed;
-        return fmt::format("kept contents {}: ended, and their memory is given back\n",
+        return fmt::format("kept contents {}: dropped, and their memory is freed\n",
                            config::in_quotes(*command.drop));
     }
     Or<std::string> answer = get(server, {.target = "/api/v1/kept"}, deadline());
@@ -112,7 +111,7 @@ Or<std::string> kept_table(std::string_view text) {
     const json::value* const kept =
         !error && value.is_object() ? member(value.get_object(), "kept") : nullptr;
     if (kept == nullptr || !kept->is_array()) return not_a_list;
-    if (kept->get_array().empty()) return std::string("nothing is kept\n");
+    if (kept->get_array().empty()) return std::string("no contents are kept\n");
     std::vector<std::vector<std::string>> rows{
         {"EXPORT", "SIZE", "USED", "DEVICES", "SINCE", "INSTANCE", "STATE"}};
     for (const json::value& each : kept->get_array()) {
@@ -132,7 +131,7 @@ int run_kept(const KeptOptions& command, const std::optional<std::string>& confi
     const Or<AdminServer> server = find_it(command, configured, folders);
     const auto* failed = std::get_if<Failure>(&server);
     Or<std::string> text = std::string();
-    if (failed == nullptr) text = told(command, std::get<AdminServer>(server));
+    if (failed == nullptr) text = fetch(command, std::get<AdminServer>(server));
     if (failed == nullptr) failed = std::get_if<Failure>(&text);
     if (failed != nullptr) {
         fmt::print(stderr, "gpunbd kept: {}\n", failed->text);

@@ -1,4 +1,4 @@
-// `gpunbd kept`: lists what a server that runs keeps, or has it give some of it up.
+// `gpunbd kept`: lists the kept contents of a running server, or drops some of them.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@ namespace gpunbd::status {
 struct KeptOptions {
     std::optional<std::string> socket = {};
     bool json = false;
-    std::optional<std::string> drop = {};  // a name of contents
+    std::optional<std::string> drop = {};  // the name of the contents
 };
 
-// `configured`: the socket that the file names, where one was given. `folders`: where sockets of
-// servers usually are. The exit status. Throws what fmt::print() does.
+// `configured`: the socket that the configuration names, if a file was given. `folders`: the usual
+// folders of server sockets. Returns the exit status. Throws what fmt::print() throws.
 int run_kept(const KeptOptions& command, const std::optional<std::string>& configured,
              const std::vector<std::string>& folders);
-// The server's answer as a table.
+// Formats the server's reply as a table.
 Or<std::string> kept_table(std::string_view json);
 
 }  // namespace gpunbd::status

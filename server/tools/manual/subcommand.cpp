@@ -18,7 +18,7 @@ ManualCommand::ManualCommand()
                .example = "gpunbd.yaml.5.in",
                .brief = "Complete the template of a manual page",
                .usage = "Usage: gpunbd manual FILE\n",
-               .about = "The build of gpunbd uses this command.\n",
+               .about = "Used by the build of gpunbd.\n",
                .groups = {{"Flags", {}}},
                .examples = "  gpunbd manual config/packaging/man/gpunbd.yaml.5.in\n",
                .ending = "Exit codes: 0 done; 1 the file cannot be read; 2 wrong usage.\n"

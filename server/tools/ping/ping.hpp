@@ -1,4 +1,4 @@
-// `gpunbd ping`: does a server answer for an export? It runs a client's handshake up to
+// `gpunbd ping`: checks whether a server serves an export. It performs the handshake up to
 // NBD_OPT_INFO, so that it does not count as a connection of the export.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gpunbd::server {
 
-// One line for standard output, or why the export cannot be opened.
+// Returns a line for standard output, or the reason why the export is not available.
 Or<std::string> ping(const client::NbdTarget& target, std::chrono::seconds within);
 
 }  // namespace gpunbd::server

@@ -32,20 +32,20 @@ PingCommand::PingCommand()
            .called = "probe health healthcheck alive connect",
            .takes = "URI",
            .example = "nbd://127.0.0.1:10809",
-           .brief = "Ask a server whether it answers for an export",
+           .brief = "Check whether a server serves an export",
            .usage = "Usage: gpunbd ping URI [--timeout SECONDS]\n",
            .about =
-               R"(Shakes hands with any NBD server as a client does, up to what opening the export
-would tell; for health checks. It opens nothing, and counts as no client of the
-export. URI is nbd://HOST:PORT/NAME or nbd+unix:///NAME?socket=PATH; in TLS
-nbds, with ?tls-certificates=DIR (ca-cert.pem, client-cert.pem, client-key.pem),
-tls-hostname=NAME and tls-verify-peer=false, as libnbd has them.
+               R"(Performs the NBD handshake up to NBD_OPT_INFO and prints the size of the export;
+for health checks. It does not open the export, so it does not count as a
+client. URI is nbd://HOST:PORT/NAME or nbd+unix:///NAME?socket=PATH. For TLS
+write nbds, with libnbd's parameters: ?tls-certificates=DIR (ca-cert.pem,
+client-cert.pem, client-key.pem), tls-hostname=NAME and tls-verify-peer=false.
 )",
            .groups = {{"Flags",
                        {{.name = "--timeout",
                          .takes = "SECONDS",
                          .example = "5",
-                         .brief = "How long all of it may take",
+                         .brief = "Time limit for the whole check",
                          .more = ", 1 to 3600; default 5.",
                          .called = "--time --wait --deadline",
                          .manual = timeout_manual,
@@ -54,8 +54,8 @@ tls-hostname=NAME and tls-verify-peer=false, as libnbd has them.
   gpunbd ping 'nbd+unix:///scratch?socket=/run/gpunbd/gpunbd.sock'
   gpunbd ping 'nbds://node-7/?tls-certificates=/etc/gpunbd/alice' --timeout 2
 )",
-           .ending = R"(Exit codes: 0 it answers; 1 it does not, or there is no such export; 2 wrong
-usage.
+           .ending = R"(Exit codes: 0 the export is available; 1 it is not, or the server does not
+answer; 2 wrong usage.
 See also: gpunbd(8)
 )",
            .synopsis = R"(.Nm
@@ -64,40 +64,41 @@ See also: gpunbd(8)
 .Op Fl -timeout Ar seconds
 )",
            .manual = R"(.It Cm ping Ar uri Op Fl -timeout Ar seconds
-Ask any NBD server whether it answers for an export, as a health check does: shake hands up to what
-opening the export would tell, say its size, and leave.
-It opens nothing, so that it counts as no client of the export.
+Check whether an NBD server serves an export, for health checks: perform the handshake up to
+.Dv NBD_OPT_INFO ,
+print the size of the export, and disconnect.
+It does not open the export, so it does not count as a client.
 .Ar uri
 is
 .Li nbd:// Ns Ar host : Ns Ar port Ns / Ns Ar name
 or
-.Li nbd+unix:/// Ns Ar name Ns ?socket= Ns Ar path ;
-in TLS,
+.Li nbd+unix:/// Ns Ar name Ns ?socket= Ns Ar path .
+For TLS, write
 .Li nbds
-and
+or
 .Li nbds+unix
-with these parameters, as libnbd has them:
+with the parameters of libnbd:
 .Va tls-certificates ,
 a folder with
-.Pa ca-cert.pem ,
-and with
+.Pa ca-cert.pem
+and, if the server requires a client certificate,
 .Pa client-cert.pem
 and
-.Pa client-key.pem
-where the server asks for them, default the system's authorities;
+.Pa client-key.pem ,
+default the system's authorities;
 .Va tls-hostname ,
-the name that the certificate has to have, default the host, and over a Unix socket none;
+the expected name in the certificate, default the host, and over a Unix socket none;
 .Va tls-verify-peer ,
-which
+where
 .Cm false
-leaves all that out; or, instead of these,
+disables the verification; or, instead of these,
 .Va tls-psk-file ,
 a file of shared keys, with the user before the host, as in
 .Li nbds:// Ns Ar user Ns Li @ Ns Ar host Ns / .
-A folder's
+The file
 .Pa ca-crl.pem
-tells which certificates are revoked.
-Vsocks are not for it.
+in the folder lists revoked certificates.
+Vsock addresses are not supported.
 )",
            .store = into(uri)}) {}
 

@@ -12,7 +12,7 @@ namespace {
 
 using namespace config;
 
-// Completes flags by the description of the keys that they set.
+// Adds to each flag the description of the key that it sets.
 FlagGroup described(FlagGroup group) {
     for (Flag& flag : group.flags) {
         if (flag.key.empty()) continue;
@@ -37,29 +37,29 @@ FlagGroup export_flags() {
         {{.name = "--name",
           .takes = "NAME",
           .example = "fast",
-          .brief = "Name that clients ask for",
+          .brief = "Name under which clients open the export",
           .more = "; default: the empty name, NBD's default export.",
           .called = "--export --export-name --exportname",
           .key = "exports[].name",
-          .manual = R"(Name that clients ask for, at most 4096 bytes of UTF-8.
+          .manual = R"(Name under which clients open the export, at most 4096 bytes of UTF-8.
 Default: the empty name, which is NBD's default export.)"},
          {.name = "--size",
           .takes = "SIZE",
           .example = "8G",
           .brief = "Size of the export",
-          .more = ": a multiple of 512 bytes, or a share of its devices' memory such as 50% (of "
-                  "the host: of the memory available); default 100%.",
+          .more = ": a multiple of 512 bytes, or a share of its devices' memory such as 50% (for "
+                  "the host: of the available memory); default 100%.",
           .called = "--memory --mem --capacity --length --vram",
           .key = "exports[].size",
           .manual =
               R"(Size of the export, a multiple of 512 bytes; or a share of its devices' usable memory, from 1% to
 100%.
-Of the host that is a share of the memory that is available at start.
+For the host this is a share of the memory that is available at the start.
 Default: 100%.)"},
          {.name = "--device",
           .takes = "ID",
           .example = example_device(),
-          .brief = "Where the memory comes from",
+          .brief = "Device whose memory the export uses",
           .more = fmt::format(": {}, or auto (the first GPU, else the host); default auto. Repeat "
                               "it to spread the export over several devices.",
                               device_forms()),
@@ -67,26 +67,27 @@ Default: 100%.)"},
           .called = "--gpu --gpus --cuda --card --devices --pci --bar",
           .key = "exports[].devices",
           .repeats = true,
-          .manual = R"(Where the memory comes from:
+          .manual = R"(Device whose memory the export uses:
 .Cm host ,
 .Cm cuda: Ns Ar N ,
 .Cm pci: Ns Ar address Ns / Ns Ar BAR ,
-which is memory of a PCI card (see
+memory of a PCI card (see
 .Xr gpunbd.yaml 5 ) ,
 or
 .Cm auto ,
-which is the first GPU and, without one, the host.
-Repeatable, each device once, to spread the export over several.
+the first GPU or, without a GPU, the host.
+Repeat the flag, with each device once, to spread the export over several devices.
 Default:
 .Cm auto .)"},
          {.name = "--layout",
           .takes = "KIND",
           .example = "stripe",
-          .brief = "How several devices are filled",
-          .more = ": linear, one after the other, or stripe, all in turn; default linear.",
+          .brief = "Distribution over several devices",
+          .more =
+              ": linear fills one device after the other, stripe uses all in turn; default linear.",
           .called = "--stripe --striped --raid --linear",
           .key = "exports[].layout",
-          .manual = R"(How several devices are filled: one after the other, or all in turn.
+          .manual = R"(Distribution over several devices: one after the other, or all in turn.
 .Cm stripe
 needs two devices or more.
 Default:
@@ -94,23 +95,23 @@ Default:
          {.name = "--stripe-size",
           .takes = "SIZE",
           .example = "4M",
-          .brief = "Bytes on one device before the next one's turn",
+          .brief = "Bytes per device before the next one is used",
           .more = ", a multiple of the page size; default one page. Needs --layout stripe.",
           .key = "exports[].stripe_size",
           .manual =
-              R"(Bytes on one device before the next one's turn: a multiple of the page size, 64K to 1T.
+              R"(Bytes per device before the next one is used: a multiple of the page size, 64K to 1T.
 Needs
 .Fl -layout Cm stripe .
 Default: one page.)"},
          {.name = "--provision",
           .takes = "KIND",
           .example = "full",
-          .brief = "When memory is taken",
-          .more = ": thin, when it is first written, or full, all of it at start; default thin, "
-                  "full with --swap.",
+          .brief = "Time of allocation",
+          .more = ": thin allocates on the first write, full at the start; default thin, full with "
+                  "--swap.",
           .called = "--thin --full --preallocate --prealloc",
           .key = "exports[].provision",
-          .manual = R"(Take memory when it is first written, or all of it at start.
+          .manual = R"(Allocate memory on the first write, or all of it at the start.
 Default: thin, or full where swap is true.)"},
          {.name = "--page-size",
           .takes = "SIZE",
@@ -118,78 +119,79 @@ Default: thin, or full where swap is true.)"},
           .brief = "Unit of allocation",
           .key = "exports[].page_size",
           .manual =
-              R"(The unit in which memory is allocated and given back: a power of two from 64K to 64M.
+              R"(The unit in which memory is allocated and freed: a power of two from 64K to 64M.
 Default: 2M.)"},
          {.name = "--reserve",
           .takes = "SIZE",
           .example = "1G",
-          .brief = "Memory of each --device that is never taken",
+          .brief = "Memory of each --device that is left to other users",
           .more = "; default: the device's own. Needs --device.",
           .key = "devices[].reserve",
           .manual = R"(Memory of each
 .Fl -device
-that is never taken, for the device's other users.
+that is left to other users of the device.
 Needs
 .Fl -device .
 Default: the device's own.)"},
          {.name = "--force-pci",
-          .brief = "Serve memory of a PCI card that a driver has, or that is a display",
+          .brief = "Allow memory of a PCI card that has a driver, or that is a display",
           .more = ". Needs --device pci:ADDRESS/BAR.",
           .called = "--force",
           .key = "devices[].force",
-          .manual = R"(Serve memory of a PCI card though a driver has it, or though it is a display.
+          .manual = R"(Serve memory of a PCI card even if it has a driver, or is a display.
 Needs
 .Fl -device Cm pci: Ns Ar address Ns / Ns Ar BAR .)"},
          {.name = "--read-only",
-          .brief = "Refuse what would change the export",
+          .brief = "Refuse requests that change the export",
           .more = ".",
           .called = "--ro",
           .old = "--readonly",
           .key = "exports[].read_only",
-          .manual = R"(Refuse what would change the export.
-The former name,
-.Ql --readonly ,
-is still taken.)"},
+          .manual = R"(Refuse requests that change the export.
+The former name
+.Ql --readonly
+is still accepted.)"},
          {.name = "--keep",
-          .brief = "Contents outlive the server",
-          .more = ", where a supervisor keeps them: systemd, or gpunbd keep.",
+          .brief = "Keep contents when the server ends",
+          .more = "; requires a supervisor: systemd, or gpunbd keep.",
           .called = "--persist --persistent --preserve",
           .key = "exports[].keep",
-          .manual = R"(The contents outlive the server, where a supervisor keeps them:
+          .manual = R"(The contents outlive the server.
+This requires a supervisor:
 .Nm Cm keep ,
 or systemd with
 .Ql FileDescriptorStoreMax= .
-Without one they end with the server, which says so.)"},
+Without one the contents end with the server, and a log line reports this.)"},
          {.name = "--swap",
-          .brief = "The machine that serves it may swap to it",
-          .more = ": memory is locked, threads run in real time, and what of that cannot be had is "
-                  "an error; SIGTERM waits for swapoff.",
+          .brief = "The machine of the server may use the export as swap",
+          .more = ": memory is locked and threads run in real time; a protection that is not "
+                  "available is an error; SIGTERM waits for swapoff.",
           .called = "--mlock --mlockall --lock --realtime --protect",
           .key = "exports[].swap",
-          .manual = R"(The machine that serves the export may swap to it; see
+          .manual = R"(The machine of the server may use the export as swap; see
 .Sx SWAP .
 Excludes TLS and
 .Fl -run .)"},
          {.name = "--block-size",
           .takes = "SIZE",
           .example = "4K",
-          .brief = "What every offset and length has to be a multiple of",
+          .brief = "Alignment of offsets and lengths",
           .called = "--blocksize --block --sector-size --sector --blocksize-minimum",
           .key = "exports[].block_size.minimum",
           .manual =
-              R"(What every offset and length, and the size, have to be a multiple of: a power of two from 1 to 64K.
-Clients are told, and requests that do not fit are refused.
+              R"(Alignment of offsets, lengths and the size: a power of two from 1 to 64K.
+It is reported to clients, and requests that are not aligned are refused.
 Default: 1.)"},
          {.name = "--config",
           .takes = file_argument,
           .example = "/etc/gpunbd.yaml",
-          .brief = "Take exports and listeners from a YAML file",
+          .brief = "Read exports and listeners from a YAML file",
           .more = ", see gpunbd.yaml(5). Excludes the flags above and those under Listeners but "
                   "--insecure, --keeping-socket, --admin, --admin-socket, --admin-token and "
                   "--run.",
           .called = "--file --yaml --conf --configuration",
           .with_file = true,
-          .manual = R"(Take exports and listeners from
+          .manual = R"(Read exports and listeners from
 .Ar file ,
 see
 .Xr gpunbd.yaml 5 .
@@ -208,9 +210,10 @@ The flags under
 .Sx Data path
 and
 .Sx Log
-win over what the file says, also after a reload; those under
+override the file, also after a reload.
+Those under
 .Sx Process
-are not for files.)"}}};
+have no keys in the file.)"}}};
 }
 
 FlagGroup listener_flags() {
@@ -229,12 +232,13 @@ Default: 10809.)"},
           .takes = "ADDRESS",
           .example = "127.0.0.1",
           .brief = "Numeric IPv4 or IPv6 address to listen on",
-          .more = ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 or :: is every interface.",
+          .more =
+              ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 and :: stand for every interface.",
           .called = "--listen --address --addr --ip --ipaddr --interface --ip-addr",
           .key = "listeners.tcp[].address",
           .repeats = true,
           .manual =
-              R"(Numeric IPv4 or IPv6 address to listen on; 0.0.0.0 and :: are every interface.
+              R"(Numeric IPv4 or IPv6 address to listen on; 0.0.0.0 and :: stand for every interface.
 Repeatable.
 Default: 127.0.0.1 and ::1.)"},
          {.name = "--unix",
@@ -242,27 +246,27 @@ Default: 127.0.0.1 and ::1.)"},
           .takes = "PATH",
           .example = "/run/gpunbd.sock",
           .brief = "Unix socket to listen on",
-          .more = ", repeatable. Without -p and -b: no TCP then.",
+          .more = ", repeatable. Disables TCP unless -p or -b is given.",
           .called = "--socket --sock --unix-socket",
           .key = "listeners.unix[].path",
           .repeats = true,
           .manual = R"(Unix socket to listen on, at most 107 bytes, with mode 0600.
 Repeatable.
-Without
+It disables TCP unless
 .Fl p
-and
+or
 .Fl b
-there is no TCP listener then.)"},
+is given.)"},
          {.name = "--vsock",
           .takes = "PORT",
           .example = "10809",
           .brief = "Vsock port to listen on, for virtual machines or their host",
-          .more = ", repeatable. CID:PORT: only as this context id. Without -p and -b: no TCP "
-                  "then.",
+          .more = ", repeatable. CID:PORT: only for this context id. Disables TCP unless -p or -b "
+                  "is given.",
           .called = "--vm --vsock-port --af-vsock",
           .repeats = true,
           .manual =
-              R"(Vsock port to listen on, from 1 to 4294967294, for virtual machines or, in one, for its host.
+              R"(Vsock port to listen on, from 1 to 4294967294, for virtual machines or, in a virtual machine, for its host.
 In
 .Ar cid : Ns Ar port ,
 .Ar cid
@@ -271,38 +275,37 @@ is the context id of this machine, or
 Clients connect by
 .Li nbd+vsock:// Ns Ar cid : Ns Ar port Ns / .
 Repeatable.
-Without
+It disables TCP unless
 .Fl p
-and
+or
 .Fl b
-there is no TCP listener then.
+is given.
 Default:
 .Cm any .)"},
          {.name = "--insecure",
-          .brief = "Listen where other machines can reach it, unprotected",
-          .more = ": without TLS and without lists of who may open what, whoever reaches the "
-                  "address may read and change everything.",
+          .brief = "Allow unprotected listeners that other machines can reach",
+          .more = ": without TLS or access lists, every client that can reach the address has full "
+                  "access.",
           .called = "--allow-insecure --unsafe --no-tls",
           .key = "insecure",
           .with_file = true,
           .manual =
-              R"(Listen on addresses that other machines can reach, though there is neither TLS nor, in a configuration
-file, a list of who may open each export: whoever reaches the address may read and change everything,
-and others on the way can read along.
-Without it the server does not start there.)"},
+              R"(Allow listeners that other machines can reach without TLS and without an access list for each export in the
+configuration file.
+Every client that can reach the address has full access, and the traffic can be read on the network.
+Without this flag the server does not start with such a listener.)"},
          {.name = "--keeping-socket",
           .takes = "PATH",
           .example = "/run/gpunbd/keeping.sock",
-          .brief = "One more Unix socket, for 'gpunbd kept' alone",
-          .more = "; default none: it asks the admin socket, which this one is for where "
-                  "--admin-socket is none.",
+          .brief = "Additional Unix socket for 'gpunbd kept'",
+          .more = "; default none. Use it if --admin-socket is none.",
           .called = "--kept-socket --control-socket",
           .key = "keeping.socket",
           .with_file = true,
-          .manual = R"(One more Unix socket by which
-.Nm Cm kept
-may ask what is kept: for servers without an admin socket.
-It has mode 0600, answers the server's user and root, and answers nothing else.
+          .manual = R"(Additional Unix socket for
+.Nm Cm kept ,
+for servers without an admin socket.
+It has mode 0600 and serves only the server's user and root.
 Default: none.)"},
          {.name = "--admin-socket",
           .takes = "PATH",
@@ -315,47 +318,47 @@ Default: none.)"},
           .with_file = true,
           .manual = R"(Unix socket of the admin endpoint, or
 .Cm none :
-HTTP with a page, metrics for Prometheus, and an API that tells and steers, see
+HTTP with a page, metrics for Prometheus, and an API to read and change the state; see
 .Xr gpunbd.yaml 5 .
 It has mode 0600.
 Default:
 .Pa admin-PID.sock
 in
 .Ev RUNTIME_DIRECTORY ,
-which systemd and the image set.
-Without it, in the first of these folders that is, or can be made, one that only this user and root can write to:
-for root
+which systemd and the container image set.
+Without this variable it is in the first of these folders that exists or can be created, and is writable only for this
+user and root: for root
 .Pa /run/gpunbd ,
 .Pa /run/gpunbd-root
 and
 .Pa /tmp/gpunbd-0 ;
-for others
+for other users
 .Pa $XDG_RUNTIME_DIR/gpunbd
 and
 .Pa /tmp/gpunbd- Ns Ar UID .)"},
          {.name = "--admin",
           .takes = "ADDRESS:PORT",
           .example = "127.0.0.1:9809",
-          .brief = "The admin endpoint by TCP, too",
-          .more = ", port 9809 where none is given; without a token or TLS it only tells, and "
-                  "on loopback alone.",
+          .brief = "TCP address of the admin endpoint",
+          .more = "; default port 9809. Without a token or TLS it is read-only and must be a "
+                  "loopback address.",
           .called = "--http --metrics --prometheus --web --listen-http",
           .with_file = true,
-          .manual = R"(The admin endpoint by TCP, too; the port is 9809 where none is given.
-On loopback it only tells, unless there is a token or TLS
-.Pq Va admin.tcp.tls ;
-where other machines reach it one of them is needed.)"},
+          .manual = R"(TCP address of the admin endpoint; the default port is 9809.
+Without a token or TLS
+.Pq Va admin.tcp.tls
+the endpoint is read-only and must be a loopback address.)"},
          {.name = "--admin-token",
           .takes = file_argument,
           .example = "/etc/gpunbd/admin.token",
-          .brief = "File with the secret that clients of --admin have to show",
+          .brief = "File with the secret that clients of --admin must present",
           .more = ", as Authorization: Bearer; only its owner and group may read it.",
           .called = "--token --bearer --api-key",
           .key = "admin.tcp.token",
           .with_file = true,
           .manual = R"(A file with the secret that clients of
 .Fl -admin
-have to show.)"},
+must present.)"},
          {.name = "--run",
           .takes = "COMMAND",
           .example = "'nbdinfo \"$uri\"'",
@@ -371,12 +374,12 @@ in a shell with
 and
 .Ev unixsocket
 set, and exit with its status.
-A signal that ends the server goes to all that
+A signal that ends the server is sent to all processes of
+.Ar command .
+Processes that still run after the grace period are killed.
+If the server itself is killed,
 .Ar command
-has started; what is left of it after the grace period is killed.
-Where the server itself is killed,
-.Ar command
-is ended and the socket removed all the same.
+is terminated and the socket is removed as well.
 Excludes
 .Fl p ,
 .Fl b ,
@@ -391,22 +394,22 @@ FlagGroup tls_flags() {
             {{.name = "--tls",
               .takes = "MODE",
               .example = "required",
-              .brief = "Whether clients may, or must, use TLS",
-              .more = ": off, optional or required; default: required with one of the two below, "
-                      "else off. off goes with --config, and not with those two.",
+              .brief = "Availability of TLS",
+              .more = ": off, optional or required; default: required with one of the two flags "
+                      "below, else off. off requires --config, and excludes those two.",
               .called = "--ssl --starttls --tls-mode",
               .key = "tls.mode",
               .with_file = true,
-              .manual = R"(Whether clients may, or must, use TLS.
+              .manual = R"(Availability of TLS.
 Default: required where certificates or psk are given, else off.
 .Cm off
-goes with
-.Fl -config ,
-not with the flags below.)"},
+requires
+.Fl -config
+and excludes the flags below.)"},
              {.name = "--tls-certificates",
               .takes = "DIR",
               .example = "/etc/gpunbd/tls",
-              .brief = "Folder of server-cert.pem, server-key.pem and ca-cert.pem",
+              .brief = "Folder with server-cert.pem, server-key.pem and ca-cert.pem",
               .more = ".",
               .called = "--tls-creds --cert --certificate --certfile --certs --tls-cert --key",
               .key = "tls.certificates",
@@ -418,15 +421,15 @@ and
              {.name = "--tls-verify-clients",
               .takes = "BOOLEAN",
               .example = "false",
-              .brief = "Must clients have a certificate of ca-cert.pem?",
-              .more = " true or false; default true.",
+              .brief = "Require a client certificate signed by ca-cert.pem",
+              .more = ": true or false; default true.",
               .words = {"true", "false"},
               .called = "--tls-verify-peer --tls-verify --verify-peer --verify",
               .key = "tls.verify_clients",
               .with_file = true,
-              .manual = R"(Must a client that uses certificates show one that
+              .manual = R"(Require a client certificate signed by
 .Pa ca-cert.pem
-has signed?
+unless the client uses a shared key:
 .Cm true
 or
 .Cm false .
@@ -435,50 +438,49 @@ Default:
              {.name = "--tls-psk",
               .takes = file_argument,
               .example = "/etc/gpunbd/keys.psk",
-              .brief = "Keys shared with clients",
+              .brief = "File with keys shared with clients",
               .more = ", a line user:hexkey for each.",
               .called = "--psk --keys",
               .key = "tls.psk",
               .with_file = true,
-              .manual = R"(Keys shared with clients, a line
+              .manual = R"(File with keys shared with clients, a line
 .Ar user : Ns Ar hexkey
 for each.
 .Pp
 .Xr gpunbd.yaml 5 ,
 .Sx TLS ,
-says what is in the files, and who may open them.)"}}};
+describes the files and their permissions.)"}}};
 }
 
 FlagGroup process_flags() {
-    return {
-        "Process",
-        {{.name = "--pidfile",
-          .takes = file_argument,
-          .example = "/run/gpunbd.pid",
-          .brief = "Write the process id once clients can connect",
-          .more = "; the file is removed at the end.",
-          .called = "--pid --pid-file",
-          .with_file = true,
-          .manual = R"(Write the server's process id to
+    return {"Process",
+            {{.name = "--pidfile",
+              .takes = file_argument,
+              .example = "/run/gpunbd.pid",
+              .brief = "Write the process id once clients can connect",
+              .more = "; the file is removed when the server ends.",
+              .called = "--pid --pid-file",
+              .with_file = true,
+              .manual = R"(Write the server's process id to
 .Ar file
-once clients can connect, and remove the file at the end.)"},
-         {.name = "--exit-with-parent",
-          .brief = "End the server when its parent process has ended",
-          .more = ", as SIGTERM does.",
-          .called = "--exit --die-with-parent",
-          .with_file = true,
-          .manual = R"(End the server when its parent process has ended, as
-.Dv SIGTERM
-does.)"},
-         {.name = "--core-dumps",
-          .brief = "Let a core dump hold memory",
-          .more = ", what clients have stored included, as the system is set up; default: none.",
-          .called = "--core --coredump --dump",
-          .with_file = true,
-          .manual = R"(Let core dumps hold memory, as the system is set up.
-Default: they hold none, for what clients have stored is in it; the command of
+once clients can connect, and remove the file when the server ends.)"},
+             {.name = "--exit-with-parent",
+              .brief = "End the server when its parent process ends",
+              .more = ", as with SIGTERM.",
+              .called = "--exit --die-with-parent",
+              .with_file = true,
+              .manual = R"(End the server when its parent process ends, as with
+.Dv SIGTERM .)"},
+             {.name = "--core-dumps",
+              .brief = "Include exported memory in core dumps",
+              .more = ", which then contain client data; default: left out.",
+              .called = "--core --coredump --dump",
+              .with_file = true,
+              .manual = R"(Include exported memory in core dumps, as configured by the system.
+By default core dumps contain no memory, because memory holds client data.
+The command of
 .Fl -run
-inherits that.)"}}};
+inherits the setting.)"}}};
 }
 
 FlagGroup data_path_flags() {
@@ -500,13 +502,13 @@ Default: 0, one per core.)"},
           .key = "pipeline.chunk_size",
           .with_file = true,
           .manual =
-              R"(Bytes per copy of the pinned pipeline, through which data passes to a GPU that the CPU cannot
+              R"(Bytes per copy of the pinned pipeline, which moves data to and from a GPU whose memory the CPU cannot
 address: a power of two from 64K to 16M.
 Default: calibrated at start.)"},
          {.name = "--slots",
           .takes = "N",
           .example = "2",
-          .brief = "Chunks of one transfer in flight on a device",
+          .brief = "Chunks in flight per transfer and device",
           .key = "pipeline.slots",
           .with_file = true,
           .manual = R"(Chunks of one transfer in flight on each device of a stripe, 1 to 8.
@@ -518,29 +520,29 @@ FlagGroup log_flags() {
             {{.name = "--log-level",
               .takes = "LEVEL",
               .example = "debug",
-              .brief = "Least level that is logged",
+              .brief = "Minimum level of log lines",
               .called = "--verbose --debug --quiet --level -v -q",
               .key = "log.level",
               .with_file = true,
-              .manual = R"(Least level that is logged.
+              .manual = R"(Minimum level of log lines.
 Default:
 .Cm info .)"},
              {.name = "--log-format",
               .takes = "KIND",
               .example = "json",
-              .brief = "How lines are written",
+              .brief = "Format of log lines",
               .called = "--json --format",
               .key = "log.format",
               .with_file = true,
               .manual = R"(Default:
 .Cm text .)"},
              {.name = "--trace",
-              .brief = "Keep histograms of latencies",
+              .brief = "Record latency histograms",
               .more = "; SIGUSR1 prints them.",
               .called = "--stats --metrics --histogram",
               .key = "trace",
               .with_file = true,
-              .manual = R"(Keep histograms of latencies, which
+              .manual = R"(Record latency histograms, which
 .Dv SIGUSR1
 prints.)"}}};
 }

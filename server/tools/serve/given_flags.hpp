@@ -1,4 +1,4 @@
-// The flags of a command line with their arguments, unchecked.
+// The flags of a command line with their unchecked arguments.
 #pragma once
 
 #include <map>

@@ -49,7 +49,7 @@ class Reader {
         if (given_.given("--tls-verify-clients") && !out.config_file &&
             out.options.tls.certificates.empty()) {
             throw UsageError(
-                "--tls-verify-clients is about certificates; add --tls-certificates, or leave it "
+                "--tls-verify-clients requires certificates; add --tls-certificates, or leave it "
                 "out");
         }
         if (out.options.tls.mode != TlsMode::off && !out.config_file &&
@@ -72,15 +72,15 @@ class Reader {
         for (const FlagGroup& group : serve_.groups) {
             for (const Flag& flag : group.flags) {
                 if (flag.with_file || flag.name == "--help" || !given_.given(flag.name)) continue;
-                throw UsageError(fmt::format(
-                    "--config and {} exclude each other: exports and listeners stand in "
-                    "the file; leave one of the two out",
-                    flag.name));
+                throw UsageError(
+                    fmt::format("--config and {} exclude each other: the file contains exports and "
+                                "listeners; leave one of the two out",
+                                flag.name));
             }
         }
     }
 
-    // The name of a file, which may not be there yet.
+    // The name of a file, which may not exist yet.
     std::optional<std::string> file_name(std::string_view name) const {
         const auto* file = given_.text(name);
         if (file == nullptr) return std::nullopt;
@@ -89,7 +89,7 @@ class Reader {
                                      name, name, find_flag(serve_, name)->example));
     }
 
-    // Keys of the flags that take one value, in the order of the flags, with that value.
+    // The keys of flags with a single value, in the order of the flags, with their values.
     std::vector<std::pair<const Flag*, std::string>> single_values() const {
         std::vector<std::pair<const Flag*, std::string>> out;
         for (const FlagGroup& group : serve_.groups) {
@@ -107,7 +107,9 @@ class Reader {
         auto& devices = out.exports[0].devices;
         for (const std::string& device : given) {
             if (device == "auto") {
-                throw UsageError("--device auto stands alone: it leaves the choice to gpunbd");
+                throw UsageError(
+                    "--device auto excludes other devices: gpunbd chooses the device; leave one of "
+                    "the two out");
             }
             set("--device", device, out);
             if (std::find(devices.begin(), devices.end() - 1, devices.back()) !=
@@ -129,13 +131,12 @@ class Reader {
         const std::string* reserve = given_.text("--reserve");
         if (reserve != nullptr && ids.empty()) {
             throw UsageError(fmt::format(
-                "--reserve needs to know of which device; add --device, for example --device {}",
-                example_device()));
+                "--reserve requires --device; add it, for example --device {}", example_device()));
         }
         const bool force = given_.given("--force-pci");
         if (force && std::none_of(ids.begin(), ids.end(), takes_force)) {
             throw UsageError(
-                "--force-pci is about memory of PCI cards; add --device, for example --device "
+                "--force-pci applies to memory of PCI cards; add --device, for example --device "
                 "pci:0000:01:00.0/2, or leave it out");
         }
         for (const std::string& id : ids) {
@@ -164,7 +165,7 @@ class Reader {
         read_devices(out);
         if (out.exports[0].layout == LayoutKind::stripe && out.exports[0].devices.size() < 2) {
             throw UsageError(
-                "--layout stripe needs two devices or more; give --device again for each, or leave "
+                "--layout stripe needs two devices or more; repeat --device for each, or leave "
                 "--layout out");
         }
         read_device_options(out);
@@ -232,7 +233,7 @@ class Reader {
         }
     }
 
-    // ADDRESS[:PORT], that of IPv6 in brackets where there is a port.
+    // ADDRESS[:PORT]; an IPv6 address with a port is in brackets.
     void read_admin(std::string_view text, ServeCommand& out) const {
         const auto set_part = [&](std::string_view key, std::string_view part) {
             const auto wrong = set_key(key, part, out.options);
@@ -253,8 +254,8 @@ class Reader {
         set_part("admin.tcp.address", address);
     }
 
-    // --tls off beside --config turns off the TLS of the file; beside other flags it contradicts
-    // them.
+    // With --config, --tls off disables the TLS of the file. With other TLS flags it is a
+    // contradiction.
     void refuse_credentials_without_tls(const Options& options) const {
         if (!given_.given("--tls") || options.tls.mode != TlsMode::off) return;
         for (std::string_view name : {"--tls-certificates", "--tls-psk", "--tls-verify-clients"}) {

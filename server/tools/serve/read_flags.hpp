@@ -1,4 +1,4 @@
-// The flags of `gpunbd serve` as checked options.
+// Converts the flags of `gpunbd serve` to checked options.
 #pragma once
 
 #include <vector>

@@ -21,14 +21,14 @@
 namespace gpunbd::tools {
 namespace {
 
-// Flags can contradict a file although each is valid.
+// Flags can contradict a file although each of them is valid.
 std::string find_contradiction(const config::ServeCommand& command,
                                const config::Options& options) {
     if (const auto misfit = config::rules::swap_misfit(options)) return misfit->what;
     if (const auto misfit = config::rules::admin_misfit(options)) return misfit->what;
     if (!command.run || !options.any_swap()) return {};
-    return "--run and an export with swap exclude each other: the command would run in real time, "
-           "and never be killed for its memory; leave one of the two out";
+    return "--run and an export with swap exclude each other: the command would inherit real-time "
+           "priority and the exemption from the OOM killer; leave one of the two out";
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ int serve(const config::ServeCommand& command, pid_t parent) {
         return server::exit_usage;
     }
     if (!command.core_dumps) server::keep_memory_out_of_core_dumps();
-    // Before the log has a thread.
+    // Before the log starts its thread.
     const std::vector<std::string> unprotected =
         options.any_swap() ? server::protect_process() : std::vector<std::string>{};
     const server::Log log(options.log);
@@ -54,7 +54,7 @@ int serve(const config::ServeCommand& command, pid_t parent) {
     if (!unprotected.empty()) return server::exit_failure;
     try {
         if (command.exit_with_parent && !server::end_with_parent(parent)) {
-            spdlog::info("--exit-with-parent: the parent has ended already");
+            spdlog::info("--exit-with-parent: the parent has already ended");
             return 0;
         }
         return server::Server(command, std::move(options), log.events()).run();

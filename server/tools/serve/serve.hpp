@@ -1,4 +1,4 @@
-// Runs a server until it is told to end.
+// Runs a server until a signal ends it.
 #pragma once
 
 #include <sys/types.h>

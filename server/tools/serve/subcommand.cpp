@@ -17,10 +17,11 @@ ServeCommand::ServeCommand()
        gpunbd serve --config FILE [--run COMMAND]
                     [TLS, process, data path and log flags]
 )",
-           .about = R"(Without --config there is one export, which the flags describe. With no flags
-at all it is the first GPU's free memory less a reserve or, without a GPU,
-1 GiB of host memory. SIZE is a number with K, M, G or T (binary; 1.5GiB works
-too), or plain bytes.
+           .about =
+               R"(Without --config, the flags describe a single export. Without any flags it uses
+the free memory of the first GPU less a reserve or, without a GPU, 1 GiB of host
+memory. SIZE is a number with K, M, G or T (binary; 1.5GiB is accepted as well),
+or a number of bytes.
 )",
            .groups = serve_flags(),
            .examples = R"(  gpunbd serve --size 8G --device cuda:0
@@ -30,9 +31,9 @@ too), or plain bytes.
   gpunbd serve --config /etc/gpunbd.yaml --log-level debug
 )",
            .ending =
-               R"(Exit codes: 0 ended by a signal, after clients were answered; 1 failed at run
+               R"(Exit codes: 0 ended by a signal, after replies to all requests; 1 failed at run
 time; 2 wrong usage or configuration. With --run: the status of COMMAND, or
-128+n where signal n ended it.
+128+n if signal n ended it.
 See also: gpunbd(8), gpunbd.yaml(5)
 )",
            .synopsis = R"(.Nm

@@ -3,7 +3,7 @@
 namespace gpunbd::status {
 namespace {
 
-// Counters only grow: where one has not, it belongs to something else by now.
+// Counters only grow, so a smaller value belongs to another object.
 double grown(std::uint64_t before, std::uint64_t now, double seconds) {
     return now > before ? static_cast<double>(now - before) / seconds : 0;
 }

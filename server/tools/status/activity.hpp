@@ -1,4 +1,4 @@
-// What has happened between two ticks, per second: rates of exports and connections.
+// Rates of exports and connections, calculated from two ticks.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Rates {
 };
 
 struct Activity {
-    double cpus = 0;  // in use
+    double cpus = 0;  // CPUs in use
     std::map<std::string, Rates> exports;
-    std::map<std::uint64_t, Rates> connections;  // by their ids
+    std::map<std::uint64_t, Rates> connections;  // by id
 
     Rates of_export(const std::string& name) const;
     Rates of_connection(std::uint64_t id) const;
 };
 
-// Nothing: they are not of the same process, or in no order.
+// nullopt: the ticks are of different processes, or out of order.
 std::optional<Activity> activity_between(const Tick& before, const Tick& now);
 
 }  // namespace gpunbd::status

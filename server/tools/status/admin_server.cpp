@@ -15,7 +15,7 @@
 
 #include "config/rules.hpp"
 #include "server/net/credentials/private_file.hpp"
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
@@ -24,12 +24,12 @@ constexpr std::chrono::seconds probe_patience{2};
 constexpr std::string_view socket_start = "admin-";
 constexpr std::string_view socket_end = ".sock";
 
-// One line; nothing in it that ends the header that it will stand in.
+// Accepts a single line without characters that could end the HTTP header.
 Or<std::string> token_in(const std::string& path) {
     std::string token;
     try {
         const server::SecretBytes bytes = server::read_private_file(
-            path, "copy there the server's, which its admin.tcp.token names");
+            path, "copy the server's token there, which its admin.tcp.token names");
         token.assign(bytes.begin(), bytes.end());
     } catch (const std::runtime_error& error) {
         return Failure{error.what()};
@@ -40,27 +40,27 @@ Or<std::string> token_in(const std::string& path) {
     });
     if (good) return token;
     return Failure{
-        fmt::format("{}: is no token: one line of printable ASCII without spaces", path)};
+        fmt::format("{}: is not a token; write one line of printable ASCII without spaces", path)};
 }
 
-Or<AdminServer> tcp_server(const ServerSelection& asked) {
+Or<AdminServer> tcp_server(const ServerSelection& selection) {
     client::NbdTarget target;
-    target.host = asked.url->host;
-    target.port = asked.url->port;
+    target.host = selection.url->host;
+    target.port = selection.url->port;
     AdminServer out;
-    if (asked.token) {
-        Or<std::string> token = token_in(*asked.token);
+    if (selection.token) {
+        Or<std::string> token = token_in(*selection.token);
         if (auto* const failed = std::get_if<Failure>(&token)) return std::move(*failed);
         out.token = std::move(std::get<std::string>(token));
     }
-    Or<client::Address> address = client::look_up(target);
+    Or<client::Address> address = client::resolve(target);
     if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
     out.address = std::move(std::get<client::Address>(address));
     out.host = out.address.text;
     return out;
 }
 
-// The number of admin-PID.sock; empty: it is no such name.
+// The number in admin-PID.sock; empty for any other name.
 std::string pid_in(const std::string& name) {
     if (!name.starts_with(socket_start) || !name.ends_with(socket_end)) return {};
     const std::string pid =
@@ -71,7 +71,7 @@ std::string pid_in(const std::string& name) {
     return number ? pid : std::string{};
 }
 
-void look_into(const std::string& folder, FoundServers& found) {
+void search_folder(const std::string& folder, FoundServers& found) {
     std::error_code error;
     for (std::filesystem::directory_iterator each(folder, error), end; !error && each != end;
          each.increment(error)) {
@@ -102,15 +102,15 @@ bool is_anothers(int fd) {
 Or<AdminServer> server_at(const std::string& path) {
     client::NbdTarget target;
     target.socket = path;
-    Or<client::Address> address = client::look_up(target);
+    Or<client::Address> address = client::resolve(target);
     if (auto* const failed = std::get_if<Failure>(&address)) return std::move(*failed);
     return AdminServer{
         .address = std::move(std::get<client::Address>(address)), .host = "localhost", .token = {}};
 }
 
-FoundServers look_for_servers(const std::vector<std::string>& folders) {
+FoundServers find_servers(const std::vector<std::string>& folders) {
     FoundServers found;
-    for (const std::string& folder : folders) look_into(folder, found);
+    for (const std::string& folder : folders) search_folder(folder, found);
     return found;
 }
 
@@ -118,32 +118,35 @@ Failure too_many(const FoundServers& found) {
     std::string list;
     for (std::size_t i = 0; i != found.servers.size(); ++i) {
         list += fmt::format("{}{} (pid {})", i == 0 ? "" : ", ",
-                            harmless(found.servers[i].address.text), found.pids[i]);
+                            sanitized(found.servers[i].address.text), found.pids[i]);
     }
-    return Failure{fmt::format("there are {} servers: {}; choose one with --socket PATH",
+    return Failure{fmt::format("{} servers run: {}; choose one with --socket PATH",
                                found.servers.size(), list)};
 }
 
-Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std::string>& folders) {
-    if (asked.socket) return server_at(*asked.socket);
-    if (asked.url) return tcp_server(asked);
-    FoundServers found = look_for_servers(folders);
+Or<AdminServer> find_server(const ServerSelection& selection,
+                            const std::vector<std::string>& folders) {
+    if (selection.socket) return server_at(*selection.socket);
+    if (selection.url) return tcp_server(selection);
+    FoundServers found = find_servers(folders);
     if (found.servers.size() == 1) return std::move(found.servers[0]);
     if (!found.servers.empty()) return too_many(found);
-    return Failure{fmt::format(
-        "no server is found in {}{}{}; start one with 'gpunbd serve', or name one with --socket "
-        "PATH or --url",
-        harmless(fmt::format("{}", fmt::join(folders, ", "))), found.silent.empty() ? "" : ": ",
-        fmt::join(found.silent, "; "))};
+    return Failure{
+        fmt::format("no server was found in {}{}{}; start one with 'gpunbd serve', or name one "
+                    "with --socket PATH or --url",
+                    sanitized(fmt::format("{}", fmt::join(folders, ", "))),
+                    found.silent.empty() ? "" : ": ", fmt::join(found.silent, "; "))};
 }
 
 Or<OwnedFd> call(const AdminServer& server, client::Deadline until) {
     Or<OwnedFd> called = client::dial(server.address, until);
     const auto* const fd = std::get_if<OwnedFd>(&called);
     if (fd == nullptr) return called;
-    const bool local = server.address.places[0].where.ss_family == AF_UNIX;
+    const bool local = server.address.addresses[0].storage.ss_family == AF_UNIX;
     if (!local || !is_anothers(fd->get())) return called;
-    return Failure{fmt::format("{}: another user's server is there", server.address.text)};
+    return Failure{
+        fmt::format("{}: the server belongs to another user; run this as that user, or as root",
+                    server.address.text)};
 }
 
 }  // namespace gpunbd::status

@@ -1,4 +1,4 @@
-// The server that is asked: the one that was named, or the only one that can be found.
+// Finds the server for a request: the named one, or the only one that runs.
 #pragma once
 
 #include <string>
@@ -14,25 +14,27 @@ namespace gpunbd::status {
 
 struct AdminServer {
     client::Address address;
-    std::string host;   // of its URL, for the request
+    std::string host;   // the host of the URL, for the request
     std::string token;  // empty: none
 };
 
-// Where none is named it is the one that answers on a socket admin-PID.sock in one of the folders.
-Or<AdminServer> find_server(const ServerSelection& asked, const std::vector<std::string>& folders);
+// If no server is named, finds the only one that answers on a socket admin-PID.sock in one of the
+// folders.
+Or<AdminServer> find_server(const ServerSelection& selection,
+                            const std::vector<std::string>& folders);
 
-// Those that answer on such sockets.
+// The servers that answer on such sockets.
 struct FoundServers {
     std::vector<AdminServer> servers;
-    std::vector<std::string> pids;    // of those
-    std::vector<std::string> silent;  // why others do not answer
+    std::vector<std::string> pids;    // of `servers`
+    std::vector<std::string> silent;  // the reasons why others do not answer
 };
-FoundServers look_for_servers(const std::vector<std::string>& folders);
+FoundServers find_servers(const std::vector<std::string>& folders);
 Or<AdminServer> server_at(const std::string& path);
-// "there are 2 servers: PATH (pid N), ...; choose one"
+// "2 servers run: PATH (pid N), ...; choose one"
 Failure too_many(const FoundServers& found);
 
-// A connected socket, non-blocking; of no other user's server where it is a Unix socket.
+// Returns a connected, non-blocking socket. Refuses Unix sockets of servers of other users.
 Or<OwnedFd> call(const AdminServer& server, client::Deadline until);
 
 }  // namespace gpunbd::status

@@ -2,12 +2,12 @@
 
 #include <array>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
 
-// ECMA-48's "select graphic rendition", in the order of Style.
+// ECMA-48 "select graphic rendition" codes, in the order of Style.
 constexpr std::array<std::string_view, 11> renditions{
     "\x1b[0m",    "\x1b[0;1m",  "\x1b[0;2m",  "\x1b[0;7m",  "\x1b[0;1;31m", "\x1b[0;36m",
     "\x1b[0;32m", "\x1b[0;33m", "\x1b[0;35m", "\x1b[0;34m", "\x1b[0;31m"};
@@ -30,7 +30,7 @@ void Canvas::put(std::size_t row, std::size_t column, std::string_view text, Sty
     }
 }
 
-// Half of a character of two columns is a space.
+// If half of a wide character is overwritten, the other half becomes a space.
 void Canvas::set(std::size_t row, std::size_t column, std::string_view character, Style style) {
     Cell& here = cell(row, column);
     if (here.character.empty() && !character.empty() && column > 0) {

@@ -1,5 +1,4 @@
-// A page of a terminal as cells: every line of it is exactly as wide as the page, whatever is
-// written where.
+// A terminal page as cells. Each line has exactly the width of the page.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ enum class Style {
     faint,
     reversed,
     warning,
-    // Of exports, in turn.
+    // for exports, in rotation
     first,
     second,
     third,
@@ -33,18 +32,18 @@ class Canvas {
  public:
     explicit Canvas(PageSize size);
 
-    // Harmless text. What would stand beyond the page is left out.
+    // `text` must be sanitized. Text beyond the page is dropped.
     void put(std::size_t row, std::size_t column, std::string_view text,
              Style style = Style::plain);
-    // The style of all of a row.
+    // Sets the style of a whole row.
     void paint(std::size_t row, Style style);
     PageSize size() const { return size_; }
-    // One for each row; with the sequences for styles, or without.
+    // One line per row, with or without escape sequences for styles.
     std::vector<std::string> lines(bool styles) const;
 
  private:
     struct Cell {
-        std::string character = " ";  // empty: the second column of the one before
+        std::string character = " ";  // empty: the second column of a wide character
         Style style = Style::plain;
     };
     void set(std::size_t row, std::size_t column, std::string_view character, Style style);

@@ -9,7 +9,7 @@ Or<std::vector<EventReader::Event>> EventReader::take(std::string_view bytes) {
     while (!bytes.empty()) {
         const std::size_t end = bytes.find('\n');
         line_ += bytes.substr(0, end);
-        if (line_.size() + event_.data.size() > longest_) return Failure{"an event has no end"};
+        if (line_.size() + event_.data.size() > longest_) return Failure{"an event does not end"};
         if (end == std::string_view::npos) break;
         bytes.remove_prefix(end + 1);
         if (line_.ends_with('\r')) line_.pop_back();

@@ -1,4 +1,4 @@
-// Server-sent events (WHATWG HTML, "Server-sent events") out of a body that comes in pieces.
+// Parses server-sent events (WHATWG HTML, "Server-sent events") from a body that arrives in pieces.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ class EventReader {
     };
     explicit EventReader(std::size_t longest) : longest_(longest) {}
 
-    // The events that are whole now; a failure: one is longer than `longest` bytes.
+    // Returns the complete events. Fails if an event is longer than `longest` bytes.
     Or<std::vector<Event>> take(std::string_view bytes);
 
  private:
     void take_line(std::string_view line, std::vector<Event>& out);
 
     const std::size_t longest_;
-    std::string line_;  // so far
-    Event event_;       // likewise
+    std::string line_;  // the incomplete line
+    Event event_;       // the incomplete event
 };
 
 }  // namespace gpunbd::status

@@ -3,21 +3,21 @@
 #include <chrono>
 #include <utility>
 
-#include "server/tools/status/harmless_text.hpp"
 #include "server/tools/status/http_call.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
 
 constexpr std::chrono::seconds first_patience{10};
-constexpr std::chrono::seconds patience{2};  // keys are not read meanwhile
-constexpr std::chrono::seconds silence{10};  // of a stream, before it counts as dead
+constexpr std::chrono::seconds patience{2};  // no keys are read during this time
+constexpr std::chrono::seconds silence{10};  // a stream without data for this time is dead
 constexpr std::chrono::seconds between_calls{1};
 
 client::Deadline in(std::chrono::seconds time) { return client::Clock::now() + time; }
 
-// The page has room for the reason alone.
-std::string without_place(std::string text, const std::string& place) {
+// Removes the address, because the page shows it elsewhere.
+std::string without_address(std::string text, const std::string& place) {
     return text.starts_with(place + ": ") ? text.substr(place.size() + 2) : text;
 }
 
@@ -46,9 +46,9 @@ bool Feed::step() {
             return true;
         }
         if (std::get<bool>(read)) return true;
-        if (!stream_) return step();  // it has none
+        if (!stream_) return step();  // the server has no stream
         if (client::Clock::now() < next_) return false;
-        lose({"it has said nothing for ten seconds"});
+        lose({"no data for 10 s"});
         return true;
     }
     if (client::Clock::now() < next_) return false;
@@ -65,35 +65,35 @@ const Picture& Feed::picture() {
     return picture_;
 }
 
-// Each time anew: a server that was started again has another socket, named after its process.
+// Searches each time, because the socket of a restarted server has another name (its process id).
 std::optional<Failure> Feed::find() {
-    if (server_ && (asked_.socket || asked_.url)) return std::nullopt;
-    Or<AdminServer> found = find_server(asked_, folders_);
+    if (server_ && (selection_.socket || selection_.url)) return std::nullopt;
+    Or<AdminServer> found = find_server(selection_, folders_);
     if (auto* const failed = std::get_if<Failure>(&found)) return std::move(*failed);
     server_ = std::move(std::get<AdminServer>(found));
-    picture_.server = harmless(server_->address.text);
+    picture_.server = sanitized(server_->address.text);
     return std::nullopt;
 }
 
 std::optional<Failure> Feed::open() {
     if (auto failed = find()) return failed;
     without_stream_ = false;
-    Or<OwnedFd> asked = ask(*server_, {.target = "/api/v1/stream"}, in(patience));
-    if (auto* const failed = std::get_if<Failure>(&asked)) return std::move(*failed);
-    stream_.emplace(Stream{.fd = std::move(std::get<OwnedFd>(asked)),
+    Or<OwnedFd> connection = send_request(*server_, {.target = "/api/v1/stream"}, in(patience));
+    if (auto* const failed = std::get_if<Failure>(&connection)) return std::move(*failed);
+    stream_.emplace(Stream{.fd = std::move(std::get<OwnedFd>(connection)),
                            .answer = HttpAnswer(std::nullopt),
-                           .events = EventReader(longest_answer)});
+                           .events = EventReader(longest_response)});
     next_ = in(silence);
     return std::nullopt;
 }
 
-// True: a tick has come.
+// Returns true if a tick has arrived.
 Or<bool> Feed::read_stream() {
     const Or<bool> received = receive(stream_->fd.get(), stream_->answer);
     if (const auto* const failed = std::get_if<Failure>(&received)) return *failed;
     if (!std::get<bool>(received) || !stream_->answer.has_head()) return false;
     if (stream_->answer.code() != 200) {
-        // It has none, or as many as it will have at once; or it refuses all that is asked.
+        // The server has no stream, has reached its limit of streams, or refuses all requests.
         stream_.reset();
         without_stream_ = true;
         next_ = client::Clock::now();
@@ -111,7 +111,7 @@ Or<bool> Feed::read_stream() {
         next_ = in(silence);
         ticked = true;
     }
-    if (!ticked && stream_->answer.complete()) return Failure{"the server hung up"};
+    if (!ticked && stream_->answer.complete()) return Failure{"the server closed the connection"};
     return ticked;
 }
 
@@ -142,8 +142,8 @@ void Feed::take(Tick tick) {
 void Feed::lose(const Failure& failed) {
     stream_.reset();
     without_stream_ = false;
-    picture_.trouble = without_place(harmless(failed.text), picture_.server);
-    // What it does now is not known.
+    picture_.trouble = without_address(sanitized(failed.text), picture_.server);
+    // The activity since then is unknown.
     picture_.activity.reset();
     if (!lost_) lost_ = client::Clock::now();
     next_ = in(between_calls);

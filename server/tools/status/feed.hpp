@@ -1,5 +1,5 @@
-// What a server tells, second by second: from the stream of its admin endpoint or, where it has
-// none, by asking again. One that goes away is called until it is back.
+// The state of a server, every second: from the stream of its admin endpoint or, if it has none, by
+// polling. Reconnects to a server that is not reachable.
 #pragma once
 
 #include <optional>
@@ -20,22 +20,22 @@ namespace gpunbd::status {
 
 class Feed {
  public:
-    Feed(const ServerSelection& asked, const std::vector<std::string>& folders)
-        : asked_(asked), folders_(folders) {}
+    Feed(const ServerSelection& selection, const std::vector<std::string>& folders)
+        : selection_(selection), folders_(folders) {}
 
-    // The first answer; a failure: there is no such server, or it does not answer.
+    // Fetches the first state. Fails if there is no server, or if it does not answer.
     std::optional<Failure> begin();
-    // Readable where step() is to be called; -1: only time counts.
+    // Call step() when this is readable; -1: only next() counts.
     int fd() const;
-    // When step() is to be called at the latest.
+    // The latest time for the next call of step().
     client::Deadline next() const { return next_; }
-    // True: there is something new.
+    // Returns true if there is new data.
     bool step();
-    // How it stands now.
+    // The latest state.
     const Picture& picture();
 
  private:
-    // An open answer of the stream.
+    // An open response of the stream.
     struct Stream {
         OwnedFd fd;
         HttpAnswer answer;
@@ -48,7 +48,7 @@ class Feed {
     void take(Tick tick);
     void lose(const Failure& failed);
 
-    const ServerSelection asked_;
+    const ServerSelection selection_;
     const std::vector<std::string> folders_;
     std::optional<AdminServer> server_;
     std::optional<Stream> stream_;

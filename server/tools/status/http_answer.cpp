@@ -20,11 +20,11 @@ namespace {
 constexpr std::uint32_t longest_head = 16 << 10;  // bytes
 
 Failure not_http(const boost::system::error_code& error) {
-    if (error == http::error::body_limit) return {"the answer is too long"};
+    if (error == http::error::body_limit) return {"the response is too long"};
     if (error == http::error::partial_message || error == http::error::end_of_stream) {
-        return {"the server hung up"};
+        return {"the server closed the connection"};
     }
-    return {fmt::format("the answer is no HTTP: {}", error.message())};
+    return {fmt::format("the response is not HTTP: {}", error.message())};
 }
 
 }  // namespace
@@ -65,7 +65,8 @@ std::optional<Failure> HttpAnswer::take(std::string_view bytes) {
 std::optional<Failure> HttpAnswer::take_end() {
     if (complete()) return std::nullopt;
     boost::system::error_code error;
-    if (!parser_->http.got_some()) return Failure{"the server hung up without an answer"};
+    if (!parser_->http.got_some())
+        return Failure{"the server closed the connection without a response"};
     parser_->http.put_eof(error);
     if (error) return not_http(error);
     return std::nullopt;

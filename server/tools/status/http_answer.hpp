@@ -1,5 +1,5 @@
-// An answer by HTTP/1.1, of which it is given bytes as they come: no socket, so that tests send it
-// whatever a server may send.
+// Parses an HTTP/1.1 response from bytes as they arrive. It has no socket, so that tests can pass
+// arbitrary input.
 #pragma once
 
 #include <cstddef>
@@ -14,33 +14,33 @@ namespace gpunbd::status {
 
 class HttpAnswer {
  public:
-    // With a body of at most so many bytes; unset: it has no end, and is taken as it comes.
+    // Limits the body to `longest_body` bytes; nullopt: the body is a stream without an end.
     explicit HttpAnswer(std::optional<std::uint64_t> longest_body);
     ~HttpAnswer();
     HttpAnswer(HttpAnswer&&) noexcept;
     HttpAnswer& operator=(HttpAnswer&&) noexcept;
 
-    // What is wrong with it; unset: nothing so far.
+    // Returns the parse error, if any.
     std::optional<Failure> take(std::string_view bytes);
-    // The server has hung up.
+    // Call it when the server has closed the connection.
     std::optional<Failure> take_end();
     bool has_head() const;
     bool complete() const;
-    unsigned code() const;  // 200: ok
-    // What has come of the body since the last call.
+    unsigned code() const;  // 200: success
+    // The part of the body that has arrived since the last call.
     std::string take_body();
 
  private:
     struct Parser;
     std::unique_ptr<Parser> parser_;
-    std::string pending_;  // bytes that the parser wants to see again, with more behind them
+    std::string pending_;  // unparsed bytes; the parser needs more input
 };
 
 struct HttpRequest {
     std::string target;
-    std::optional<std::string> json = {};  // set: it is posted; unset: GET
+    std::optional<std::string> json = {};  // set: POST with this body; otherwise GET
 };
-// An empty `token`: without one.
+// An empty `token` omits the header.
 std::string http_request(const HttpRequest& request, std::string_view host, std::string_view token);
 
 }  // namespace gpunbd::status

@@ -15,7 +15,7 @@
 namespace gpunbd::status {
 namespace {
 
-const Failure late{"no answer: the time is over"};
+const Failure late{"no response within the time limit"};
 
 std::optional<Failure> send_all(int fd, std::string_view bytes, client::Deadline until) {
     while (!bytes.empty()) {
@@ -25,7 +25,7 @@ std::optional<Failure> send_all(int fd, std::string_view bytes, client::Deadline
         } else if (errno == EAGAIN) {
             if (!client::wait_for_socket(fd, POLLOUT, until)) return late;
         } else if (errno != EINTR) {
-            return failure("the server hung up", errno);
+            return failure("the connection to the server", errno);
         }
     }
     return std::nullopt;
@@ -43,14 +43,15 @@ std::optional<Failure> receive_whole(int fd, HttpAnswer& answer, client::Deadlin
 
 Failure refusal(unsigned code, std::string_view body) {
     const std::string why = read_error(body);
-    if (!why.empty()) return {fmt::format("the server refuses: {}", why)};
-    if (code == 401 || code == 403) return {"the server wants a token; add --token FILE"};
-    return {fmt::format("the server answers with HTTP status {}", code)};
+    if (!why.empty()) return {fmt::format("the server refuses the request: {}", why)};
+    if (code == 401 || code == 403) return {"the server requires a token; add --token FILE"};
+    return {fmt::format("the server responds with HTTP status {}", code)};
 }
 
 }  // namespace
 
-Or<OwnedFd> ask(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
+Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
+                         client::Deadline until) {
     Or<OwnedFd> called = call(server, until);
     if (const auto* const fd = std::get_if<OwnedFd>(&called)) {
         const std::string text = http_request(request, server.host, server.token);
@@ -63,7 +64,7 @@ Or<bool> receive(int fd, HttpAnswer& answer) {
     std::array<char, 65536> piece{};
     const ssize_t got = ::recv(fd, piece.data(), piece.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (got < 0) return failure("the server hung up", errno);
+    if (got < 0) return failure("the connection to the server", errno);
     auto failed =
         got == 0 ? answer.take_end() : answer.take({piece.data(), static_cast<std::size_t>(got)});
     if (failed) return std::move(*failed);
@@ -71,10 +72,10 @@ Or<bool> receive(int fd, HttpAnswer& answer) {
 }
 
 Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until) {
-    const Or<OwnedFd> asked = ask(server, request, until);
-    if (const auto* const failed = std::get_if<Failure>(&asked)) return *failed;
-    HttpAnswer answer(longest_answer);
-    const int fd = std::get<OwnedFd>(asked).get();
+    const Or<OwnedFd> connection = send_request(server, request, until);
+    if (const auto* const failed = std::get_if<Failure>(&connection)) return *failed;
+    HttpAnswer answer(longest_response);
+    const int fd = std::get<OwnedFd>(connection).get();
     if (auto failed = receive_whole(fd, answer, until)) {
         return Failure{fmt::format("{}: {}", server.address.text, failed->text)};
     }

@@ -1,5 +1,5 @@
-// One request to the admin endpoint over a connection of its own: answered whole by a deadline, or
-// left open where its answer has no end.
+// A request to the admin endpoint over a new connection: either the whole response by a deadline,
+// or an open stream.
 #pragma once
 
 #include <string>
@@ -13,15 +13,16 @@
 
 namespace gpunbd::status {
 
-inline constexpr std::size_t longest_answer = std::size_t{32} << 20;  // bytes
+inline constexpr std::size_t longest_response = std::size_t{32} << 20;  // bytes
 
-// The socket, on which the answer will come.
-Or<OwnedFd> ask(const AdminServer& server, const HttpRequest& request, client::Deadline until);
+// Returns the socket for the response.
+Or<OwnedFd> send_request(const AdminServer& server, const HttpRequest& request,
+                         client::Deadline until);
 
-// What is there to be read goes to the answer. False: nothing is there yet.
+// Passes the available bytes to `answer`. Returns false if there are none.
 Or<bool> receive(int fd, HttpAnswer& answer);
 
-// The body of an answer that says "ok"; else what the server says instead.
+// The body of a response with status 200; otherwise the error that the server reports.
 Or<std::string> get(const AdminServer& server, const HttpRequest& request, client::Deadline until);
 
 }  // namespace gpunbd::status

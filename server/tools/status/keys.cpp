@@ -15,7 +15,7 @@ constexpr std::array<Meaning, 6> letter_keys{{{"q", Key::quit},
                                               {"?", Key::explain},
                                               {"k", Key::up},
                                               {"j", Key::down}}};
-// As of a VT220; the second form of the arrows is that of keypads in "application mode".
+// VT220 sequences; the second form of the arrows is that of the "application mode".
 constexpr std::array<Meaning, 6> sequences{{{"\x1b[A", Key::up},
                                             {"\x1bOA", Key::up},
                                             {"\x1b[B", Key::down},

@@ -1,4 +1,4 @@
-// Keys out of the bytes that a terminal sends for them.
+// Decodes keys from the bytes of a terminal.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ enum class Key { quit, sort, only_one, explain, up, down, page_up, page_down };
 
 class KeyReader {
  public:
-    // Those that are whole; others than the above are passed over.
+    // Returns the keys of complete sequences; ignores unknown ones.
     std::vector<Key> take(std::string_view bytes);
 
  private:
-    std::string pending_;  // the beginning of a sequence
+    std::string pending_;  // the start of an incomplete sequence
 };
 
 }  // namespace gpunbd::status

@@ -19,21 +19,22 @@ HTTPS is not supported: use a Unix socket or a tunnel.)";
 
 using config::into;
 
-// HOST[:PORT], of which the host may be an IPv6 address in brackets.
+// HOST[:PORT]; an IPv6 address is in brackets.
 config::rules::Checked<ServerSelection::Url> parse_host_and_port(std::string_view text) {
     ServerSelection::Url out{.host = {}, .port = "80"};
     const bool brackets = text.starts_with('[');
     const std::size_t end = brackets ? text.find(']') : text.find(':');
     if (brackets && end == std::string_view::npos)
-        return config::rules::Wrong{"the [ in it has no ]"};
+        return config::rules::Wrong{"the [ has no matching ]"};
     const std::string_view host = text.substr(0, end).substr(brackets ? 1 : 0);
     std::string_view rest = end == std::string_view::npos ? "" : text.substr(end);
     if (brackets && !rest.empty()) rest.remove_prefix(1);
     if (!rest.empty()) {
-        const auto port = rest[0] == ':'
-                              ? config::rules::port(rest.substr(1))
-                              : config::rules::Wrong{fmt::format("{} stands behind the host",
-                                                                 config::in_quotes(rest))};
+        const auto port =
+            rest[0] == ':'
+                ? config::rules::port(rest.substr(1))
+                : config::rules::Wrong{fmt::format("{} follows the host; write :PORT there",
+                                                   config::in_quotes(rest))};
         if (const auto* wrong = std::get_if<config::rules::Wrong>(&port)) {
             return *wrong;
         }
@@ -51,12 +52,13 @@ config::rules::Checked<ServerSelection::Url> parse_url(std::string_view url) {
     constexpr std::string_view scheme = "http://";
     if (url.starts_with("https://")) {
         return config::rules::Wrong{
-            "https is not for this command; ask over --socket on the server's machine, or "
-            "with --url http:// through a tunnel such as ssh -L"};
+            "https is not supported; use --socket on the server's machine, or --url http:// "
+            "through a tunnel such as ssh -L"};
     }
     if (!url.starts_with(scheme)) {
-        return config::rules::Wrong{fmt::format(
-            "{} is no URL; write for example --url http://127.0.0.1:9809", config::in_quotes(url))};
+        return config::rules::Wrong{
+            fmt::format("{} is not a URL; write for example --url http://127.0.0.1:9809",
+                        config::in_quotes(url))};
     }
     url.remove_prefix(scheme.size());
     if (url.ends_with('/')) url.remove_suffix(1);
@@ -69,14 +71,14 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
     std::vector<config::Flag> out{{.name = "--socket",
                                    .takes = "PATH",
                                    .example = "/run/gpunbd/admin-4711.sock",
-                                   .brief = "Unix socket where the server is asked",
+                                   .brief = "Admin socket of the server",
                                    .more = ".",
                                    .called = "--admin-socket --unix --path",
                                    .store = into(server.socket, config::rules::unix_path)},
                                   {.name = "--url",
                                    .takes = "URL",
                                    .example = "http://127.0.0.1:9809",
-                                   .brief = "Where it is asked by TCP",
+                                   .brief = "Admin endpoint of the server over TCP",
                                    .more = ": http://HOST:PORT.",
                                    .called = "--host --address --server --uri",
                                    .manual = url_manual,
@@ -84,7 +86,7 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
                                   {.name = "--token",
                                    .takes = config::file_argument,
                                    .example = "/etc/gpunbd/admin.token",
-                                   .brief = "With --url: the token that it asks for",
+                                   .brief = "With --url: the token of the endpoint",
                                    .more = ", in a file that only its owner and group can read.",
                                    .called = "--bearer --password --key",
                                    .store = into(server.token, config::rules::file_path)}};
@@ -95,11 +97,10 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
 
 void check_selection(const ServerSelection& server) {
     if (server.socket && server.url) {
-        throw config::UsageError(
-            "--socket and --url both say which server is asked; give one of them");
+        throw config::UsageError("--socket and --url both name the server; give one of them");
     }
     if (server.token && !server.url) {
-        throw config::UsageError("--token is for a server that is asked by --url; add --url");
+        throw config::UsageError("--token requires --url; add it");
     }
 }
 

@@ -1,4 +1,4 @@
-// Which server `status` and `top` ask: at a socket or a URL, or the only one that can be found.
+// The server for `status` and `top`: at a socket or a URL, or the only one that runs.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct ServerSelection {
     std::optional<std::string> token = {};  // with `url`: a file
 };
 
-// The flags that select a server, and `more`.
+// Returns `more` and the flags that select a server.
 std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<config::Flag> more);
 // Throws UsageError if the flags contradict each other.
 void check_selection(const ServerSelection& server);

@@ -9,11 +9,11 @@
 namespace gpunbd::status {
 namespace {
 
-// In the first of the units of which it has less than `base` - or the last, however many.
+// Uses the first unit in which the value is below `base`, or the last unit.
 std::string scaled(double value, double base, std::string_view units) {
     if (!(value > 0)) return "0";
     std::size_t unit = 0;
-    // What would be rounded up to `base` has the next unit.
+    // A value that would round up to `base` uses the next unit.
     while (value >= base - 0.5 && unit + 1 != units.size()) {
         value /= base;
         ++unit;

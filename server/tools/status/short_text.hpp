@@ -1,4 +1,4 @@
-// Numbers in five columns at most, for tables on a terminal.
+// Formats numbers in at most five columns, for tables on a terminal.
 #pragma once
 
 #include <cstdint>

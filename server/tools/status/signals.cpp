@@ -45,7 +45,7 @@ void Signals::stop() {
     ::sigemptyset(&stop);
     ::sigaddset(&stop, SIGTSTP);
     ::raise(SIGTSTP);
-    // It comes here, where the system knows whether anybody could have it go on.
+    // SIGTSTP is delivered here. The kernel ignores it if no shell could resume the process.
     ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
     ::sigprocmask(SIG_BLOCK, &stop, nullptr);
 }

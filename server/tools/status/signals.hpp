@@ -1,5 +1,5 @@
-// The signals that `gpunbd top` takes in its turn, so that each of them finds the terminal in a
-// state that can be taken back.
+// The signals of `gpunbd top`. They are read from a descriptor, so that the terminal can be
+// restored first.
 #pragma once
 
 #include <signal.h>
@@ -19,9 +19,9 @@ class Signals {
     Signals& operator=(const Signals&) = delete;
 
     int fd() const { return fd_.get(); }
-    // The next one that has come.
+    // The next pending signal, if any.
     std::optional<int> take();
-    // Stops this process as SIGTSTP does; returns when it goes on.
+    // Stops this process as SIGTSTP does; returns when it is resumed.
     static void stop();
 
  private:

@@ -8,16 +8,16 @@
 #include <optional>
 #include <utility>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 namespace gpunbd::status {
 namespace {
 
 namespace json = boost::json;
 
-const Failure not_json{"the answer is no JSON"};
-const Failure not_a_status{"the answer is not the status of a gpunbd server"};
-const Failure not_a_list{"the answer is no list of connections"};
+const Failure not_json{"the response is not JSON"};
+const Failure not_a_status{"the response is not the status of a gpunbd server"};
+const Failure not_a_list{"the response is not a list of connections"};
 
 const json::value* member(const json::value& of, std::string_view key) {
     return of.is_object() ? of.get_object().if_contains(key) : nullptr;
@@ -49,7 +49,7 @@ std::uint64_t sum(const server::CountsByReason& counts) {
 // --- a value of any type of field
 
 void read(const json::value& from, std::string& to) {
-    if (from.is_string()) to = harmless(from.get_string());
+    if (from.is_string()) to = sanitized(from.get_string());
 }
 
 void read(const json::value& from, bool& to) { to = from.is_bool() && from.get_bool(); }
@@ -74,10 +74,10 @@ void read(const json::value& from, std::optional<Value>& to) {
 
 void read(const json::value& from, server::CountsByReason& to) {
     if (!from.is_object()) return;
-    for (const auto& each : from.get_object()) to[harmless(each.key())] = count_in(each.value());
+    for (const auto& each : from.get_object()) to[sanitized(each.key())] = count_in(each.value());
 }
 
-void read(const json::value&, storage::Histogram&) {}  // its counts are not in the JSON
+void read(const json::value&, storage::Histogram&) {}  // the JSON does not contain its counts
 
 template <server::Described Object>
 void read(const json::value& from, Object& to);

@@ -34,7 +34,7 @@ struct ExportFigures {
     std::uint64_t used = 0;
     std::uint64_t connections = 0;
     std::uint64_t stalled = 0;
-    double last_p50 = 0;  // seconds, in the last second: the slower of reads and writes
+    double last_p50 = 0;  // in seconds, over the last second; the slower of reads and writes
     double last_p99 = 0;
     std::vector<MemoryFigures> memory;
     std::vector<RequestFigures> requests = {};
@@ -66,7 +66,7 @@ struct Tick {
 Or<Snapshot> read_status(std::string_view json);
 Or<std::vector<ConnectionFigures>> read_connections(std::string_view json);
 Or<Tick> read_tick(std::string_view json);
-// The message of an error response; empty: there is none.
+// The message of an error response; empty if there is none.
 std::string read_error(std::string_view json);
 
 }  // namespace gpunbd::status

@@ -19,8 +19,8 @@ namespace {
 constexpr std::chrono::seconds status_patience{10};
 constexpr std::chrono::seconds between_two{1};
 
-// What is printed; where JSON is wanted, the server's own.
-Or<std::string> told(const StatusOptions& command, const std::vector<std::string>& folders) {
+// Returns the text to print. With --json that is the server's response.
+Or<std::string> fetch(const StatusOptions& command, const std::vector<std::string>& folders) {
     const Or<AdminServer> server = find_server(command.server, folders);
     if (const auto* const failed = std::get_if<Failure>(&server)) return *failed;
     Or<std::string> body = get(std::get<AdminServer>(server), {.target = "/api/v1/status"},
@@ -35,12 +35,12 @@ Or<std::string> told(const StatusOptions& command, const std::vector<std::string
     return json->ends_with('\n') ? *json : *json + '\n';
 }
 
-void tell_failure(const Failure& failed) {
+void report_failure(const Failure& failed) {
     fmt::print(stderr, "gpunbd status: {}\n", with_remedy(failed));
 }
 
 void print_page(const std::string& text, bool again) {
-    // Home, and nothing behind the text: what stood there before is gone without a flicker.
+    // Moves the cursor home and clears the rest afterwards, which avoids flicker.
     if (again && ::isatty(STDOUT_FILENO) == 1) {
         fmt::print("\x1b[H\x1b[2J{}", text);
     } else {
@@ -53,9 +53,9 @@ void print_page(const std::string& text, bool again) {
 
 int run_status(const StatusOptions& command, const std::vector<std::string>& folders) {
     for (bool answered = false;; answered = true) {
-        const Or<std::string> text = told(command, folders);
+        const Or<std::string> text = fetch(command, folders);
         if (const auto* const failed = std::get_if<Failure>(&text)) {
-            tell_failure(*failed);
+            report_failure(*failed);
             if (!answered) return server::exit_failure;
         } else {
             print_page(std::get<std::string>(text), command.watch && !command.json);

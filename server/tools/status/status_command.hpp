@@ -1,4 +1,4 @@
-// `gpunbd status`: prints once, or each second, what a server tells of itself.
+// `gpunbd status`: prints the state of a server once, or each second.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct StatusOptions {
     bool watch = false;
 };
 
-// The folders are those where sockets of servers usually are. The exit status; with --watch it
-// returns only where no server answered at first. Throws what fmt::print() does.
+// `folders`: the usual folders of server sockets. Returns the exit status; with --watch only if the
+// first request fails. Throws what fmt::print() throws.
 int run_status(const StatusOptions& command, const std::vector<std::string>& folders);
 
 }  // namespace gpunbd::status

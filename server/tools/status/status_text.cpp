@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/size.hpp"
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 #include "server/tools/status/short_text.hpp"
 
 namespace gpunbd::status {
@@ -16,7 +16,7 @@ constexpr std::size_t widest_entry = 48;  // columns
 
 using Row = std::vector<std::string>;
 
-// The first entry of each row stands at the left, the others at the right, but for the last one.
+// The first column is left-aligned, the others right-aligned except the last one.
 std::string table(const std::vector<Row>& rows) {
     std::vector<std::size_t> widths(rows[0].size());
     for (const Row& row : rows) {

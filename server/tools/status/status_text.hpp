@@ -1,4 +1,4 @@
-// What `gpunbd status` prints of a server.
+// The text of `gpunbd status`.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace gpunbd::status {
 std::string status_text(const Snapshot& status);
 // "provisioning 'a': 42%, 3.4 GiB of 8 GiB"
 std::string progress_text(const ProgressFigures& progress);
-// Of what may be 0 of 0; at most 100.
+// Returns 0 for 0 of 0, and at most 100.
 unsigned percent(std::uint64_t part, std::uint64_t whole);
 
 }  // namespace gpunbd::status

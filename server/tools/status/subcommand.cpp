@@ -20,25 +20,25 @@ StatusCommand::StatusCommand()
     : Command(
           {.name = "status",
            .called = "stat stats show metrics state",
-           .brief = "Show what a server has, and what it has done",
+           .brief = "Show the state of a server",
            .usage = R"(Usage: gpunbd status [--socket PATH | --url URL [--token FILE]] [--json]
                      [--watch]
 )",
            .about =
-               R"(Asks the running server for its devices and their memory, its exports with
-their clients, requests and errors, and for what takes long. Without --socket
-and --url it is the only server of this user, or of the system; where there are
-several, they are listed.
+               R"(Prints the devices of a running server with their memory, the exports with their
+clients, requests and errors, and the progress of long operations. Without
+--socket and --url it uses the only server of this user or of the system, and
+lists the servers if several run.
 )",
            .groups = {{"Flags",
                        status::server_flags(settings.server,
                                             {{.name = "--json",
                                               .brief = "Print JSON instead of tables",
-                                              .more = ", as the server answers /api/v1/status.",
+                                              .more = ", as in the response to /api/v1/status.",
                                               .called = "--format --output",
                                               .store = into(settings.json)},
                                              {.name = "--watch",
-                                              .brief = "Print it again each second",
+                                              .brief = "Print the state again each second",
                                               .more = ", until it is interrupted.",
                                               .called = "--follow --repeat --interval -w -f",
                                               .manual = watch_manual,
@@ -48,7 +48,7 @@ several, they are listed.
   gpunbd status --json --url http://127.0.0.1:9809
 )",
            .ending =
-               R"(Exit codes: 0 done; 1 no server answers, or there are several; 2 wrong usage.
+               R"(Exit codes: 0 done; 1 no server answers, or several run; 2 wrong usage.
 See also: gpunbd(8)
 )",
            .synopsis = R"(.Nm
@@ -59,22 +59,22 @@ See also: gpunbd(8)
 )",
            .manual =
                R"(.It Cm status Oo Fl -socket Ar path | Fl -url Ar url Oo Fl -token Ar file Oc Oc Oo Fl -json Oc Op Fl -watch
-Ask a running server for what it has and has done: its devices and their memory; its exports with their
-size, what is used of it, their clients, requests, bytes and errors; and how far it is with what takes long.
+Print the state of a running server: its devices with their memory; its exports with their size, memory in use, clients,
+requests, bytes and errors; and the progress of long operations.
 .Pp
 The server is the one at
 .Ar path
 or
-.Ar url ;
-else the only one that answers on a socket
+.Ar url .
+The default is the only one that answers on a socket
 .Pa admin-PID.sock
 in the folders that
 .Fl -admin-socket
 names, and in
 .Pa /run/gpunbd .
-Where there are several, they are listed.
-Over a Unix socket only a server of this user, or of root, is asked; root asks all.
-What it tells is not trusted: control characters in names, and the like, are shown as question marks.
+If several servers run, they are listed.
+Over a Unix socket, only servers of this user and of root are used; root can use all.
+The response is not trusted: control characters in names are shown as question marks.
 )"}) {}
 
 void StatusCommand::check() { status::check_selection(settings.server); }

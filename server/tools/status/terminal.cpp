@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view other_screen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 constexpr std::string_view former_screen = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-// A terminal that takes no more is not waited for twice: its end is told by a signal.
+// Gives up on a terminal that does not accept output; a signal reports its end.
 void write_all(std::string_view text) {
     while (!text.empty()) {
         const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
@@ -25,7 +25,7 @@ void write_all(std::string_view text) {
 
 }  // namespace
 
-bool Terminal::is_there() {
+bool Terminal::exists() {
     const char* const kind = std::getenv("TERM");
     const std::string_view name = kind == nullptr ? "" : kind;
     return ::isatty(STDOUT_FILENO) == 1 && !name.empty() && name != "dumb";
@@ -41,7 +41,7 @@ Terminal::~Terminal() { leave(); }
 void Terminal::enter() {
     if (has_keys_) {
         termios modes = modes_;
-        // The keys for signals stay what they are.
+        // The keys for signals keep their meaning.
         modes.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
         modes.c_cc[VMIN] = 0;
         modes.c_cc[VTIME] = 0;

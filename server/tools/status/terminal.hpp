@@ -1,5 +1,5 @@
-// The terminal while `gpunbd top` has it: the other screen, no cursor, keys at once and unseen. All
-// of that is taken back at its end, and while the process is stopped.
+// The terminal during `gpunbd top`: alternate screen, hidden cursor, unbuffered input without echo.
+// The previous state is restored at the end, and while the process is stopped.
 #pragma once
 
 #include <termios.h>
@@ -13,8 +13,8 @@ namespace gpunbd::status {
 
 class Terminal {
  public:
-    // Is standard output one that obeys the sequences?
-    static bool is_there();
+    // True if standard output is a terminal that supports escape sequences.
+    static bool exists();
 
     Terminal();
     ~Terminal();
@@ -23,13 +23,13 @@ class Terminal {
 
     void enter();
     void leave();
-    // Standard input has keys for us.
+    // False after standard input has ended.
     bool has_keys() const { return has_keys_; }
     PageSize size() const;
     void show(const std::vector<std::string>& lines);
 
  private:
-    termios modes_{};  // as they were
+    termios modes_{};  // the original modes
     const bool has_keys_;
     bool entered_ = false;
 };

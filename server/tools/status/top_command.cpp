@@ -23,14 +23,15 @@
 namespace gpunbd::status {
 namespace {
 
-constexpr std::chrono::seconds longest_wait{1};  // the time of a trouble is shown
+constexpr std::chrono::seconds longest_wait{
+    1};  // the page shows how long the server has not answered
 
 bool colours_wanted() {
     const char* const without = std::getenv("NO_COLOR");  // https://no-color.org
     return without == nullptr || *without == 0;
 }
 
-// What has something to be read, and what has not.
+// The descriptors that are readable.
 struct Ready {
     bool signals = false;
     bool keys = false;
@@ -47,14 +48,14 @@ Ready wait_for(const Signals& signals, bool keys, const Feed& feed) {
     return {.signals = watched[0].revents != 0, .keys = watched[1].revents != 0};
 }
 
-// A page on a terminal, and the keys for it.
+// A page on a terminal, controlled by keys.
 class LivePage {
  public:
     explicit LivePage(Feed& feed) : feed_(feed) {}
 
     void run() {
         while (!ended_) {
-            // A long answer comes in many pieces.
+            // A long response arrives in many pieces.
             if (feed_.step() || client::Clock::now() >= shown_ + longest_wait) show();
             const Ready ready = wait_for(signals_, has_keys_, feed_);
             if (ready.keys) read_keys();
@@ -73,12 +74,12 @@ class LivePage {
     void read_keys() {
         std::array<char, 256> bytes{};
         const ssize_t got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
-        // A terminal that has gone is readable for ever.
+        // After a hang-up the terminal stays readable.
         if (got <= 0) has_keys_ = false;
         if (got <= 0) return;
         for (const Key key : keys_.take({bytes.data(), static_cast<std::size_t>(got)})) {
             if (key == Key::quit) ended_ = true;
-            obey(key, feed_.picture(), terminal_.size(), view_);
+            handle_key(key, feed_.picture(), terminal_.size(), view_);
         }
     }
 
@@ -115,7 +116,7 @@ bool ends(Signals& signals) {
     return false;
 }
 
-// A page for each second, one below the other, without the row of the keys.
+// Prints the page each second, without the row of the keys.
 void print_page(const Picture& picture) {
     constexpr std::size_t columns = 80;
     std::vector<std::string> lines =
@@ -145,7 +146,7 @@ int run_top(const ServerSelection& server, const std::vector<std::string>& folde
         fmt::print(stderr, "gpunbd top: {}\n", with_remedy(*failed));
         return server::exit_failure;
     }
-    if (Terminal::is_there()) {
+    if (Terminal::exists()) {
         LivePage(feed).run();
     } else {
         print_pages(feed);

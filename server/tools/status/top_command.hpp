@@ -1,4 +1,5 @@
-// `gpunbd top`: a page of what a server does, new each second, until a key or a signal ends it.
+// `gpunbd top`: shows the activity of a server, updated every second, until a key or a signal ends
+// it.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace gpunbd::status {
 
-// The folders are those where sockets of servers usually are. The exit status. Throws
+// `folders`: the usual folders of server sockets. Returns the exit status. Throws
 // std::system_error.
 int run_top(const ServerSelection& server, const std::vector<std::string>& folders);
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string_view>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 #include "server/tools/status/short_text.hpp"
 #include "server/tools/status/status_text.hpp"
 
@@ -15,14 +15,14 @@ namespace gpunbd::status {
 namespace {
 
 constexpr std::size_t most_progress = 3;  // rows
-constexpr std::size_t rows_around = 6;    // two of the server, three titles, the keys
+constexpr std::size_t rows_around = 6;    // two lines of the server, three titles, the keys
 constexpr std::string_view sort_letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ*";
 constexpr std::array<std::string_view, 6> sort_names{"rate", "requests", "latency",
                                                      "used", "clients",  "name"};
 constexpr std::array<Style, 6> export_styles{Style::first,  Style::second, Style::third,
                                              Style::fourth, Style::fifth,  Style::sixth};
 
-// An export is known by the same letter wherever it is shown.
+// An export has the same letter in all tables.
 std::string_view letter_of(std::size_t index) {
     return sort_letters.substr(std::min(index, sort_letters.size() - 1), 1);
 }
@@ -31,7 +31,7 @@ Style style_of(std::size_t index) { return export_styles.at(index % export_style
 std::string shown_name(const std::string& name) { return name.empty() ? "''" : name; }
 
 struct ListedExport {
-    std::size_t index = 0;  // in the server's order
+    std::size_t index = 0;  // in the order of the server
     const ExportFigures* figures = nullptr;
     Rates rates;
 };
@@ -95,7 +95,7 @@ std::vector<ListedClient> listed_clients(const Picture& picture, const View& vie
     return out;
 }
 
-// How many rows each part of the page has, beside the titles of three tables and the last row.
+// The number of rows of each part, without three titles and the last row.
 struct Parts {
     std::size_t progress = 0;
     std::size_t devices = 0;
@@ -124,7 +124,7 @@ Parts share_out(const Picture& picture, std::size_t exports, std::size_t clients
 
 std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t columns) {
     const std::size_t filled = columns * percent(part, whole) / 100;
-    // What is not nothing is seen.
+    // A value above 0 is always visible.
     const std::size_t shown =
         part > 0 && whole > 0 ? std::min(std::max<std::size_t>(filled, 1), columns) : 0;
     return std::string(shown, '#') + std::string(columns - shown, '.');
@@ -159,7 +159,7 @@ class Pen {
     }
     std::size_t beyond(std::size_t least) const { return columns_ - std::min(columns_, least); }
 
-    // What does not fit is left out whole.
+    // A part that does not fit is left out as a whole.
     void add_part(std::string& line, const std::string& part) const {
         if (columns_of(line) + columns_of(part) <= columns_) line += part;
     }
@@ -245,7 +245,7 @@ class Pen {
         return static_cast<double>(bytes) / static_cast<double>(device.total);
     }
 
-    // Each export that has memory there, then what is neither ours nor free.
+    // A segment for each export with memory on the device, then one for memory of other programs.
     void device_bar(const DeviceFigures& device, std::size_t column, std::size_t width) {
         canvas_.put(row_, column, std::string(width, '.'), Style::faint);
         if (device.total == 0) return;
@@ -268,7 +268,7 @@ class Pen {
         add(std::clamp(1 - share_of(device.available, device) - end, 0.0, 1.0), '=', Style::plain);
     }
 
-    // Besides the name and the bar, which share what is left of the page. A narrow one has no bar.
+    // The width without the name and the bar, which share the rest. A narrow page has no bar.
     static constexpr std::size_t export_figures = 69;
     static constexpr std::size_t least_name = 11;
     static constexpr std::size_t widest_bar = 24;
@@ -331,7 +331,7 @@ class Pen {
                           fitted("EXPORT", name), "READ/s", "WRITE/s", "REQS/s", "QUEUE", "ERRORS",
                           "AGE", "IDENTITY"));
         const std::size_t begin =
-            std::min(view_.only ? view_.passed_over : 0, clients_.size() - parts_.clients);
+            std::min(view_.only ? view_.skipped : 0, clients_.size() - parts_.clients);
         for (std::size_t i = begin; i != begin + parts_.clients; ++i) {
             client_line(clients_[i], peer, name);
         }
@@ -374,17 +374,17 @@ class Pen {
             "s       sort by rate, requests, latency,",
             "        used memory, clients, name",
             "up, down, PgUp, PgDn",
-            "        choose an export; of one alone:",
-            "        go through its clients",
-            "e       show that export alone, or all",
+            "        select an export, or with a single",
+            "        export: scroll through its clients",
+            "e       show this export only, or all",
             "?       close this",
             "",
-            "The letter of an export is its memory in the bars.",
+            "Letters in the bars stand for exports.",
             "Rates, P50 and P99 are of the last second; P50, P99:",
-            "of reads or writes, the slower, in the server alone.",
+            "reads or writes, the slower, measured in the server.",
             "QUEUE: requests in flight. ERRORS: since the start.",
-            "STALLED: it takes nothing of the answers that wait.",
-            "K, M, G: binary; of clients and requests: thousands.",
+            "STALLED: the client does not receive its replies.",
+            "K, M, G: binary; for clients and requests: thousands.",
             ""};
         constexpr std::size_t width = 54;
         const std::size_t left = beyond(width) / 2;
@@ -406,7 +406,7 @@ class Pen {
     std::size_t bar_columns_ = 0;
 };
 
-// `place` moved within `count`.
+// Moves `place` within `count`.
 std::size_t moved(std::size_t place, std::size_t count, std::size_t step, bool back) {
     if (back) return place - std::min(place, step);
     return std::min(place + step, count == 0 ? 0 : count - 1);
@@ -414,8 +414,7 @@ std::size_t moved(std::size_t place, std::size_t count, std::size_t step, bool b
 
 void move(const Picture& picture, std::size_t step, bool back, View& view) {
     if (view.only) {
-        view.passed_over =
-            moved(view.passed_over, listed_clients(picture, view).size(), step, back);
+        view.skipped = moved(view.skipped, listed_clients(picture, view).size(), step, back);
         return;
     }
     const auto listed = listed_exports(picture, view);
@@ -425,7 +424,7 @@ void move(const Picture& picture, std::size_t step, bool back, View& view) {
 }
 
 void toggle_only(const Picture& picture, View& view) {
-    view.passed_over = 0;
+    view.skipped = 0;
     if (view.only) {
         view.selected = *view.only;
         view.only.reset();
@@ -437,7 +436,7 @@ void toggle_only(const Picture& picture, View& view) {
 
 }  // namespace
 
-void obey(Key key, const Picture& picture, PageSize size, View& view) {
+void handle_key(Key key, const Picture& picture, PageSize size, View& view) {
     const std::size_t page = std::max<std::size_t>(size.rows / 2, 1);
     switch (key) {
         case Key::quit:

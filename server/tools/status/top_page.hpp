@@ -1,5 +1,4 @@
-// The page of `gpunbd top`: what is known of the server and what the user wants to see of it go in,
-// cells come out.
+// Draws the page of `gpunbd top` from the state of a server and the view of the user.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +13,30 @@
 
 namespace gpunbd::status {
 
-// What is known.
+// The known state.
 struct Picture {
-    std::string server;  // where it is asked
+    std::string server;  // the address of the server
     Tick now;
     std::optional<Activity> activity = {};
-    std::string trouble = {};    // why it cannot be asked; empty: it can
-    double trouble_seconds = 0;  // for how long
+    std::string trouble = {};    // the reason why the server is not reachable; empty: it is
+    double trouble_seconds = 0;  // the duration of the trouble
 };
 
 enum class Sort { rate, requests, latency, used, clients, name };
 
-// What the user wants to see.
+// The view that the user has selected.
 struct View {
     Sort sort = Sort::rate;
-    std::string selected = {};             // an export; where there is none of the name: the first
-    std::optional<std::string> only = {};  // one export and its clients
-    std::size_t passed_over = 0;           // clients, with `only`
+    std::string selected = {};             // an export; the first one if none has this name
+    std::optional<std::string> only = {};  // a single export and its clients
+    std::size_t skipped = 0;               // the number of skipped clients, with `only`
     bool help = false;
 };
 
-// Key::quit is not for it.
-void obey(Key key, const Picture& picture, PageSize size, View& view);
+// Does not handle Key::quit.
+void handle_key(Key key, const Picture& picture, PageSize size, View& view);
 
-// As many rows as all of it takes.
+// The number of rows for the whole content.
 std::size_t rows_for_all(const Picture& picture);
 
 Canvas draw(const Picture& picture, const View& view, PageSize size);

@@ -22,7 +22,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr long version_3 = 2;
-constexpr long clock_skew = 3600;  // seconds: of a client whose clock is behind
+constexpr long clock_skew = 3600;  // seconds: tolerance for clients with a slow clock
 constexpr std::size_t serial_bytes = 16;
 constexpr std::size_t shared_key_bytes = 32;
 constexpr const char* serving = "serverAuth";
@@ -51,13 +51,15 @@ Bio reader_of(const std::string& text) {
 template <class Write>
 std::string written(Write write) {
     const Bio bio(must(BIO_new(BIO_s_secmem()), "no memory"));
-    must(write(bio.get()) == 1, "a key or certificate cannot be encoded");
+    must(write(bio.get()) == 1, "OpenSSL cannot encode a key or certificate");
     char* text = nullptr;
     const long length = BIO_get_mem_data(bio.get(), &text);
     return {text, static_cast<std::size_t>(length)};
 }
 
-PrivateKey new_key() { return PrivateKey(must(EVP_EC_gen("P-256"), "no key can be made")); }
+PrivateKey new_key() {
+    return PrivateKey(must(EVP_EC_gen("P-256"), "OpenSSL cannot create a key"));
+}
 
 void add_extension(X509& to, X509& issuer, int kind, const std::string& value) {
     X509V3_CTX context;
@@ -70,10 +72,10 @@ void add_extension(X509& to, X509& issuer, int kind, const std::string& value) {
     must(added == 1, "no memory");
 }
 
-// Positive and not to be guessed: two certificates of one authority never have the same.
+// Random and positive, so that no two certificates of an authority have the same.
 void set_serial(X509& certificate) {
     std::array<unsigned char, serial_bytes> bytes{};
-    must(RAND_bytes(bytes.data(), bytes.size()) == 1, "no random numbers");
+    must(RAND_bytes(bytes.data(), bytes.size()) == 1, "no random numbers are available");
     bytes[0] = static_cast<unsigned char>((bytes[0] & 0x7f) | 0x40);
     BIGNUM* const number = must(BN_bin2bn(bytes.data(), bytes.size(), nullptr), "no memory");
     const bool set = BN_to_ASN1_INTEGER(number, X509_get_serialNumber(&certificate)) != nullptr;
@@ -81,7 +83,7 @@ void set_serial(X509& certificate) {
     must(set, "no memory");
 }
 
-// Everything but its extensions and its signature.
+// A certificate without extensions and signature.
 Certificate blank(EVP_PKEY& key, const std::string& name, Days valid) {
     Certificate certificate(must(X509_new(), "no memory"));
     must(X509_set_version(certificate.get(), version_3) == 1, "no memory");
@@ -94,12 +96,12 @@ Certificate blank(EVP_PKEY& key, const std::string& name, Days valid) {
                                     MBSTRING_UTF8,
                                     reinterpret_cast<const unsigned char*>(name.data()),
                                     static_cast<int>(name.size()), -1, 0) == 1,
-         "a name that no certificate can have");
+         "the name is not valid in a certificate");
     return certificate;
 }
 
 void sign(X509& certificate, EVP_PKEY& key) {
-    must(X509_sign(&certificate, &key, EVP_sha256()) > 0, "a certificate cannot be signed");
+    must(X509_sign(&certificate, &key, EVP_sha256()) > 0, "OpenSSL cannot sign a certificate");
 }
 
 Identity make_leaf(const Identity& authority, const std::string& name, Days valid,
@@ -108,13 +110,13 @@ Identity make_leaf(const Identity& authority, const std::string& name, Days vali
     leaf.certificate = blank(*leaf.key, name, valid);
     X509& certificate = *leaf.certificate;
     X509& issuer = *authority.certificate;
-    // Nobody would take it for longer.
+    // Clients do not accept a certificate for longer than its issuer is valid.
     if (ASN1_TIME_compare(X509_get0_notAfter(&issuer), X509_get0_notAfter(&certificate)) < 0) {
         must(X509_set1_notAfter(&certificate, X509_get0_notAfter(&issuer)) == 1, "no memory");
     }
     must(X509_set_issuer_name(&certificate, X509_get_subject_name(&issuer)) == 1, "no memory");
-    // No keyUsage: QEMU wants it to have keyEncipherment, which RFC 8813 forbids for these keys;
-    // without any, both are content.
+    // No keyUsage: QEMU requires keyEncipherment, which RFC 8813 forbids for these keys. Both
+    // accept certificates without the extension.
     add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE");
     add_extension(certificate, issuer, NID_ext_key_usage, purpose);
     add_extension(certificate, issuer, NID_subject_key_identifier, "hash");
@@ -145,21 +147,21 @@ Identity read_authority(const std::string& certificate_pem, const std::string& k
     Identity authority;
     authority.certificate.reset(
         PEM_read_bio_X509(reader_of(certificate_pem).get(), nullptr, nullptr, nullptr));
-    if (authority.certificate == nullptr) fail("it holds no certificate");
-    // Without a password: this program can ask nobody.
+    if (authority.certificate == nullptr) fail("it contains no certificate");
+    // Keys with a password are rejected, because this program cannot prompt for it.
     const auto no_password = [](char*, int, int, void*) { return -1; };
     authority.key.reset(
         PEM_read_bio_PrivateKey(reader_of(key_pem).get(), nullptr, no_password, nullptr));
     if (authority.key == nullptr) fail("its key cannot be read");
     X509& certificate = *authority.certificate;
     if (X509_check_private_key(&certificate, authority.key.get()) != 1) {
-        fail("its key is that of another certificate");
+        fail("its key belongs to another certificate");
     }
     if (X509_check_ca(&certificate) != 1) {
-        throw std::runtime_error("it is the certificate of no authority");
+        throw std::runtime_error("it is not a certificate of an authority");
     }
     if (X509_cmp_current_time(X509_get0_notAfter(&certificate)) < 0) {
-        throw std::runtime_error(fmt::format("it has expired on {}", last_day(certificate)));
+        throw std::runtime_error(fmt::format("it expired on {}", last_day(certificate)));
     }
     return authority;
 }
@@ -170,7 +172,7 @@ Identity make_server(const Identity& authority, const std::vector<std::string>& 
         names += fmt::format("{}{}:{}", names.empty() ? "" : ",",
                              config::parse_ip(host) ? "IP" : "DNS", host);
     }
-    // A common name has 64 characters at most; it is for people, programs look at the others.
+    // A common name has at most 64 characters. Programs check the other names.
     return make_leaf(authority, hosts.front().substr(0, 64), valid, serving, names);
 }
 
@@ -196,7 +198,7 @@ std::string last_day(const X509& certificate) {
 
 std::string make_shared_key() {
     std::array<unsigned char, shared_key_bytes> bytes{};
-    must(RAND_priv_bytes(bytes.data(), bytes.size()) == 1, "no random numbers");
+    must(RAND_priv_bytes(bytes.data(), bytes.size()) == 1, "no random numbers are available");
     std::string digits;
     for (const unsigned char byte : bytes) digits += fmt::format("{:02x}", byte);
     return digits;

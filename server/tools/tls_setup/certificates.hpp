@@ -1,4 +1,4 @@
-// Keys and certificates for TLS, as PEM: made by OpenSSL's library, in memory only.
+// Creates keys and certificates for TLS as PEM, in memory, with OpenSSL.
 #pragma once
 
 #include <openssl/types.h>
@@ -17,8 +17,8 @@ struct FreeOpenSsl {
 using PrivateKey = std::unique_ptr<EVP_PKEY, FreeOpenSsl>;
 using Certificate = std::unique_ptr<X509, FreeOpenSsl>;
 
-// A key on the curve P-256, and a certificate for it. Everything here throws std::runtime_error
-// where OpenSSL fails.
+// A key on the curve P-256, and a certificate for it. All functions throw std::runtime_error if
+// OpenSSL fails.
 struct Identity {
     PrivateKey key;
     Certificate certificate;
@@ -26,21 +26,21 @@ struct Identity {
 
 using Days = std::chrono::duration<int, std::ratio<86400>>;
 
-// A certificate authority that signs itself, and others only directly.
+// A self-signed certificate authority that cannot sign other authorities.
 Identity make_authority(const std::string& name, Days valid);
-// From its two files. Throws where they are none, do not belong together, or have expired.
+// Parses an authority. Throws if the files are invalid, do not match, or have expired.
 Identity read_authority(const std::string& certificate_pem, const std::string& key_pem);
-// For a server of these names: DNS names and numeric addresses, the first also as common name.
+// A server certificate for DNS names and numeric addresses; the first is also the common name.
 Identity make_server(const Identity& authority, const std::vector<std::string>& hosts, Days valid);
-// For a client; its name is the common name.
+// A client certificate with the name as common name.
 Identity make_client(const Identity& authority, const std::string& name, Days valid);
 
 std::string pem(const X509& certificate);
 std::string pem(const EVP_PKEY& key);
-// The last day, as 2028-11-21.
+// The last day of validity, for example 2028-11-21.
 std::string last_day(const X509& certificate);
 
-// 256 random bits, in hexadecimal digits.
+// 256 random bits as hexadecimal digits.
 std::string make_shared_key();
 
 }  // namespace gpunbd::server

@@ -25,15 +25,15 @@ constexpr mode_t own = 0700;
 [[noreturn]] void fail(const std::string& path, int error) {
     if (error == EEXIST) {
         throw std::runtime_error(fmt::format(
-            "{} is there already, and nothing was changed; move it away to have a new one", path));
+            "{} exists already, and nothing was changed; move it away to create a new one", path));
     }
     throw std::runtime_error(fmt::format("{}: {}", path, create_error(path, error)));
 }
 
-// 0: it is there now.
+// Returns an errno; 0: moved.
 int move_without_replacing(const std::string& from, const std::string& to) {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-    // Not every file system knows how: then who is there has to be looked for first.
+    // Some file systems do not support RENAME_NOREPLACE; then check for an existing file first.
     if (errno != EINVAL && errno != ENOSYS) return errno;
     struct stat there {};
     if (::lstat(to.c_str(), &there) == 0) return EEXIST;
@@ -44,23 +44,23 @@ int move_without_replacing(const std::string& from, const std::string& to) {
 
 NewFiles::NewFiles(std::string folder) : folder_(std::move(folder)) {
     struct stat there {};
-    is_there_ = ::stat(folder_.c_str(), &there) == 0;
-    if (is_there_ && !S_ISDIR(there.st_mode)) {
+    existed_ = ::stat(folder_.c_str(), &there) == 0;
+    if (existed_ && !S_ISDIR(there.st_mode)) {
         throw std::runtime_error(
-            fmt::format("{} is there, and is no folder; choose another one", folder_));
+            fmt::format("{} exists and is not a folder; choose another one", folder_));
     }
-    if (is_there_ && (there.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    if (existed_ && (there.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         throw std::runtime_error(
-            fmt::format("{} has mode {:04o}, so that others may put keys of theirs there; permit "
-                        "it to its owner alone: chmod 0700 {}",
+            fmt::format("{} has mode {:04o}, so that other users may place keys there; restrict it "
+                        "to its owner: chmod 0700 {}",
                         folder_, there.st_mode & 07777, folder_));
     }
-    // Within a folder that is there, whose parent may be somebody else's.
-    staging_ = (is_there_ ? folder_ + "/" : folder_) + ".new-XXXXXX";
+    // Within an existing folder, because its parent may belong to another user.
+    staging_ = (existed_ ? folder_ + "/" : folder_) + ".new-XXXXXX";
     if (::mkdtemp(staging_.data()) == nullptr) {
         const int error = errno;
         staging_.clear();
-        fail(is_there_ ? folder_ + "/ca-cert.pem" : folder_, error);
+        fail(existed_ ? folder_ + "/ca-cert.pem" : folder_, error);
     }
 }
 
@@ -117,7 +117,7 @@ void NewFiles::move_there(const File& file) {
 }
 
 void NewFiles::publish() {
-    if (!is_there_) {
+    if (!existed_) {
         if (const int error = move_without_replacing(staging_, folder_); error != 0) {
             fail(folder_, error);
         }
@@ -126,7 +126,7 @@ void NewFiles::publish() {
     }
     std::vector<std::string> folders;
     std::vector<std::string> moved;
-    // What replaces something comes last: it cannot be undone.
+    // Replacements come last, because they cannot be undone.
     std::stable_partition(files_.begin(), files_.end(),
                           [](const File& file) { return !file.replaces; });
     try {

@@ -1,4 +1,4 @@
-// Files that appear in a folder together, or not at all.
+// Creates several files in a folder atomically: all or none.
 #pragma once
 
 #include <sys/types.h>
@@ -9,21 +9,21 @@
 
 namespace gpunbd::server {
 
-// They are written beside their place, and moved there when all is well; what is there already is
-// never replaced unless that is asked for. What is thrown is std::runtime_error, for people.
+// Files are written to a staging folder and then moved into place. An existing file is replaced
+// only by replace(). Errors are std::runtime_error, with a message for the user.
 class NewFiles {
  public:
-    // `folder` is made, with mode 0700, if it is not there; its parent has to be.
+    // Creates `folder` with mode 0700 if it does not exist; its parent must exist.
     explicit NewFiles(std::string folder);
     ~NewFiles();
     NewFiles(const NewFiles&) = delete;
     NewFiles& operator=(const NewFiles&) = delete;
 
-    // `path` within the folder; folders in it are made.
+    // `path` is relative to the folder; missing subfolders are created.
     void add(const std::string& path, std::string_view content, mode_t mode);
-    // The one that may be there, and is replaced.
+    // As add(), but may replace an existing file.
     void replace(const std::string& path, std::string_view content, mode_t mode);
-    // All of them are there, or none is, and it throws.
+    // Moves all files into place. Throws on failure, and then no file is in place.
     void publish();
 
  private:
@@ -40,8 +40,8 @@ class NewFiles {
     std::string placed(const std::string& path) const { return folder_ + "/" + path; }
 
     const std::string folder_;
-    bool is_there_ = false;  // the folder was
-    std::string staging_;    // a folder, gone at the end
+    bool existed_ = false;  // the folder existed before
+    std::string staging_;   // a folder that is removed at the end
     std::vector<File> files_;
 };
 

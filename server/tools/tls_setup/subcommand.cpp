@@ -34,22 +34,22 @@ TlsSetupCommand::TlsSetupCommand()
            .called = "tls certificates certs setup-tls mkcert keygen ca",
            .takes = folder_argument,
            .example = "/etc/gpunbd/tls --host storage.example.org",
-           .brief = "Make certificates or shared keys for TLS",
+           .brief = "Create certificates or shared keys for TLS",
            .usage = R"(Usage: gpunbd tls-setup DIR --host NAME... [--client NAME...] [--days N]
        gpunbd tls-setup DIR --client NAME...
        gpunbd tls-setup DIR --psk USER...
 )",
            .about =
-               R"(Makes in DIR what servers and clients look for: an authority, the certificate of
-the server, and for each client or user a folder to be copied there; and prints
-how to use them. Run again, it adds clients and users. It never replaces a file
-but keys.psk, which it extends; and makes all that was asked for, or nothing.
+               R"(Creates the TLS files of servers and clients in DIR: an authority, the server's
+certificate, and for each client or user a folder to copy to its machine. Prints
+how to use them. Later runs add clients and users. It creates all files or none,
+and replaces none, except that it adds lines to keys.psk.
 )",
            .groups = {{"Flags",
                        {{.name = "--host",
                          .takes = "NAME",
                          .example = "storage.example.org",
-                         .brief = "What clients call the server",
+                         .brief = "A name under which clients connect to the server",
                          .more = ": a DNS name or a numeric address, repeatable.",
                          .called = "--server --hostname --san --dns --ip --name",
                          .repeats = true,
@@ -67,7 +67,7 @@ but keys.psk, which it extends; and makes all that was asked for, or nothing.
                         {.name = "--psk",
                          .takes = "USER",
                          .example = "alice",
-                         .brief = "A user who gets a shared key instead",
+                         .brief = "A user with a shared key",
                          .more = ", repeatable.",
                          .called = "--key --shared-key --keys",
                          .repeats = true,
@@ -75,10 +75,9 @@ but keys.psk, which it extends; and makes all that was asked for, or nothing.
                         {.name = "--days",
                          .takes = "N",
                          .example = "730",
-                         .brief = "How long the certificates are valid",
-                         .more =
-                             ", 1 to 3650, but no longer than the authority, which is valid for "
-                             "ten years; default 730.",
+                         .brief = "Validity of the certificates",
+                         .more = ", 1 to 3650, and at most the validity of the authority, which is "
+                                 "ten years; default 730.",
                          .called = "--valid --validity --expires",
                          .store = into(settings.days, integer_in(1, 3650))}}}},
            .examples =
@@ -86,7 +85,7 @@ but keys.psk, which it extends; and makes all that was asked for, or nothing.
   gpunbd tls-setup /etc/gpunbd/tls --client bob
   gpunbd tls-setup /etc/gpunbd/tls --psk alice
 )",
-           .ending = R"(Exit codes: 0 done; 1 failed, and nothing was made; 2 wrong usage.
+           .ending = R"(Exit codes: 0 done; 1 failed, and nothing was created; 2 wrong usage.
 See also: gpunbd(8)
 )",
            .synopsis = R"(.Nm
@@ -98,11 +97,11 @@ See also: gpunbd(8)
 .Op Fl -days Ar n
 )",
            .manual = R"(.It Cm tls-setup Ar dir
-Make in
-.Ar dir
-what TLS needs, for who has none of it, under the names that
+Create an authority, certificates and keys for TLS in
+.Ar dir ,
+under the names that
 .Nm ,
-nbdkit, libnbd and QEMU look for:
+nbdkit, libnbd and QEMU use:
 .Pa ca-cert.pem
 and
 .Pa ca-key.pem ,
@@ -111,27 +110,27 @@ an authority that is valid for ten years, unless there is one already;
 and
 .Pa server-key.pem ;
 .Pa keys.psk ,
-a line for each user; and for each client and user
-.Pa clients/ Ns Ar name ,
-which is to be copied there and has no secret of others.
-It prints what to write into the server's configuration, and how clients connect.
+with a line for each user; and for each client and user the folder
+.Pa clients/ Ns Ar name .
+Copy that folder to the client; it contains no secrets of others.
+The command prints the server's configuration, and how clients connect.
 .Pp
 Keys are on the curve P-256, in files of mode 0600; folders have mode 0700.
-The server has to be able to read its own.
+The server must be able to read its key.
 It does not need
 .Pa ca-key.pem ,
-with which certificates of any name can be made: keep that elsewhere, and bring it back to add a client.
-A file that is there is never replaced, but
+which can sign certificates for any name: store it elsewhere, and restore it to add a client.
+Existing files are not replaced, except that
 .Pa keys.psk
 gets further lines.
-Where anything fails, nothing was made.
+If a step fails, no file is created.
 )",
            .store = into(settings.folder)}) {}
 
 void TlsSetupCommand::check() {
     if (!settings.hosts.empty() || !settings.clients.empty() || !settings.users.empty()) return;
     throw UsageError(
-        "nothing to make; name the server as clients call it, for example --host "
+        "nothing to create; pass the name that clients use for the server, for example --host "
         "storage.example.org, or a user of a shared key: --psk alice");
 }
 

@@ -28,7 +28,7 @@ std::string of_client(const std::string& name, const char* file) {
     return fmt::format("clients/{}/{}", name, file);
 }
 
-// Nothing where there is none.
+// nullopt: the file does not exist.
 std::optional<std::string> content_of(const std::string& path) {
     errno = 0;
     std::ifstream file(path, std::ios::binary);
@@ -54,12 +54,12 @@ class Setup {
         if (!command_.hosts.empty() || !command_.clients.empty()) certificates(files);
         if (!command_.users.empty()) shared_keys(files);
         files.publish();
-        return told_ + configuration() + for_clients();
+        return instructions_ + configuration() + for_clients();
     }
 
  private:
-    void tell(const std::string& path, const std::string& what) {
-        told_ += fmt::format("{}/{}\n    {}\n", folder_, path, what);
+    void instruct(const std::string& path, const std::string& what) {
+        instructions_ += fmt::format("{}/{}\n    {}\n", folder_, path, what);
     }
 
     Identity authority(NewFiles& files) {
@@ -69,33 +69,32 @@ class Setup {
             try {
                 return read_authority(*certificate, *key);
             } catch (const std::runtime_error& error) {
-                throw std::runtime_error(
-                    fmt::format("{}/ca-cert.pem: {}; move it away, and with it ca-key.pem, to have "
-                                "a new authority",
-                                folder_, error.what()));
+                throw std::runtime_error(fmt::format(
+                    "{}/ca-cert.pem: {}; move it and ca-key.pem away to create a new authority",
+                    folder_, error.what()));
             }
         }
         if (certificate || key) {
-            throw std::runtime_error(fmt::format(
-                "{}/{} is there without its {}, which is needed to sign; bring that back, or "
-                "choose another folder",
-                folder_, certificate ? "ca-cert.pem" : "ca-key.pem",
-                certificate ? "ca-key.pem" : "ca-cert.pem"));
+            throw std::runtime_error(
+                fmt::format("{}/{} exists without its {}, which is needed to sign; restore that "
+                            "file, or choose another folder",
+                            folder_, certificate ? "ca-cert.pem" : "ca-key.pem",
+                            certificate ? "ca-key.pem" : "ca-cert.pem"));
         }
         if (command_.hosts.empty()) {
             throw std::runtime_error(
-                fmt::format("{} has no ca-cert.pem that could sign for clients; name the server, "
-                            "too: --host NAME",
+                fmt::format("{} has no ca-cert.pem that could sign for clients; name the server as "
+                            "well: --host NAME",
                             folder_));
         }
         Identity made = make_authority(
             "gpunbd authority of " + command_.hosts.front().substr(0, 40), authority_valid);
         files.add("ca-cert.pem", pem(*made.certificate), for_all);
         files.add("ca-key.pem", pem(*made.key), secret);
-        tell("ca-cert.pem, ca-key.pem",
-             fmt::format("a new authority, until {}. Servers do not need ca-key.pem: keep it where "
-                         "nobody finds it",
-                         last_day(*made.certificate)));
+        instruct("ca-cert.pem, ca-key.pem",
+                 fmt::format("a new authority, valid until {}. Servers do not need ca-key.pem: "
+                             "store it elsewhere",
+                             last_day(*made.certificate)));
         return made;
     }
 
@@ -106,17 +105,18 @@ class Setup {
             const Identity made = make_server(signer, command_.hosts, valid);
             files.add("server-cert.pem", pem(*made.certificate), for_all);
             files.add("server-key.pem", pem(*made.key), secret);
-            tell("server-cert.pem, server-key.pem",
-                 fmt::format("the server {}, until {}", fmt::join(command_.hosts, ", "),
-                             last_day(*made.certificate)));
+            instruct("server-cert.pem, server-key.pem",
+                     fmt::format("the server {}, valid until {}", fmt::join(command_.hosts, ", "),
+                                 last_day(*made.certificate)));
         }
         for (const std::string& name : command_.clients) {
             const Identity made = make_client(signer, name, valid);
             files.add(of_client(name, "client-cert.pem"), pem(*made.certificate), for_all);
             files.add(of_client(name, "client-key.pem"), pem(*made.key), secret);
             files.add(of_client(name, "ca-cert.pem"), pem(*signer.certificate), for_all);
-            tell(of_client(name, ""), fmt::format("the client {}, until {}: copy this folder there",
-                                                  name, last_day(*made.certificate)));
+            instruct(of_client(name, ""),
+                     fmt::format("the client {}, valid until {}: copy this folder to the client",
+                                 name, last_day(*made.certificate)));
         }
     }
 
@@ -125,19 +125,18 @@ class Setup {
         if (!keys.empty() && keys.back() != '\n') keys += '\n';
         for (const std::string& user : command_.users) {
             if (keys.starts_with(user + ":") || keys.find("\n" + user + ":") != std::string::npos) {
-                throw std::runtime_error(
-                    fmt::format("{}/keys.psk has a key of {} already; take its line out to have a "
-                                "new one",
-                                folder_, user));
+                throw std::runtime_error(fmt::format(
+                    "{}/keys.psk already has a key for {}; remove its line to create a new one",
+                    folder_, user));
             }
             const std::string line = fmt::format("{}:{}\n", user, make_shared_key());
             keys += line;
             files.add(of_client(user, "keys.psk"), line, secret);
-            tell(of_client(user, "keys.psk"),
-                 fmt::format("the key of the user {}: copy this file there", user));
+            instruct(of_client(user, "keys.psk"),
+                     fmt::format("the key of the user {}: copy this file to the client", user));
         }
         files.replace("keys.psk", keys, secret);
-        tell("keys.psk", "the keys of all users, for the server alone");
+        instruct("keys.psk", "the keys of all users; only the server needs it");
     }
 
     std::string configuration() const {
@@ -151,7 +150,7 @@ class Setup {
         return text;
     }
 
-    // As clients on this machine write them; elsewhere the folder is another.
+    // For clients on this machine; on others the folder differs.
     std::string for_clients() const {
         std::string host = command_.hosts.empty() ? "HOST" : command_.hosts.front();
         if (host.starts_with("*.")) host.replace(0, 1, "HOST");
@@ -194,7 +193,7 @@ class Setup {
             "    --image-opts driver=nbd,host={},port=10809,tls-creds=tls\n",
             shell_word(credentials), shell_word(host));
     }
-    // A comma would end the value.
+    // In QEMU options, a comma in a value is doubled.
     static std::string doubled_commas(std::string text) {
         for (std::size_t at = 0; (at = text.find(',', at)) != std::string::npos; at += 2) {
             text.insert(at, ",");
@@ -204,7 +203,7 @@ class Setup {
 
     const TlsSetupOptions& command_;
     std::string folder_;
-    std::string told_;
+    std::string instructions_;
 };
 
 }  // namespace

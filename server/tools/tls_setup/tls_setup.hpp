@@ -1,6 +1,5 @@
-// `gpunbd tls-setup`: what TLS needs, for people who have none of it. A certificate authority, the
-// certificate of a server and of its clients, shared keys, in the files that nbdkit, libnbd, QEMU
-// and gpunbd itself look for.
+// `gpunbd tls-setup`: creates a certificate authority, certificates for a server and its clients,
+// and shared keys, in the files that nbdkit, libnbd, QEMU and gpunbd use.
 #pragma once
 
 #include <string>
@@ -11,19 +10,19 @@ namespace gpunbd::server {
 struct TlsSetupOptions {
     std::string folder;
     std::vector<std::string> hosts = {};    // names and numeric addresses of one server
-    std::vector<std::string> clients = {};  // names, each of which can be that of a folder
-    std::vector<std::string> users = {};    // of shared keys, likewise
-    int days = 730;  // for which certificates of servers and clients are valid
+    std::vector<std::string> clients = {};  // names that are valid as folder names
+    std::vector<std::string> users = {};    // of shared keys; the names are valid as folder names
+    int days = 730;                         // validity of the server and client certificates
 };
 
-// In the folder afterwards, besides what was there:
-//   ca-cert.pem, ca-key.pem              the authority; one that is there is used
+// Creates these files in the folder:
+//   ca-cert.pem, ca-key.pem              the authority, unless it exists
 //   server-cert.pem, server-key.pem      with hosts
-//   keys.psk                             with users: a line for each, behind those that are there
-//   clients/NAME/                        for each client and user, what has to be copied to them:
+//   keys.psk                             with users: one line for each, after existing lines
+//   clients/NAME/                        for each client and user, to be copied to its machine:
 //     ca-cert.pem, client-cert.pem, client-key.pem, keys.psk
-// Keys have mode 0600 and folders 0700. All of it is made, or nothing. Returns what to do with it,
-// for people. Throws std::runtime_error, which says what is in the way.
+// Keys have mode 0600 and folders 0700. Creates all files or none. Returns instructions for the
+// user. Throws std::runtime_error with the problem and its remedy.
 std::string set_up_tls(const TlsSetupOptions& command);
 
 }  // namespace gpunbd::server

@@ -9,70 +9,71 @@ namespace gpunbd::tools {
 using namespace config;
 
 TopCommand::TopCommand()
-    : Command(
-          {.name = "top",
-           .called = "htop monitor live dashboard",
-           .brief = "Watch a server: who does how much, and how fast",
-           .usage = "Usage: gpunbd top [--socket PATH | --url URL [--token FILE]]\n",
-           .about =
-               R"(Fills the terminal, and is new each second: devices with their memory by
-export; exports with rates, latencies and clients; the busiest clients. A
-server that goes away is waited for. Keys: q ends it, arrows and PgUp, PgDn
-move, s sorts by something else, e shows one export alone, ? explains. Where
-standard output is no terminal, a page is printed each second.
+    : Command({.name = "top",
+               .called = "htop monitor live dashboard",
+               .brief = "Show a server's activity, updated every second",
+               .usage = "Usage: gpunbd top [--socket PATH | --url URL [--token FILE]]\n",
+               .about =
+                   R"(Shows devices with their memory by export; exports with rates, latencies and
+clients; and the busiest clients. Reconnects if the server is restarted. Keys: q
+quits, arrows, PgUp and PgDn select, s changes the sort order, e shows a single
+export, ? shows help. If standard output is not a terminal, it prints a page
+each second.
 )",
-           .groups = {{"Flags", status::server_flags(server, {})}},
-           .examples = R"(  gpunbd top
+               .groups = {{"Flags", status::server_flags(server, {})}},
+               .examples = R"(  gpunbd top
   gpunbd top --url http://127.0.0.1:9809 --token /etc/gpunbd/admin.token
 )",
-           .ending = R"(Exit codes: 0 ended by a key or a signal; 1 no server answers, or there are
-several; 2 wrong usage.
+               .ending =
+                   R"(Exit codes: 0 ended by a key or a signal; 1 no server answers, or several run;
+2 wrong usage.
 See also: gpunbd(8)
 )",
-           .synopsis = R"(.Nm
+               .synopsis = R"(.Nm
 .Cm top
 .Op Fl -socket Ar path | Fl -url Ar url Op Fl -token Ar file
 )",
-           .manual = R"(.It Cm top Op Fl -socket Ar path | Fl -url Ar url Op Fl -token Ar file
-Watch a server on a page that fills the terminal, 80 by 24 or any other, and is new each second.
-It shows the server; what takes long; each device with a bar of its memory, in which exports have letters;
-each export with what is used of it, clients, rates of the last second, the latencies that half and 99 in 100
-of its requests kept to in that second, of reads or writes, whichever is slower, in the server alone, requests
-in flight, and requests that failed since the server's start; and the busiest clients.
-A client that takes nothing of the answers that wait for it is
+               .manual = R"(.It Cm top Op Fl -socket Ar path | Fl -url Ar url Op Fl -token Ar file
+Show the activity of a server on a full-screen page that is updated every second.
+It shows the server and slow operations; each device with a bar of its memory, in which letters stand for exports; each
+export with its memory in use, clients, rates, latencies, requests in flight, and requests that have failed since the
+start of the server; and the busiest clients.
+Rates and latencies are those of the last second.
+The latencies are the median and the 99th percentile of reads or writes, whichever is slower, measured in the server.
+A client that does not receive its replies is
 .Li STALLED .
 Keys:
 .Ic q
-ends it, arrows,
+quits, arrows,
 .Ic PgUp
 and
 .Ic PgDn
-choose an export,
+select an export,
 .Ic s
-sorts by something else,
+changes the sort order,
 .Ic e
-shows one export and its clients alone, and
+shows a single export and its clients, and
 .Ic \&?
-explains.
+shows help.
 .Dv SIGINT
 and
 .Dv SIGTERM
-end it as
+quit like
 .Ic q
-does, with the terminal as it was before.
+and restore the terminal.
 .Pp
-The server is found as by
+The server is selected as by
 .Cm status .
-One that goes away is called until it is back; meanwhile the page says for how long, and shows what was last
-known.
-Where standard output is no terminal, or
+If the server is not reachable,
+.Cm top
+reconnects until it is; meanwhile the page shows the last known state and its age.
+If standard output is not a terminal, or
 .Ev TERM
 is not set or is
 .Li dumb ,
-a page of 80 columns is printed each second, as long as it has to be.
-Where
+it prints a page of 80 columns and any length each second.
 .Ev NO_COLOR
-is set there are no colours.
+disables colours.
 )"}) {}
 
 void TopCommand::check() { status::check_selection(server); }

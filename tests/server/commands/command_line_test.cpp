@@ -26,7 +26,7 @@
 namespace gpunbd::config {
 namespace {
 
-// A parsed command line; `commands` owns the command that it names.
+// A parsed command line. `commands` owns the selected command.
 struct CommandLine {
     std::shared_ptr<Commands> commands;
     std::optional<int> exit_code;
@@ -70,7 +70,7 @@ CommandLine parse_line(std::vector<const char*> arguments) {
     return out;
 }
 
-// What a command prints that needs no machine.
+// The output of a command that does not depend on the machine.
 std::string output_of(std::vector<const char*> arguments) {
     const Commands commands = server::all_commands();
     const CommandLine line = parse_line(arguments);
@@ -96,7 +96,7 @@ ServeCommand serve(std::vector<const char*> arguments) {
 
 const std::vector<TcpListener> loopback = default_listeners(10809);
 
-TEST_CASE("serve with nothing else") {
+TEST_CASE("serve without flags") {
     const ServeCommand command = serve({});
     Options expected;
     expected.tcp = loopback;
@@ -108,8 +108,7 @@ TEST_CASE("serve with nothing else") {
     CHECK_FALSE(command.run.has_value());
 }
 
-TEST_CASE(
-    "serve with BARs of PCI cards: their ids as the system writes them, and whose are forced") {
+TEST_CASE("serve with BARs of PCI cards: normalized ids, and the forced cards") {
     const Options o = serve({"--device", "pci:0A:00.0/2", "--device", "host", "--device",
                              "pci:10000:01:1f.7/0", "--force-pci"})
                           .options;
@@ -158,19 +157,19 @@ TEST_CASE("serve with every flag") {
     CHECK(o.log == LogOptions{"debug", LogFormat::json});
     CHECK(o.trace);
 
-    // What the flags give is also what a file can say.
+    // A configuration file can express everything that flags can.
     const Loaded loaded = load_text(to_yaml(o), "f");
     CHECK(joined(loaded.problems) == "");
     CHECK(loaded.options == o);
 }
 
-TEST_CASE("flags are still taken by their former names") {
+TEST_CASE("flags are accepted under their former names") {
     CHECK(serve({"--readonly"}).options.exports[0].read_only);
     CHECK(serve({"--read-only"}).options.exports[0].read_only);
     CHECK_FALSE(serve({}).options.exports[0].read_only);
 }
 
-TEST_CASE("--swap: memory is there from the start on, unless it is asked for otherwise") {
+TEST_CASE("--swap allocates all memory at the start by default") {
     CHECK(serve({"--swap"}).options.any_swap());
     CHECK(serve({"--swap"}).options.exports[0].provision == Provision::full);
     CHECK(serve({"--swap", "--provision", "thin"}).options.exports[0].provision == Provision::thin);
@@ -190,7 +189,7 @@ TEST_CASE("listeners by flags") {
         {"port, attached", {"-p1"}, default_listeners(1), 0},
         {"port, long", {"--port=65535"}, default_listeners(65535), 0},
         {"address", {"-b", "10.1.2.3"}, {{"10.1.2.3", 10809}}, 0},
-        // Named, an address is a demand.
+        // An address that is named explicitly must be available.
         {"addresses as by default",
          {"-b", "127.0.0.1", "-b", "::1"},
          {{"127.0.0.1", 10809}, {"::1", 10809}},
@@ -215,7 +214,7 @@ TEST_CASE("TLS by flags") {
           TlsOptions{TlsMode::optional, "", true, "/k"});
     CHECK_FALSE(serve({"--tls-certificates", "/c", "--tls-verify-clients", "false"})
                     .options.tls.verify_clients);
-    // Beside a file they win, and say that TLS is wanted.
+    // With --config, TLS flags override the file and require TLS.
     Options from_file;
     serve({"--config", "f", "--tls-psk", "/k"}).overrides.apply_to(from_file);
     CHECK(from_file.tls == TlsOptions{TlsMode::required, "", true, "/k"});
@@ -236,7 +235,7 @@ TEST_CASE("TLS by flags") {
     }
 }
 
-TEST_CASE("values that look odd and are not") {
+TEST_CASE("unusual but valid values") {
     CHECK(serve({"--name", ""}).options.exports[0].name == "");
     const ServeCommand empty = serve({"--name=", "--size", "50%"});
     CHECK(empty.options.exports[0].name == "");
@@ -247,7 +246,7 @@ TEST_CASE("values that look odd and are not") {
     CHECK(serve({"--chunk-size", "16M"}).options.pipeline.pinned == 64 * MiB);
 }
 
-TEST_CASE("the process: pidfile and parent, beside anything") {
+TEST_CASE("flags of the process: pid file and parent, with or without --config") {
     CHECK_FALSE(serve({}).exit_with_parent);
     CHECK_FALSE(serve({}).pidfile.has_value());
     CHECK(serve({"--exit-with-parent"}).exit_with_parent);
@@ -281,7 +280,7 @@ TEST_CASE("serve with a file") {
     CHECK(loaded.options == before);
 }
 
-TEST_CASE("insecure: by flag alone, and beside a file") {
+TEST_CASE("insecure: as a flag, and with a file") {
     CHECK_FALSE(parse_line({"serve"}).serve->options.insecure);
     CHECK(parse_line({"serve", "-b", "0.0.0.0", "--insecure"}).serve->options.insecure);
     const ServeCommand command = *parse_line({"serve", "--config", "f", "--insecure"}).serve;
@@ -290,7 +289,7 @@ TEST_CASE("insecure: by flag alone, and beside a file") {
     CHECK(loaded.insecure);
 }
 
-TEST_CASE("kept: what is asked, and whom") {
+TEST_CASE("kept: selects the server and the action") {
     const CommandLine plain = parse_line({"kept"});
     REQUIRE((plain.kept != nullptr));
     CHECK_FALSE(plain.kept->config_file);
@@ -319,7 +318,7 @@ TEST_CASE("kept: what is asked, and whom") {
     CHECK(loaded.keeping.socket == "/run/k");
 }
 
-TEST_CASE("--admin is an address, with a port or without") {
+TEST_CASE("--admin is an address with or without a port") {
     struct Row {
         const char* text;
         const char* address;
@@ -408,7 +407,7 @@ TEST_CASE("help and version go to standard output") {
 TEST_CASE("wrong usage is one line and exit code 2") {
     struct Row {
         std::vector<const char*> arguments;
-        const char* message;  // less "(see ...)"
+        const char* message;  // without "(see ...)"
     };
     const Row rows[] = {
         {{}, "gpunbd: no command; write for example gpunbd serve --size 1G"},
@@ -443,7 +442,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --device: 'gpu' is not a device; write cuda:0 ('gpunbd devices' lists "
          "them)"},
         {{"serve", "--device", "auto", "--device", "host"},
-         "gpunbd serve: --device auto stands alone: it leaves the choice to gpunbd"},
+         "gpunbd serve: --device auto excludes other devices: gpunbd chooses the device; leave one "
+         "of the two out"},
         {{"serve", "--device", "host", "--device", "host"},
          "gpunbd serve: --device host is given twice; give each device once"},
         {{"serve", "--device", "pci:0a:00.0/2", "--device", "PCI:0000:0A:00.0/2"},
@@ -452,7 +452,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--device", "pci:0a:00.0/2", "--device", "pci:0000:0A:00.0/2"},
          "gpunbd serve: --device pci:0000:0A:00.0/2 is given twice; give each device once"},
         {{"serve", "--device", "host", "--force-pci"},
-         "gpunbd serve: --force-pci is about memory of PCI cards; add --device, for example "
+         "gpunbd serve: --force-pci applies to memory of PCI cards; add --device, for example "
          "--device pci:0000:01:00.0/2, or leave it out"},
         {{"serve", "--layout", "mirror"},
          "gpunbd serve: --layout: 'mirror' is none of linear or stripe"},
@@ -467,7 +467,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--page-size", "2000"},
          "gpunbd serve: --page-size: '2000' is out of range; write 64K to 64M"},
         {{"serve", "--reserve", "1G"},
-         "gpunbd serve: --reserve needs to know of which device; add --device, for example "
+         "gpunbd serve: --reserve requires --device; add it, for example "
          "--device cuda:0"},
         {{"serve", "-p", "0"},
          "gpunbd serve: --port: '0' means any free port, which clients cannot know; write a "
@@ -544,11 +544,11 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--readonly=yes"},
          "gpunbd serve: --readonly takes no argument; write --readonly alone, or leave it out"},
         {{"serve", "--layout", "stripe"},
-         "gpunbd serve: --layout stripe needs two devices or more; give --device again for each, "
-         "or leave --layout out"},
+         "gpunbd serve: --layout stripe needs two devices or more; repeat --device for each, or "
+         "leave --layout out"},
         {{"serve", "--layout", "stripe", "--device", "auto"},
-         "gpunbd serve: --layout stripe needs two devices or more; give --device again for each, "
-         "or leave --layout out"},
+         "gpunbd serve: --layout stripe needs two devices or more; repeat --device for each, or "
+         "leave --layout out"},
         {{"serve", "--tls", "off", "--tls-certificates", "/c"},
          "gpunbd serve: --tls off and --tls-certificates exclude each other; leave one of the two "
          "out"},
@@ -687,7 +687,7 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"check", ""},
          "gpunbd check: the FILE is empty; write for example gpunbd check /etc/gpunbd.yaml"},
         {{"check", "a", "--tls-name", "b"},
-         "gpunbd check: --tls-name needs to know of which client; add --who, for example --who "
+         "gpunbd check: --tls-name requires --who; add it, for example --who "
          "10.1.2.3"},
         {{"check", "a", "b"}, "gpunbd check: takes one FILE at a time; leave 'b' out"},
     };
@@ -743,7 +743,7 @@ TEST_CASE("tls-setup") {
           "--host storage.example.org (see 'gpunbd tls-setup --help')\n");
 }
 
-TEST_CASE("keep: its own flags, and behind them a server's, which it does not read") {
+TEST_CASE("keep: reads its own flags, and passes the rest to serve") {
     using Words = std::vector<std::string>;
     const CommandLine kept_line =
         parse_line({"keep", "--max-restarts", "3", "--within", "9", "--max-descriptors", "7",
@@ -767,17 +767,17 @@ TEST_CASE("keep: its own flags, and behind them a server's, which it does not re
         std::vector<const char*> arguments;
         const char* message;
     } rows[] = {
-        {{"keep"}, "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+        {{"keep"}, "the command is missing; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--"},
-         "what to run is missing; write for example gpunbd keep -- serve --size 1G"},
+         "the command is missing; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--", "check", "f"},
-         "'check' cannot be kept, only a server; write for example gpunbd keep -- serve --size 1G"},
+         "'check' cannot be kept, only serve; write for example gpunbd keep -- serve --size 1G"},
         {{"keep", "--within", "serve"},
          "--within needs its SECONDS; write for example --within 60"},
         {{"keep", "--", "serve", "--run=true"},
-         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+         "--run ends the server with its command, so there is nothing to keep; leave keep out"},
         {{"keep", "serve", "--run", "true"},
-         "--run ends the server with its command, and nothing is left to keep; leave keep out"},
+         "--run ends the server with its command, so there is nothing to keep; leave keep out"},
     };
     for (const auto& row : rows) {
         const CommandLine line = parse_line(row.arguments);
@@ -838,23 +838,23 @@ TEST_CASE("attach and detach") {
         {{"attach", "nbd://h", "/dev/nbd0", "x"},
          "attach: takes one URI and one DEVICE; leave 'x' out"},
         {{"attach", "nbd://h", "nbd0"},
-         "attach: 'nbd0' is no NBD device; write for example /dev/nbd0"},
+         "attach: 'nbd0' is not an NBD device; write for example /dev/nbd0"},
         {{"attach", "nbd://h", "/dev/nbd0p1"},
-         "attach: '/dev/nbd0p1' is no NBD device; write for example /dev/nbd0"},
+         "attach: '/dev/nbd0p1' is not an NBD device; write for example /dev/nbd0"},
         {{"attach", "nbd://h", "/dev/nbd1048576"},
-         "attach: '/dev/nbd1048576' is no NBD device; write for example /dev/nbd0"},
+         "attach: '/dev/nbd1048576' is not an NBD device; write for example /dev/nbd0"},
         {{"attach", "nbd://h", "/dev/nbd0", "--json"},
-         "attach: --json is for --list; leave it out"},
+         "attach: --json requires --list; leave it out"},
         {{"attach", "--list", "/dev/nbd0"},
-         "attach: --list tells of all devices; leave '/dev/nbd0' out"},
-        {{"attach", "--list", "--swap"}, "attach: --list attaches nothing; leave --swap out"},
+         "attach: --list shows all devices; leave '/dev/nbd0' out"},
+        {{"attach", "--list", "--swap"}, "attach: --list does not attach; leave --swap out"},
         {{"attach", "--list", "--background"},
-         "attach: --list attaches nothing; leave --background out"},
+         "attach: --list does not attach; leave --background out"},
         {{"attach", "--systemd", "--background", "nbd://h", "/dev/nbd0"},
-         "attach: --systemd prints a unit and attaches nothing; leave --background out"},
+         "attach: --systemd prints a unit and does not attach; leave --background out"},
         {{"detach"}, "detach: DEVICE is missing; write for example gpunbd detach /dev/nbd0"},
         {{"detach", "/dev/sda"},
-         "detach: '/dev/sda' is no NBD device; write for example /dev/nbd0"},
+         "detach: '/dev/sda' is not an NBD device; write for example /dev/nbd0"},
         {{"detach", "/dev/nbd0", "/dev/nbd1"},
          "detach: takes one DEVICE at a time; leave '/dev/nbd1' out"},
     };
@@ -880,7 +880,7 @@ TEST_CASE("attach and detach") {
     }
 }
 
-TEST_CASE("status and top: which server is asked") {
+TEST_CASE("status and top: select the server") {
     const CommandLine plain_line = parse_line({"status"});
     const auto* plain = plain_line.status;
     REQUIRE(plain);
@@ -919,19 +919,19 @@ TEST_CASE("status and top: which server is asked") {
         std::string message;
     } rows[] = {
         {{"status", "--socket", "/s", "--url", "http://h"},
-         "--socket and --url both say which server is asked; give one of them"},
-        {{"status", "--token", "/t"}, "--token is for a server that is asked by --url; add --url"},
+         "--socket and --url both name the server; give one of them"},
+        {{"status", "--token", "/t"}, "--token requires --url; add it"},
         {{"top", "--url", "h:9100"},
-         "--url: 'h:9100' is no URL; write for example --url http://127.0.0.1:9809"},
-        {{"top", "--url", "https://h"}, "--url: https is not for this command; ask over --socket"},
+         "--url: 'h:9100' is not a URL; write for example --url http://127.0.0.1:9809"},
+        {{"top", "--url", "https://h"}, "--url: https is not supported; use --socket"},
         {{"top", "--url", "http://"}, "--url: "},
         {{"top", "--url", "http://h:0"}, "--url: '0' "},
         {{"top", "--url", "http://h:x"}, "--url: 'x' "},
         {{"top", "--url", "http://h:"}, "--url: "},
         {{"top", "--url", "http://h:1/path"}, "--url: '1/path' "},
         {{"top", "--url", "http://h/path"}, "--url: 'h/path' "},
-        {{"top", "--url", "http://[::1"}, "--url: the [ in it has no ]"},
-        {{"top", "--url", "http://[::1]x"}, "--url: 'x' stands behind the host"},
+        {{"top", "--url", "http://[::1"}, "--url: the [ has no matching ]"},
+        {{"top", "--url", "http://[::1]x"}, "--url: 'x' follows the host"},
         {{"top", "--url", "http://a\r\nX: y"}, "--url: "},
         {{"top", "--url", "http://u@h"}, "--url: "},
         {{"status", "--socket", ""}, "--socket: "},
@@ -996,13 +996,13 @@ TEST_CASE("--config names the flag that it excludes") {
         CHECK(line.exit_code == 2);
         std::string expected = "gpunbd serve: --config and ";
         expected.append(name).append(
-            " exclude each other: exports and listeners stand in the file; leave one of the two "
+            " exclude each other: the file contains exports and listeners; leave one of the two "
             "out (see 'gpunbd serve --help')\n");
         CHECK(line.message == expected);
     }
 }
 
-TEST_CASE("a program without even a name") {
+TEST_CASE("a program without a name") {
     const char* const none[] = {nullptr};
     CHECK(parse(server::all_commands(), 0, none).exit_code == 2);
 }

@@ -1,5 +1,5 @@
-// What `gpunbd attach` knows without a kernel: URIs, what holds a device, the list, swap areas, and
-// steps.
+// The parts of `gpunbd attach` that need no kernel client: URIs, uses of a device, the list, swap
+// areas, and steps.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder with the parts of /sys and /proc that are looked at.
+// A folder with the files of /sys and /proc that the code reads.
 class FakeRoot {
  public:
     FakeRoot() {
@@ -50,9 +50,9 @@ class FakeRoot {
     std::string folder_;
 };
 
-std::string joined_holders(const FakeRoot& root) { return whats_of(holders_of(root.device())); }
+std::string joined_holders(const FakeRoot& root) { return joined_uses(holders_of(root.device())); }
 
-TEST_CASE("attach: what holds a device") {
+TEST_CASE("attach: lists the uses of a device") {
     const FakeRoot root;
     CHECK(joined_holders(root).empty());
     root.put("proc/self/mountinfo", "30 22 43:0 / /mnt/a\\040b rw shared:1 master:2 - ext4 x rw\n");
@@ -69,9 +69,9 @@ TEST_CASE("attach: what holds a device") {
           "is mounted on '/x\\ny', is a part of md5, is a part of dm-3");
 }
 
-TEST_CASE("attach: how to give up what lies on a device") {
+TEST_CASE("attach: gives the commands that release a device") {
     const FakeRoot root;
-    const auto remedies = [&] { return remedies_of(holders_of(root.device())); };
+    const auto remedies = [&] { return joined_remedies(holders_of(root.device())); };
     SUBCASE("dm-crypt, which is mounted") {
         root.put("sys/block/nbd0/holders/dm-0/x", "");
         root.put("sys/block/dm-0/dev", "254:0\n");
@@ -81,7 +81,7 @@ TEST_CASE("attach: how to give up what lies on a device") {
         CHECK(joined_holders(root) == "is a part of dm-0 (secret), dm-0 is mounted on /mnt");
         CHECK(remedies() == "umount /mnt && cryptsetup close secret");
     }
-    SUBCASE("a mirror of LVM, of which only the volume itself is deactivated") {
+    SUBCASE("a mirror of LVM: only the volume itself is deactivated") {
         for (const char* part : {"dm-0", "dm-1"}) {
             const std::string folder = std::string("sys/block/") + part;
             root.put(std::string("sys/block/nbd0/holders/") + part + "/x", "");
@@ -116,14 +116,14 @@ TEST_CASE("attach: how to give up what lies on a device") {
         CHECK(joined_holders(root) == "is open in process 78 ('d\\x1bd')");
         CHECK(remedies() == "kill 78");
     }
-    SUBCASE("a circle, which sysfs never has") {
+    SUBCASE("a cycle, which a real sysfs does not have") {
         root.put("sys/block/nbd0/holders/dm-0/x", "");
         root.put("sys/block/dm-0/holders/dm-0/x", "");
         CHECK(joined_holders(root) == "is a part of dm-0");
     }
 }
 
-TEST_CASE("attach: what is swapped to") {
+TEST_CASE("attach: finds the swap areas on a device") {
     const FakeRoot root;
     CHECK(swaps_on(root.device()).empty());
     root.put("proc/swaps", "/dev/nbd01 partition 8 0 -2\n/dev/nbd0 partition 8 0 50\n");
@@ -133,28 +133,28 @@ TEST_CASE("attach: what is swapped to") {
     CHECK(files == "/dev/nbd0 /dev/nbd0p1 ");
 }
 
-TEST_CASE("attach: swap that does not fit into memory is left where it is") {
+TEST_CASE("attach: swap that does not fit into memory stays on") {
     const FakeRoot root;
     const auto refused = [&] {
         const auto failed = no_room_for(read_swap_areas(root.folder()).at(0), root.folder());
         return failed ? failed->text : "";
     };
     root.put("proc/swaps", "/dev/nbd0 partition 1048576 93184 50\n");  // 91 MiB are used
-    CHECK(refused().empty());  // nothing is known of the memory
+    CHECK(refused().empty());  // the available memory is unknown
     root.put("proc/meminfo", "MemTotal:         262144 kB\nMemFree:           20000 kB\n");
     root.put("proc/meminfo", "MemAvailable:      48128 kB\n");
     CHECK(refused() ==
-          "what is swapped to /dev/nbd0 (91 MiB) does not fit into memory: 47 MiB are available "
-          "there, 0 bytes in other swap, and 24 MiB have to stay free; end programs, or add other "
-          "swap, first");
-    // Compressed memory is no other place; a disk is, by what it has free.
+          "the swapped-out memory on /dev/nbd0 (91 MiB) does not fit into RAM: 47 MiB are "
+          "available there, 0 bytes in other swap, and 24 MiB have to stay free; end programs, or "
+          "add other swap, first");
+    // Compressed memory does not count as other swap; a disk counts with its free space.
     root.put("proc/swaps", "/dev/zram0 partition 1048576 0 100\n");
     CHECK_FALSE(refused().empty());
     root.put("proc/swaps", "/dev/sda2 partition 1048576 978943 -2\n");  // 68 MiB and 1 KiB free
     CHECK(refused().empty());
 }
 
-TEST_CASE("attach: swap that fits exactly, and by a KiB not") {
+TEST_CASE("attach: the exact limit of the swap that fits") {
     for (const bool fits : {true, false}) {
         const FakeRoot root;
         root.put("proc/meminfo", "MemTotal: 262144 kB\n");
@@ -164,9 +164,9 @@ TEST_CASE("attach: swap that fits exactly, and by a KiB not") {
     }
 }
 
-TEST_CASE("attach: the list") {
+TEST_CASE("attach: lists attached devices") {
     const FakeRoot root;
-    CHECK(attachment_table(root.folder()) == "nothing is attached\n");
+    CHECK(attachment_table(root.folder()) == "no device is attached\n");
     CHECK(attachment_json(root.folder()) == "{\"attached\":[]}\n");
     root.put("sys/block/nbd0/pid", "77\n");
     root.put("sys/block/nbd10/pid", "78\n");
@@ -174,7 +174,7 @@ TEST_CASE("attach: the list") {
     root.put("sys/block/nbd2/pid", "79\n");
     root.put("sys/block/nbd2/backend", "4c7f\n");
     root.put("proc/77/cmdline", std::string("gpunbd\0attach\0nbd://h/x\0/dev/nbd0\0", 34));
-    // Another process has the number by now.
+    // The number was reused by another process.
     root.put("proc/79/cmdline", std::string("gpunbd\0attach\0nbd://h/y\0/dev/nbd1\0", 34));
     root.put("proc/swaps", "/dev/nbd0 partition 8 0 50\n");
     CHECK(attachment_table(root.folder()) ==
@@ -198,7 +198,7 @@ std::string contents_of(const std::string& path) {
     return out.str();
 }
 
-TEST_CASE("attach: swap is made where there is nothing, and nowhere else") {
+TEST_CASE("attach: creates swap on an empty device only") {
     const FakeRoot root;
     const std::string file = root.folder() + "disk";
     constexpr std::uint64_t size = 1 << 20;
@@ -217,7 +217,7 @@ TEST_CASE("attach: swap is made where there is nothing, and nowhere else") {
                                        .replace(4, 1, 1, static_cast<char>(size / page - 1)));
     CHECK(made.substr(page) == std::string(size - page, '\0'));
     REQUIRE_FALSE(make_swap(file, size));
-    CHECK(contents_of(file) == made);  // what was swap stays what it was
+    CHECK(contents_of(file) == made);  // an existing swap area is not changed
     for (const std::size_t at : {std::size_t{0}, std::size_t{510}, std::size_t{1080},
                                  std::size_t{65600}, std::size_t{(128 << 10) - 1}}) {
         CAPTURE(at);
@@ -229,7 +229,7 @@ TEST_CASE("attach: swap is made where there is nothing, and nowhere else") {
     }
     CHECK(make_swap(file, 9 * page));
     fs::resize_file(file, 1000);
-    CHECK(make_swap(file, size));  // less is there than is told
+    CHECK(make_swap(file, size));  // the device is smaller than the given size
     CHECK(make_swap(root.folder() + "none", size));
 }
 
@@ -239,7 +239,7 @@ std::optional<Failure> result_of(const std::function<std::optional<Failure>()>& 
     return std::get<Step>(step).result();
 }
 
-TEST_CASE("attach: a step tells how it went, however it ends") {
+TEST_CASE("attach: a step reports its result") {
     CHECK_FALSE(result_of([] { return std::nullopt; }));
     CHECK(result_of([] { return Failure{"why"}; })->text == "why");
     CHECK(result_of([] { return Failure{std::string(100'000, 'x')}; })->text.size() == 4096);
@@ -249,7 +249,7 @@ TEST_CASE("attach: a step tells how it went, however it ends") {
           })->text.find("killed") != std::string::npos);
 }
 
-TEST_CASE("attach: attributes that claim more than is there") {
+TEST_CASE("attach: an attribute longer than its message is rejected") {
     GenericMessage message(1, 2, 3);
     message.number(7, std::uint32_t{5});
     const auto whole = message.finished(1);

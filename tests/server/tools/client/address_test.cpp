@@ -11,25 +11,25 @@
 namespace gpunbd::client {
 namespace {
 
-bool is_loopback(const Address::Place& place) {
-    if (place.where.ss_family == AF_INET) {
+bool is_loopback(const Address::SocketAddress& address) {
+    if (address.storage.ss_family == AF_INET) {
         sockaddr_in in{};
-        std::memcpy(&in, &place.where, sizeof in);
+        std::memcpy(&in, &address.storage, sizeof in);
         return in.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && in.sin_port == htons(10809);
     }
     sockaddr_in6 in6{};
-    std::memcpy(&in6, &place.where, sizeof in6);
+    std::memcpy(&in6, &address.storage, sizeof in6);
     return std::memcmp(&in6.sin6_addr, &in6addr_loopback, sizeof in6addr_loopback) == 0 &&
            in6.sin6_port == htons(10809);
 }
 
 std::string remedy_of_dial(const NbdTarget& target) {
-    const auto address = std::get<Address>(look_up(target));
+    const auto address = std::get<Address>(resolve(target));
     const auto dialed = dial(address, Clock::now() + std::chrono::seconds(10));
     return std::get<Failure>(dialed).remedy;
 }
 
-// A port that nothing listens on: it stays bound while `holder` is open.
+// A port without a listener. It stays bound while `holder` is open.
 std::string silent_port(const OwnedFd& holder) {
     sockaddr_in in{};
     in.sin_family = AF_INET;
@@ -40,29 +40,28 @@ std::string silent_port(const OwnedFd& holder) {
     return std::to_string(ntohs(in.sin_port));
 }
 
-TEST_CASE("address: localhost and the names below it are loopback without any name service") {
+TEST_CASE("address: localhost and its subdomains are loopback addresses without a name service") {
     for (const char* host :
          {"localhost", "LocalHost", "localhost.", "a.localhost", "b.a.localhost."}) {
         CAPTURE(host);
-        const auto found = look_up({.host = host, .port = "10809"});
+        const auto found = resolve({.host = host, .port = "10809"});
         REQUIRE(std::holds_alternative<Address>(found));
         const auto& address = std::get<Address>(found);
         CHECK(address.text == std::string(host) + ":10809");
-        CHECK(!address.places.empty());
-        for (const Address::Place& place : address.places) CHECK(is_loopback(place));
+        CHECK(!address.addresses.empty());
+        for (const auto& each : address.addresses) CHECK(is_loopback(each));
     }
 }
 
-TEST_CASE("address: a name that does not resolve has a remedy") {
-    // Dots and letters only, but no label may be longer than 63 characters: no name server is
-    // asked.
+TEST_CASE("address: an unknown name has a remedy") {
+    // A label longer than 63 characters, so that no name server is queried.
     const std::string host(64, 'a');
-    const auto found = look_up({.host = host + ".invalid", .port = "10809"});
+    const auto found = resolve({.host = host + ".invalid", .port = "10809"});
     REQUIRE(std::holds_alternative<Failure>(found));
     CHECK(std::get<Failure>(found).remedy.find("numeric address") != std::string::npos);
 }
 
-TEST_CASE("address: a connection that cannot be made has a remedy") {
+TEST_CASE("address: a failed connection has a remedy") {
     const OwnedFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     CHECK(remedy_of_dial({.host = "127.0.0.1", .port = silent_port(holder)}) ==
           "no server listens there; start one, or check address and port");

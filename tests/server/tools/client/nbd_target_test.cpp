@@ -5,7 +5,7 @@
 namespace gpunbd::client {
 namespace {
 
-TEST_CASE("nbd target: what a URI names") {
+TEST_CASE("nbd target: parses URIs") {
     const struct {
         const char* uri;
         NbdTarget target;

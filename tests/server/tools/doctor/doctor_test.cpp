@@ -1,4 +1,4 @@
-// What the doctor says of machines that are made up: folders with the files that it looks at.
+// Runs the doctor's checks on simulated machines: folders with the files that it reads.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
@@ -52,37 +52,35 @@ Diagnosis of(const Diagnoses& all, const std::string& what) {
     return {};
 }
 
-TEST_CASE("doctor: the kernel's client") {
+TEST_CASE("doctor: checks the kernel's client") {
     MadeUpMachine machine;
-    CHECK(of(look_at_kernel_client(machine), "nbd module").verdict == Verdict::fail);
-    CHECK(of(look_at_kernel_client(machine), "nbd module").remedy.starts_with("modprobe nbd"));
+    CHECK(of(check_kernel_client(machine), "nbd module").verdict == Verdict::fail);
+    CHECK(of(check_kernel_client(machine), "nbd module").remedy.starts_with("modprobe nbd"));
     machine.put("/sys/module/nbd/parameters/max_part", "0");
-    CHECK(of(look_at_kernel_client(machine), "nbd module").verdict == Verdict::ok);
-    CHECK(of(look_at_kernel_client(machine), "partitions").verdict == Verdict::warn);
+    CHECK(of(check_kernel_client(machine), "nbd module").verdict == Verdict::ok);
+    CHECK(of(check_kernel_client(machine), "partitions").verdict == Verdict::warn);
     machine.put("/sys/module/nbd/parameters/max_part", "16");
-    CHECK(of(look_at_kernel_client(machine), "partitions").verdict == Verdict::ok);
-    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
-    // One that nothing is attached to says nothing.
+    CHECK(of(check_kernel_client(machine), "partitions").verdict == Verdict::ok);
+    CHECK(of(check_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
+    // The limit of a device that is not attached is ignored.
     machine.put("/sys/block/nbd0/queue/max_sectors_kb", "128");
-    CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::ok);
-    CHECK(of(look_at_kernel_client(machine), "NBD devices").is == "1 of 1 are free");
+    CHECK(of(check_kernel_client(machine), "size of requests").verdict == Verdict::ok);
+    CHECK(of(check_kernel_client(machine), "NBD devices").is == "1 of 1 are free");
     machine.put("/sys/block/nbd0/pid", "12");
-    CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::warn);
-    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
+    CHECK(of(check_kernel_client(machine), "size of requests").verdict == Verdict::warn);
+    CHECK(of(check_kernel_client(machine), "NBD devices").verdict == Verdict::warn);
     machine.put("/sys/block/nbd1/queue/max_sectors_kb", "128");
-    CHECK(of(look_at_kernel_client(machine), "NBD devices").verdict == Verdict::ok);
+    CHECK(of(check_kernel_client(machine), "NBD devices").verdict == Verdict::ok);
     machine.put("/sys/block/nbd0/queue/max_sectors_kb", "1024");
-    CHECK(of(look_at_kernel_client(machine), "size of requests").verdict == Verdict::ok);
-    CHECK(of(look_at_kernel_client(machine), "right to attach devices").verdict == Verdict::ok);
+    CHECK(of(check_kernel_client(machine), "size of requests").verdict == Verdict::ok);
+    CHECK(of(check_kernel_client(machine), "right to attach devices").verdict == Verdict::ok);
     machine.capable_ = false;
-    CHECK(of(look_at_kernel_client(machine), "right to attach devices").verdict == Verdict::warn);
+    CHECK(of(check_kernel_client(machine), "right to attach devices").verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: a machine that swaps to its own server") {
+TEST_CASE("doctor: checks a machine that swaps to its own server") {
     const MadeUpMachine machine;
-    const auto reserve = [&] {
-        return of(look_at_swap(machine), "the kernel's reserve of memory");
-    };
+    const auto reserve = [&] { return of(check_swap(machine), "the kernel's reserve of memory"); };
     struct Row {
         const char* memory;
         const char* fit;
@@ -104,38 +102,38 @@ TEST_CASE("doctor: a machine that swaps to its own server") {
     CHECK(reserve().is.find("more than a fifth") != std::string::npos);
     CHECK(reserve().remedy == "sysctl vm.min_free_kbytes=18500");
     machine.put("/proc/sys/vm/compact_unevictable_allowed", "1");
-    CHECK(of(look_at_swap(machine), "locked memory").remedy ==
+    CHECK(of(check_swap(machine), "locked memory").remedy ==
           "sysctl vm.compact_unevictable_allowed=0");
     machine.put("/proc/sys/vm/compact_unevictable_allowed", "0");
-    CHECK(of(look_at_swap(machine), "locked memory").verdict == Verdict::ok);
+    CHECK(of(check_swap(machine), "locked memory").verdict == Verdict::ok);
     machine.put("/proc/sys/kernel/sched_rt_runtime_us", "0");
-    CHECK(of(look_at_swap(machine), "real-time scheduling").verdict == Verdict::fail);
+    CHECK(of(check_swap(machine), "real-time scheduling").verdict == Verdict::fail);
     machine.put("/proc/sys/kernel/sched_rt_runtime_us", "-1");
-    CHECK(of(look_at_swap(machine), "real-time scheduling").verdict == Verdict::ok);
+    CHECK(of(check_swap(machine), "real-time scheduling").verdict == Verdict::ok);
 }
 
-TEST_CASE("doctor: clients on other machines") {
+TEST_CASE("doctor: checks a server for remote clients") {
     MadeUpMachine machine;
-    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::warn);
-    CHECK(of(look_at_remote(machine), "clients that wait to be accepted").verdict == Verdict::warn);
+    CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::warn);
+    CHECK(of(check_remote(machine), "clients that wait to be accepted").verdict == Verdict::warn);
     machine.put("/sys/module/tls/refcnt", "0");
     machine.put("/proc/sys/net/core/somaxconn", "4096");
-    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::ok);
-    CHECK(of(look_at_remote(machine), "clients that wait to be accepted").verdict == Verdict::ok);
-    CHECK(of(look_at_remote(machine), "open files").verdict == Verdict::ok);
+    CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::ok);
+    CHECK(of(check_remote(machine), "clients that wait to be accepted").verdict == Verdict::ok);
+    CHECK(of(check_remote(machine), "open files").verdict == Verdict::ok);
     machine.limit_ = 1024;
-    CHECK(of(look_at_remote(machine), "open files").verdict == Verdict::warn);
+    CHECK(of(check_remote(machine), "open files").verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: kernel TLS that is no module") {
+TEST_CASE("doctor: kernel TLS that is not a module") {
     const MadeUpMachine machine;
     machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp");
-    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::warn);
+    CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::warn);
     machine.put("/proc/sys/net/ipv4/tcp_available_ulp", "espintcp mptcp tls");
-    CHECK(of(look_at_remote(machine), "kernel TLS").verdict == Verdict::ok);
+    CHECK(of(check_remote(machine), "kernel TLS").verdict == Verdict::ok);
 }
 
-// Files for TLS, and what the doctor says of them.
+// A folder with TLS files, and the doctor's findings about them.
 class TlsFolder {
  public:
     explicit TlsFolder(int days = 730) : folder_(made_folder()) {
@@ -159,9 +157,9 @@ class TlsFolder {
                                    std::filesystem::copy_options::overwrite_existing);
     }
     Diagnosis look(const std::string& what) const {
-        return of(look_at_tls_files({.mode = config::TlsMode::required,
-                                     .certificates = path("tls"),
-                                     .psk = file("keys.psk")}),
+        return of(check_tls_files({.mode = config::TlsMode::required,
+                                   .certificates = path("tls"),
+                                   .psk = file("keys.psk")}),
                   what);
     }
 
@@ -169,7 +167,7 @@ class TlsFolder {
     const std::string folder_;
 };
 
-TEST_CASE("doctor: files for TLS that are good") {
+TEST_CASE("doctor: valid TLS files") {
     const TlsFolder tls;
     const std::string certificate = tls.file("server-cert.pem");
     CHECK(tls.look(certificate).verdict == Verdict::ok);
@@ -179,11 +177,11 @@ TEST_CASE("doctor: files for TLS that are good") {
                                     std::string("authority"), tls.file("keys.psk")}) {
         CHECK(tls.look(what).verdict == Verdict::ok);
     }
-    CHECK(look_at_tls_files({.mode = config::TlsMode::off, .certificates = "/no/such", .psk = {}})
+    CHECK(check_tls_files({.mode = config::TlsMode::off, .certificates = "/no/such", .psk = {}})
               .empty());
 }
 
-TEST_CASE("doctor: certificates that end") {
+TEST_CASE("doctor: expiring certificates") {
     const TlsFolder soon(29);
     const std::string certificate = soon.file("server-cert.pem");
     CHECK(soon.look(certificate).verdict == Verdict::warn);
@@ -196,11 +194,11 @@ TEST_CASE("doctor: certificates that end") {
     CHECK(ended.look("authority").verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: keys that others may read, or that do not fit") {
+TEST_CASE("doctor: keys that other users can read, or that do not match") {
     const TlsFolder tls;
     const TlsFolder other;
     tls.take("server-key.pem", other);
-    CHECK(tls.look(tls.file("server-key.pem")).is == "is the key of another certificate");
+    CHECK(tls.look(tls.file("server-key.pem")).is == "belongs to another certificate");
     tls.write("server-key.pem", "no key");
     CHECK(tls.look("private key").is.find("is not a private key") != std::string::npos);
     for (const auto& [file, what] :
@@ -211,23 +209,23 @@ TEST_CASE("doctor: keys that others may read, or that do not fit") {
     }
 }
 
-TEST_CASE("doctor: certificates that are of no use") {
+TEST_CASE("doctor: unusable certificates") {
     const TlsFolder tls;
     const TlsFolder other;
     tls.take("ca-cert.pem", other);
     CHECK(tls.look("authority").verdict == Verdict::warn);
     tls.write("ca-cert.pem", "nothing");
-    CHECK(tls.look(tls.file("ca-cert.pem")).is == "holds no certificate in PEM");
+    CHECK(tls.look(tls.file("ca-cert.pem")).is == "contains no PEM certificate");
     tls.take("server-cert.pem", other);
     CHECK(tls.look(tls.file("server-key.pem")).verdict == Verdict::fail);
     std::filesystem::remove(tls.file("server-cert.pem"));
     CHECK(tls.look(tls.file("server-cert.pem")).is == "cannot be read: No such file or directory");
-    // An authority's own certificate names nobody.
+    // The certificate of an authority has no names.
     std::filesystem::copy_file(other.file("ca-cert.pem"), tls.file("server-cert.pem"));
     CHECK(tls.look("names of " + tls.file("server-cert.pem")).verdict == Verdict::warn);
 }
 
-TEST_CASE("doctor: the configuration names the files") {
+TEST_CASE("doctor: checks the files that the configuration names") {
     const TlsFolder tls;
     const MadeUpMachine machine;
     const auto about_key = [&](const Diagnoses& all) {
@@ -235,24 +233,24 @@ TEST_CASE("doctor: the configuration names the files") {
             return each.what == tls.file("server-key.pem");
         });
     };
-    CHECK(look_at_configuration(machine, {}).empty());
+    CHECK(check_configuration(machine, {}).empty());
     const std::string text =
         "exports: [{size: 1M, devices: [host]}]\ntls: {mode: required, certificates: '" +
         tls.path("tls") + "'}\n";
     machine.put(packaged_configuration, text);
-    CHECK(about_key(look_at_configuration(machine, {})));
+    CHECK(about_key(check_configuration(machine, {})));
     CHECK(about_key(diagnose("remote", machine)));
     CHECK(about_key(diagnose("", machine)));
     CHECK(!about_key(diagnose("swap", machine)));
     CHECK(about_key(diagnose("remote", MadeUpMachine(), machine.root() + packaged_configuration)));
     machine.put(packaged_configuration, "exports: 1");
-    CHECK(of(look_at_configuration(machine, {}), "configuration").verdict == Verdict::fail);
-    CHECK(of(look_at_configuration(machine, "/no/such"), "configuration").verdict == Verdict::fail);
+    CHECK(of(check_configuration(machine, {}), "configuration").verdict == Verdict::fail);
+    CHECK(of(check_configuration(machine, "/no/such"), "configuration").verdict == Verdict::fail);
 }
 
 TEST_CASE("doctor: a GPU") {
     MadeUpMachine machine;
-    CHECK(of(look_at_gpus(machine), "GPU").verdict == Verdict::warn);
+    CHECK(of(check_gpus(machine), "GPU").verdict == Verdict::warn);
     const std::string card = "/sys/bus/pci/devices/0000:65:00.0/";
     machine.put(card + "vendor", "0x10de");
     machine.put(card + "class", "0x030200");
@@ -260,7 +258,7 @@ TEST_CASE("doctor: a GPU") {
     const std::string first = "0x00000000a3000000 0x00000000a3ffffff 0x0000000000040200\n";
     machine.put(card + "resource",
                 first + "0x0000000090000000 0x000000009fffffff 0x000000000014220c");
-    Diagnoses found = look_at_gpus(machine);
+    Diagnoses found = check_gpus(machine);
     CHECK(of(found, "NVIDIA driver").verdict == Verdict::fail);
     CHECK(!of(found, "NVIDIA driver").remedy.empty());
     CHECK(of(found, "persistence mode").verdict == Verdict::warn);
@@ -268,61 +266,61 @@ TEST_CASE("doctor: a GPU") {
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").verdict == Verdict::warn);
     CHECK(of(found, "NUMA node of 0000:65:00.0").is == "1");
     machine.put(card + "numa_node", "-1");
-    CHECK(of(look_at_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::ok);
+    CHECK(of(check_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::ok);
     machine.put("/sys/devices/system/node/node1/cpulist", "8-15");
-    CHECK(of(look_at_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::warn);
+    CHECK(of(check_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::warn);
     machine.line_ = "Disabled";
-    CHECK(of(look_at_gpus(machine), "persistence mode").verdict == Verdict::warn);
+    CHECK(of(check_gpus(machine), "persistence mode").verdict == Verdict::warn);
     machine.line_ = "Enabled";
-    CHECK(of(look_at_gpus(machine), "persistence mode").verdict == Verdict::ok);
+    CHECK(of(check_gpus(machine), "persistence mode").verdict == Verdict::ok);
     machine.line_.reset();
     machine.put(card + "resource",
                 first + "0x0000202000000000 0x0000203fffffffff 0x000000000014220c");
     machine.put("/proc/driver/nvidia/version", "NVRM version: 550.54\nGCC version: 12");
     machine.put("/run/nvidia-persistenced/socket", "");
-    found = look_at_gpus(machine);
+    found = check_gpus(machine);
     CHECK(of(found, "NVIDIA driver").is == "NVRM version: 550.54");
     CHECK(of(found, "persistence mode").verdict == Verdict::ok);
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "128 GiB");
-    // In a virtual machine, whose registers take two places (seen with an H200).
+    // In a virtual machine (H200) the registers take up two entries.
     machine.put(card + "resource",
                 first + "0x0 0x0 0x0\n0x0000202000000000 0x0000205fffffffff 0x000000000014220c");
-    CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").is == "256 GiB");
+    CHECK(of(check_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").is == "256 GiB");
     machine.put(card + "resource", first + "0x00");
-    CHECK(of(look_at_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
+    CHECK(of(check_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
           Verdict::warn);
 }
 
-TEST_CASE("doctor: a GPU that the CPU reaches, and one that it does not") {
+TEST_CASE("doctor: a GPU whose memory the CPU can address, and one without") {
     storage::DeviceInfo gpu;
     gpu.id = "cuda:1";
     gpu.access = "mapped: writes are received into GPU memory";
-    CHECK(look_at_mapping(gpu).verdict == Verdict::ok);
-    CHECK(look_at_mapping(gpu).what == "mapping of cuda:1");
+    CHECK(check_mapping(gpu).verdict == Verdict::ok);
+    CHECK(check_mapping(gpu).what == "mapping of cuda:1");
     gpu.access = "not mapped (there is no libvulkan.so.1): by kernels and copy engines";
-    CHECK(look_at_mapping(gpu).verdict == Verdict::warn);
-    CHECK(look_at_mapping(gpu).is == gpu.access);
+    CHECK(check_mapping(gpu).verdict == Verdict::warn);
+    CHECK(check_mapping(gpu).is == gpu.access);
 }
 
-TEST_CASE("doctor: contents that outlive the server") {
+TEST_CASE("doctor: checks that contents can outlive the server") {
     MadeUpMachine machine;
-    CHECK(of(look_at_keeping(machine), "supervisor").is.find("gpunbd keep") != std::string::npos);
+    CHECK(of(check_keep(machine), "supervisor").is.find("gpunbd keep") != std::string::npos);
     machine.line_ = "systemd 252 (252.39-1~deb12u1)";
-    CHECK(of(look_at_keeping(machine), "supervisor").verdict == Verdict::ok);
+    CHECK(of(check_keep(machine), "supervisor").verdict == Verdict::ok);
     machine.line_ = "systemd 219";
-    CHECK(of(look_at_keeping(machine), "supervisor").verdict == Verdict::fail);
+    CHECK(of(check_keep(machine), "supervisor").verdict == Verdict::fail);
     machine.line_ = "systemd of another kind";
-    CHECK(of(look_at_keeping(machine), "supervisor").verdict == Verdict::ok);
+    CHECK(of(check_keep(machine), "supervisor").verdict == Verdict::ok);
     machine.limit_ = 4096;
-    CHECK(of(look_at_keeping(machine), "descriptors").verdict == Verdict::warn);
+    CHECK(of(check_keep(machine), "descriptors").verdict == Verdict::warn);
     const std::string huge = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     machine.put(huge, "always within_size advise never [deny] force");
-    CHECK(of(look_at_keeping(machine), "huge pages").verdict == Verdict::warn);
+    CHECK(of(check_keep(machine), "huge pages").verdict == Verdict::warn);
     machine.put(huge, "always within_size advise [never] deny force");
-    CHECK(of(look_at_keeping(machine), "huge pages").verdict == Verdict::ok);
+    CHECK(of(check_keep(machine), "huge pages").verdict == Verdict::ok);
 }
 
-TEST_CASE("doctor: what it prints") {
+TEST_CASE("doctor: output as lines and as JSON") {
     const Diagnoses found{well("one", "fine"), doubtful("two", "odd", "mend it"),
                           bad("three", "broken", "make it \"new\"")};
     CHECK(as_lines(found) ==
@@ -334,7 +332,7 @@ TEST_CASE("doctor: what it prints") {
     CHECK(list[2].at("remedy").as_string() == "make it \"new\"");
 }
 
-TEST_CASE("doctor: a topic is a part of all") {
+TEST_CASE("doctor: a topic contains a part of all checks") {
     const MadeUpMachine machine;
     std::size_t parts = 0;
     for (const char* topic : {"swap", "remote", "gpu", "keep"}) {

@@ -1,4 +1,4 @@
-// What `gpunbd kept` makes of a server's answer, which is not trusted.
+// `gpunbd kept` with untrusted server replies.
 #include "server/tools/kept/kept_command.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ std::string table_of(const std::string& json) {
     return std::get<std::string>(table);
 }
 
-TEST_CASE("kept: a table of what is known") {
+TEST_CASE("kept: a table of the known fields") {
     const std::string table = table_of(
         R"({"kept":[{"name":"a b","size":1073741824,"used":2097152,"devices":"host","made":0,
         "instance":"4c7f","state":"in use"},
@@ -25,13 +25,13 @@ TEST_CASE("kept: a table of what is known") {
     CHECK(table.find("'a b'           1 GiB  2 MiB  host     19") != std::string::npos);
     CHECK(table.find("'4c7f0e0c6a5b'  -      -      -        -  ") != std::string::npos);
     CHECK(table.find("its checksum is wrong\n") != std::string::npos);
-    CHECK(table_of(R"({"kept":[]})") == "nothing is kept\n");
+    CHECK(table_of(R"({"kept":[]})") == "no contents are kept\n");
 }
 
-TEST_CASE("kept: answers that are none, and texts that are not harmless") {
+TEST_CASE("kept: invalid replies, and texts with control characters") {
     for (const char* json : {"", "[]", "{}", R"({"kept":{}})", R"({"kept":[1]})", R"({"kept":)"}) {
         CAPTURE(json);
-        CHECK(table_of(json).starts_with("failed: the answer is no list"));
+        CHECK(table_of(json).starts_with("failed: the reply is not a list"));
     }
     const std::string table = table_of(
         R"({"kept":[{"name":7,"size":-1,"used":1e300,"devices":"\u001b[2J","made":"x","state":[]}]})");

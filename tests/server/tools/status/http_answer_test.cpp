@@ -1,5 +1,4 @@
-// HTTP and server-sent events as they come: whole, byte by byte, cut, and as no server should send
-// them.
+// HTTP responses and server-sent events: whole, byte by byte, truncated, and invalid.
 #include "server/tools/status/http_answer.hpp"
 
 #include <doctest/doctest.h>
@@ -21,7 +20,7 @@ std::string taken(HttpAnswer& answer, std::string_view bytes) {
     return failed ? failed->text : "";
 }
 
-TEST_CASE("an answer is the same in one piece and byte by byte") {
+TEST_CASE("a response is parsed the same in one piece and byte by byte") {
     for (const std::string& text : {plain, chunked, until_end}) {
         CAPTURE(text);
         for (const std::size_t step : {std::size_t{1}, std::size_t{7}, text.size()}) {
@@ -39,7 +38,7 @@ TEST_CASE("an answer is the same in one piece and byte by byte") {
     }
 }
 
-TEST_CASE("an answer that is cut is none") {
+TEST_CASE("a truncated response is rejected") {
     for (const std::string& text : {plain, chunked}) {
         for (std::size_t end = 0; end != text.size(); ++end) {
             CAPTURE(end);
@@ -48,12 +47,12 @@ TEST_CASE("an answer that is cut is none") {
             CHECK_FALSE(answer.complete());
             const auto failed = answer.take_end();
             REQUIRE(failed);
-            CHECK(failed->text.find("the server hung up") == 0);
+            CHECK(failed->text.find("the server closed the connection") == 0);
         }
     }
 }
 
-TEST_CASE("what is no answer is told") {
+TEST_CASE("an invalid response is rejected with a reason") {
     for (const std::string& text :
          {std::string("NBDMAGIC IHAVEOPT nonsense\r\n\r\n"), std::string("HTTP/1.1 2x0 OK\r\n\r\n"),
           std::string("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
@@ -61,20 +60,20 @@ TEST_CASE("what is no answer is told") {
           "HTTP/1.1 200 OK\r\nA: " + std::string(20'000, 'x')}) {
         CAPTURE(text.substr(0, 60));
         HttpAnswer answer(100);
-        CHECK(taken(answer, text).find("the answer is no HTTP: ") == 0);
+        CHECK(taken(answer, text).find("the response is not HTTP: ") == 0);
     }
 }
 
-TEST_CASE("an answer that is too long is not kept") {
-    HttpAnswer told(4);
-    CHECK(taken(told, plain) == "the answer is too long");
-    HttpAnswer untold(4);
-    CHECK(taken(untold, until_end) == "the answer is too long");
+TEST_CASE("a response that is too long is rejected") {
+    HttpAnswer rejected(4);
+    CHECK(taken(rejected, plain) == "the response is too long");
+    HttpAnswer until_closed(4);
+    CHECK(taken(until_closed, until_end) == "the response is too long");
     HttpAnswer in_chunks(4);
-    CHECK(taken(in_chunks, chunked) == "the answer is too long");
+    CHECK(taken(in_chunks, chunked) == "the response is too long");
 }
 
-TEST_CASE("a request has no body, a host, and its token") {
+TEST_CASE("a request has a host and, if given, a token and a body") {
     CHECK(
         http_request({.target = "/a?b"}, "localhost", "") ==
         "GET /a?b HTTP/1.1\r\nHost: localhost\r\nUser-Agent: gpunbd\r\nConnection: close\r\n\r\n");
@@ -95,7 +94,7 @@ std::string joined(const Or<Events>& read) {
     return out;
 }
 
-TEST_CASE("events come out of pieces of any size") {
+TEST_CASE("events are parsed from pieces of any size") {
     const std::string text =
         ": comment\nretry: 5\n\nevent: tick\ndata: {\ndata:}\n\r\nevent:other\r\ndata\r\ndata: "
         "x\r\n\r\ndata: cut";
@@ -109,13 +108,13 @@ TEST_CASE("events come out of pieces of any size") {
     }
 }
 
-TEST_CASE("an event without an end is not kept") {
+TEST_CASE("an event without an end is rejected") {
     EventReader line(10);
-    CHECK(joined(line.take("data: 12345678")) == "an event has no end");
+    CHECK(joined(line.take("data: 12345678")) == "an event does not end");
     EventReader lines(10);
-    std::string told;
-    for (int i = 0; i != 12 && told.empty(); ++i) told = joined(lines.take("data: 1\n"));
-    CHECK(told == "an event has no end");
+    std::string rejected;
+    for (int i = 0; i != 12 && rejected.empty(); ++i) rejected = joined(lines.take("data: 1\n"));
+    CHECK(rejected == "an event does not end");
 }
 
 }  // namespace

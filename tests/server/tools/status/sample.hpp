@@ -1,4 +1,4 @@
-// Answers of a server as server/admin/openapi.yaml describes them.
+// Sample responses as described in server/admin/openapi.yaml.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,8 +7,8 @@
 
 namespace gpunbd::status {
 
-// `moved`: bytes that "fast" has read, and as many thousand requests. `stalled`: clients of it, and
-// errors besides five.
+// `moved`: the bytes that "fast" has read; it has received one request per thousand. `stalled`: the
+// number of its stalled clients, and of its errors beyond five.
 inline std::string sample_status(double time = 1'700'003'600, std::uint64_t moved = 0,
                                  int stalled = 0) {
     return fmt::format(

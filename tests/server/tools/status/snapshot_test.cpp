@@ -1,4 +1,4 @@
-// Answers of servers: good ones, those of other versions, and those that are meant to harm.
+// Responses of servers: valid ones, those of other versions, and malicious ones.
 #include "server/tools/status/snapshot.hpp"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ std::string why(const Or<Snapshot>& read) {
     return failed == nullptr ? "" : failed->text;
 }
 
-TEST_CASE("a status is read whole") {
+TEST_CASE("a status is parsed completely") {
     const auto read = read_status(sample_status());
     const Snapshot& status = good(read);
     CHECK(status.process.version == "0.1.0");
@@ -46,7 +46,7 @@ TEST_CASE("a status is read whole") {
     CHECK(progress_text(status.progress[0]) == "provisioning 'fast': 25%, 1 GiB of 4 GiB");
 }
 
-TEST_CASE("what is missing, or of another type, counts as nothing") {
+TEST_CASE("missing values and values of another type count as zero") {
     for (const char* text :
          {R"({"process":{},"devices":[],"exports":[]})",
           R"({"process":{"pid":-1,"version":7,"started":"x","workers":1.5},"devices":[7,null,"x"],
@@ -64,29 +64,29 @@ TEST_CASE("what is missing, or of another type, counts as nothing") {
     }
 }
 
-TEST_CASE("what is no status is none") {
+TEST_CASE("invalid status responses are rejected") {
     for (const char* text :
          {"", "{", "nonsense", "{}}", "\xff", "{\"process\":{\"version\":\"\xff\"}}"}) {
         CAPTURE(text);
-        CHECK(why(read_status(text)) == "the answer is no JSON");
+        CHECK(why(read_status(text)) == "the response is not JSON");
     }
-    CHECK(why(read_status(std::string(100'000, '['))) == "the answer is no JSON");
+    CHECK(why(read_status(std::string(100'000, '['))) == "the response is not JSON");
     for (const char* text :
          {"{}", "[]", "7", "null", R"({"process":7,"devices":[],"exports":[]})",
           R"({"process":{},"devices":{},"exports":[]})", R"({"process":{},"devices":[]})"}) {
         CAPTURE(text);
-        CHECK(why(read_status(text)) == "the answer is not the status of a gpunbd server");
+        CHECK(why(read_status(text)) == "the response is not the status of a gpunbd server");
     }
 }
 
-TEST_CASE("a status that is cut at any byte is none") {
+TEST_CASE("a status that is truncated at any byte is rejected") {
     const std::string whole = sample_status();
     for (std::size_t end = 0; end != whole.size(); ++end) {
         CHECK(std::holds_alternative<Failure>(read_status(whole.substr(0, end))));
     }
 }
 
-TEST_CASE("sums of what a server claims do not overflow") {
+TEST_CASE("sums of untrusted counts do not overflow") {
     const std::string most = std::to_string(std::numeric_limits<std::uint64_t>::max());
     const auto read = read_status(
         R"({"process":{},"devices":[],"exports":[{"requests":[{"requests":)" + most +
@@ -96,7 +96,7 @@ TEST_CASE("sums of what a server claims do not overflow") {
           std::numeric_limits<std::uint64_t>::max());
 }
 
-TEST_CASE("a tick is a status and connections") {
+TEST_CASE("a tick consists of a status and connections") {
     const auto tick = read_tick(sample_tick(100, 0));
     REQUIRE(std::holds_alternative<Tick>(tick));
     CHECK(std::get<Tick>(tick).connections.size() == 2);
@@ -109,13 +109,13 @@ TEST_CASE("a tick is a status and connections") {
     CHECK(std::holds_alternative<Failure>(read_connections("")));
 }
 
-TEST_CASE("an error is read, and shown without what a terminal would obey") {
+TEST_CASE("error messages are read and sanitized") {
     CHECK(read_error(R"({"error":"no such\u001b[31m export"})") == "no such?[31m export");
     CHECK(read_error("{}") == "");
     CHECK(read_error("<html>") == "");
 }
 
-TEST_CASE("what status prints has a row for each device and export, and no control characters") {
+TEST_CASE("status has a row for each device and export, and no control characters") {
     std::string text = sample_status();
     text.replace(text.find("slow"), 4, "\\u001b[2J\xe6\xbc\xa2");
     const auto read = read_status(text);

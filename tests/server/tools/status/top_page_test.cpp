@@ -1,5 +1,4 @@
-// The page of `gpunbd top`: what a server has told goes in, lines of exactly the terminal's width
-// come out.
+// The page of `gpunbd top`: every line has exactly the width of the terminal.
 #include "server/tools/status/top_page.hpp"
 
 #include <doctest/doctest.h>
@@ -8,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 #include "tests/server/tools/status/sample.hpp"
 
 namespace gpunbd::status {
@@ -83,7 +82,7 @@ TEST_CASE("a page of 80 columns and 24 rows shows all parts") {
     CHECK(has(page, "(7 more)"));
 }
 
-TEST_CASE("stalled clients and new errors stand out") {
+TEST_CASE("stalled clients and new errors are highlighted") {
     const Tick before = tick_of(sample_tick(1'700'003'600, 0));
     Picture picture{.server = "/run/x.sock",
                     .now = tick_of(sample_tick(1'700'003'601, 3 << 20, 2))};
@@ -101,7 +100,7 @@ TEST_CASE("stalled clients and new errors stand out") {
     CHECK(warnings == 4);
 }
 
-// A server that has run for long: what does not fit is left out, and nothing is cut.
+// A server with large counters: parts that do not fit are left out, and no part is truncated.
 TEST_CASE("figures with many digits leave the first lines whole") {
     Picture picture = picture_after_a_second();
     ProcessFigures& process = picture.now.status.process;
@@ -123,7 +122,7 @@ TEST_CASE("figures with many digits leave the first lines whole") {
     CHECK(has(text_of(picture, {}), "4000000000 in all, 4000000000 refused   "));
 }
 
-TEST_CASE("every size gives lines of exactly that width") {
+TEST_CASE("every page size gives lines of exactly that width") {
     const Picture picture = with_exports(60);
     for (const std::size_t rows : {1, 2, 5, 6, 7, 9, 24, 50, 200}) {
         for (const std::size_t columns : {1, 2, 10, 40, 59, 79, 80, 81, 132, 300}) {
@@ -152,7 +151,7 @@ TEST_CASE("wide and hostile names stay in their columns") {
     CHECK_FALSE(has(page, std::string(20, 'n')));
 }
 
-TEST_CASE("figures as large as they can be stay in the page") {
+TEST_CASE("the largest figures fit the page") {
     Picture picture = picture_after_a_second();
     constexpr std::uint64_t most = ~std::uint64_t{0};
     for (ExportFigures& each : picture.now.status.exports) {
@@ -166,14 +165,14 @@ TEST_CASE("figures as large as they can be stay in the page") {
     CHECK(has(text_of(picture, {}, {24, 100}), "16.0E/16.0E ##########   >9999 "));
 }
 
-TEST_CASE("a server that does not answer is shown with why and how long") {
+TEST_CASE("the page shows why and for how long a server does not answer") {
     Picture picture = picture_after_a_second();
     picture.trouble = "Connection refused";
     picture.trouble_seconds = 75;
     CHECK(has(text_of(picture, {}), "NOT ANSWERING for 1m15: Connection refused; at /run/x.sock"));
 }
 
-TEST_CASE("rates are only of the same process, and never negative") {
+TEST_CASE("rates are only calculated within one process, and are never negative") {
     const Tick before = tick_of(sample_tick(1'700'003'600, 5 << 20));
     Tick now = tick_of(sample_tick(1'700'003'602, 7 << 20));
     const auto activity = activity_between(before, now);
@@ -193,10 +192,10 @@ TEST_CASE("rates are only of the same process, and never negative") {
     CHECK_FALSE(activity_between(before, now));
 }
 
-TEST_CASE("keys move through the exports, sort them, and show one alone") {
+TEST_CASE("keys select exports, sort them, and show a single one") {
     const Picture picture = with_exports(60);
     View view;
-    const auto press = [&](Key key) { obey(key, picture, usual, view); };
+    const auto press = [&](Key key) { handle_key(key, picture, usual, view); };
     CHECK(has(text_of(picture, view), ">export-000"));
     press(Key::down);
     CHECK(has(text_of(picture, view), ">export-001"));
@@ -231,7 +230,7 @@ TEST_CASE("keys move through the exports, sort them, and show one alone") {
     CHECK_FALSE(has(text_of(picture, view), "sort by rate, requests, latency,"));
 }
 
-TEST_CASE("of one export, keys move through the clients") {
+TEST_CASE("with a single export, keys scroll through its clients") {
     Picture picture = picture_after_a_second();
     const ConnectionFigures sample = picture.now.connections[0];
     picture.now.connections.clear();
@@ -242,32 +241,32 @@ TEST_CASE("of one export, keys move through the clients") {
     }
     picture.activity.reset();
     View view;
-    obey(Key::only_one, picture, usual, view);
+    handle_key(Key::only_one, picture, usual, view);
     CHECK(has(text_of(picture, view), "peer-00"));
-    for (int i = 0; i != 10; ++i) obey(Key::page_down, picture, usual, view);
+    for (int i = 0; i != 10; ++i) handle_key(Key::page_down, picture, usual, view);
     const std::string end = text_of(picture, view);
     CHECK(has(end, "peer-39"));
     CHECK_FALSE(has(end, "peer-00"));
 }
 
-TEST_CASE("keys do no harm where there is no export and no client") {
+TEST_CASE("keys have no effect without exports and clients") {
     Picture picture;
     View view;
     for (const Key key : {Key::down, Key::up, Key::page_down, Key::page_up, Key::only_one,
                           Key::down, Key::sort, Key::explain}) {
-        obey(key, picture, usual, view);
+        handle_key(key, picture, usual, view);
         text_of(picture, view);
     }
 }
 
-TEST_CASE("all of it fits the rows that all of it takes") {
+TEST_CASE("the whole content fits the number of rows that it reports") {
     const Picture picture = with_exports(60);
     const std::string page = text_of(picture, {}, {rows_for_all(picture), 80});
     CHECK(has(page, "export-059"));
     CHECK(has(page, "(handsha"));
 }
 
-TEST_CASE("keys are read from whole sequences and from their bytes") {
+TEST_CASE("keys are decoded from whole sequences and from single bytes") {
     const std::string typed = "q\x1b[A\x1b[5~\x1bOBx\x1b[1;5Cs\x1b[6~?e";
     const std::vector<Key> meant{Key::quit, Key::up,        Key::page_up, Key::down,
                                  Key::sort, Key::page_down, Key::explain, Key::only_one};
@@ -284,7 +283,7 @@ TEST_CASE("keys are read from whole sequences and from their bytes") {
     CHECK(endless.take("q") == std::vector<Key>{Key::quit});
 }
 
-TEST_CASE("styles are taken back at the end of each line, and there are none without colours") {
+TEST_CASE("styles end with each line, and are absent without colours") {
     const Canvas page = draw(picture_after_a_second(), {}, usual);
     for (const std::string& line : page.lines(false)) {
         CHECK(line.find('\x1b') == std::string::npos);
@@ -297,7 +296,7 @@ TEST_CASE("styles are taken back at the end of each line, and there are none wit
     CHECK(page.lines(true)[0].find("\x1b[0;1m") == 0);
 }
 
-TEST_CASE("half of a wide character is never left") {
+TEST_CASE("no half of a wide character remains") {
     Canvas canvas({.rows = 1, .columns = 4});
     canvas.put(0, 0, "\xe6\xbc\xa2\xe5\xad\x97");
     canvas.put(0, 1, "x");

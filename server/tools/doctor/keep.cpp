@@ -22,44 +22,46 @@ std::optional<unsigned> systemd_version(const Machine& machine) {
     return error == std::errc{} ? std::optional(version) : std::nullopt;
 }
 
-Diagnosis look_at_supervisor(const Machine& machine) {
+Diagnosis check_supervisor(const Machine& machine) {
     const auto version = systemd_version(machine);
-    if (!version) return well("supervisor", "no systemd here: gpunbd keep");
+    if (!version) return well("supervisor", "systemd is not running: use gpunbd keep");
     const std::string is = fmt::format("systemd {}", *version);
     if (*version >= systemd_that_preserves) return well("supervisor", is);
     if (*version >= systemd_with_store) {
-        return well("supervisor", is + ": contents outlive crashes and restarts of the server; "
-                                       "they end with systemctl stop");
+        return well(
+            "supervisor",
+            is + ": contents outlive crashes and restarts of the server, but not systemctl stop");
     }
-    return bad("supervisor", is + " keeps no descriptors", "use gpunbd keep");
+    return bad("supervisor", is + " does not store descriptors", "use gpunbd keep");
 }
 
-Diagnosis look_at_descriptors(const Machine& machine) {
+Diagnosis check_descriptors(const Machine& machine) {
     const rlim_t most = machine.limit(RLIMIT_NOFILE);
     if (most >= files_of_kept_slabs) {
         return well("descriptors",
                     most == RLIM_INFINITY ? "no limit" : fmt::format("at most {}", most));
     }
-    return doubtful("descriptors",
-                    fmt::format("at most {}: large exports need one for each slab", most),
+    return doubtful("descriptors", fmt::format("at most {}: large exports need one per slab", most),
                     fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_kept_slabs));
 }
 
-// Kept memory of the host is a memory file, and those have small pages unless told otherwise.
-Diagnosis look_at_huge_pages(const Machine& machine) {
+// Kept host memory is in memory files, which use small pages by default.
+Diagnosis check_huge_pages(const Machine& machine) {
     const auto mode = machine.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-    if (!mode) return doubtful("huge pages", "this kernel has none", "take one that has them");
+    if (!mode)
+        return doubtful("huge pages", "the kernel does not support them",
+                        "use a kernel with transparent huge pages");
     if (mode->find("[deny]") == std::string::npos) {
-        return well("huge pages", "kept memory of the host may have them");
+        return well("huge pages", "available for kept host memory");
     }
-    return doubtful("huge pages", "memory files are denied them",
+    return doubtful("huge pages", "disabled for memory files",
                     "echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
 
 }  // namespace
 
-Diagnoses look_at_keeping(const Machine& machine) {
-    return {look_at_supervisor(machine), look_at_descriptors(machine), look_at_huge_pages(machine)};
+Diagnoses check_keep(const Machine& machine) {
+    return {check_supervisor(machine), check_descriptors(machine), check_huge_pages(machine)};
 }
 
 }  // namespace gpunbd::server

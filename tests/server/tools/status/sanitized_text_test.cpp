@@ -1,5 +1,5 @@
-// Names from a server, on a terminal.
-#include "server/tools/status/harmless_text.hpp"
+// Names from a server on a terminal.
+#include "server/tools/status/sanitized_text.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 namespace gpunbd::status {
 namespace {
 
-TEST_CASE("what a terminal would obey, and what is no UTF-8, is shown as ?") {
+TEST_CASE("control characters and invalid UTF-8 are shown as ?") {
     struct Row {
         const char* given;
         const char* shown;
@@ -26,23 +26,23 @@ TEST_CASE("what a terminal would obey, and what is no UTF-8, is shown as ?") {
                             "a?b"},  // right-to-left override
                            {"a\xe2\x80\x8b"
                             "b",
-                            "a?b"},  // no width
+                            "a?b"},  // zero width
                            {"a\xef\xbb\xbf"
                             "b",
                             "a?b"},                       // byte order mark
                            {"e\xcc\x81", "e?"},           // combining
-                           {"\xff\xc0\x80", "???"},       // no byte of UTF-8; not the shortest
+                           {"\xff\xc0\x80", "???"},       // invalid byte; overlong encoding
                            {"\xed\xa0\x80", "???"},       // surrogate
                            {"\xf4\x90\x80\x80", "????"},  // beyond Unicode
-                           {"a\xe2\x82", "a??"},          // cut
+                           {"a\xe2\x82", "a??"},          // truncated
                            {"\xc3\xa9\xe2\x82\xac", "\xc3\xa9\xe2\x82\xac"},
                            {"\xe6\xbc\xa2\xf0\x9f\x92\xbe", "\xe6\xbc\xa2\xf0\x9f\x92\xbe"}}) {
         CAPTURE(row.given);
-        CHECK(harmless(row.given) == row.shown);
+        CHECK(sanitized(row.given) == row.shown);
     }
 }
 
-TEST_CASE("columns are counted, and text is cut and filled to them") {
+TEST_CASE("text is measured, truncated and padded in columns") {
     const std::string wide = "\xe6\xbc\xa2\xe5\xad\x97";  // two characters of two columns
     CHECK(columns_of("abc") == 3);
     CHECK(columns_of("\xc3\xa9") == 1);
@@ -59,7 +59,7 @@ TEST_CASE("columns are counted, and text is cut and filled to them") {
     CHECK(fitted("", 2) == "  ");
 }
 
-TEST_CASE("numbers take five columns at most") {
+TEST_CASE("numbers take at most five columns") {
     CHECK(short_size(0) == "0");
     CHECK(short_size(1023) == "1023");
     CHECK(short_size(1024) == "1.0K");

@@ -1,4 +1,4 @@
-#include "server/tools/attach/ending_machine.hpp"
+#include "server/tools/attach/machine_shutdown.hpp"
 
 #include <array>
 #include <cstdio>
@@ -7,7 +7,7 @@
 
 namespace gpunbd::attach {
 
-bool machine_is_ending() {
+bool machine_is_shutting_down() {
     const auto close = [](std::FILE* file) { ::pclose(file); };
     const std::unique_ptr<std::FILE, decltype(close)> answer(
         ::popen("systemctl is-system-running 2>/dev/null", "re"), close);

@@ -1,4 +1,4 @@
-#include "server/tools/status/harmless_text.hpp"
+#include "server/tools/status/sanitized_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@ namespace {
 
 struct CodePoint {
     std::uint32_t value = 0;
-    std::size_t bytes = 0;  // 0: it is none
+    std::size_t bytes = 0;  // 0: invalid
 };
 
 constexpr std::array<std::uint32_t, 5> least_of_length{0, 0, 0x80, 0x800, 0x10000};
@@ -48,7 +48,7 @@ bool in_one_of(const std::array<CodeRange, n>& ranges, std::uint32_t value) {
     });
 }
 
-// Controls, marks without columns of their own, what turns the direction of writing, private use.
+// Control characters, combining marks, marks of writing direction, private use.
 constexpr std::array<CodeRange, 15> without_columns{{{0, 0x1f},
                                                      {0x7f, 0x9f},
                                                      {0xad, 0xad},
@@ -66,7 +66,7 @@ constexpr std::array<CodeRange, 15> without_columns{{{0, 0x1f},
                                                      {0xe0000, 0x10ffff}}};
 constexpr std::uint32_t byte_order_mark = 0xfeff;
 
-// Chinese, Japanese, Korean, full-width forms, pictures.
+// Chinese, Japanese, Korean, full-width forms, and pictographs.
 constexpr std::array<CodeRange, 13> two_columns{{{0x1100, 0x115f},
                                                  {0x2e80, 0x303e},
                                                  {0x3041, 0x4dbf},
@@ -83,7 +83,7 @@ constexpr std::array<CodeRange, 13> two_columns{{{0x1100, 0x115f},
 
 }  // namespace
 
-std::string harmless(std::string_view text) {
+std::string sanitized(std::string_view text) {
     std::string out;
     while (!text.empty()) {
         const CodePoint point = decoded(text);
@@ -96,32 +96,32 @@ std::string harmless(std::string_view text) {
     return out;
 }
 
-Character first_character(std::string_view harmless_text) {
-    const CodePoint point = decoded(harmless_text);
+Character first_character(std::string_view sanitized_text) {
+    const CodePoint point = decoded(sanitized_text);
     return {point.bytes, in_one_of(two_columns, point.value) ? 2U : 1U};
 }
 
-std::size_t columns_of(std::string_view harmless_text) {
+std::size_t columns_of(std::string_view sanitized_text) {
     std::size_t columns = 0;
-    while (!harmless_text.empty()) {
-        const Character next = first_character(harmless_text);
+    while (!sanitized_text.empty()) {
+        const Character next = first_character(sanitized_text);
         columns += next.columns;
-        harmless_text.remove_prefix(next.bytes);
+        sanitized_text.remove_prefix(next.bytes);
     }
     return columns;
 }
 
-std::string fitted(std::string_view harmless_text, std::size_t columns) {
-    const bool whole = columns_of(harmless_text) <= columns;
+std::string fitted(std::string_view sanitized_text, std::size_t columns) {
+    const bool whole = columns_of(sanitized_text) <= columns;
     const std::size_t room = whole || columns == 0 ? columns : columns - 1;
     std::string out;
     std::size_t used = 0;
-    while (!harmless_text.empty()) {
-        const Character next = first_character(harmless_text);
+    while (!sanitized_text.empty()) {
+        const Character next = first_character(sanitized_text);
         if (used + next.columns > room) break;
-        out += harmless_text.substr(0, next.bytes);
+        out += sanitized_text.substr(0, next.bytes);
         used += next.columns;
-        harmless_text.remove_prefix(next.bytes);
+        sanitized_text.remove_prefix(next.bytes);
     }
     if (!whole && columns > 0) {
         out += '~';
