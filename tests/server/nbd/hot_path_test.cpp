@@ -47,9 +47,9 @@ void check_no_allocations(std::string_view devices, bool structured) {
     Rig rig({.devices = devices, .size = 2 * mib, .provision = storage::Provision::full});
     Client client = rig.enter({.structured = structured});
     const std::vector<Ask> asks = swap_requests(rig.options.size);
-    // The pools grow with the number of unanswered requests. The replies to the first reads fill the
-    // socket, so that every other request of the warm-up is unanswered at the same time. The measured
-    // rounds cannot have more of them, however the two threads are scheduled.
+    // The pools grow with the number of unanswered requests. The replies to the first reads fill
+    // the socket, so that every other request of the warm-up is unanswered at the same time. The
+    // measured rounds cannot have more of them, however the two threads are scheduled.
     std::vector<Ask> unanswered(socket_fillers, {CommandType::read, 0, rig.options.size});
     unanswered.insert(unanswered.end(), asks.begin(), asks.end());
     ask_all(client, unanswered, [&] { rig.settle(); });
