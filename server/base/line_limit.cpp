@@ -40,7 +40,7 @@ LineLimit& client_lines() {
     return limit;
 }
 
-void tell_left_out() {
+void log_omitted_lines() {
     const std::uint64_t count = client_lines().take_left_out();
     if (count == 0) return;
     spdlog::warn("{} line{} about clients {} left out: more than {} a second", count,

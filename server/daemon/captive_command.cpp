@@ -109,7 +109,7 @@ bool CaptiveCommand::ended(int& exit_status) {
     int status = 0;
     if (!running() || ::waitpid(pid_, &status, WNOHANG | WUNTRACED) != pid_) return false;
     if (WIFSTOPPED(status)) {
-        if (!terminal_.is_there()) return false;
+        if (!terminal_.is_open()) return false;
         terminal_.take_back();
         ::kill(0, SIGTSTP);
         terminal_.give_to(group_->id());

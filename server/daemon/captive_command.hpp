@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/base/command_group.hpp"
-#include "server/base/lent_terminal.hpp"
+#include "server/base/foreground_terminal.hpp"
 
 namespace gpunbd::server {
 
@@ -37,7 +37,7 @@ class CaptiveCommand {
     std::string directory_;
     std::string socket_path_;
     std::optional<CommandGroup> group_;
-    LentTerminal terminal_;
+    ForegroundTerminal terminal_;
     pid_t pid_ = -1;
 };
 

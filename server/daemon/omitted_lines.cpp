@@ -18,13 +18,13 @@ void OmittedLines::start() {
 
 void OmittedLines::stop() {
     client_lines().when_left_out(nullptr);
-    tell_left_out();
+    log_omitted_lines();
 }
 
 void OmittedLines::report_later() {
     timer_.expires_after(report_interval);
     timer_.async_wait([](boost::system::error_code error) {
-        if (!error) tell_left_out();
+        if (!error) log_omitted_lines();
     });
 }
 

@@ -132,7 +132,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
             self.assertEqual(done.returncode, 1, done.stderr)
             return done.stderr
 
-        self.assertIn(f'uid 65534 may not make files in {folder}', as_nobody('-U', f'{folder}/socket'))
+        self.assertIn(f'uid 65534 may not create files in {folder}', as_nobody('-U', f'{folder}/socket'))
         with open('/proc/sys/net/ipv4/ip_unprivileged_port_start', encoding='ascii') as file:
             if int(file.read()) > 1:
                 self.assertIn('uid 65534 may not take this port; choose one above 1023',

@@ -18,7 +18,7 @@ PROBLEMS = {
     'flusher': 'swap: the kernel does not take it for an I/O flusher (PR_SET_IO_FLUSHER: Operation not permitted); '
                'give it CAP_SYS_RESOURCE',
     'oom': 'swap: the OOM killer may kill it (oom_score_adj: Permission denied); set OOMScoreAdjust=-1000',
-    'memory': 'swap: its memory cannot be locked for good, for at most 8192 KiB may be; set LimitMEMLOCK=infinity',
+    'memory': 'swap: its memory cannot be locked permanently (the limit is 8192 KiB); set LimitMEMLOCK=infinity',
     'time': 'swap: its threads cannot have real-time priority (SCHED_FIFO 5: Operation not permitted); give it CAP_SYS_NICE',
 }
 
