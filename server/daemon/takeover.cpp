@@ -42,7 +42,7 @@ void Takeover::import_contents() {
                  slabs == 1 ? "" : "s");
     Predecessor::Rest rest = predecessor.take_rest();
     for (auto& each : rest.contents) {
-        supervision.store->knows(each.name);
+        supervision.store->add_stored(each.name);
         supervision.inherited.add(each.name, std::move(each.descriptor));
     }
     clients_ = std::move(rest.clients);

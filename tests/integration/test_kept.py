@@ -211,7 +211,7 @@ class Refused(kept.Test):
                 client.write(64 * MiB, b'y' * KiB)
             self.assertEqual(refusal.exception.args[0], wire.ENOSPC)
             client.write(2 * KiB, b'z' * KiB)
-        server.wait_for_text('what is to outlive the server cannot be kept: the supervisor keeps 3 descriptors', keeper.log)
+        server.wait_for_text('what is to outlive the server cannot be kept: the supervisor stores at most 3 descriptors', keeper.log)
         keeper.kill_and_wait()
         with keeper.client() as client:
             self.assertEqual(client.read(0, 3 * KiB), b'x' * KiB + bytes(KiB) + b'z' * KiB)

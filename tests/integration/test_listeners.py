@@ -298,7 +298,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         """The server does not open other listeners instead of the inherited ones."""
         start = ('import os, sys; os.environ.update(LISTEN_FDS=sys.argv[1], LISTEN_PID=str(os.getpid())); '
                  'os.execv(sys.argv[2], sys.argv[2:])')
-        for count, message in (('65', 'LISTEN_FDS: 65 descriptors are said to be handed over, from 3 on, but 3 is not open'),
+        for count, message in (('65', 'LISTEN_FDS: 65 descriptors from 3 on are announced, but 3 is not open'),
                                ('2x', "LISTEN_FDS: '2x' is not a number of descriptors; give 1 or more")):
             with self.subTest(count=count):
                 self.command(sys.executable, '-c', start, count, server.PROGRAM, 'serve', '--device', 'host', '--size',

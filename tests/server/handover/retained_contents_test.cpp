@@ -162,7 +162,7 @@ TEST_CASE("kept contents: a table that cannot be read is listed by its id, and s
             id = first.instance().substr(0, 12);
             first.fill(1);
         }
-        supervisor.spoil("gpunbd/" + id + "/table", row.offset);
+        supervisor.corrupt("gpunbd/" + id + "/table", row.offset);
         const Names left = supervisor.names(way);
         Life next(supervisor, way);
         has(next.state_of(id), row.reason);
