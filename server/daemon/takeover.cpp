@@ -49,14 +49,14 @@ void Takeover::import_contents() {
     auto& contents = context_.retained.contents;
     contents = std::make_unique<RetainedContents>(*supervision.store, supervision.inherited,
                                                   store_timeout, std::move(imported));
-    contents->rest();
+    contents->quiesce();
 }
 
 void Takeover::start() {
     if (!exports_.refused().empty()) throw std::runtime_error(exports_.refused().front().why);
-    context_.supervision.predecessor->wait_for_turn();
+    context_.supervision.predecessor->wait_until_active();
     context_.supervision.release_messages();
-    context_.retained.contents->go_on();
+    context_.retained.contents->resume();
     spdlog::info("serving in place of an earlier process, with {} connections of it",
                  clients_.size());
     for (Predecessor::Client& client : std::exchange(clients_, {})) {

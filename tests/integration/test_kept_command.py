@@ -246,7 +246,7 @@ class Drop(Kept):
         self.assertEqual(refused['instance'], instance)
         self.assertIn('they were made for size 64M', refused['state'])
         self.assertIsNone(refused['used'])
-        server.wait_for_text('stay until they are given up', self.log)
+        server.wait_for_text('to free them, run gpunbd kept --drop', self.log)
         self.kept(self.file, '--drop', 'one')
         created = self.listed()['one']  # the reply comes after the export was created
         self.assertEqual((created['size'], created['state']), (128 * MiB, 'in use'))
