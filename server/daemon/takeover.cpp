@@ -20,13 +20,13 @@ Takeover::Takeover(ServerContext& context, WorkerPool& workers, const ExportServ
                    ConnectionDispatcher& dispatcher)
     : context_(context), workers_(workers), exports_(exports), dispatcher_(dispatcher) {}
 
-// The predecessor serves until take_rest(), so all that takes long comes before. With one H200 and
-// 64 GiB in use, importing the slabs takes 250 ms, and opening the channels of 16 workers 350 ms.
+// The predecessor serves until take_rest(), so slow work is done before. With one H200 and 64 GiB
+// in use, importing the slabs takes 250 ms, and opening the channels of 16 workers 350 ms.
 void Takeover::import_contents() {
     Supervision& supervision = context_.supervision;
     Predecessor& predecessor = *supervision.predecessor;
     if (!supervision.store) {
-        throw std::runtime_error("there is no supervisor that keeps what is taken over");
+        throw std::runtime_error("no supervisor stores the contents that are taken over");
     }
     std::vector<storage::Device*> devices;
     for (const std::string& identity : predecessor.devices()) {
@@ -57,7 +57,7 @@ void Takeover::start() {
     context_.supervision.predecessor->wait_until_active();
     context_.supervision.release_messages();
     context_.retained.contents->resume();
-    spdlog::info("serving in place of an earlier process, with {} connections of it",
+    spdlog::info("serving in place of an earlier process, with {} of its connections",
                  clients_.size());
     for (Predecessor::Client& client : std::exchange(clients_, {})) {
         dispatcher_.adopt(std::move(client));

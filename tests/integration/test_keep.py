@@ -870,7 +870,7 @@ class Serve(Test):
         keeper = self.gpunbd('--device', 'host', '--size', '64M', '-U', path)
         server.wait_until(lambda: 'ready: ' in keeper.log(), 30, 'the server')
         self.assertEqual(keeper.end(), 0)
-        self.assertIn('stopping: answering what is in flight', keeper.log())
+        self.assertIn('stopping: answering the requests in flight', keeper.log())
         self.assertFalse(os.path.exists(path))
 
     def test_wrong_usage_and_configuration(self):
@@ -931,7 +931,7 @@ class Serve(Test):
             else:
                 os.close(end)
                 self.assertEqual(waiting.end(None), 1)
-                self.assertIn('nobody wants this server any more', waiting.log())
+                self.assertIn('this pre-started server is not needed any more', waiting.log())
 
     def test_reloads_are_announced(self):
         folder = self.directory()

@@ -206,7 +206,7 @@ with socket.socket(socket.AF_UNIX) as one:
         self.assertIn("'one'", self.kept(environment=environment))
         self.assertIn("'one'", self.kept('--socket', os.path.join(folder, f'admin-{self.server_id()}.sock')))
         error = self.kept('--socket', os.path.join(folder, f'admin-{other.process.pid}.sock'), status=1)
-        self.assertIn('nobody keeps contents for this server', error)
+        self.assertIn('no supervisor keeps contents for this server', error)
 
     def test_the_configured_admin_socket(self):
         self.configure(ONE, CONFIG.replace(", socket: '{directory}/keeping'", '') .replace(

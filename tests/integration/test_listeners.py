@@ -116,7 +116,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn(f'another server is listening there, {owner};', self.refused('-U', one.path))
         self.assertIn('192.0.2.1:1: this machine has no address 192.0.2.1', self.refused('-b', '192.0.2.1', '-p', '1'))
         missing = os.path.join(one.directory, 'missing')
-        self.assertIn(f'the folder {missing} does not exist; make it', self.refused('-U', f'{missing}/socket'))
+        self.assertIn(f'the folder {missing} does not exist; create it', self.refused('-U', f'{missing}/socket'))
         self.assertIn(f'{one.log_path} is not a folder', self.refused('-U', f'{one.log_path}/socket'))
         self.assertIn('a file that is no socket is in the way; remove it', self.refused('-U', one.log_path))
 
@@ -332,7 +332,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             child.terminate()
             out = child.communicate(timeout=30)[0].decode()
             self.assertEqual(child.returncode, 0, out)
-            self.assertIn("nothing here knows what the supervisor keeps as 'unknown'; it stays there", out)
+            self.assertIn("the supervisor stores descriptors with unknown names, which stay there: 'unknown'", out)
         finally:
             child.kill()
             child.wait()

@@ -194,8 +194,8 @@ class Swap(server.Test):
     def test_a_reload_cannot_enable_swap(self):
         plain = self.serve(config=CONFIG.replace(', swap: true', ''))
         self.reload(plain, CONFIG)
-        server.wait_for_text('swap: a server protects itself at its start alone', plain.log)
-        server.wait_for_text('the configuration stays as it was', plain.log)
+        server.wait_for_text('swap: cannot be enabled by a reload', plain.log)
+        server.wait_for_text('the configuration is unchanged', plain.log)
 
     def test_reload(self):
         need_capabilities()

@@ -138,7 +138,7 @@ class Upgrade(test_keep.Test):
 
     def refused(self, keeper, count=1):
         keeper.process.send_signal(signal.SIGUSR2)
-        server.wait_until(lambda: keeper.log().count('this one goes on: ') == count, 90, keeper.log)
+        server.wait_until(lambda: keeper.log().count('this server continues: ') == count, 90, keeper.log)
 
 
     def children(self, keeper):
@@ -441,7 +441,7 @@ class Load4(Upgrade):
         finally:
             stopping.set()
             thread.join(30)
-        self.assertNotIn('does not come up', keeper.log())
+        self.assertNotIn('the new server did not start', keeper.log())
         self.assertEqual(keeper.end(), 0)
 
     def test_new_clients_wait(self):
@@ -626,7 +626,7 @@ class Failing(Upgrade):
             keeper, client = self.broken(script)
             self.refused(keeper)
             self.refused(keeper, 2)
-            self.assertIn('this one goes on: it has ended', keeper.log())
+            self.assertIn('this server continues: it has ended', keeper.log())
             self.goes_on(keeper, client)
 
     def test_the_successor_cannot_be_executed(self):

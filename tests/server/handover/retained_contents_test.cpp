@@ -298,7 +298,7 @@ TEST_CASE("kept contents: contents in use are not dropped") {
     Life server(supervisor, way);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     const Names before = supervisor.names(way);
-    has(std::get<NotDone>(drop_kept(server.contents, "one")).why, "export 'one' has them");
+    has(std::get<NotDone>(drop_kept(server.contents, "one")).why, "export 'one' uses them");
     const auto none = std::get<NotDone>(drop_kept(server.contents, "two"));
     has(none.why, "nothing is kept under the name");
     CHECK(none.unknown);
