@@ -20,15 +20,15 @@ class LineLimit {
     // Returns true if another line may be written. Any thread.
     bool take(Clock::time_point now = Clock::now());
     // Returns the number of omitted lines since the last call.
-    std::uint64_t take_left_out();
-    // Sets the function to call when the first line since take_left_out() is omitted; null: none.
-    void when_left_out(std::function<void()> call);
+    std::uint64_t take_omitted();
+    // Sets the function to call when the first line since take_omitted() is omitted; null: none.
+    void when_omitted(std::function<void()> call);
 
  private:
     std::mutex mutex_;
     std::uint32_t left_ = burst;
     Clock::time_point filled_;
-    std::uint64_t left_out_ = 0;
+    std::uint64_t omitted_ = 0;
     std::function<void()> call_;
 };
 

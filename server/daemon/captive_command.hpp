@@ -16,7 +16,7 @@ class CaptiveCommand {
  public:
     // Creates a private directory for the socket. Throws std::runtime_error on failure.
     CaptiveCommand();
-    // Kills the remaining processes of the command.
+    // Kills the processes of the command, unless it has ended.
     ~CaptiveCommand();
     CaptiveCommand(const CaptiveCommand&) = delete;
     CaptiveCommand& operator=(const CaptiveCommand&) = delete;

@@ -13,11 +13,11 @@ constexpr auto report_interval = std::chrono::seconds(1);
 }  // namespace
 
 void OmittedLines::start() {
-    client_lines().when_left_out([this] { boost::asio::post(io_, [this] { report_later(); }); });
+    client_lines().when_omitted([this] { boost::asio::post(io_, [this] { report_later(); }); });
 }
 
 void OmittedLines::stop() {
-    client_lines().when_left_out(nullptr);
+    client_lines().when_omitted(nullptr);
     log_omitted_lines();
 }
 

@@ -162,7 +162,7 @@ class Preflight {
                                         [](const auto& each) { return each.swap; });
         if (first == exports.end()) return;
         const std::string key = fmt::format("exports[{}].swap", first - exports.begin());
-        for (std::string& each : what_cannot_protect()) fail(key, std::move(each));
+        for (std::string& each : missing_protections()) fail(key, std::move(each));
     }
 
     void try_export(const std::string& key, const config::ExportOptions& options,

@@ -12,8 +12,8 @@ namespace gpunbd::server {
 
 class RetainedSockets {
  public:
-    // `store` and `handed_over` outlive this object. `outlive`: store the sockets for the next
-    // server; otherwise only those of an earlier server are taken over.
+    // `store` and `handed_over` outlive this object. `outlive`: the sockets are stored for the
+    // next server; otherwise those of an earlier server are taken over, but not stored again.
     RetainedSockets(DescriptorStore& store, InheritedDescriptors& handed_over, bool outlive)
         : store_(store), handed_over_(handed_over), outlive_(outlive) {}
     bool outlive() const { return outlive_; }

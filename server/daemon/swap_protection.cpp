@@ -33,7 +33,7 @@ void SwapProtection::start() {
         each.get();
     }
     if (const auto error = lock_all_memory()) throw std::runtime_error("swap: " + *error);
-    spdlog::info("swap: {}", what_protects());
+    spdlog::info("swap: {}", protection_summary());
 }
 
 Service::Commit SwapProtection::reload(const config::Options& next, Problems& problems) {

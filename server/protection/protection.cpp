@@ -56,7 +56,7 @@ std::vector<std::string> protect_process() {
 }
 
 // A child process acquires the protections, and exits.
-std::vector<std::string> what_cannot_protect() {
+std::vector<std::string> missing_protections() {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0)
         return {"its protections cannot be checked: no descriptors are available"};
@@ -73,7 +73,7 @@ std::vector<std::string> what_cannot_protect() {
     return missing;
 }
 
-std::string what_protects() {
+std::string protection_summary() {
     return fmt::format(
         "current and future memory is locked; all threads have real-time priority (SCHED_FIFO "
         "{}), are I/O flushers and have stacks of {} KiB; the process is exempt from the OOM "

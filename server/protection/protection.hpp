@@ -13,9 +13,9 @@ namespace gpunbd::server {
 std::vector<std::string> protect_process();
 
 // Returns the protections that are not available. Does not change this process.
-std::vector<std::string> what_cannot_protect();
+std::vector<std::string> missing_protections();
 
 // For the log: all protections, in one line.
-std::string what_protects();
+std::string protection_summary();
 
 }  // namespace gpunbd::server

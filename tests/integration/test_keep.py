@@ -384,7 +384,7 @@ report('right', *(name for name, _ in inherited()))
             self.assertEqual(keeper.line()[1], ['stored'])
             for _ in range(4):
                 self.assertEqual(keeper.line()[1], ['wrong'])
-            server.wait_until(lambda k=keeper: f'correct it, and send SIGHUP to process {k.process.pid}' in k.log(), 30, 'the line')
+            server.wait_until(lambda k=keeper: f'correct it and send SIGHUP to process {k.process.pid}' in k.log(), 30, 'the line')
             if corrected:
                 open(right, 'w').close()
                 keeper.process.send_signal(signal.SIGHUP)

@@ -32,7 +32,7 @@ class Lifetime(server.Test):
         folder = self.directory()
         missing = os.path.join(folder, 'missing')
         for path, message in ((f'{missing}/pid', f'the folder {missing} does not exist; create it'),
-                              (folder, 'is not a plain file')):
+                              (folder, 'is not a regular file')):
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000T', '-U', f'{folder}/socket',
                          '--pidfile', path, status=1)
             self.assertIn(f'--pidfile {path}: ', self.errors)

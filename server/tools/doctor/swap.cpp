@@ -53,7 +53,7 @@ Diagnosis look_at_real_time(const Machine& machine) {
 Diagnoses look_at_swap(const Machine& machine) {
     Diagnoses out{look_at_reserve(machine), look_at_compaction(machine),
                   look_at_real_time(machine)};
-    const std::vector<std::string> lacking = what_cannot_protect();
+    const std::vector<std::string> lacking = missing_protections();
     for (const std::string& each : lacking) {
         const std::size_t remedy = each.find("; ");
         out.push_back(bad("protection for --swap", each.substr(0, remedy),

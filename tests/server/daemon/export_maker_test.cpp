@@ -77,8 +77,8 @@ TEST_CASE("ExportMaker: a job may have nothing to make") {
 TEST_CASE("ExportMaker: a failure for lack of memory is reported once there is memory") {
     boost::asio::io_context io;
     ExportMaker maker(io);
-    const std::string why = "a reason that is too long to be told without an allocation";
-    std::vector<std::string> told;
+    const std::string why = "a reason that is too long to be reported without an allocation";
+    std::vector<std::string> reported;
     maker.submit({.prepare = [&]() -> ExportMaker::Make {
                       return [&](const std::stop_token&) -> MadeExports {
                           const std::runtime_error error(why);
@@ -87,16 +87,16 @@ TEST_CASE("ExportMaker: a failure for lack of memory is reported once there is m
                           throw error;
                       };
                   },
-                  .done = [&](const MadeExports& made) { told = made.problems; }});
+                  .done = [&](const MadeExports& made) { reported = made.problems; }});
     while (maker.busy()) io.run_one();
     CHECK(failing_allocation::disarm());
-    CHECK(told == std::vector{why});
+    CHECK(reported == std::vector{why});
 }
 
 TEST_CASE("ExportMaker: a failure is reported, and the next job runs") {
     boost::asio::io_context io;
     ExportMaker maker(io);
-    std::vector<std::string> told;
+    std::vector<std::string> reported;
     const auto job = [&](const char* why) {
         return ExportMaker::Job{.prepare = [why]() -> ExportMaker::Make {
                                     return [why](const std::stop_token&) -> MadeExports {
@@ -105,14 +105,14 @@ TEST_CASE("ExportMaker: a failure is reported, and the next job runs") {
                                 },
                                 .done =
                                     [&](const MadeExports& made) {
-                                        told.push_back(made.problems.at(0));
+                                        reported.push_back(made.problems.at(0));
                                         throw std::bad_alloc();
                                     }};
     };
     maker.submit(job("no memory"));
     maker.submit(job("none again"));
     for (int i = 0; i != 2; ++i) CHECK_THROWS_AS(io.run_one(), std::bad_alloc);
-    CHECK(told == std::vector<std::string>{"no memory", "none again"});
+    CHECK(reported == std::vector<std::string>{"no memory", "none again"});
     CHECK_FALSE(maker.busy());
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("ExportMaker: its destruction cancels the job in progress") {
                               return MadeExports();
                           };
                       },
-                      .done = [](const MadeExports&) { FAIL("nobody is there to hear of it"); }});
+                      .done = [](const MadeExports&) { FAIL("called for a cancelled job"); }});
     }
     CHECK(io.stopped() == false);
 }

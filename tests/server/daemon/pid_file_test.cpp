@@ -91,7 +91,7 @@ TEST_CASE("pidfile: paths that cannot be used, with the reasons") {
     const Folder folder;
     CHECK(complaint(folder.path) ==
           "--pidfile " + folder.path + ": exists and is not a regular file; choose another path");
-    CHECK(complaint("/dev/null").find("is not a plain file") != std::string::npos);
+    CHECK(complaint("/dev/null").find("is not a regular file") != std::string::npos);
     CHECK(complaint(folder.path + "/no/pid")
               .find("the folder " + folder.path + "/no does not exist; create it") !=
           std::string::npos);

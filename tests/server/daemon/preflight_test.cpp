@@ -102,11 +102,11 @@ TEST_CASE("preflight: Unix sockets") {
     options.unix_sockets[0].owner = "no-such-user";
     starts(found(options), "listeners.unix[0].owner: there is no user no-such-user");
     options.unix_sockets[0].owner = "root:root";
-    const std::string told = found(options);
+    const std::string findings = found(options);
     if (::geteuid() == 0) {
-        CHECK(told.empty());
+        CHECK(findings.empty());
     } else {
-        starts(told, "listeners.unix[0].owner: note: not tried: uid ");
+        starts(findings, "listeners.unix[0].owner: note: not tried: uid ");
     }
     options.unix_sockets[0].owner.clear();
     std::ofstream(folder + "/file") << "x";

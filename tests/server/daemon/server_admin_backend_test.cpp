@@ -38,7 +38,7 @@ struct Watched {
     ServerAdminBackend observed{
         *io, rig.exports, counters,
         [](const std::string&, const ServerAdminBackend::Change&,
-           const ServerAdminBackend::ChangeDone& told) { told("not asked"); },
+           const ServerAdminBackend::ChangeDone& done) { done("not asked"); },
         [](const ServerAdminBackend::RetainedQuery& question) {
             question.completion(NotDone{question.drop.value_or("no list")});
         }};
@@ -254,9 +254,9 @@ TEST_CASE("observed: closes the connection with the id, and no other") {
             which, Completion([&](Outcome its) { outcome.set_value(std::move(its)); }));
         return outcome.get_future().get();
     };
-    const Outcome nobody = end(id + 1000);
-    REQUIRE(std::holds_alternative<NotDone>(nobody));
-    CHECK(std::get<NotDone>(nobody).unknown);
+    const Outcome unknown = end(id + 1000);
+    REQUIRE(std::holds_alternative<NotDone>(unknown));
+    CHECK(std::get<NotDone>(unknown).unknown);
     CHECK(std::holds_alternative<Done>(end(id)));
     CHECK_FALSE(first.next().has_value());
     CHECK(second.answer(second.send({.length = 512})).error == Error::none);
@@ -317,7 +317,7 @@ TEST_CASE("observed: counters are consistent while workers count") {
     Client client = watched.rig.enter();
     std::atomic<bool> stop{false};
     std::uint64_t seen = 0;
-    std::thread asks([&] {
+    std::thread reader([&] {
         while (!stop) {
             const Status status = watched.observed.status();
             const RequestStatus reads = of_type(status.exports.at(0), "read");
@@ -330,7 +330,7 @@ TEST_CASE("observed: counters are consistent while workers count") {
         CHECK(client.answer(client.send({.length = 512})).error == Error::none);
     }
     stop = true;
-    asks.join();
+    reader.join();
     CHECK(of_type(watched.exported(), "read").requests == 2000);
 }
 

@@ -73,14 +73,14 @@ TEST_CASE("watchdog: notifies repeatedly, also without workers") {
         CAPTURE(count);
         WatchedWorkers workers(count);
         boost::asio::io_context io;
-        int told = 0;
+        int notified = 0;
         Watchdog watchdog(io, microseconds(4000), workers.all, [&] {
-            if (++told == 5) io.stop();
+            if (++notified == 5) io.stop();
         });
         watchdog.start();
         watchdog.start();
         io.run();
-        CHECK(told == 5);
+        CHECK(notified == 5);
     }
 }
 

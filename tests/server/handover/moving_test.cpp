@@ -15,9 +15,9 @@ using MovingSessions = std::vector<std::unique_ptr<Session::Moving>>;
 
 std::size_t count_busy(Rig& rig) {
     std::promise<std::size_t> count;
-    auto told = count.get_future();
+    auto result = count.get_future();
     rig.worker.count_busy([&](Worker::Busy unquiet) { count.set_value(unquiet.sessions); });
-    return told.get();
+    return result.get();
 }
 
 void pause_all(Rig& rig) {
@@ -27,9 +27,9 @@ void pause_all(Rig& rig) {
 
 MovingSessions move_all(Rig& rig) {
     std::promise<MovingSessions> moved;
-    auto told = moved.get_future();
+    auto result = moved.get_future();
     rig.worker.move_sessions([&](MovingSessions moving) { moved.set_value(std::move(moving)); });
-    return told.get();
+    return result.get();
 }
 
 // As it passes from process to process.

@@ -67,7 +67,8 @@ TEST_CASE("kept contents: the next server takes them over") {
         CHECK(next.volume().mapped_bytes() == 5 * kept_page);
         CHECK(next.state_of("one") == "in use");
         next.make({kept_export("one")});
-        CHECK(next.contents.drop("two") == 0);  // nobody has looked yet whether they are wanted
+        CHECK(next.contents.drop("two") ==
+              0);  // settle() has not decided yet whether an export has them
         next.settle(Clock::now());
         CHECK(next.contents.drop("two") == 1);
         CHECK(supervisor.names(way) == names);

@@ -77,7 +77,7 @@ TEST_CASE("upgrade messages: invalid heads") {
     CHECK(why_refused(longer, -1) == "a message of kind 10 is too long");
     Body other = good;
     other[5] = std::byte{3};
-    CHECK(why_refused(other, -1) == "it speaks version 3, and this gpunbd version 2");
+    CHECK(why_refused(other, -1) == "it speaks version 3, but this gpunbd speaks version 2");
     other = good;
     other[0] = std::byte{0};
     CHECK(why_refused(other, -1) == "the peer is not a gpunbd server");

@@ -192,7 +192,7 @@ TEST_CASE("client lines: ten a second after a burst, and the omitted lines are c
     using std::chrono::milliseconds;
     LineLimit limit;
     int calls = 0;
-    limit.when_left_out([&] { ++calls; });
+    limit.when_omitted([&] { ++calls; });
     LineLimit::Clock::time_point now = LineLimit::Clock::now();
     const auto take = [&](int wanted) {
         int taken = 0;
@@ -203,8 +203,8 @@ TEST_CASE("client lines: ten a second after a burst, and the omitted lines are c
     CHECK(calls == 0);
     CHECK(take(1000) == 50);
     CHECK(calls == 1);
-    CHECK(limit.take_left_out() == 950);
-    CHECK(limit.take_left_out() == 0);
+    CHECK(limit.take_omitted() == 950);
+    CHECK(limit.take_omitted() == 0);
     now += milliseconds(99);
     CHECK(take(1) == 0);
     now += milliseconds(1);
@@ -212,10 +212,10 @@ TEST_CASE("client lines: ten a second after a burst, and the omitted lines are c
     CHECK(calls == 2);
     now += milliseconds(1000);
     CHECK(take(100) == 10);
-    CHECK(limit.take_left_out() == 92);
+    CHECK(limit.take_omitted() == 92);
     now += std::chrono::hours(1000);
     CHECK(take(1000) == 200);
-    limit.when_left_out(nullptr);
+    limit.when_omitted(nullptr);
     CHECK(take(1) == 0);
     CHECK(calls == 3);
 }

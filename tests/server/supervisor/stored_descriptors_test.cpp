@@ -97,9 +97,9 @@ std::string places_of(std::initializer_list<int> numbers) {
     REQUIRE(::pipe(ends) == 0);
     const pid_t child = ::fork();
     if (child == 0) {
-        const int told = ::fcntl(ends[1], F_DUPFD, 200);
+        const int copy = ::fcntl(ends[1], F_DUPFD, 200);
         StoredDescriptors kept(10);
-        const int high = ::fcntl(told, F_DUPFD_CLOEXEC, 250);
+        const int high = ::fcntl(copy, F_DUPFD_CLOEXEC, 250);
         ::close_range(3, 199, 0);
         for (const int number : numbers) {
             const int made = ::fcntl(some_memory().get(), F_DUPFD_CLOEXEC, 100);
