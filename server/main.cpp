@@ -1,4 +1,4 @@
-// gpunbd: exports memory of GPUs as NBD block devices.
+// gpunbd: exports GPU memory as NBD block devices.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
         code = run(argc, argv);
     } catch (const std::system_error& error) {
         // fmt::print() throws if standard output cannot be written.
-        server::tell_output_lost(error.code().value());
+        server::report_lost_output(error.code().value());
         return server::exit_failure;
     }
     return server::finish_output() || code != 0 ? code : server::exit_failure;

@@ -19,11 +19,11 @@ namespace gpunbd::server {
 
 namespace {
 
-// In a copy of a process that may have other threads: system calls only.
+// This runs in a fork of a process that may have other threads, so it uses system calls only.
 [[noreturn]] void watch(int alive, const char* directory, const char* socket) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_NAME, "gpunbd watcher");
-    // Whoever reads our standard output or error is not to wait for this process.
+    // Close standard output and error: a reader of them must not wait for the watcher to exit.
     ::dup2(alive, STDIN_FILENO);
     ::close_range(STDIN_FILENO + 1, ~0U, 0);
     char nothing = 0;
@@ -31,7 +31,7 @@ namespace {
     }
     ::unlink(socket);
     ::rmdir(directory);
-    ::kill(0, SIGTERM);  // not to this process, which blocks it
+    ::kill(0, SIGTERM);  // the watcher itself blocks SIGTERM
     ::kill(0, SIGCONT);
     const timespec grace{.tv_sec = 2, .tv_nsec = 0};
     ::nanosleep(&grace, nullptr);
@@ -41,7 +41,7 @@ namespace {
 
 std::runtime_error failure() {
     return std::runtime_error(
-        fmt::format("--run: cannot watch over the command: {}", std::strerror(errno)));
+        fmt::format("--run: cannot start the watcher process: {}", std::strerror(errno)));
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ CommandGroup::CommandGroup(const std::string& directory, const std::string& sock
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw failure();
     {
-        const storage::SignalsBlocked blocked;  // the watcher inherits it
+        const storage::SignalsBlocked blocked;  // the watcher inherits the mask
         watcher_ = ::fork();
         if (watcher_ == 0) watch(ends[0], directory.c_str(), socket.c_str());
     }
@@ -62,7 +62,7 @@ CommandGroup::CommandGroup(const std::string& directory, const std::string& sock
         errno = error;
         throw failure();
     }
-    ::setpgid(watcher_, watcher_);  // before anybody needs it
+    ::setpgid(watcher_, watcher_);  // also here, so that the group exists on return
 }
 
 CommandGroup::~CommandGroup() {

@@ -1,5 +1,6 @@
-// The process group of --run's command. It is led by a watcher, a process that waits for our end:
-// killed, we could neither end the command nor remove the folder of its socket.
+// The process group of --run's command. A watcher process leads the group and waits for the end of
+// this process. If this process is killed, the watcher ends the command and removes the socket's
+// folder.
 #pragma once
 
 #include <sys/types.h>
@@ -8,23 +9,25 @@
 
 namespace gpunbd::server {
 
-// The parent-death signal would reach the shell alone, and no folder.
+// A parent-death signal would reach only the shell of the command, and would leave the folder.
 class CommandGroup {
  public:
-    // Where this process ends and has not destroyed it, `directory` goes with the `socket` in it,
-    // and the group gets SIGTERM and, two seconds later, SIGKILL. Throws std::runtime_error.
+    // If this process dies without destroying the object, the watcher removes `directory` and
+    // `socket` and sends the group SIGTERM and, after two seconds, SIGKILL. Throws
+    // std::runtime_error.
     CommandGroup(const std::string& directory, const std::string& socket);
-    // Ends the watcher alone.
+    // Ends only the watcher.
     ~CommandGroup();
     CommandGroup(const CommandGroup&) = delete;
     CommandGroup& operator=(const CommandGroup&) = delete;
 
     pid_t id() const { return watcher_; }
-    // To all of the command; stopped processes, too, get it at once.
+    // Signals all processes of the command. Stopped processes are continued, so that they handle
+    // it.
     void signal(int number) const;
 
  private:
-    int alive_ = -1;  // a pipe that our end closes
+    int alive_ = -1;  // write end of a pipe; the watcher acts when it is closed
     pid_t watcher_ = -1;
 };
 

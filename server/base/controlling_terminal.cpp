@@ -5,9 +5,9 @@
 
 namespace gpunbd::server {
 
-bool ControllingTerminal::is_there() {
-    // Stands for the terminal however the standard streams are redirected; after a hang-up it
-    // cannot be opened.
+bool ControllingTerminal::is_open() {
+    // /dev/tty is the controlling terminal, even if the standard streams are redirected. It cannot
+    // be opened after a hang-up.
     const int fd = ::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (fd >= 0) ::close(fd);
     return fd >= 0;

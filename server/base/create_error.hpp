@@ -1,5 +1,4 @@
-// Why a file or a socket could not be made at a path, and what would be right: for Unix sockets and
-// for the file of a process id alike.
+// Error messages, with remedies, for failures to create a file or a socket.
 #pragma once
 
 #include <string>
@@ -7,9 +6,9 @@
 namespace gpunbd::server {
 
 std::string folder_of(const std::string& path);
-// `error` is the errno of making `path`.
+// `error` is the errno of creating `path`.
 std::string create_error(const std::string& path, int error);
-// What would go wrong if it were tried now, as far as can be told without; empty: nothing.
+// Returns the error that creating `path` would probably give now. Empty: none. Creates nothing.
 std::string cannot_create(const std::string& path);
 
 }  // namespace gpunbd::server

@@ -1,5 +1,5 @@
-// What a supervisor says to a process in variables of its environment. They are taken out of it, so
-// that no child takes them for its own.
+// Reads environment variables that a supervisor sets for this process, and removes them so that
+// child processes do not inherit them.
 #pragma once
 
 #include <charconv>

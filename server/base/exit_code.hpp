@@ -4,8 +4,8 @@
 namespace gpunbd::server {
 
 inline constexpr int exit_failure = 1;
-// Wrong usage, or a configuration with problems: who starts servers again does not start this one,
-// which would end in the same way.
+// Wrong usage or an invalid configuration. Supervisors do not restart the server, because it would
+// fail again.
 inline constexpr int exit_usage = 2;
 
 }  // namespace gpunbd::server

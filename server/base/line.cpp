@@ -5,7 +5,7 @@
 
 namespace gpunbd::server {
 
-// A pipe that can be written to has room for PIPE_BUF bytes, and a line is shorter.
+// If poll() reports a pipe as writable, it has room for PIPE_BUF bytes, which is more than a line.
 void write_without_waiting(std::string_view text) {
     pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;

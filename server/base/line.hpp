@@ -1,5 +1,5 @@
-// What `gpunbd keep` says on standard error, a line at a time. It never waits for whoever reads
-// that: a supervisor that stands still keeps its server from starting again.
+// Messages of `gpunbd keep` on standard error. Writing never blocks, because a blocked supervisor
+// could not restart the server.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace gpunbd::server {
 
 void write_without_waiting(std::string_view text);
 
-// Into a buffer on the stack: nothing is allocated. What is too long is cut.
+// Formats into a buffer on the stack, without an allocation. Longer lines are truncated.
 template <typename... Args>
 void say(fmt::format_string<Args...> text, Args&&... args) {
     std::array<char, 1024> line;

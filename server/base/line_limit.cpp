@@ -19,18 +19,18 @@ bool LineLimit::take(Clock::time_point now) {
             --left_;
             return true;
         }
-        if (left_out_++ == 0) call = call_;
+        if (omitted_++ == 0) call = call_;
     }
     if (call) call();
     return false;
 }
 
-std::uint64_t LineLimit::take_left_out() {
+std::uint64_t LineLimit::take_omitted() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(left_out_, 0);
+    return std::exchange(omitted_, 0);
 }
 
-void LineLimit::when_left_out(std::function<void()> call) {
+void LineLimit::when_omitted(std::function<void()> call) {
     const std::lock_guard lock(mutex_);
     call_ = std::move(call);
 }
@@ -40,8 +40,8 @@ LineLimit& client_lines() {
     return limit;
 }
 
-void tell_left_out() {
-    const std::uint64_t count = client_lines().take_left_out();
+void log_omitted_lines() {
+    const std::uint64_t count = client_lines().take_omitted();
     if (count == 0) return;
     spdlog::warn("{} line{} about clients {} left out: more than {} a second", count,
                  count == 1 ? "" : "s", count == 1 ? "was" : "were", LineLimit::per_second);

@@ -1,5 +1,5 @@
-// How many lines of the log clients may cause: ten a second, after a burst. What is left out is
-// counted, and told.
+// Limits the log lines that clients can cause: ten a second after a burst. Omitted lines are
+// counted, and the number is logged.
 #pragma once
 
 #include <chrono>
@@ -17,27 +17,27 @@ class LineLimit {
     static constexpr std::uint32_t burst = 200;
     static constexpr std::uint32_t per_second = 10;
 
-    // May another line be written? Any thread.
+    // Returns true if another line may be written. Any thread.
     bool take(Clock::time_point now = Clock::now());
-    // How many lines it has refused since this was last asked.
-    std::uint64_t take_left_out();
-    // Called with the first line that is left out since then; null: no more.
-    void when_left_out(std::function<void()> call);
+    // Returns the number of omitted lines since the last call.
+    std::uint64_t take_omitted();
+    // Sets the function to call when the first line since take_omitted() is omitted; null: none.
+    void when_omitted(std::function<void()> call);
 
  private:
     std::mutex mutex_;
     std::uint32_t left_ = burst;
     Clock::time_point filled_;
-    std::uint64_t left_out_ = 0;
+    std::uint64_t omitted_ = 0;
     std::function<void()> call_;
 };
 
 // The limit of this process.
 LineLimit& client_lines();
-// Says how many lines have been left out, if any.
-void tell_left_out();
+// Logs the number of omitted lines, if there are any.
+void log_omitted_lines();
 
-// A line that a client can cause as often as it likes: what it does, and what it is refused.
+// A log line that a client can cause at any rate, such as a line about a refused request.
 class ClientLine : public storage::LogLine {
  public:
     explicit ClientLine(spdlog::level::level_enum level)

@@ -26,7 +26,7 @@ void stay_on_node(int node) {
         file.ignore(1, ',');
     }
     if (CPU_COUNT(&wanted) != 0 && ::sched_setaffinity(0, sizeof wanted, &wanted) != 0) {
-        spdlog::warn("cannot keep a worker on NUMA node {}", node);
+        spdlog::warn("a worker cannot be bound to NUMA node {}", node);
     }
 }
 

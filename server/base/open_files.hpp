@@ -1,4 +1,4 @@
-// How many descriptors this process may have: slabs that are kept and connections take one each.
+// The limit of open files. Each kept slab and each connection needs a descriptor.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gpunbd::server {
 
-// Lifts the limit as far as it goes; the usual soft limit of 1024 is there for programs that use
-// select(). One line that says what to do where `needed` are still too many.
+// Raises the limit as far as permitted. The usual soft limit of 1024 exists for programs that use
+// select(). Returns an error with its remedy if the limit stays below `needed`.
 std::optional<std::string> raise_open_files(std::uint64_t needed);
 
 }  // namespace gpunbd::server

@@ -24,11 +24,11 @@ bool is_running_file(const std::string& path) {
 
 std::string own_program() {
     std::error_code error;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): what the kernel gives is an address
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): getauxval() returns the address as an integer
     const auto* const given = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     if (given != nullptr) {
         std::string path = std::filesystem::absolute(given, error).string();
-        // What fexecve() was given is a descriptor, which will not be there.
+        // After fexecve() the path names a descriptor, which is closed later.
         if (!error && !path.starts_with("/dev/fd/") && is_running_file(path)) return path;
     }
     const auto path = std::filesystem::read_symlink(running_file, error);

@@ -1,4 +1,4 @@
-// The file of this program, as whoever started it called it.
+// The path and the arguments that this program was started with.
 #pragma once
 
 #include <string>
@@ -6,12 +6,11 @@
 
 namespace gpunbd::server {
 
-// Its path as it was given to exec, made absolute: what lies there is run when a server is started
-// again, so that an upgrade is what runs next. /proc/self/exe would be the old file for ever, and
-// what it points at misses an upgrade that turns a symbolic link. Where the path leads elsewhere
-// already, or nowhere, that has to do.
+// Returns the absolute path passed to exec. Restarts use it, so that an upgraded file is run.
+// /proc/self/exe names the old file, and it resolves symbolic links, so a changed link would be
+// missed. It is the fallback if the path does not lead to this program.
 std::string own_program();
-// What it was called with, without its name.
+// The arguments, without the name of the program.
 std::vector<std::string> own_arguments();
 
 }  // namespace gpunbd::server

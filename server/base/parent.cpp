@@ -8,7 +8,7 @@ namespace gpunbd::server {
 
 bool end_with_parent(pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    // It may have ended before it was asked for.
+    // The parent may have ended before the prctl().
     return ::getppid() == parent;
 }
 

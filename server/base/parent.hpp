@@ -1,12 +1,12 @@
-// --exit-with-parent: a server that a test or a script started ends with it.
+// --exit-with-parent: the server ends with the test or script that started it.
 #pragma once
 
 #include <sys/types.h>
 
 namespace gpunbd::server {
 
-// From now on the end of the parent is a SIGTERM for this process. For the main thread alone.
-// `parent` is the parent when the program began; false: it has ended since.
+// This process gets SIGTERM when the parent ends. Call it on the main thread. `parent` is the
+// parent at the start of the program. Returns false if that process has ended since.
 bool end_with_parent(pid_t parent);
 
 }  // namespace gpunbd::server

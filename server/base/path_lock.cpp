@@ -18,10 +18,10 @@ int lock(const std::string& file) {
         if (fd.get() < 0) throw std::system_error(errno, std::generic_category());
         if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EINTR) continue;
-            if (errno == EWOULDBLOCK) throw PathLock::Taken{};
+            if (errno == EWOULDBLOCK) throw PathLock::Busy{};
             throw std::system_error(errno, std::generic_category());
         }
-        // Whoever held it may have removed it since it was opened: then it locks nothing.
+        // An earlier holder may have removed the file after it was opened; the lock is then void.
         struct stat opened {};
         if (::fstat(fd.get(), &opened) == 0 && opened.st_nlink != 0) return fd.release();
     }

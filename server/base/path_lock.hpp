@@ -1,5 +1,5 @@
-// The right to replace what lies at a path. Of two servers that start over one stale socket each
-// would take the other's for stale until it listens: only one has the lock.
+// A lock file that serialises the replacement of a stale socket. Without it, two starting servers
+// could each remove the socket of the other before it listens.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace gpunbd::server {
 
-// It is a file beside the path, and there only while it is held. Not the folder: everybody who can
-// read that could hold it, and keep servers from starting.
+// The file is beside the path and exists only while it is locked. The folder itself is not locked,
+// because every user who can read it could lock it and block servers.
 class PathLock {
  public:
-    enum class Taken {};
-    // Throws `Taken` where another process holds it, std::system_error where the file cannot be
-    // made.
+    enum class Busy {};
+    // Throws `Busy` if another process holds the lock, std::system_error if the file cannot be
+    // created.
     explicit PathLock(const std::string& path);
     ~PathLock();
     PathLock(PathLock&&) noexcept = default;

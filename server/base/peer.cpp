@@ -40,7 +40,7 @@ std::string Peer::text() const {
 
 namespace {
 
-// Empty where the system does not tell.
+// Empty if the system does not report them.
 std::vector<gid_t> groups_of(int fd) {
     std::vector<gid_t> groups(32);
     for (;;) {

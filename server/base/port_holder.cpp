@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* listening = "0A";  // TCP_LISTEN, as /proc/net/tcp spells it
+constexpr const char* listening = "0A";  // TCP_LISTEN in /proc/net/tcp
 
 // The bytes of an address in /proc/net/tcp: words of 32 bits in the host's order.
 std::string bytes_of(std::string_view hex) {
@@ -81,7 +81,7 @@ Holder tcp_port_holder(const std::string& address_bytes, std::uint16_t port) {
         pid_t pid = 0;
         if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc{})
             continue;
-        std::error_code closed;  // it has ended, or is somebody else's
+        std::error_code closed;  // the process has ended or belongs to another user
         fs::directory_iterator fds(entry.path() / "fd", closed);
         for (; !closed && fds != fs::directory_iterator(); fds.increment(closed)) {
             std::error_code unread;

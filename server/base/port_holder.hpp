@@ -1,4 +1,4 @@
-// Who listens on an address that was wanted, as far as /proc tells: a name and a process id help
+// Finds the process that listens on an address in use, from /proc. Its name and process id help
 // more than "address in use".
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace gpunbd::server {
 
 struct Holder {
-    pid_t pid = 0;  // 0: it cannot be told
+    pid_t pid = 0;  // 0: unknown
     std::string program = {};
 
     // " by nginx (pid 12)", or nothing.
@@ -19,8 +19,8 @@ struct Holder {
 };
 
 Holder process(pid_t pid);
-// Of what listens on `port` and stands in the way of `address`, as inet_pton() gives it: 4 or 16
-// bytes. Another user's processes are seen by root only.
+// The process whose socket on `port` conflicts with `address`, which has the form of inet_pton(): 4
+// or 16 bytes. Only root finds processes of other users.
 Holder tcp_port_holder(const std::string& address_bytes, std::uint16_t port);
 
 }  // namespace gpunbd::server

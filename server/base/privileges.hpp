@@ -1,14 +1,13 @@
-// What a process that serves strangers has no use for.
+// Reduces the privileges of the process.
 #pragma once
 
 namespace gpunbd::server {
 
-// From now on no program that this thread, and those that it starts, may run gains privileges by
-// being set-user-ID or the like.
+// From now on no program that this thread, or a thread that it starts, executes gains privileges,
+// for example by a set-user-ID bit.
 void give_up_new_privileges();
 
-// What clients have stored is not to end in a file or in a crash collector. Also for child
-// processes.
+// Keeps the data of clients out of core files and crash collectors. Also holds for child processes.
 void keep_memory_out_of_core_dumps();
 
 }  // namespace gpunbd::server

@@ -16,7 +16,8 @@ namespace gpunbd::server {
 
 namespace {
 
-// The package makes it for the service, whose user owns it then: not a place for root's sockets.
+// The package creates it for the service and gives it to the service's user, so root must not put
+// sockets into it.
 constexpr const char* system_folder = "/run/gpunbd";
 constexpr const char* roots_folder = "/run/gpunbd-root";
 
@@ -26,10 +27,11 @@ std::optional<std::string> variable(const char* name) {
     return text;
 }
 
-// systemd and the image name one; it is the only one then.
+// systemd and the container image set it; then no other folder is used.
 std::optional<std::string> given_folder() {
     auto folder = variable("RUNTIME_DIRECTORY");
-    if (folder) folder->erase(std::min(folder->find(':'), folder->size()));  // there may be several
+    if (folder)
+        folder->erase(std::min(folder->find(':'), folder->size()));  // a list, separated by colons
     return folder;
 }
 
@@ -41,13 +43,13 @@ std::optional<std::string> session_folder() {
 
 std::string temporary_folder() { return fmt::format("/tmp/gpunbd-{}", ::geteuid()); }
 
-// Empty: only this user, or root, can write to it.
+// Empty: only this user or root can write to it.
 std::string why_not_trusted(const std::string& folder) {
     struct stat file {};
     if (::lstat(folder.c_str(), &file) != 0) {
         return fmt::format("{}: {}", folder, std::strerror(errno));
     }
-    if (!S_ISDIR(file.st_mode)) return folder + ": it is no folder";
+    if (!S_ISDIR(file.st_mode)) return folder + ": it is not a folder";
     if (file.st_uid != ::geteuid() && file.st_uid != 0) {
         return fmt::format("{}: it belongs to another user ({})", folder, file.st_uid);
     }
@@ -96,7 +98,7 @@ std::vector<std::string> likely_runtime_folders() {
         if (const auto session = session_folder()) folders.push_back(*session);
         folders.emplace_back(system_folder);
     }
-    // Any user may have made that.
+    // Another user may have created it.
     if (why_not_trusted(temporary_folder()).empty()) folders.push_back(temporary_folder());
     return folders;
 }

@@ -1,5 +1,5 @@
-// The folder of a server's admin socket, unless that is configured. The server and the commands
-// that ask it choose it here.
+// The folder of a server's admin socket, unless one is configured. The server and the commands that
+// query it use the same choice.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@ namespace gpunbd::server {
 
 struct RuntimeFolder {
     std::string path;
-    std::string why_no_other;  // not empty: the usual one cannot be used, for this reason
+    std::string why_no_other;  // not empty: the reason why the usual folder is not used
 };
 
-// For a server of this user: a folder that only this user, or root, can write to, made if it is not
-// there. Throws std::runtime_error if there is none, with the reasons.
+// For a server of this user: a folder that only this user or root can write to. It is created if
+// necessary. Throws std::runtime_error with the reasons if there is none.
 RuntimeFolder own_runtime_folder();
 
-// Where servers that this user may ask have their sockets, the likeliest first.
+// The folders with sockets of servers that this user may query, the most likely first.
 std::vector<std::string> likely_runtime_folders();
 
 }  // namespace gpunbd::server

@@ -1,14 +1,15 @@
-// Standard input, output and error as a command relies on them: output that is lost is an error,
-// and no socket takes the place of a stream that was closed.
+// Standard input, output and error. Lost output is an error, and no socket gets the number of a
+// closed stream.
 #pragma once
 
 namespace gpunbd::server {
 
-// Before anything else is opened. What writes to a closed stream still gets an error.
+// Call it before anything else is opened. Writing to a stream that was closed still fails.
 void occupy_closed_streams();
-// Has all that was printed to standard output arrived? False: standard error says why not.
+// Flushes standard output. Returns false, and prints the reason to standard error, if output was
+// lost.
 bool finish_output();
-// Says so where writing failed before the end, with this errno.
-void tell_output_lost(int error);
+// Prints that writing to standard output failed with this errno.
+void report_lost_output(int error);
 
 }  // namespace gpunbd::server

@@ -1,4 +1,4 @@
-// How many connections were accepted or refused.
+// Counts the accepted and the refused connections.
 #pragma once
 
 #include <array>

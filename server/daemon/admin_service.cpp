@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "server/daemon/admin_place.hpp"
+#include "server/daemon/admin_listeners.hpp"
 
 namespace gpunbd::server {
 
@@ -47,19 +47,19 @@ void AdminService::resume() {
 }
 
 void AdminService::yield() {
-    if (admin_place_is_shared(context_.options)) endpoint_.reset();
+    if (has_exclusive_admin_address(context_.options)) endpoint_.reset();
 }
 
 void AdminService::open_endpoint(Failure failure) {
     auto endpoint = std::make_unique<admin::Endpoint>(backend_, events_);
     try {
-        open_admin_place(*endpoint, context_.options);
+        open_admin_listeners(*endpoint, context_.options);
         if (!endpoint->listens()) return;
         endpoint->start();
         endpoint_ = std::move(endpoint);
     } catch (const std::runtime_error& error) {
         if (failure == Failure::fatal) throw;
-        spdlog::warn("nobody can ask what this server does: {}", error.what());
+        spdlog::warn("the admin endpoint is not available: {}", error.what());
     }
 }
 

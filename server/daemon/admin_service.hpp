@@ -44,7 +44,7 @@ class AdminService final : public Service {
     const WorkerPool& workers_;
     ServerAdminBackend backend_;
     const std::shared_ptr<const admin::EventLog> events_;
-    std::unique_ptr<admin::Endpoint> endpoint_;  // null: it listens nowhere
+    std::unique_ptr<admin::Endpoint> endpoint_;  // null: no listener
 };
 
 }  // namespace gpunbd::server

@@ -20,7 +20,7 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr int signal_base = 128;  // what a shell adds to the number of a fatal signal
+constexpr int signal_base = 128;  // a shell adds it to the number of a fatal signal
 
 int as_shells_report(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
@@ -33,7 +33,7 @@ CaptiveCommand::CaptiveCommand() {
     std::string pattern = fmt::format("{}/gpunbdXXXXXX", base != nullptr ? base : "/tmp");
     if (::mkdtemp(pattern.data()) == nullptr) {
         throw std::runtime_error(
-            fmt::format("--run: cannot make a directory for the socket, {}: {}", pattern,
+            fmt::format("--run: cannot create a directory for the socket, {}: {}", pattern,
                         std::strerror(errno)));
     }
     directory_ = pattern;
@@ -70,7 +70,7 @@ void CaptiveCommand::start(const std::string& command, const std::string& export
     std::string option = "-c";
     std::string text = command;
     const std::array<char*, 4> arguments{shell.data(), option.data(), text.data(), nullptr};
-    // The command gets signals as usual, whatever this process blocks or ignores.
+    // The command gets the default signal handling, independent of this process.
     posix_spawnattr_t attributes;
     ::posix_spawnattr_init(&attributes);
     sigset_t none;
@@ -109,7 +109,7 @@ bool CaptiveCommand::ended(int& exit_status) {
     int status = 0;
     if (!running() || ::waitpid(pid_, &status, WNOHANG | WUNTRACED) != pid_) return false;
     if (WIFSTOPPED(status)) {
-        if (!terminal_.is_there()) return false;
+        if (!terminal_.is_open()) return false;
         terminal_.take_back();
         ::kill(0, SIGTSTP);
         terminal_.give_to(group_->id());

@@ -1,4 +1,5 @@
-// `--run 'COMMAND'`: the server lives for one command, which finds it by $uri and $unixsocket.
+// `--run 'COMMAND'`: the server runs until one command ends. $uri and $unixsocket tell the command
+// its address.
 #pragma once
 
 #include <sys/types.h>
@@ -7,15 +8,15 @@
 #include <string>
 
 #include "server/base/command_group.hpp"
-#include "server/base/lent_terminal.hpp"
+#include "server/base/foreground_terminal.hpp"
 
 namespace gpunbd::server {
 
 class CaptiveCommand {
  public:
-    // Makes a private directory for the socket. Throws std::runtime_error where it cannot.
+    // Creates a private directory for the socket. Throws std::runtime_error on failure.
     CaptiveCommand();
-    // Kills what still runs of a command that has not ended.
+    // Kills the processes of the command, unless it has ended.
     ~CaptiveCommand();
     CaptiveCommand(const CaptiveCommand&) = delete;
     CaptiveCommand& operator=(const CaptiveCommand&) = delete;
@@ -24,12 +25,13 @@ class CaptiveCommand {
     // Starts `sh -c COMMAND`; `export_name`, and whether it needs TLS, is part of $uri. Throws
     // std::runtime_error.
     void start(const std::string& command, const std::string& export_name, bool tls = false);
-    // SIGTERM for the shell and all that it has started.
+    // Sends SIGTERM to the shell and all its child processes.
     void terminate() const;
-    // SIGKILL, and waits for the end; the status a shell would report for it.
+    // Sends SIGKILL and waits. Returns the status that a shell would report.
     int kill();
-    // Does not wait: true once it has ended, with the status a shell would report for it. One that
-    // was stopped from its terminal stops this process, too, until both are continued.
+    // Does not wait. Returns true once the command has ended, with the status that a shell would
+    // report. If the terminal stops the command, this process stops as well until both are
+    // continued.
     bool ended(int& exit_status);
     bool running() const { return pid_ > 0; }
 
@@ -37,7 +39,7 @@ class CaptiveCommand {
     std::string directory_;
     std::string socket_path_;
     std::optional<CommandGroup> group_;
-    LentTerminal terminal_;
+    ForegroundTerminal terminal_;
     pid_t pid_ = -1;
 };
 

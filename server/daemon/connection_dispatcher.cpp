@@ -61,7 +61,7 @@ void ConnectionDispatcher::adopt(Predecessor::Client client) {
         Peer peer = peer_of(fd, client.state->listener);
         ConnectionSlots::Answer answer = context_.slots.enter(peer);
         if (!answer.slot) throw std::runtime_error(answer.refusal);
-        answer.slot->served();  // before the next one: the number of handshakes is limited
+        answer.slot->served();  // before the next connection, because handshakes are limited
         workers_.least_busy().serve(fd, std::move(peer), context_.exports, limits_,
                                     std::move(answer.slot), nullptr, std::move(client.state));
     } catch (const std::exception& error) {

@@ -21,15 +21,14 @@ void ContentsService::open() {
     }
     if (context_.supervision.start_gate) wait_for_start_gate();
     if (!devices.lacks_mapping() || !retained.mappings) return;
-    // The mappings of the earlier server take the room: release them first.
+    // The mappings of the earlier server occupy the address space: release them first.
     devices.close();
     retained.mappings->undo_now();
 }
 
 void ContentsService::wait_for_start_gate() {
     if (!context_.supervision.start_gate->wait()) {
-        throw std::runtime_error(
-            "nobody wants this server any more: it was started beside the end of another");
+        throw std::runtime_error("this pre-started server is not needed any more");
     }
     context_.supervision.release_messages();
 }

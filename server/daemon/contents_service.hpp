@@ -14,7 +14,8 @@ class ContentsService final : public Service {
  public:
     ContentsService(ServerContext& context, ExportService& exports);
 
-    // Opens the devices of the contents. If another server is still exiting, waits for its end.
+    // Opens the devices of the contents. If another server is still exiting, waits until it is
+    // dead.
     void open() override;
     void start() override { settle(); }
     void resume() override { release_unused(); }

@@ -16,18 +16,18 @@ namespace gpunbd::server {
 
 class Drain final : public Service {
  public:
-    // While `held` returns true, the end is delayed as by a connection.
+    // While `held` returns true, the server does not end, as with an open connection.
     Drain(ServerContext& context, const WorkerPool& workers, std::function<bool()> held);
 
     void drain() override;
     void hand_over() override { drain(); }
     void resume() override { poll_.resume(); }
 
-    // Cuts the connections that are left.
+    // Closes the remaining connections.
     void expire() { deadline_ = std::chrono::steady_clock::now(); }
 
  private:
-    // Whether there is still something to wait for.
+    // Returns true if connections remain.
     bool wait();
 
     ServerContext& context_;
@@ -36,7 +36,7 @@ class Drain final : public Service {
     Poll poll_;
     std::chrono::steady_clock::time_point deadline_;
     std::optional<storage::LongWork> work_;
-    std::uint64_t total_ = 0;  // connections at the beginning
+    std::uint64_t total_ = 0;  // connections at the start of draining
 };
 
 }  // namespace gpunbd::server

@@ -15,7 +15,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// Are these two served by one and the same volume?
+// Returns true if one volume can serve both.
 bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b) {
     return a.size == b.size && a.devices == b.devices && a.layout == b.layout &&
            a.stripe_size == b.stripe_size && a.provision == b.provision &&
@@ -25,7 +25,7 @@ bool same_volume(const config::ExportOptions& a, const config::ExportOptions& b)
 std::shared_ptr<storage::Volume> create_volume(const VolumePlan& plan, const VolumeLife& life,
                                                const storage::Retention& keeping) {
     auto made = storage::Volume::create(plan.options, plan.devices, life.stop, keeping);
-    if (life.stop.stop_requested()) throw std::runtime_error("given up: the server is stopping");
+    if (life.stop.stop_requested()) throw std::runtime_error("cancelled: the server is stopping");
     if (const auto* misfit = std::get_if<storage::Misfit>(&made)) {
         throw std::runtime_error(misfit_text(*misfit, plan.options, plan.devices));
     }
@@ -38,7 +38,7 @@ void check_devices_keep(const VolumePlan& plan) {
     for (const storage::Device* device : plan.devices) {
         if (const std::string why = device->reason_not_kept(); !why.empty()) {
             throw std::runtime_error(
-                fmt::format("{} cannot keep contents: {}; leave keep out", device->info().id, why));
+                fmt::format("{} cannot keep contents: {}; remove keep", device->info().id, why));
         }
     }
 }
@@ -92,8 +92,9 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
         storage::LogLine(spdlog::level::warn)
             .with("export", options.name)
             .say(
-                "export {}: it is thin: a page that is swapped out when the device has no memory "
-                "left is lost, and so is the process that it is of; leave provision out",
+                "export {}: it is thin: if the device has no free memory, a swapped-out page and "
+                "its "
+                "process are lost; remove provision",
                 name);
     }
     if (options.keep && !kept) {
@@ -107,13 +108,13 @@ std::shared_ptr<storage::Volume> make_volume(const config::ExportOptions& option
     return volume;
 }
 
-// People see which contents they have, too.
+// Appends the instance, so that users can identify the contents.
 std::string described(const std::string& configured, const std::string& instance) {
     if (configured.empty()) return "instance " + instance;
     return fmt::format("{} (instance {})", configured, instance);
 }
 
-// An export that has been replaced, and those before it, as far as anybody still holds them.
+// The export that is replaced and its predecessors, as long as they are in use.
 std::vector<std::weak_ptr<const Export>> held_of(const std::shared_ptr<const Export>& replaced) {
     std::vector<std::weak_ptr<const Export>> held{replaced};
     std::copy_if(replaced->earlier.begin(), replaced->earlier.end(), std::back_inserter(held),
@@ -143,8 +144,9 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
                 storage::LogLine(spdlog::level::warn)
                     .with("export", wanted.name)
                     .say(
-                        "export {}: its contents were made without keep, and end with this server "
-                        "all the same; those of the next one are kept",
+                        "export {}: its contents were made without keep and still end with this "
+                        "server; "
+                        "the next server keeps its contents",
                         config::in_quotes(wanted.name));
             }
         } else if (life.contents != nullptr) {
@@ -162,11 +164,11 @@ MadeExports make_exports(const std::vector<config::ExportOptions>& options, Devi
             made.problems.push_back(fmt::format("export '{}': {}", wanted.name, error.what()));
             continue;
         }
-        // A share was made a multiple of what the blocks were then.
+        // The size was a multiple of the earlier block size.
         if (next->volume->size() % wanted.block_size.minimum != 0) {
             made.problems.push_back(fmt::format(
-                "export '{}': its {} bytes, which hold data, are not a multiple of "
-                "block_size.minimum ({}); leave that as it was, or change the size as well",
+                "export '{}': its size of {} bytes is not a multiple of "
+                "block_size.minimum ({}); keep the old minimum, or change the size as well",
                 wanted.name, next->volume->size(), wanted.block_size.minimum));
             continue;
         }

@@ -1,5 +1,4 @@
-// From the options of exports to exports with volumes, keeping the volumes that a new configuration
-// leaves as they are.
+// Creates exports with volumes from their options. Volumes whose options are unchanged stay in use.
 #pragma once
 
 #include <stop_token>
@@ -13,19 +12,20 @@
 
 namespace gpunbd::server {
 
-// How volumes are made and end.
+// How volumes are created and destroyed.
 struct VolumeLife {
-    std::stop_token stop = {};           // making them is given up, which is a problem like others
-    VolumeDisposal* disposal = nullptr;  // null: they end with who lets go of them
-    RetainedContents* contents = nullptr;  // null: nobody keeps any; then `disposal` is needed, too
+    std::stop_token stop = {};  // stopping cancels the creation, which is reported as a problem
+    VolumeDisposal* disposal = nullptr;  // null: volumes are destroyed by their last owner
+    RetainedContents* contents =
+        nullptr;  // null: contents are not kept; otherwise `disposal` is set
 };
 
-// Either every export, or every reason why not; then nothing has changed. `current` is what is
-// offered now.
+// Either all exports, or all problems; then nothing has changed. `current` are the exports in use.
 struct MadeExports {
     ExportRegistry::Exports exports;
     std::vector<std::string> problems;
-    // Exports that are not offered, since their kept contents cannot be taken over, and why.
+    // Exports that are not offered because their kept contents cannot be taken over, with the
+    // reasons.
     struct Refused {
         std::string name;
         std::string why;

@@ -14,23 +14,23 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr auto ask_again_after = std::chrono::milliseconds(10);
+constexpr auto retry_interval = std::chrono::milliseconds(10);
 
-// The main thread waits for the outcome, and no exception may leave the thread.
+// The main thread waits for the outcome, and an exception must not leave the thread.
 template <typename Call>
-void until_there_is_memory(const Call& call) {
+void retry_until_allocated(const Call& call) {
     for (;;) {
         try {
             return call();
         } catch (const std::bad_alloc&) {
-            std::this_thread::sleep_for(ask_again_after);
+            std::this_thread::sleep_for(retry_interval);
         }
     }
 }
 
 }  // namespace
 
-void ExportMaker::ask(Job job) {
+void ExportMaker::submit(Job job) {
     if (busy()) {
         next_ = std::move(job);
     } else {
@@ -65,9 +65,9 @@ void ExportMaker::make(const std::stop_token& stop, const Make& make) {
         made_ = make(stop);
     } catch (const std::exception& error) {
         made_ = {};
-        until_there_is_memory([&] { made_.problems.emplace_back(error.what()); });
+        retry_until_allocated([&] { made_.problems.emplace_back(error.what()); });
     }
-    until_there_is_memory([this] { boost::asio::post(io_, [this] { finish(); }); });
+    retry_until_allocated([this] { boost::asio::post(io_, [this] { finish(); }); });
 }
 
 void ExportMaker::finish() {
@@ -75,7 +75,7 @@ void ExportMaker::finish() {
     work_.reset();
     std::optional<Job> next = std::exchange(next_, std::nullopt);
     const std::function<void(MadeExports)> done = std::move(job_.done);
-    // Whatever becomes of this one, the next has its turn.
+    // The next job starts even if this one fails.
     std::exception_ptr failure;
     try {
         done(std::exchange(made_, {}));

@@ -1,5 +1,5 @@
-// Makes exports on a thread of its own: one whose memory is all taken at once can need a minute,
-// and meanwhile clients are accepted and signals heeded.
+// Creates exports on a thread of its own. Allocating all memory of an export can take a minute;
+// meanwhile the server accepts clients and handles signals.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -17,25 +17,26 @@ class ExportMaker {
  public:
     using Make = std::function<MadeExports(const std::stop_token&)>;
     struct Job {
-        // On the thread of `io`, when it is this job's turn: what is to be made. Null: nothing.
+        // Called on the thread of `io` when the job starts. Returns the function that creates the
+        // exports; null: nothing to do.
         std::function<Make()> prepare;
-        // On that thread, with what has been made.
+        // Called on that thread with the created exports.
         std::function<void(MadeExports)> done;
     };
 
-    // `io` outlives it.
+    // `io` outlives this object.
     explicit ExportMaker(boost::asio::io_context& io) : io_(io) {}
-    // What is being made is told to stop, and waited for; nobody hears of it.
+    // Stops the job in progress and waits for it. `done` is not called.
     ~ExportMaker() = default;
     ExportMaker(const ExportMaker&) = delete;
     ExportMaker& operator=(const ExportMaker&) = delete;
 
-    // From the thread of `io`. While something is being made, one more waits: the last that was
-    // asked for, however many there were.
-    void ask(Job job);
-    // Ends what is being made as soon as may be; nobody has a turn after it.
+    // On the thread of `io`. While a job is in progress, the maker keeps only the last submitted
+    // job.
+    void submit(Job job);
+    // Cancels the job in progress and drops the waiting one.
     void give_up();
-    // That, and waits for it.
+    // Calls give_up() and waits.
     void stop();
     bool busy() const { return thread_.joinable(); }
 
@@ -46,11 +47,11 @@ class ExportMaker {
 
     boost::asio::io_context& io_;
     Job job_;
-    // While something is being made, the loop has something to wait for.
+    // Keeps the event loop running while a job is in progress.
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
     std::optional<Job> next_;
     MadeExports made_;
-    std::jthread thread_;  // the first to go
+    std::jthread thread_;  // destroyed first
 };
 
 }  // namespace gpunbd::server

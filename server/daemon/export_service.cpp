@@ -43,34 +43,34 @@ void ExportService::drain() { maker_.give_up(); }
 void ExportService::stop() { maker_.stop(); }
 
 void ExportService::make_first(std::function<void()> serve) {
-    maker_.ask({.prepare = [this]() -> ExportMaker::Make {
-                    return [this](const std::stop_token& stop) {
-                        return make_exports(context_.options.exports, context_.devices, {},
-                                            volume_life(stop));
-                    };
-                },
-                .done =
-                    [this, serve = std::move(serve)](MadeExports made) {
-                        try {
-                            if (context_.lifecycle.draining()) return when_idle_();
-                            if (!made.problems.empty()) {
-                                const std::string last = std::move(made.problems.back());
-                                made.problems.pop_back();
-                                for (const std::string& each : made.problems)
-                                    spdlog::error("{}", each);
-                                throw std::runtime_error(last);
-                            }
-                            context_.exports.replace(std::move(made.exports));
-                            refused_ = std::move(made.refused);
-                            serve();
-                            finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
-                                               context_.retained.mappings.get());
-                            when_idle_();
-                        } catch (...) {
-                            context_.lifecycle.failure = std::current_exception();
-                            context_.io.stop();
-                        }
-                    }});
+    maker_.submit({.prepare = [this]() -> ExportMaker::Make {
+                       return [this](const std::stop_token& stop) {
+                           return make_exports(context_.options.exports, context_.devices, {},
+                                               volume_life(stop));
+                       };
+                   },
+                   .done =
+                       [this, serve = std::move(serve)](MadeExports made) {
+                           try {
+                               if (context_.lifecycle.draining()) return when_idle_();
+                               if (!made.problems.empty()) {
+                                   const std::string last = std::move(made.problems.back());
+                                   made.problems.pop_back();
+                                   for (const std::string& each : made.problems)
+                                       spdlog::error("{}", each);
+                                   throw std::runtime_error(last);
+                               }
+                               context_.exports.replace(std::move(made.exports));
+                               refused_ = std::move(made.refused);
+                               serve();
+                               finish_taking_over(workers_.workers(), *context_.exports.snapshot(),
+                                                  context_.retained.mappings.get());
+                               when_idle_();
+                           } catch (...) {
+                               context_.lifecycle.failure = std::current_exception();
+                               context_.io.stop();
+                           }
+                       }});
     log_progress();
 }
 
@@ -79,9 +79,9 @@ void ExportService::reload_file() {
     if (context_.lifecycle.phase == Phase::handing_over) return;  // resume() continues
     context_.supervision.notify(reloading_message());
     if (busy()) {
-        spdlog::info("SIGHUP: the file is read once the exports that are being made are there");
+        spdlog::info("SIGHUP: the file will be read after the current exports are made");
     }
-    ask({}, {});
+    enqueue({}, {});
 }
 
 void ExportService::change(const std::string& name, const ServerAdminBackend::Change& change,
@@ -98,9 +98,9 @@ void ExportService::change(const std::string& name, const ServerAdminBackend::Ch
                             [&](const config::ExportOptions& each) { return each.name == name; });
     };
     if (find(context_.options.exports) == context_.options.exports.end()) {
-        return done("there is no such export any more");
+        return done("the export does not exist any more");
     }
-    ask(
+    enqueue(
         [find, change](config::Options& options) {
             const auto found = find(options.exports);
             if (found != options.exports.end()) change(*found);
@@ -108,17 +108,17 @@ void ExportService::change(const std::string& name, const ServerAdminBackend::Ch
         done);
 }
 
-// The maker keeps only the last job that waits, so each job also does what the earlier ones were
-// to do. A job with a change never waits: change() asks for none while the maker is busy.
-void ExportService::ask(ChangeOptions change, ServerAdminBackend::ChangeDone done) {
+// The maker keeps only the last waiting job, so each job includes the work of the earlier ones. A
+// job with a change never waits: change() submits none while the maker is busy.
+void ExportService::enqueue(ChangeOptions change, ServerAdminBackend::ChangeDone done) {
     const auto reload =
         std::make_shared<Reload>(Reload{.change = std::move(change), .done = std::move(done)});
-    maker_.ask({.prepare = [this, reload] { return prepare(reload); },
-                .done =
-                    [this, reload](MadeExports made) {
-                        finish(reload, std::move(made));
-                        when_idle_();
-                    }});
+    maker_.submit({.prepare = [this, reload] { return prepare(reload); },
+                   .done =
+                       [this, reload](MadeExports made) {
+                           finish(reload, std::move(made));
+                           when_idle_();
+                       }});
     log_progress();
 }
 
@@ -139,7 +139,7 @@ ExportMaker::Make ExportService::prepare(const std::shared_ptr<Reload>& reload) 
     };
 }
 
-// False: the configuration has a problem, and the options stay as they are.
+// Returns false if the configuration has a problem. The options are unchanged then.
 bool ExportService::load(Reload& reload) const {
     config::Loaded loaded = config::load_file(*context_.command.config_file);
     Problems problems;
@@ -161,12 +161,12 @@ bool ExportService::load(Reload& reload) const {
 
 void ExportService::refuse(const std::vector<std::string>& problems) const {
     for (const std::string& each : problems) spdlog::error("{}", each);
-    spdlog::error("SIGHUP: the configuration stays as it was");
+    spdlog::error("SIGHUP: the configuration is unchanged");
     context_.supervision.notify("READY=1");
 }
 
 void ExportService::finish(const std::shared_ptr<Reload>& reload, MadeExports made) {
-    if (context_.lifecycle.draining()) return;  // `done` is destroyed unused, which reports it
+    if (context_.lifecycle.draining()) return;  // `done` is destroyed uncalled, which reports it
     if (!made.problems.empty()) {
         fail(*reload, made.problems);
         made.exports.clear();
@@ -198,7 +198,7 @@ void ExportService::fail(const Reload& reload, const std::vector<std::string>& p
 }
 
 void ExportService::apply(const Reload& reload, MadeExports made) {
-    // A channel that cannot be opened is reported by the connection that needs it.
+    // The connection that needs a channel reports its failure.
     if (context_.protects_swap) warm_up(workers_.workers(), made.exports);
     context_.exports.replace(std::move(made.exports));
     refused_ = std::move(made.refused);
@@ -221,12 +221,11 @@ void ExportService::log_changes(const Reload& reload) const {
         waiting.push_back("devices: " + id);
     }
     if (waiting.empty()) return;
-    spdlog::warn("reload: what is changed in {} takes effect at the next start",
-                 fmt::join(waiting, ", "));
+    spdlog::warn("reload: changes of {} take effect at the next start", fmt::join(waiting, ", "));
 }
 
-// Once the sessions of all workers follow the new options, calls `then` on this thread, in memory
-// that is allocated now. A worker that has stopped destroys its call, and with it `then`.
+// Calls `then` on this thread once the sessions of all workers use the new options. The memory for
+// that is allocated now. A stopped worker destroys its call, and with it `then`.
 void ExportService::apply_to_sessions(std::function<void()> then) {
     struct Applied {
         std::function<void()> then;

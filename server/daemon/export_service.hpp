@@ -1,4 +1,4 @@
-// The exports that are offered: made at the start, and again when their options change.
+// Creates the exports at the start, and again when their options change.
 #pragma once
 
 #include <functional>
@@ -21,16 +21,16 @@ class ExportService final : public Service {
     ExportService(ServerContext& context, const WorkerPool& workers, CheckReload check);
 
     void resume() override;
-    void drain() override;  // cancels what is being made
+    void drain() override;  // cancels the job in progress
     void stop() override;
 
     // Makes the first exports, then calls `serve`. If either fails, stops the event loop with
     // Lifecycle::failure set.
     void make_first(std::function<void()> serve);
-    // Reads the configuration file again; after a hand-over that is under way.
+    // Reads the configuration file again, after a hand-over in progress.
     void reload_file();
-    // Makes the exports that could not be made before.
-    void remake() { ask({}, {}); }
+    // Creates the exports that could not be created before.
+    void remake() { enqueue({}, {}); }
     // Changes the options of one export until the file is read again.
     void change(const std::string& name, const ServerAdminBackend::Change& change,
                 const ServerAdminBackend::ChangeDone& done);
@@ -38,18 +38,18 @@ class ExportService final : public Service {
     bool busy() const { return maker_.busy(); }
     // Exports that are not offered because their kept contents cannot be taken over.
     const std::vector<MadeExports::Refused>& refused() const { return refused_; }
-    // Exports were made again, or that has failed.
+    // Sets the function to call after each attempt to create exports again.
     void when_remade(std::function<void()> call) { when_remade_ = std::move(call); }
-    // After each time that exports were made, also by make_first().
+    // Sets the function to call after each attempt, also that of make_first().
     void when_idle(std::function<void()> call) { when_idle_ = std::move(call); }
 
  private:
-    // From which options exports are made next.
+    // The options for the next creation of exports.
     enum class Source { current, file };
     using ChangeOptions = std::function<void(config::Options&)>;
     struct Reload;
 
-    void ask(ChangeOptions change, ServerAdminBackend::ChangeDone done);
+    void enqueue(ChangeOptions change, ServerAdminBackend::ChangeDone done);
     ExportMaker::Make prepare(const std::shared_ptr<Reload>& reload);
     bool load(Reload& reload) const;
     void refuse(const std::vector<std::string>& problems) const;

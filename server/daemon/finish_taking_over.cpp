@@ -30,15 +30,14 @@ void finish(const Unfinished& unfinished) {
     unfinished.mappings->undo(unfinished.left, address);
 }
 
-void finish_behind(const Workers& workers, std::size_t next, const Unfinished& unfinished) {
+void finish_after_channels(const Workers& workers, std::size_t next, const Unfinished& unfinished) {
     if (next == workers.size()) return finish(unfinished);
     workers[next]->post([&workers, next, unfinished](WorkerContext& its) {
         try {
             open_channels(its.channels, unfinished);
-            finish_behind(workers, next + 1, unfinished);
+            finish_after_channels(workers, next + 1, unfinished);
         } catch (const std::exception& error) {
-            spdlog::warn("memory that was taken over stays without addresses for the CPU: {}",
-                         error.what());
+            spdlog::warn("memory that was taken over stays unmapped for the CPU: {}", error.what());
         }
     });
 }
@@ -53,7 +52,7 @@ void finish_taking_over(const Workers& workers, const ExportRegistry::Exports& e
     }
     if (mappings != nullptr) *unfinished.left = mappings->take_left();
     if (unfinished.volumes.empty() && unfinished.left->empty()) return;
-    finish_behind(workers, 0, unfinished);
+    finish_after_channels(workers, 0, unfinished);
 }
 
 }  // namespace gpunbd::server

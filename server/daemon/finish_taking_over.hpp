@@ -1,7 +1,7 @@
-// What taking contents over has put off so that clients are served sooner: it keeps the device busy
-// for a while, and who opens a channel meanwhile would wait. So the workers open theirs first, one
-// after the other, since clients open theirs now as well. Then what an earlier server had mapped is
-// undone: there may be no room for both.
+// Finishes the work that taking over has deferred, because it keeps the device busy: opens the
+// channels of all workers, one after the other, then releases the mappings of the earlier server,
+// then maps slabs. Mapping first would delay the opening of channels, and there may be no address
+// space for both mappings.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace gpunbd::server {
 
-// Returns at once. `workers` and `mappings`, which is null where nothing is kept, stay until the
-// workers' threads have ended.
+// Returns immediately. `workers` and `mappings`, which is null if nothing is kept, must outlive the
+// workers' threads.
 void finish_taking_over(const std::vector<std::unique_ptr<Worker>>& workers,
                         const ExportRegistry::Exports& exports, RetainedMappings* mappings);
 

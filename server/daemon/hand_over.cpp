@@ -19,7 +19,7 @@ HandOver::HandOver(ServerContext& context, const Parts& parts, Actions actions)
 void HandOver::begin() {
     if (context_.lifecycle.ending()) return;
     if (upgrade_) {
-        spdlog::info("SIGUSR2: another server is being started already");
+        spdlog::info("SIGUSR2: a new server is being started already");
         return;
     }
     if (const std::string reason = obstacle(); !reason.empty()) {
@@ -55,8 +55,8 @@ void HandOver::cancel() {
 std::string HandOver::obstacle() const {
     if (context_.command.run) return "a command that --run has started ends with this server";
     if (!context_.retained.contents) {
-        return "nobody keeps its memory, which ends with it: start it by gpunbd keep, or by "
-               "systemd with FileDescriptorStoreMax=";
+        return "no supervisor keeps its memory; start it by gpunbd keep, or by systemd with "
+               "FileDescriptorStoreMax=";
     }
     if (context_.lifecycle.phase == Phase::starting || parts_.exports.busy()) {
         return "its exports are being made; try again later";
@@ -64,7 +64,7 @@ std::string HandOver::obstacle() const {
     const auto exports = context_.exports.snapshot();
     const auto outlives = [](const auto& each) { return each->contents_outlive_server(); };
     if (std::none_of(exports->begin(), exports->end(), outlives)) {
-        return "no export has keep: true, so that all memory ends with it";
+        return "no export has keep: true";
     }
     if (!swapped_to(*exports).empty() && !std::all_of(exports->begin(), exports->end(), outlives)) {
         return "this machine swaps to it, and not all of its exports have keep: true";
@@ -72,7 +72,7 @@ std::string HandOver::obstacle() const {
     for (const auto& each : *exports) {
         for (const storage::Device* device : each->volume->devices()) {
             if (!device->exclusive()) continue;
-            return fmt::format("{} can be had by one server at a time; restart this one",
+            return fmt::format("{} supports only one server at a time; restart this server",
                                device->info().id);
         }
     }
@@ -110,7 +110,7 @@ std::vector<UpgradeMessage> HandOver::first_messages() const {
 
 void HandOver::finish(const std::string& failure) {
     if (failure.empty()) return actions_.complete();
-    spdlog::error("SIGUSR2: the other server does not come up, and this one goes on: {}", failure);
+    spdlog::error("SIGUSR2: the new server did not start; this server continues: {}", failure);
     context_.lifecycle.phase = Phase::serving;
     // Upgrade calls this function, so it is destroyed later.
     boost::asio::post(context_.io, [this, over = std::exchange(upgrade_, nullptr)] {

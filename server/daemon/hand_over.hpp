@@ -35,7 +35,7 @@ class HandOver final : public Service {
     void cancel();
 
  private:
-    // Why there can be no hand-over now; empty: there can.
+    // Returns the reason why a hand-over is not possible now; empty: it is possible.
     std::string obstacle() const;
     std::vector<UpgradeMessage> first_messages() const;
     void finish(const std::string& failure);
@@ -43,8 +43,8 @@ class HandOver final : public Service {
     ServerContext& context_;
     const Parts parts_;
     const Actions actions_;
-    const std::string program_;         // read at the start: its file may be replaced
-    std::shared_ptr<Upgrade> upgrade_;  // null: none is under way, and none has succeeded
+    const std::string program_;         // set at the start, because the file can be replaced
+    std::shared_ptr<Upgrade> upgrade_;  // null: none in progress or completed
 };
 
 }  // namespace gpunbd::server

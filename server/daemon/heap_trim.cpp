@@ -14,7 +14,7 @@ HeapTrim::HeapTrim(boost::asio::io_context& io, const Workers& workers, std::fun
           try {
               check();
           } catch (const std::bad_alloc&) {
-              // The next round tries again.
+              // The next check retries.
           }
           return true;
       }) {}
@@ -35,7 +35,7 @@ void HeapTrim::check() {
             try {
                 if (its.budget.end_burst()) boost::asio::post(io_, trim_);
             } catch (const std::bad_alloc&) {
-                // Not trimmed until the next burst.
+                // Trimmed after the next burst.
             }
         });
     }

@@ -1,4 +1,4 @@
-// Which exports have `keep: true`.
+// Checks which exports have `keep: true`.
 #pragma once
 
 #include <algorithm>

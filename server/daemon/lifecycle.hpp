@@ -1,4 +1,4 @@
-// The phase of the server, and how it ends. Only the main thread uses it.
+// The phase of the server and the reason for its end. Only the main thread uses it.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace gpunbd::server {
 enum class Phase : std::uint8_t {
     starting,          // the first exports are being made
     serving,           //
-    handing_over,      // a successor is being started; until it is ready, serving can resume
-    awaiting_swapoff,  // asked to end while the machine swaps to an export
+    handing_over,      // a successor is being started; serving can resume until it is ready
+    awaiting_swapoff,  // termination was requested while the machine swaps to an export
     draining,          // answers the requests in flight, then ends
 };
 
@@ -20,7 +20,7 @@ struct Lifecycle {
     std::exception_ptr failure = {};  // of the start
 
     bool draining() const { return phase == Phase::draining; }
-    // Asked to end.
+    // Termination was requested.
     bool ending() const { return phase >= Phase::awaiting_swapoff; }
 };
 

@@ -79,14 +79,14 @@ std::vector<Listeners::Copy> Listeners::copies() const {
     std::vector<Copy> copies;
     for (const auto& listener : listeners_) {
         OwnedFd copy = OwnedFd::copy_of(listener->descriptor());
-        if (!copy) throw std::runtime_error("no descriptors are left");
+        if (!copy) throw std::runtime_error("no descriptors are available");
         copies.push_back(
             {inherited_ ? "inherited" : RetainedSockets::name(listener->where()), std::move(copy)});
     }
     return copies;
 }
 
-// Uses the socket that an earlier server had at the address. Else opens one and retains it.
+// Uses the stored socket of an earlier server, or opens and stores one.
 template <typename Open>
 void Listeners::open_retained(const std::string& address, Open open) {
     if (retained_) {
@@ -104,7 +104,7 @@ void Listeners::open_unix(const config::UnixListener& options) {
         return Listener::unix_socket(context_.io, options, retained_ && retained_->outlive());
     };
     struct stat file {};
-    // No client can reach a retained socket whose file was removed.
+    // A stored socket is unreachable if its file was removed.
     if (retained_ && ::lstat(options.path.c_str(), &file) != 0) retained_->take(name_of(options));
     open_retained(name_of(options), open);
 }
@@ -114,7 +114,7 @@ void Listeners::open_tcp(const config::TcpListener& options) {
         open_retained(name_of(options), [&] { return Listener::tcp(context_.io, options); });
     } catch (const AddressError& error) {
         if (!options.optional || error.kind != AddressError::Kind::absent) throw;
-        spdlog::warn("{}: left out", error.what());
+        spdlog::warn("{}: skipped", error.what());
     }
 }
 

@@ -1,4 +1,4 @@
-// The listening sockets: inherited, retained from an earlier server, or opened anew.
+// The listening sockets: inherited, stored by an earlier server, or newly opened.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ class Listeners final : public Service {
     void hand_over() override { drain(); }
 
     const std::vector<std::unique_ptr<Listener>>& all() const { return listeners_; }
-    // Copies for a successor, with the names by which it finds them.
+    // Copies for a successor, with their names.
     struct Copy {
         std::string name;
         OwnedFd descriptor;
@@ -40,8 +40,8 @@ class Listeners final : public Service {
     void open_retained(const std::string& address, Open open);
     void open_tcp(const config::TcpListener& options);
     void open_unix(const config::UnixListener& options);
-    // One text for each listener by which strangers could open an export, or a warning in the log
-    // where the options allow that.
+    // Returns one text per listener that gives unauthenticated clients access to an export. If the
+    // options allow that access, logs a warning instead.
     std::vector<std::string> exposures(const config::Options& options) const;
 
     ServerContext& context_;

@@ -13,18 +13,18 @@ constexpr auto report_interval = std::chrono::seconds(1);
 }  // namespace
 
 void OmittedLines::start() {
-    client_lines().when_left_out([this] { boost::asio::post(io_, [this] { report_later(); }); });
+    client_lines().when_omitted([this] { boost::asio::post(io_, [this] { report_later(); }); });
 }
 
 void OmittedLines::stop() {
-    client_lines().when_left_out(nullptr);
-    tell_left_out();
+    client_lines().when_omitted(nullptr);
+    log_omitted_lines();
 }
 
 void OmittedLines::report_later() {
     timer_.expires_after(report_interval);
     timer_.async_wait([](boost::system::error_code error) {
-        if (!error) tell_left_out();
+        if (!error) log_omitted_lines();
     });
 }
 

@@ -1,4 +1,4 @@
-// Logs how many lines that clients caused were omitted (see LineLimit).
+// Logs the number of omitted lines about clients (see LineLimit).
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>

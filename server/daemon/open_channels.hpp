@@ -1,5 +1,5 @@
-// Opening a channel to a GPU takes 20 ms, in which the driver lets other channels of the process
-// wait. This opens those of all workers at a time when clients do not notice.
+// Opens the GPU channels of all workers before clients are affected: opening one takes 20 ms, in
+// which the driver blocks the other channels of the process.
 #pragma once
 
 #include <future>
@@ -10,8 +10,8 @@
 
 namespace gpunbd::server {
 
-// Each worker calls `first` and opens its channels to these devices. Its future is ready then, and
-// throws as Device::open_channel() does.
+// Each worker calls `first` and opens its channels to these devices. Its future then becomes ready,
+// with the exception of Device::open_channel() if it throws.
 std::vector<std::future<void>> open_channels(
     const std::vector<std::unique_ptr<Worker>>& workers,
     const std::vector<storage::Device*>& devices, void (*first)() = [] {});

@@ -28,7 +28,7 @@ void PidFile::open() {
     // rename() would also replace a device.
     struct stat there {};
     if (::stat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
-        throw refusal(path_, "is there and is not a plain file; choose another path");
+        throw refusal(path_, "exists and is not a regular file; choose another path");
     }
     std::string draft = path_ + ".XXXXXX";
     const OwnedFd fd(::mkostemp(draft.data(), O_CLOEXEC));

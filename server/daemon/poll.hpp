@@ -1,5 +1,5 @@
-// Calls a function at an interval. A round that throws, or that cannot be armed for lack of memory,
-// is made up for by resume().
+// Calls a function at an interval. resume() restarts it after a round that has thrown, or that
+// could not be armed for lack of memory.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,13 +11,13 @@ namespace gpunbd::server {
 
 class Poll {
  public:
-    // `round` returns whether there is to be another one. `io` must outlive this object.
+    // `round` returns false to stop. `io` must outlive this object.
     Poll(boost::asio::io_context& io, std::chrono::microseconds interval,
          std::function<bool()> round);
 
-    // The first round comes after one interval.
+    // The first round starts after one interval.
     void start();
-    // After start(): arms the timer, unless it is armed or the last round has been.
+    // Arms the timer, unless it is armed, start() was not called, or the last round has run.
     void resume();
     void stop();
 

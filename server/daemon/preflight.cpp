@@ -10,7 +10,7 @@
 #include "config/size.hpp"
 #include "server/base/create_error.hpp"
 #include "server/base/file_owner.hpp"
-#include "server/daemon/admin_place.hpp"
+#include "server/daemon/admin_listeners.hpp"
 #include "server/exports/exposure.hpp"
 #include "server/exports/volume_plan.hpp"
 #include "server/net/tcp_address.hpp"
@@ -65,13 +65,15 @@ class Preflight {
         findings_.push_back({false, std::move(key), std::move(text)});
     }
 
-    // True: a server of ours has it, as it well may while its file is checked.
+    // Returns true, with a note, if a gpunbd server uses the address: it may be the server of this
+    // file.
     bool noted_as_ours(const std::string& key, const AddressError& error) {
         if (error.kind != AddressError::Kind::taken || error.holder.program != "gpunbd") {
             return false;
         }
-        note(key, fmt::format("not tried: it is in use{}; fine if that one serves this file",
-                              error.holder.by()));
+        note(key, fmt::format(
+                      "not tried: it is in use{}; this is correct if that server serves this file",
+                      error.holder.by()));
         return true;
     }
 
@@ -80,7 +82,7 @@ class Preflight {
             static_cast<void>(bind_tcp(options));
         } catch (const AddressError& error) {
             if (options.optional && error.kind == AddressError::Kind::absent) {
-                note(key, fmt::format("{}: left out", error.what()));
+                note(key, fmt::format("{}: skipped", error.what()));
             } else if (!noted_as_ours(key, error)) {
                 fail(key, error.what());
             }
@@ -103,22 +105,24 @@ class Preflight {
         try {
             if (!may_give_to(find_owner(options.owner))) {
                 note(key + ".owner",
-                     fmt::format("not tried: uid {} may not give files to {}; serve as root",
-                                 ::geteuid(), options.owner));
+                     fmt::format(
+                         "not tried: uid {} may not give files to {}; run the server as root",
+                         ::geteuid(), options.owner));
             }
         } catch (const std::runtime_error& error) {
             fail(key + ".owner", error.what());
         }
     }
 
-    // Who has a port, nobody can tell.
+    // The kernel does not report which process uses a vsock port.
     void try_vsock(const std::string& key, const config::VsockListener& options) {
         try {
             static_cast<void>(bind_vsock(options));
             if (!local_cid()) note(key, no_vsock_transport());
         } catch (const AddressError& error) {
             if (error.kind != AddressError::Kind::taken) return fail(key, error.what());
-            note(key, fmt::format("{} (fine if a server of this file has it)", error.what()));
+            note(key, fmt::format("{} (this is correct if a server of this file uses it)",
+                                  error.what()));
         }
     }
 
@@ -158,7 +162,7 @@ class Preflight {
                                         [](const auto& each) { return each.swap; });
         if (first == exports.end()) return;
         const std::string key = fmt::format("exports[{}].swap", first - exports.begin());
-        for (std::string& each : what_cannot_protect()) fail(key, std::move(each));
+        for (std::string& each : missing_protections()) fail(key, std::move(each));
     }
 
     void try_export(const std::string& key, const config::ExportOptions& options,
@@ -172,11 +176,11 @@ class Preflight {
             }
             if (options.layout == config::LayoutKind::stripe && plan.devices.size() < 2) {
                 note(key + ".layout",
-                     "stripe has no effect on one device; add devices, or leave it out");
+                     "stripe has no effect on one device; add devices, or remove layout");
             }
             if (options.swap && options.provision == config::Provision::thin) {
                 note(key + ".provision",
-                     "thin: a page that is swapped out when the device has no memory left is lost");
+                     "thin: if the device has no free memory, a swapped-out page is lost");
             }
             if (plan.options.provision != storage::Provision::full) return;
             for (std::uint32_t i = 0; i != plan.devices.size(); ++i) {
@@ -184,7 +188,8 @@ class Preflight {
             }
         } catch (const storage::DeviceInUse& error) {
             note(key + ".devices",
-                 fmt::format("not tried: {}; fine if that one serves this file", error.what()));
+                 fmt::format("not tried: {}; this is correct if that server serves this file",
+                             error.what()));
         } catch (const std::exception& error) {
             fail(key, error.what());
         }

@@ -1,5 +1,5 @@
-// `gpunbd check`: tries what serving will need beyond a valid file (owners, devices, sizes,
-// folders, ports) without taking any of it, and says what it could not try.
+// `gpunbd check`: checks what serving needs beyond a valid file (owners, devices, sizes, folders,
+// ports) without using it. Reports what cannot be checked.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace gpunbd::server {
 
 struct Finding {
-    bool failure = false;  // serving would fail; else: good to know
-    std::string key;       // of the file: "listeners.tcp[0]"
+    bool failure = false;  // true: serving would fail; false: a note
+    std::string key;       // in the file: "listeners.tcp[0]"
     std::string text;
 };
 

@@ -21,7 +21,7 @@ bool uses_gpus(const std::vector<config::ExportOptions>& exports) {
 
 void PrivilegeDrop::open() {
     if (uses_gpus(context_.options.exports)) {
-        // NVIDIA's driver runs a set-user-ID program that creates missing device nodes.
+        // NVIDIA's driver executes a set-user-ID program that creates missing device nodes.
         std::string reason;
         context_.devices.gpus(reason);
     }

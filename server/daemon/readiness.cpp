@@ -14,7 +14,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// The first names, and how many more there are.
+// The first names and the number of the others.
 std::string summary(const std::vector<std::string>& names) {
     constexpr std::size_t shown = 4;
     std::string out;
@@ -29,7 +29,7 @@ std::string summary(const std::vector<std::string>& names) {
 void Readiness::start() {
     Supervision& supervision = context_.supervision;
     if (const auto unknown = supervision.inherited.names(); !unknown.empty()) {
-        spdlog::warn("nothing here knows what the supervisor keeps as {}; it stays there",
+        spdlog::warn("the supervisor stores descriptors with unknown names, which stay there: {}",
                      summary(unknown));
     }
     if (!context_.command.run) log_ready();
@@ -37,7 +37,7 @@ void Readiness::start() {
 }
 
 void Readiness::drain() {
-    spdlog::info("stopping: answering what is in flight");
+    spdlog::info("stopping: answering the requests in flight");
     context_.supervision.notify("STOPPING=1");
 }
 

@@ -1,4 +1,4 @@
-// What the admin endpoint reports of kept contents.
+// The admin endpoint's reports about kept contents.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace gpunbd::server {
 
 Kept list_kept(const RetainedContents& contents);
-// Gives back what no export has. It is done if anything was given back.
+// Frees contents of that name without an export. Succeeds if any were freed.
 Outcome drop_kept(RetainedContents& contents, const std::string& name);
 
 }  // namespace gpunbd::server

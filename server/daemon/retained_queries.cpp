@@ -20,9 +20,10 @@ RetainedQueries::RetainedQueries(ServerContext& context, ExportService& exports)
 
 void RetainedQueries::answer(const ServerAdminBackend::RetainedQuery& query) {
     if (!context_.retained.contents) {
-        return query.completion(NotDone{
-            "nobody keeps contents for this server; start it by gpunbd keep, or by systemd with "
-            "FileDescriptorStoreMax="});
+        return query.completion(
+            NotDone{"no supervisor keeps contents for this server; start it by gpunbd keep, or by "
+                    "systemd with "
+                    "FileDescriptorStoreMax="});
     }
     if (exports_.busy()) {
         if (waiting_.size() < max_waiting_queries) return waiting_.push_back(query);

@@ -1,4 +1,4 @@
-// Lists and drops retained contents, for the admin endpoint.
+// Lists and drops kept contents for the admin endpoint.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class RetainedQueries final : public Service {
  public:
     RetainedQueries(ServerContext& context, ExportService& exports);
 
-    // While exports are being made it is not known which contents they use, so queries wait.
+    // Fails while exports are being made, because the use of the contents is not known then.
     void answer(const ServerAdminBackend::RetainedQuery& query);
 
  private:

@@ -16,7 +16,7 @@ const std::string socket_prefix = std::string(own_prefix) + "listen/";
 
 }  // namespace
 
-// Addresses are longer than names, and have characters that names have not.
+// Addresses can be longer than names and contain other characters.
 std::string RetainedSockets::name(const std::string& address) {
     boost::crc_optimal<64, 0x42F0E1EBA9EA3693> crc;
     crc.process_bytes(address.data(), address.size());
@@ -38,7 +38,8 @@ void RetainedSockets::keep(const std::string& address, int fd) {
     auto wrong = store_.remove(its_name);
     if (!wrong) wrong = store_.store(its_name, fd);
     if (!wrong) return;
-    spdlog::warn("{}: refuses clients while the server is started again: {}", address, *wrong);
+    spdlog::warn("{}: the socket cannot be stored, so clients are refused during a restart: {}",
+                 address, *wrong);
 }
 
 void RetainedSockets::forget_the_rest() {

@@ -1,5 +1,5 @@
-// Listening sockets that outlive the server: clients that come while none runs wait in their
-// backlogs. The supervisor has them under names made of their addresses.
+// Listening sockets that outlive the server: clients that connect during a restart wait in the
+// backlog. The supervisor stores the sockets under names derived from their addresses.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,19 @@ namespace gpunbd::server {
 
 class RetainedSockets {
  public:
-    // Both outlive it. `outlive`: the sockets do; else what an earlier server has kept is taken
-    // over for the last time.
+    // `store` and `handed_over` outlive this object. `outlive`: the sockets are stored for the
+    // next server; otherwise those of an earlier server are taken over, but not stored again.
     RetainedSockets(DescriptorStore& store, InheritedDescriptors& handed_over, bool outlive)
         : store_(store), handed_over_(handed_over), outlive_(outlive) {}
     bool outlive() const { return outlive_; }
 
-    // Under which the supervisor has the one of that address.
+    // The name of the stored socket of that address.
     static std::string name(const std::string& address);
-    // The socket that an earlier server had there, and the supervisor has still.
+    // Returns the stored socket of an earlier server for that address.
     std::optional<OwnedFd> take(const std::string& address);
     void keep(const std::string& address, int fd);
-    // What has not been taken is given up: the configuration does not ask for it any more.
+    // Removes the sockets that were not taken, because the configuration does not contain them any
+    // more.
     void forget_the_rest();
 
  private:

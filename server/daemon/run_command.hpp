@@ -1,4 +1,4 @@
-// The command of --run, whose end ends the server.
+// Runs the command of --run. The server ends with the command.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace gpunbd::server {
 
 class RunCommand final : public Service {
  public:
-    // `context.command.run` is set. `drain` is called when the command has ended.
+    // `context.command.run` must be set. `drain` is called when the command has ended.
     RunCommand(ServerContext& context, std::function<void()> drain);
 
     void start() override;

@@ -31,7 +31,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// One for each connection, and some for the rest of the server.
+// One per connection, and some for the rest of the server.
 std::uint64_t needed_descriptors(const config::Options& options) {
     constexpr std::uint64_t others = 64;
     return options.limits.connections + others;
@@ -47,7 +47,7 @@ Server::Server(const config::ServeCommand& command, config::Options options,
 
 Server::~Server() = default;
 
-// The order in which the services open and start, and the reverse of the order in which they stop.
+// Services open and start in this order, and stop in the reverse order.
 void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
     ServerContext& c = context_;
     ServiceList& list = services_;
@@ -102,7 +102,7 @@ int Server::run() {
         services_.start();
         context_.lifecycle.phase = Phase::serving;
     });
-    run_events();  // signals are handled, and clients are accepted once there are exports
+    run_events();  // handles signals, and accepts clients once there are exports
     const Lifecycle& lifecycle = context_.lifecycle;
     if (lifecycle.failure) std::rethrow_exception(lifecycle.failure);
     workers_->log_trace();
@@ -110,7 +110,7 @@ int Server::run() {
     return lifecycle.exit_code;
 }
 
-// An event that fails, for lack of memory, is lost. Services then re-arm what they wait for.
+// An event that fails for lack of memory is lost. Services then re-arm their timers and waits.
 void Server::run_events() {
     for (bool failed = false;; failed = true) {
         try {

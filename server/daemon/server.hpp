@@ -1,4 +1,4 @@
-// The server: a list of services, and what happens when it is asked to end or to hand over.
+// The server: a list of services, and the reactions to termination and hand-over requests.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,13 @@ class WorkerPool;
 
 class Server {
  public:
-    // `options` are those of `command` and of its configuration file together. `events` are those
-    // of the log.
+    // `options` combine `command` and its configuration file. `events` are those of the log.
     Server(const config::ServeCommand& command, config::Options options,
            std::shared_ptr<const admin::EventLog> events);
     ~Server();
 
-    // Serves until asked to end; returns the exit code of the process. Throws std::runtime_error
-    // with a message of one line if it cannot start.
+    // Serves until termination is requested. Returns the exit code of the process. Throws
+    // std::runtime_error with a one-line message if it cannot start.
     int run();
 
  private:
@@ -39,7 +38,7 @@ class Server {
 
     ServerContext context_;
     ServiceList services_;
-    // Of services_.
+    // Owned by services_.
     WorkerPool* workers_ = nullptr;
     ExportService* exports_ = nullptr;
     SwapProtection* swap_ = nullptr;

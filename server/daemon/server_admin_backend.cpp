@@ -44,11 +44,11 @@ std::string type_name(std::size_t type) {
     return in_small_letters(protocol::name_of(static_cast<protocol::CommandType>(type)));
 }
 
-// Adds what one worker has counted.
+// Adds the counters of one worker.
 void add(RequestStatus& status, const RequestCounters& counted) {
     status.requests += counted.answered.value();
     status.bytes += counted.bytes.value();
-    // Read in this order none is in flight that has not begun.
+    // In this order, requests that begin meanwhile do not give a negative number in flight.
     const std::uint64_t ended = counted.answered.value() + counted.abandoned.value();
     const std::uint64_t begun = counted.begun.value();
     status.in_flight += begun > ended ? begun - ended : 0;
@@ -60,7 +60,7 @@ void add(RequestStatus& status, const RequestCounters& counted) {
     status.latency.add(counted.latency);
 }
 
-// Seconds; 0: it takes its answers.
+// Seconds; 0: the client reads its replies.
 double stalled_for(const ConnectionCounters& counters) {
     const std::uint64_t since = counters.unsent_since.value();
     const std::uint64_t now = Stall::now();
@@ -114,7 +114,7 @@ void describe(const storage::Device& device, DeviceStatus& status) {
     status.competition_noticed = use.competition_noticed;
 }
 
-// Of exports by their names, what all workers have counted.
+// Adds the counters of all workers to the exports of the same name.
 void count_requests(std::vector<ExportStatus>& exports, const WorkerCounters& counters) {
     for (const auto& counted : counters.exports()) {
         const auto found = std::find_if(exports.begin(), exports.end(), [&](const auto& each) {
@@ -171,7 +171,7 @@ ServerAdminBackend::ServerAdminBackend(asio::io_context& io, const ExportRegistr
       exports_(exports),
       counters_(counters),
       change_export_(std::move(change_export)),
-      answer_about_kept_(std::move(answer_about_kept)) {}
+      answer_kept_query_(std::move(answer_about_kept)) {}
 
 void ServerAdminBackend::serves(Workers workers) {
     const std::lock_guard lock(mutex_);
@@ -285,7 +285,7 @@ Status ServerAdminBackend::status() {
 
 namespace {
 
-// Cut to the export, and widened to whole pages.
+// Clips the range to the export and extends it to whole pages.
 storage::Range pages_within(const storage::Volume& volume, std::uint64_t offset,
                             std::uint64_t length) {
     const std::uint64_t size = volume.size();
@@ -358,20 +358,21 @@ std::optional<PageRuns> ServerAdminBackend::pages(std::string_view name, std::ui
     return out;
 }
 
-// --- steering ------------------------------------------------------------------------------------
+// --- changes -------------------------------------------------------------------------------------
 
 Outcome ServerAdminBackend::set_log_level(std::string_view level) {
     spdlog::default_logger_raw()->set_level(spdlog::level::from_str(std::string(level)));
-    return Done{fmt::format("The log tells what is {} or more from now on.", level)};
+    return Done{fmt::format("The log level is {} now.", level)};
 }
 
 void ServerAdminBackend::end_connection(std::uint64_t id, Completion completion) {
     for (Worker* const worker : workers()) {
         for (const auto& [counted, facts] : worker->counters().connections()) {
             if (counted->id != id) continue;
-            spdlog::warn("{}: its connection is ended, as the administrator asked", facts->peer);
+            spdlog::warn("{}: its connection is closed at the request of an administrator",
+                         facts->peer);
             return worker->end_connection(
-                id, [completion, done = fmt::format("The connection of {} is ended.",
+                id, [completion, done = fmt::format("The connection of {} is closed.",
                                                     facts->peer)] { completion(Done{done}); });
         }
     }
@@ -384,7 +385,7 @@ void ServerAdminBackend::set_rates(std::string_view name, const config::Rates& r
                                    Completion completion) {
     change(
         name, [rates](config::ExportOptions& options) { options.rates = rates; },
-        fmt::format("The rates of export {} are as asked.", config::in_quotes(name)),
+        fmt::format("The rates of export {} are changed.", config::in_quotes(name)),
         std::move(completion));
 }
 
@@ -392,8 +393,8 @@ void ServerAdminBackend::set_read_only(std::string_view name, bool read_only,
                                        Completion completion) {
     change(
         name, [read_only](config::ExportOptions& options) { options.read_only = read_only; },
-        fmt::format("Export {} can {} from now on.", config::in_quotes(name),
-                    read_only ? "only be read" : "be written to"),
+        fmt::format("Export {} is {} now.", config::in_quotes(name),
+                    read_only ? "read-only" : "writable"),
         std::move(completion));
 }
 
@@ -401,7 +402,7 @@ void ServerAdminBackend::change(std::string_view name, Change change, std::strin
                                 Completion completion) {
     if (!find(name)) {
         return completion(NotDone{.why = fmt::format("there is no export {}; /api/v1/exports lists "
-                                                     "them",
+                                                     "all",
                                                      config::in_quotes(name)),
                                   .unknown = true});
     }
@@ -415,13 +416,13 @@ void ServerAdminBackend::change(std::string_view name, Change change, std::strin
 }
 
 void ServerAdminBackend::list_kept(Completion completion) {
-    asio::post(io_, [answer = answer_about_kept_, completion = std::move(completion)] {
+    asio::post(io_, [answer = answer_kept_query_, completion = std::move(completion)] {
         answer({.drop = {}, .completion = completion});
     });
 }
 
 void ServerAdminBackend::drop_kept(std::string_view name, Completion completion) {
-    asio::post(io_, [answer = answer_about_kept_, drop = std::string(name),
+    asio::post(io_, [answer = answer_kept_query_, drop = std::string(name),
                      completion = std::move(completion)] {
         answer({.drop = drop, .completion = completion});
     });

@@ -1,6 +1,6 @@
-// What the admin endpoint sees of this server, and may change. It is called on the endpoint's
-// thread and reads what workers count. Changes are made on the server's thread or a worker's, and
-// complete there: the endpoint's thread waits for neither.
+// The status and the changes of this server for the admin endpoint. The endpoint's thread calls it
+// and reads the workers' counters. Changes are made and completed on the server's thread or a
+// worker's; the endpoint's thread does not wait for them.
 #pragma once
 
 #include <array>
@@ -30,26 +30,26 @@ class ServerAdminBackend final : public AdminBackend {
     using Workers = std::vector<Worker*>;
     enum class State : std::uint8_t { starting, serving, draining };
 
-    // How the server changes the options of an export, on its thread. `Completion` is called once
-    // they hold for all clients, or cannot be had; its text says why not.
+    // Changes the options of an export, on the server's thread. `Completion` is called when they
+    // apply to all clients, or with the reason for a failure.
     using Change = std::function<void(config::ExportOptions&)>;
     using ChangeDone = std::function<void(const std::string& why_not)>;
     using ChangeExport =
         std::function<void(const std::string& name, const Change& change, const ChangeDone& done)>;
 
-    // Lists what is kept, or gives up what is kept under a name; on its thread.
+    // Lists kept contents, or frees those of a name; on the server's thread.
     struct RetainedQuery {
         std::optional<std::string> drop;
         Completion completion;
     };
     using AnswerAboutKept = std::function<void(const RetainedQuery&)>;
 
-    // All must outlive it. It is called by one thread at a time.
+    // The arguments must outlive this object. One thread at a time may call it.
     ServerAdminBackend(boost::asio::io_context& io, const ExportRegistry& exports,
                        const AcceptCounters& counters, ChangeExport change_export,
                        AnswerAboutKept answer_about_kept);
 
-    // On the server's thread. The workers outlive the endpoint.
+    // Call it on the server's thread. The workers outlive the endpoint.
     void serves(Workers workers);
     void drains() { state_ = State::draining; }
 
@@ -69,17 +69,17 @@ class ServerAdminBackend final : public AdminBackend {
  private:
     Workers workers() const;
     std::shared_ptr<const Export> find(std::string_view name) const;
-    // With the devices that those lie on.
+    // Also adds the devices of the exports.
     void add_exports(Status& status, const Workers& workers) const;
     void add_connections(Status& status, const Workers& workers) const;
-    // `done`: the outcome's text.
+    // `done`: the text of a successful outcome.
     void change(std::string_view name, Change change, std::string done, Completion completion);
 
     boost::asio::io_context& io_;
     const ExportRegistry& exports_;
     const AcceptCounters& counters_;
     const ChangeExport change_export_;
-    const AnswerAboutKept answer_about_kept_;
+    const AnswerAboutKept answer_kept_query_;
     const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     std::atomic<State> state_{State::starting};
     mutable std::mutex mutex_;

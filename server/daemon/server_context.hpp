@@ -1,4 +1,5 @@
-// What the services of a server share. Members are destroyed in reverse order, after all services.
+// The state that the services of a server share. Members are destroyed in reverse order, after all
+// services.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,7 +20,7 @@
 
 namespace gpunbd::server {
 
-// What outlives the server, because the supervisor stores it. All unset without a descriptor store.
+// The state that the supervisor stores. All unset without a descriptor store.
 struct RetainedState {
     explicit RetainedState(Supervision& supervision);
 

@@ -17,17 +17,17 @@ class Service {
     using Commit = std::function<void()>;  // may be empty
 
     virtual ~Service() = default;
-    // Before any device memory is allocated: acquires what another process may have, or what may be
-    // configured wrongly. Throws std::runtime_error, which ends the start.
+    // Before any device memory is allocated: acquires resources that another process may use or
+    // that may be misconfigured. Throws std::runtime_error, which ends the start.
     virtual void open() {}
-    // The exports exist. Throws std::runtime_error, which ends the start.
+    // Called when the exports exist. Throws std::runtime_error, which ends the start.
     virtual void start() {}
     // Checks new options. Adds to `problems` or throws if they cannot be applied; the server then
     // keeps its options. Otherwise the result applies them, once the new exports exist.
     virtual Commit reload(const config::Options& next, Problems& problems);
-    // No new work: the server ends once its connections have ended.
+    // Stops new work: the server ends once its connections have ended.
     virtual void drain() {}
-    // As drain(), but a successor serves the clients now.
+    // As drain(), but a successor serves the clients.
     virtual void hand_over() {}
     // A hand-over has failed, or an exception has ended the event loop: re-arms timers and waits,
     // unless they are armed.

@@ -58,9 +58,9 @@ void Signals::on_signal(int signal) {
     }
 }
 
-// SIGHUP means: read the configuration again; but also: the terminal has been closed.
+// SIGHUP has two meanings: reload the configuration, and the terminal was closed.
 void Signals::on_hangup() {
-    if (context_.lifecycle.ending()) return;  // a terminal that closes may send several
+    if (context_.lifecycle.ending()) return;  // a closing terminal may send several
     if (!context_.command.config_file) {
         spdlog::info("SIGHUP: there is no configuration file to read again, so the server ends");
         actions_.end();

@@ -1,4 +1,4 @@
-// What the server does on a signal.
+// Handles the signals of the server.
 #pragma once
 
 #include <boost/asio/signal_set.hpp>

@@ -20,7 +20,7 @@ Supervision::Supervision()
       socket(NotifySocket::from_environment()),
       watchdog_timeout(Watchdog::timeout_from_environment()),
       store(socket ? DescriptorStore::from_environment(*socket, inherited.names()) : nullptr) {
-    if (store && (predecessor || start_gate)) store->hold_back();
+    if (store && (predecessor || start_gate)) store->defer_messages();
 }
 
 void Supervision::notify(std::string_view message) const {
@@ -37,7 +37,7 @@ void Supervision::notify_ready(bool retains) {
 
 void Supervision::release_messages() const {
     if (!store) return;
-    if (const auto error = store->go_on(release_timeout)) spdlog::error("{}", *error);
+    if (const auto error = store->release_messages(release_timeout)) spdlog::error("{}", *error);
 }
 
 }  // namespace gpunbd::server

@@ -1,5 +1,5 @@
-// What the process that started this server passed to it: descriptors, and the sockets of the
-// supervisor and of the predecessor.
+// What the parent of this server has passed to it: descriptors, and the sockets of the supervisor
+// and of the predecessor.
 #pragma once
 
 #include <chrono>
@@ -22,14 +22,14 @@ struct Supervision {
 
     // Sends a message of sd_notify(3). Does nothing without a supervisor.
     void notify(std::string_view message) const;
-    // READY=1. `retains`: the supervisor also gets its end of the exit pipe.
+    // Sends READY=1. `retains`: also sends the exit pipe.
     void notify_ready(bool retains);
-    // Sends the messages that were held back while another process was the supervised one.
+    // Sends the messages that were deferred while the supervisor expected another process.
     void release_messages() const;
 
     const std::unique_ptr<Predecessor> predecessor;  // null: this is not an upgrade
     InheritedDescriptors inherited;  // read before this process opens descriptors of its own
-    const std::optional<StartGate> start_gate;  // unset: it may start at once
+    const std::optional<StartGate> start_gate;  // unset: it need not wait
     const std::optional<NotifySocket> socket;   // unset: no supervisor
     const std::optional<std::chrono::microseconds> watchdog_timeout;
     ExitPipe exit_pipe;                            // before the devices, which take long to close

@@ -33,12 +33,12 @@ void SwapProtection::start() {
         each.get();
     }
     if (const auto error = lock_all_memory()) throw std::runtime_error("swap: " + *error);
-    spdlog::info("swap: {}", what_protects());
+    spdlog::info("swap: {}", protection_summary());
 }
 
 Service::Commit SwapProtection::reload(const config::Options& next, Problems& problems) {
     if (next.any_swap() && !context_.protects_swap) {
-        problems.emplace_back("swap: a server protects itself at its start alone; start it anew");
+        problems.emplace_back("swap: cannot be enabled by a reload; restart the server");
     }
     return {};
 }
@@ -48,8 +48,8 @@ bool SwapProtection::delays_end() {
     const auto devices = swapped_to(*context_.exports.snapshot());
     if (devices.empty()) return false;
     spdlog::warn(
-        "the server ends when this machine does not swap to it any more: swapoff {}; a second "
-        "signal ends it at once, and all that is swapped out there is lost",
+        "the server ends when this machine does not swap to it any more; run swapoff {}; a second "
+        "signal ends it at once, and all pages that are swapped out to it are lost",
         fmt::join(devices, " "));
     context_.lifecycle.phase = Phase::awaiting_swapoff;
     extend_stop_timeout();

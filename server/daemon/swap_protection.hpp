@@ -20,7 +20,8 @@ class SwapProtection final : public Service {
     Commit reload(const config::Options& next, Problems& problems) override;
     void resume() override { poll_.resume(); }
 
-    // The server is to end: true if the machine swaps to it. `drain` follows then.
+    // Called when the server should end. Returns true if the machine swaps to it; `drain` is called
+    // later.
     bool delays_end();
 
  private:

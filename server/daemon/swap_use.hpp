@@ -1,4 +1,5 @@
-// Which of this machine's swap lies on a server's exports: while any does, it may not end.
+// Finds the swap devices that use exports of this server. The server must not end while there are
+// any.
 #pragma once
 
 #include <string>
@@ -8,9 +9,9 @@
 
 namespace gpunbd::server {
 
-// The devices, as far as can be told: the kernel does not say whose they are. So one counts that is
-// as large as an export with swap that has a client; or has its instance, where its client has told
-// the kernel any. `root`: where /proc and /sys are, for tests.
+// The kernel does not report the server of a device. A device matches an export with swap if it has
+// the export's instance, as passed by its client; without an instance, if it has the same size and
+// the export has a client. `root` replaces / in tests.
 std::vector<std::string> swapped_to(const ExportRegistry::Exports& exports,
                                     const std::string& root = "");
 

@@ -20,13 +20,13 @@ Takeover::Takeover(ServerContext& context, WorkerPool& workers, const ExportServ
                    ConnectionDispatcher& dispatcher)
     : context_(context), workers_(workers), exports_(exports), dispatcher_(dispatcher) {}
 
-// The predecessor serves until take_rest(), so all that takes long comes before. With one H200 and
-// 64 GiB in use, importing the slabs takes 250 ms, and opening the channels of 16 workers 350 ms.
+// The predecessor serves until take_rest(), so slow work is done before. With one H200 and 64 GiB
+// in use, importing the slabs takes 250 ms, and opening the channels of 16 workers 350 ms.
 void Takeover::import_contents() {
     Supervision& supervision = context_.supervision;
     Predecessor& predecessor = *supervision.predecessor;
     if (!supervision.store) {
-        throw std::runtime_error("there is no supervisor that keeps what is taken over");
+        throw std::runtime_error("no supervisor stores the contents that are taken over");
     }
     std::vector<storage::Device*> devices;
     for (const std::string& identity : predecessor.devices()) {
@@ -42,22 +42,22 @@ void Takeover::import_contents() {
                  slabs == 1 ? "" : "s");
     Predecessor::Rest rest = predecessor.take_rest();
     for (auto& each : rest.contents) {
-        supervision.store->knows(each.name);
+        supervision.store->add_stored(each.name);
         supervision.inherited.add(each.name, std::move(each.descriptor));
     }
     clients_ = std::move(rest.clients);
     auto& contents = context_.retained.contents;
     contents = std::make_unique<RetainedContents>(*supervision.store, supervision.inherited,
                                                   store_timeout, std::move(imported));
-    contents->rest();
+    contents->quiesce();
 }
 
 void Takeover::start() {
     if (!exports_.refused().empty()) throw std::runtime_error(exports_.refused().front().why);
-    context_.supervision.predecessor->wait_for_turn();
+    context_.supervision.predecessor->wait_until_active();
     context_.supervision.release_messages();
-    context_.retained.contents->go_on();
-    spdlog::info("serving in place of an earlier process, with {} connections of it",
+    context_.retained.contents->resume();
+    spdlog::info("serving in place of an earlier process, with {} of its connections",
                  clients_.size());
     for (Predecessor::Client& client : std::exchange(clients_, {})) {
         dispatcher_.adopt(std::move(client));

@@ -1,4 +1,4 @@
-// Takes over from the predecessor (see Predecessor): contents, connections, and the right to serve.
+// Takes over the contents, the connections and the service from the predecessor (see Predecessor).
 #pragma once
 
 #include <vector>
@@ -13,13 +13,13 @@ namespace gpunbd::server {
 
 class Takeover final : public Service {
  public:
-    // `context` has a predecessor.
+    // `context` must have a predecessor.
     Takeover(ServerContext& context, WorkerPool& workers, const ExportService& exports,
              ConnectionDispatcher& dispatcher);
 
-    // Before the first exports are made, from what it imports.
+    // Imports contents, before the first exports are made.
     void import_contents();
-    // Returns once the predecessor serves no longer.
+    // Returns when the predecessor has stopped serving.
     void start() override;
 
  private:

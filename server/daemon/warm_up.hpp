@@ -1,5 +1,5 @@
-// Whoever is swapped to has all that requests need before there is a client: later there may be no
-// memory for it.
+// Allocates everything that requests need before the first client, because memory may not be
+// available later.
 #pragma once
 
 #include <future>
@@ -11,9 +11,9 @@
 
 namespace gpunbd::server {
 
-// For exports with swap: provisioners have their threads; and each worker has room in its heap, and
-// channels that have run every path once, when its future is ready. That throws as
-// Device::open_channel() does.
+// For exports with swap: starts the threads of provisioners. Each worker reserves heap memory,
+// opens its channels and runs every path once; its future then becomes ready, with the exception of
+// Device::open_channel() if it throws.
 std::vector<std::future<void>> warm_up(const std::vector<std::unique_ptr<Worker>>& workers,
                                        const ExportRegistry::Exports& exports);
 

@@ -14,7 +14,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// So a worker may miss three rounds in a row before the supervisor kills the process.
+// A worker may miss three consecutive rounds before the supervisor kills the process.
 constexpr int rounds_per_timeout = 4;
 
 }  // namespace

@@ -33,14 +33,16 @@ class Watchdog final : public Service {
     void resume() override { poll_.resume(); }
     void hand_over() override { poll_.stop(); }  // the watchdog is the successor's
 
-    // Whether all workers have executed what the previous call posted. If so, posts anew.
+    // Returns true if all workers have executed the functions of the last call. Then posts new
+    // ones.
     bool all_responded();
 
  private:
     const Workers& workers_;
     const std::function<void()> notify_;
     Poll poll_;
-    std::shared_ptr<std::atomic<std::size_t>> pending_;  // workers; null: nothing was posted
+    std::shared_ptr<std::atomic<std::size_t>>
+        pending_;  // workers that have not responded; null: nothing posted
 };
 
 }  // namespace gpunbd::server

@@ -1,9 +1,9 @@
-// Tells the configuration which device drivers this program has.
+// Registers the device drivers of this program with the configuration.
 #pragma once
 
 namespace gpunbd::server {
 
-// To be called once, before a configuration or a command line is parsed.
+// Call it once, before a configuration or a command line is parsed.
 void register_device_drivers();
 
 }  // namespace gpunbd::server

@@ -36,7 +36,7 @@ std::optional<ContentsName> parse_contents_name(std::string_view name) {
     if (slash != id_digits || name.find_first_not_of("0123456789abcdef") != id_digits) {
         return std::nullopt;
     }
-    ContentsName parsed{.id = std::string(name.substr(0, slash)), .place = {}};
+    ContentsName parsed{.id = std::string(name.substr(0, slash)), .key = {}};
     name.remove_prefix(slash + 1);
     if (name == "table") return parsed;
     const std::size_t second = name.find('/');
@@ -44,7 +44,7 @@ std::optional<ContentsName> parse_contents_name(std::string_view name) {
     const auto device = number(name.substr(0, second));
     const auto slab = number(name.substr(second + 1));
     if (!device || !slab) return std::nullopt;
-    parsed.place = {.device = *device, .slab = *slab};
+    parsed.key = {.device = *device, .slab = *slab};
     return parsed;
 }
 
@@ -59,13 +59,13 @@ bool ContentsRetainer::keep_table(const OwnedFd& descriptor) noexcept {
 
 bool ContentsRetainer::keep(std::uint32_t device, std::uint32_t slab,
                             const OwnedFd& descriptor) noexcept {
-    return give(ContentsName::Place{device, slab}, descriptor);
+    return give(ContentsName::SlabKey{device, slab}, descriptor);
 }
 
 bool ContentsRetainer::give(const Part& part, const OwnedFd& descriptor) noexcept {
     try {
         const std::lock_guard lock(mutex_);
-        if (forgotten_) return true;  // the volume goes on without being kept
+        if (forgotten_) return true;  // the volume stays in use without being kept
         if (const auto same = parts_.find(part); same != parts_.end()) {
             same->second = State::removing;
         }
@@ -73,20 +73,21 @@ bool ContentsRetainer::give(const Part& part, const OwnedFd& descriptor) noexcep
         parts_.emplace(part, State::kept);
         const std::string name = name_of(part);
         auto wrong = store_.store(name, descriptor.get());
-        // Before that it may not be kept, and what is written to it would be lost.
+        // Without this confirmation the slab may not be kept, and data written to it could be lost.
         if (!wrong) wrong = store_.barrier(patience_);
         if (!wrong) return true;
-        spdlog::error("what is to outlive the server cannot be kept: {}", *wrong);
+        spdlog::error("contents cannot be kept beyond the end of this server: {}", *wrong);
     } catch (const std::bad_alloc&) {
-        storage::log_if_possible(
-            [] { spdlog::error("what is to outlive the server cannot be kept: no memory"); });
+        storage::log_if_possible([] {
+            spdlog::error("contents cannot be kept beyond the end of this server: no memory");
+        });
     }
     return false;
 }
 
 void ContentsRetainer::forget(std::uint32_t device, std::uint32_t slab) noexcept {
     const std::lock_guard lock(mutex_);
-    const auto found = parts_.find(ContentsName::Place{device, slab});
+    const auto found = parts_.find(ContentsName::SlabKey{device, slab});
     if (found != parts_.end()) found->second = State::removing;
     remove_pending();
 }
@@ -104,7 +105,7 @@ bool ContentsRetainer::finish_removals() noexcept {
     return remove_pending();
 }
 
-// Ends with the first failure: the next ones would only take their time, too.
+// Stops at the first failure, because the later removals would fail and wait as well.
 bool ContentsRetainer::remove_pending() noexcept {
     removals_pending_ = true;
     try {
@@ -131,8 +132,8 @@ bool ContentsRetainer::remove_pending() noexcept {
 void ContentsRetainer::report_pending(std::string_view why) noexcept {
     if (std::exchange(pending_reported_, true)) return;
     storage::log_if_possible([&] {
-        spdlog::warn("the supervisor cannot be told to give memory back, which is tried again: {}",
-                     why);
+        spdlog::warn(
+            "the supervisor cannot be notified to free kept memory; this will be retried: {}", why);
     });
 }
 

@@ -1,5 +1,5 @@
-// Gives what one volume consists of to the supervisor, under names by which the next server finds
-// it: gpunbd/ID/table, gpunbd/ID/DEVICE/SLAB. ID is the beginning of the instance's.
+// Passes the parts of one volume to the supervisor. The names, by which the next server finds them,
+// are gpunbd/ID/table and gpunbd/ID/DEVICE/SLAB; ID is the beginning of the instance's id.
 #pragma once
 
 #include <atomic>
@@ -18,27 +18,27 @@
 
 namespace gpunbd::server {
 
-// A name of that kind, taken apart.
+// Such a name, parsed.
 struct ContentsName {
     std::string id;
-    struct Place {
+    struct SlabKey {
         std::uint32_t device = 0;
         std::uint32_t slab = 0;
-        auto operator<=>(const Place&) const = default;
+        auto operator<=>(const SlabKey&) const = default;
     };
-    std::optional<Place> place;  // unset: the table
+    std::optional<SlabKey> key;  // unset: the table
 };
 std::optional<ContentsName> parse_contents_name(std::string_view name);
 std::string contents_id(const storage::InstanceId& instance);
 
-// A removal may fail: there is no memory for the message, or the supervisor takes none. Then it
-// stays pending and is tried again by each later call. Until it has succeeded, nothing else is
-// stored under its name, so that no later server can mistake the old slab for a new one.
+// A removal can fail, without memory for the message or with a busy supervisor. It then stays
+// pending, and each later call retries it. Until it succeeds, nothing else is stored under that
+// name, so that a later server cannot mistake the old slab for a new one.
 class ContentsRetainer final : public storage::SlabRetainer {
  public:
-    using Part = std::optional<ContentsName::Place>;
+    using Part = std::optional<ContentsName::SlabKey>;
 
-    // The store outlives it. `patience`: with a supervisor that is busy.
+    // The store outlives this object. `patience`: the time to wait for a busy supervisor.
     ContentsRetainer(DescriptorStore& store, std::string id, std::chrono::milliseconds patience)
         : store_(store), id_(std::move(id)), patience_(patience) {}
 
@@ -47,19 +47,19 @@ class ContentsRetainer final : public storage::SlabRetainer {
               const OwnedFd& descriptor) noexcept override;
     void forget(std::uint32_t device, std::uint32_t slab) noexcept override;
 
-    // An earlier server gave it to the supervisor.
-    void knows(const Part& part) { parts_.emplace(part, State::kept); }
-    // forget_all() has not been called. Does not wait, however busy the supervisor is.
+    // Adds a part that an earlier server has stored.
+    void add_stored(const Part& part) { parts_.emplace(part, State::kept); }
+    // Returns true until forget_all() is called. Never waits for the supervisor.
     bool keeps() const { return !forgotten_; }
-    // The supervisor is to remove all of it, the table first: slabs without a table belong to
-    // nothing. Processes that have a part of it open keep that.
+    // Removes all parts from the supervisor. The table is removed first, because slabs without a
+    // table are not taken over. Processes that have opened a part keep their descriptors.
     void forget_all() noexcept;
-    // Tries pending removals again. False: some are pending still.
+    // Retries pending removals. Returns false if some are still pending.
     bool finish_removals() noexcept;
     std::string name_of(const Part& part) const;
 
  private:
-    // kept: the supervisor has it, or may have it. removing: its removal is pending.
+    // kept: the supervisor stores it, or may store it. removing: its removal is pending.
     enum class State { kept, removing };
 
     bool give(const Part& part, const OwnedFd& descriptor) noexcept;
@@ -70,11 +70,11 @@ class ContentsRetainer final : public storage::SlabRetainer {
     DescriptorStore& store_;
     const std::string id_;
     const std::chrono::milliseconds patience_;
-    // Changed with the lock held, which may be held for as long as the supervisor is busy.
+    // Changed with the lock held, which can take as long as the supervisor is busy.
     std::atomic<bool> forgotten_{false};
     std::atomic<bool> removals_pending_{false};
-    std::mutex mutex_;             // guards what follows
-    std::map<Part, State> parts_;  // the table comes first
+    std::mutex mutex_;             // guards the following
+    std::map<Part, State> parts_;  // sorts the table before the slabs
     bool pending_reported_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Numbers and texts one after the other, in the bodies of messages between servers: what is read
-// past the end is zero, and complete() tells.
+// Reads and writes consecutive numbers and texts in the bodies of messages between servers. Reading
+// beyond the end gives zeroes and makes complete() false.
 #pragma once
 
 #include <concepts>
@@ -41,7 +41,7 @@ class FieldReader {
         const auto bytes = take(number<std::uint32_t>());
         return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
-    // All was there, and nothing is left.
+    // Returns true if all fields were present and nothing follows.
     bool complete() const { return whole_ && left_.empty(); }
 
  private:

@@ -1,5 +1,5 @@
-// Imports the kept contents of a server that still serves them, ahead of an upgrade: the time that
-// this takes is not a part of the pause that clients notice.
+// Imports the kept contents of a server that still serves, ahead of an upgrade. This shortens the
+// pause of the clients.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace gpunbd::server {
 
-// Opens the devices that the tables among `parts` name. What cannot be imported is left out: to
-// take the contents over then fails with the reason.
+// Opens the devices that the tables in `parts` name. Parts that cannot be imported are omitted;
+// taking over those contents then fails with the reason.
 RetainedContents::Imported import_contents(std::vector<RetainedContents::Copy> parts,
                                            DeviceRegistry& devices);
 

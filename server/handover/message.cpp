@@ -23,7 +23,7 @@ bool has_body(MessageKind kind) {
         case MessageKind::start:
         case MessageKind::prepare:
         case MessageKind::all:
-        case MessageKind::yours:
+        case MessageKind::activate:
         case MessageKind::prepared:
         case MessageKind::ready:
             return false;
@@ -57,17 +57,17 @@ std::variant<UpgradeMessage, std::string> decode_message(std::span<const std::by
     UpgradeMessage message{.descriptor = OwnedFd(descriptor)};
     if (datagram.size() < message_head) return std::string("a message is too short");
     if (protocol::load_be<std::uint32_t>(datagram.data()) != upgrade_magic) {
-        return std::string("what is there is no server of gpunbd");
+        return std::string("the peer is not a gpunbd server");
     }
     const auto version = protocol::load_be<std::uint16_t>(datagram.data() + 4);
     if (version != upgrade_version) {
-        return fmt::format("it speaks version {}, and this gpunbd version {}", version,
+        return fmt::format("it speaks version {}, but this gpunbd speaks version {}", version,
                            upgrade_version);
     }
     const auto kind = protocol::load_be<std::uint16_t>(datagram.data() + 6);
     if (kind < static_cast<std::uint16_t>(MessageKind::start) ||
         kind > static_cast<std::uint16_t>(MessageKind::ready)) {
-        return fmt::format("a message is of the unknown kind {}", kind);
+        return fmt::format("a message has the unknown kind {}", kind);
     }
     message.kind = static_cast<MessageKind>(kind);
     const auto body = datagram.subspan(message_head);
@@ -101,7 +101,7 @@ std::vector<std::byte> encode_calibration(const Calibration& calibration) {
 std::variant<Calibration, std::string> decode_calibration(std::span<const std::byte> body) {
     FieldReader in(body);
     Calibration calibration{.device = in.text(), .found = in.text()};
-    if (!in.complete()) return std::string("a calibration has another length");
+    if (!in.complete()) return std::string("a calibration has a wrong length");
     return calibration;
 }
 
@@ -116,7 +116,7 @@ std::variant<ImportPart, std::string> decode_import(std::span<const std::byte> b
     FieldReader in(body);
     ImportPart part{.name = in.text(),
                     .entry = storage::SlabEntry::of_word(in.number<std::uint64_t>())};
-    if (!in.complete()) return std::string("a part of kept contents has another length");
+    if (!in.complete()) return std::string("a part of kept contents has a wrong length");
     return part;
 }
 
@@ -177,11 +177,11 @@ std::variant<DecodedConnection, std::string> decode_connection(std::span<const s
     state.errors = in.number<std::uint64_t>();
     state.milliseconds = in.number<std::uint64_t>();
     out.received_later = in.number<std::uint32_t>();
-    if (!in.complete()) return std::string("a connection has another length");
+    if (!in.complete()) return std::string("the state of a connection has a wrong length");
     if (headers > static_cast<std::uint8_t>(protocol::Headers::extended) || read_only > 1 ||
         contexts >> protocol::known_contexts != 0 || info.minimum_block == 0 ||
         out.received_later > ReceiveBuffer::capacity || !possible(state)) {
-        return std::string("a connection contradicts itself");
+        return std::string("the state of a connection is inconsistent");
     }
     state.negotiated.headers = static_cast<protocol::Headers>(headers);
     for (const protocol::MetaContext each : protocol::all_contexts) {

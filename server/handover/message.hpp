@@ -1,6 +1,5 @@
-// What a server and the one that is started in its place say to each other: one message a datagram,
-// each with the protocol's version, so that two programs that do not understand each other find out
-// before anything has changed.
+// The messages between a server and its successor, one per datagram. Each has the version of the
+// protocol, so that incompatible programs detect this before anything changes.
 #pragma once
 
 #include <cstddef>
@@ -22,32 +21,32 @@ inline constexpr std::size_t max_upgrade_message = std::size_t{64} * 1024;  // b
 
 enum class MessageKind : std::uint16_t {
     // From the old server to the new one.
-    start = 1,    // it may run its program
-    listener,     // a listening socket, and its name
-    device,       // the identity of a device that it will need
-    calibration,  // of a device: Calibration
-    import,       // a part of what is kept, to be imported while the old one serves: ImportPart
-    prepare,      // that was all that it can have while the old one serves
-    contents,     // a part of what is kept, and its name
-    connection,   // a client's socket, and where to go on: ConnectionState but its bytes
-    received,     // of the connection before it: more of its bytes
-    all,          // that was all
-    yours,        // the new one serves from now on
+    start = 1,    // execute the program
+    listener,     // a listening socket and its name
+    device,       // the identity of a device to open
+    calibration,  // the calibration of a device: Calibration
+    import,       // a part of kept contents to import while the old server serves: ImportPart
+    prepare,      // the end of the messages before the pause
+    contents,     // a part of kept contents and its name
+    connection,   // the socket of a client and its ConnectionState without the received bytes
+    received,     // received bytes of the preceding connection
+    all,          // the end of the messages
+    activate,     // the new server serves from now on
     // From the new one to the old one.
-    cannot_run,  // the program: why
-    prepared,    // what takes long is done
-    ready,       // it has all, and only waits for `yours`
+    cannot_run,  // exec failed, with the reason
+    prepared,    // the devices are open and the imports done
+    ready,       // all is taken over; waits for `activate`
 };
 
 struct UpgradeMessage {
     MessageKind kind = MessageKind::start;
     std::vector<std::byte> body = {};
-    OwnedFd descriptor{};  // of a listener, of contents, of a connection; no others have any
+    OwnedFd descriptor{};  // of a listener, of contents or of a connection
 };
 
-// Its datagram, without the descriptor.
+// The datagram, without the descriptor.
 std::vector<std::byte> encode_message(const UpgradeMessage& message);
-// A text: what is wrong with it. Takes the descriptor in any case; -1: none came.
+// Returns the problem as a text. Takes ownership of the descriptor in any case; -1: none.
 std::variant<UpgradeMessage, std::string> decode_message(std::span<const std::byte> datagram,
                                                          int descriptor);
 
@@ -62,8 +61,8 @@ struct Calibration {
 std::vector<std::byte> encode_calibration(const Calibration& calibration);
 std::variant<Calibration, std::string> decode_calibration(std::span<const std::byte> body);
 
-// A part of kept contents. The old server may give a slab back, and its number to another slab,
-// until it stops serving: `entry` tells which slab it was.
+// A part of kept contents. Until the old server stops serving, it may free a slab and reuse its
+// number; `entry` identifies the slab.
 struct ImportPart {
     std::string name;
     storage::SlabEntry entry;
@@ -72,7 +71,7 @@ struct ImportPart {
 std::vector<std::byte> encode_import(const ImportPart& part);
 std::variant<ImportPart, std::string> decode_import(std::span<const std::byte> body);
 
-// So many bytes of ConnectionState::received follow in other messages.
+// The bytes of ConnectionState::received that later messages contain.
 std::vector<std::byte> encode_connection(const ConnectionState& state);
 struct DecodedConnection {
     ConnectionState state;

@@ -16,7 +16,7 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr timeval peer_patience{.tv_sec = 5, .tv_usec = 0};  // with one that takes nothing
+constexpr timeval peer_patience{.tv_sec = 5, .tv_usec = 0};  // for a peer that does not read
 constexpr int message_buffer = 1 << 20;                      // bytes
 
 [[noreturn]] void fail_with(const char* what, int error) {
@@ -74,9 +74,9 @@ void MessageSocket::send(const UpgradeMessage& message) const {
         std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     }
     while (::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) < 0) {
-        if (errno == EAGAIN) throw std::runtime_error("it takes nothing for too long");
+        if (errno == EAGAIN) throw std::runtime_error("it did not read its messages in time");
         if (errno == EPIPE || errno == ECONNRESET) throw std::runtime_error("it has ended");
-        if (errno != EINTR) fail_with("it cannot be told", errno);
+        if (errno != EINTR) fail_with("cannot send to it", errno);
     }
 }
 
@@ -85,8 +85,8 @@ bool MessageSocket::has_message() const {
 }
 
 UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
-    if (!wait_to_read(socket_.get(), limit)) throw std::runtime_error("it is too slow");
-    // One byte more than there may be, so that what is too long is seen to be so.
+    if (!wait_to_read(socket_.get(), limit)) throw std::runtime_error("it did not answer in time");
+    // One byte more than the limit, to detect longer messages.
     std::vector<std::byte> bytes(max_upgrade_message + 1);
     iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -96,7 +96,8 @@ UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
     header.msg_control = control.data();
     header.msg_controllen = control.size();
     ssize_t length = 0;
-    bool reset = false;  // it has ended without taking all: once, before what it has said is told
+    bool reset =
+        false;  // it ended without reading everything; reported once, before its last messages
     do {
         length = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
     } while (length < 0 &&
@@ -104,11 +105,12 @@ UpgradeMessage MessageSocket::receive(std::chrono::milliseconds limit) const {
     if (length == 0 || (length < 0 && errno == ECONNRESET)) {
         throw std::runtime_error("it has ended");
     }
-    if (length < 0) fail_with("it cannot be heard", errno);
+    if (length < 0) fail_with("cannot receive from it", errno);
     auto decoded = decode_message(std::span(bytes).first(static_cast<std::size_t>(length)),
                                   descriptor_of(header));
     if (auto* const wrong = std::get_if<std::string>(&decoded)) throw std::runtime_error(*wrong);
-    if ((header.msg_flags & MSG_CTRUNC) != 0) throw std::runtime_error("no descriptors are left");
+    if ((header.msg_flags & MSG_CTRUNC) != 0)
+        throw std::runtime_error("no descriptors are available");
     if (static_cast<std::size_t>(length) > max_upgrade_message) {
         throw std::runtime_error("a message is too long");
     }
@@ -119,7 +121,7 @@ UpgradeMessage MessageSocket::expect(MessageKind kind, std::chrono::milliseconds
     UpgradeMessage message = receive(limit);
     if (message.kind == kind) return message;
     if (message.kind == MessageKind::cannot_run) throw std::runtime_error(body_text(message.body));
-    throw std::runtime_error(fmt::format("a message of kind {} came, and not of kind {}",
+    throw std::runtime_error(fmt::format("received a message of kind {} instead of kind {}",
                                          static_cast<int>(message.kind), static_cast<int>(kind)));
 }
 

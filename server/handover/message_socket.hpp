@@ -1,5 +1,5 @@
-// The way between a server and the one in its place: a pair of sockets, each message a datagram.
-// Neither waits for the other for ever.
+// The connection between a server and its successor: a socket pair that carries each message as a
+// datagram. All waiting is limited.
 #pragma once
 
 #include <chrono>
@@ -13,20 +13,20 @@ namespace gpunbd::server {
 
 class MessageSocket {
  public:
-    // Takes one end.
+    // Takes ownership of one end.
     explicit MessageSocket(OwnedFd socket) : socket_(std::move(socket)) {}
-    // Two ends, both close-on-exec. Throws std::system_error.
+    // Creates two ends, both close-on-exec. Throws std::system_error.
     static std::pair<OwnedFd, OwnedFd> make_pair();
 
     int descriptor() const { return socket_.get(); }
-    // Or the other side has gone: receive() does not wait.
+    // Also true if the peer has ended: receive() does not wait then.
     bool has_message() const;
 
-    // Both throw std::runtime_error with one clear line: what is wrong, that the other side has
-    // gone, or that it was too slow.
+    // Both throw std::runtime_error with one line: the problem, that the peer has ended, or that it
+    // did not answer in time.
     void send(const UpgradeMessage& message) const;
     UpgradeMessage receive(std::chrono::milliseconds limit) const;
-    // The same, and only a message of this kind will do.
+    // As receive(), but throws for a message of another kind.
     UpgradeMessage expect(MessageKind kind, std::chrono::milliseconds limit) const;
 
  private:

@@ -12,7 +12,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// It gives up sooner.
+// The predecessor gives up earlier.
 constexpr std::chrono::seconds predecessor_patience{120};
 
 OwnedFd end_in_environment(const std::string& text) {
@@ -20,7 +20,7 @@ OwnedFd end_in_environment(const std::string& text) {
     if (!number || *number > 1'000'000 ||
         ::fcntl(static_cast<int>(*number), F_SETFD, FD_CLOEXEC) != 0) {
         throw std::runtime_error(
-            fmt::format("{}: there is no such socket; unset it", successor_variable));
+            fmt::format("{}: the socket does not exist; unset the variable", successor_variable));
     }
     return OwnedFd(static_cast<int>(*number));
 }
@@ -62,7 +62,7 @@ void Predecessor::take(UpgradeMessage message) {
         contents_to_import_.push_back({std::move(name), entry, std::move(message.descriptor)});
     } else {
         throw std::runtime_error(
-            fmt::format("a message of kind {} came too early", static_cast<int>(message.kind)));
+            fmt::format("received a message of kind {} too early", static_cast<int>(message.kind)));
     }
 }
 
@@ -77,8 +77,9 @@ Predecessor::Rest Predecessor::take_rest() {
         } else if (message.kind == MessageKind::connection) {
             rest.clients.push_back(take_client(std::move(message)));
         } else {
-            throw std::runtime_error(fmt::format("a message of kind {} came, and not what is kept",
-                                                 static_cast<int>(message.kind)));
+            throw std::runtime_error(
+                fmt::format("received a message of kind {} instead of kept contents",
+                            static_cast<int>(message.kind)));
         }
     }
 }
@@ -90,16 +91,16 @@ Predecessor::Client Predecessor::take_client(UpgradeMessage message) {
     while (state.received.size() != later) {
         const UpgradeMessage more = socket_.expect(MessageKind::received, predecessor_patience);
         if (more.body.size() > later - state.received.size()) {
-            throw std::runtime_error("a connection has received more than was said");
+            throw std::runtime_error("a connection has more received data than announced");
         }
         state.received.insert(state.received.end(), more.body.begin(), more.body.end());
     }
     return {std::make_unique<ConnectionState>(std::move(state)), std::move(message.descriptor)};
 }
 
-void Predecessor::wait_for_turn() {
+void Predecessor::wait_until_active() {
     socket_.send({.kind = MessageKind::ready});
-    socket_.expect(MessageKind::yours, predecessor_patience);
+    socket_.expect(MessageKind::activate, predecessor_patience);
 }
 
 }  // namespace gpunbd::server

@@ -1,5 +1,5 @@
-// The server in whose place this one is started, as long as that still serves: what it hands over,
-// and when this one's turn has come.
+// The server that this one replaces, while it still serves. It hands over its listeners, contents
+// and connections, and then activates this server.
 #pragma once
 
 #include <map>
@@ -15,20 +15,21 @@ namespace gpunbd::server {
 
 class Predecessor {
  public:
-    // From the environment, out of which it is taken. Null: there is none. This and all that
-    // follows throws std::runtime_error where the other one has gone, or says what it should not.
+    // Uses and removes a variable of the environment. Null: there is no predecessor. This function
+    // and the following throw std::runtime_error if the predecessor has ended or violates the
+    // protocol.
     static std::unique_ptr<Predecessor> from_environment();
 
-    // What it gives while it serves.
+    // Available while the predecessor serves.
     InheritedDescriptors take_listeners() { return std::move(listeners_); }
     std::map<std::string, std::string> take_calibrations() { return std::move(calibrations_); }
-    const std::vector<std::string>& devices() const { return devices_; }  // identities
-    // Kept contents as they were when the predecessor started this server. They go on changing.
+    const std::vector<std::string>& devices() const { return devices_; }  // their identities
+    // Kept contents at the time when the predecessor started this server. They change further.
     std::vector<RetainedContents::Copy> take_contents_to_import() {
         return std::move(contents_to_import_);
     }
 
-    // What takes long is done: it stops serving, and gives the rest.
+    // Call it after the slow preparations: the predecessor stops serving and hands over the rest.
     struct Contents {
         std::string name;
         OwnedFd descriptor;
@@ -42,8 +43,8 @@ class Predecessor {
         std::vector<Client> clients;
     };
     Rest take_rest();
-    // Nothing is to be done but to serve. Returns when nobody else does any more.
-    void wait_for_turn();
+    // Call it when ready to serve. Returns when the predecessor has stopped serving.
+    void wait_until_active();
 
  private:
     explicit Predecessor(OwnedFd socket);

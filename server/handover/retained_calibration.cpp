@@ -61,7 +61,7 @@ RetainedCalibration::RetainedCalibration(DescriptorStore& store, InheritedDescri
         if (states) {
             states_ = std::move(*states);
         } else {
-            spdlog::warn("the kept calibration cannot be read; devices are measured again");
+            spdlog::warn("the stored calibration cannot be read; the devices are calibrated again");
         }
     }
 }
@@ -73,7 +73,8 @@ void RetainedCalibration::keep(const States& states) {
     auto wrong = store_.remove(calibration_name);
     if (!wrong) wrong = store_text(store_, boost::json::serialize(text));
     if (wrong) {
-        spdlog::warn("the calibration is not kept, and measured again: {}", *wrong);
+        spdlog::warn("the calibration cannot be stored, so the next server calibrates again: {}",
+                     *wrong);
         return;
     }
     states_ = states;

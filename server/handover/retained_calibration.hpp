@@ -1,5 +1,5 @@
-// What calibrating the devices has found, kept by the supervisor: a server that comes back measures
-// nothing again.
+// Stores the results of calibrating the devices with the supervisor, so that a restarted server
+// need not calibrate.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@ class RetainedCalibration {
  public:
     using States = std::map<std::string, std::string>;  // DeviceRegistry::calibration_states()
 
-    // Takes what an earlier server has stored out of `handed_over`. The store outlives this.
+    // Takes the data of an earlier server out of `handed_over`. The store outlives this object.
     RetainedCalibration(DescriptorStore& store, InheritedDescriptors& handed_over);
 
-    // Empty, where there is nothing, or nothing that makes sense.
+    // Empty if there are no valid data.
     const States& states() const { return states_; }
-    // Instead of what is kept, where that differs.
+    // Replaces the stored states if they differ.
     void keep(const States& states);
 
  private:

@@ -19,7 +19,7 @@ namespace gpunbd::server {
 
 namespace {
 
-// How soon a supervisor that takes no message is tried again.
+// The interval for retrying messages that the supervisor did not accept.
 constexpr auto removal_retry = std::chrono::seconds(1);
 
 OwnedFd copy_of(const OwnedFd& descriptor) {
@@ -50,40 +50,41 @@ std::vector<storage::Device*> devices_of(const storage::TableShape& shape,
     return found;
 }
 
-void tell_end(const std::string& name, std::uint64_t size,
-              RetainedContents::Clock::time_point end) {
-    const auto left = std::chrono::ceil<std::chrono::seconds>(end - RetainedContents::Clock::now());
+void log_end_of_grace(const std::string& name, std::uint64_t size,
+                      RetainedContents::Clock::time_point end) {
+    const auto remaining =
+        std::chrono::ceil<std::chrono::seconds>(end - RetainedContents::Clock::now());
     storage::LogLine(spdlog::level::warn)
         .with("export", name)
         .with("bytes", size)
         .say(
-            "export {} is not offered any more: its kept contents are given back in {} s, unless "
-            "it is again before (keeping.grace)",
-            config::in_quotes(name), std::max<std::int64_t>(left.count(), 0));
+            "export {} was removed: its kept contents will be freed in {} s (keeping.grace) unless "
+            "the export is added again",
+            config::in_quotes(name), std::max<std::int64_t>(remaining.count(), 0));
 }
 
-// Is there an export of that name that waits for its contents?
+// Returns true if the configuration has an export of that name whose contents were rejected.
 bool is_refused(const std::vector<RetainedContents::Offered>& offered, const std::string& name) {
     return std::any_of(offered.begin(), offered.end(), [&](const auto& each) {
         return each.name == name && each.volume == nullptr;
     });
 }
 
-void tell_taken_over(const std::string& name, const storage::Volume& volume) {
+void log_taken_over(const std::string& name, const storage::Volume& volume) {
     const storage::TableShape& shape = volume.shape();
     storage::LogLine(spdlog::level::info)
         .with("export", name)
         .with("bytes", shape.size)
         .say(
-            "export {}: its contents of {} are taken over from an earlier server: {} in use, on "
+            "export {}: took over its contents of {} from an earlier server: {} in use, on "
             "{}, instance {}",
             config::in_quotes(name), config::local_time_text(shape.made),
             config::human_size(volume.mapped_bytes()), identities(shape),
             storage::instance_text(shape.instance));
 }
 
-void tell_given_back(const std::string& name) {
-    spdlog::info("kept contents of export {}: their memory is given back", config::in_quotes(name));
+void log_freed(const std::string& name) {
+    spdlog::info("kept contents of export {} are freed", config::in_quotes(name));
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ std::string wanted_of(const config::ExportOptions& options) {
         options.provision == config::Provision::full ? "full" : "thin", options.page_size);
 }
 
-// --- what an earlier server has left ---------------------------------------------------------
+// --- contents of an earlier server -----------------------------------------------------------
 
 RetainedContents::RetainedContents(DescriptorStore& store, InheritedDescriptors& handed_over,
                                    std::chrono::milliseconds patience, Imported imported)
@@ -105,56 +106,55 @@ RetainedContents::RetainedContents(DescriptorStore& store, InheritedDescriptors&
     for (const std::string& name : handed_over.names()) {
         const auto parsed = parse_contents_name(name);
         if (!parsed) continue;
-        Left& left = left_[parsed->id];
-        if (!left.keeper) {
-            left.keeper = std::make_shared<ContentsRetainer>(store_, parsed->id, patience_);
+        InheritedContents& inherited = inherited_[parsed->id];
+        if (!inherited.retainer) {
+            inherited.retainer = std::make_shared<ContentsRetainer>(store_, parsed->id, patience_);
         }
-        left.keeper->knows(parsed->place);
+        inherited.retainer->add_stored(parsed->key);
         std::vector<OwnedFd> descriptors = handed_over.take(name);
         if (descriptors.size() > 1) {
-            left.ambiguous = fmt::format("the supervisor has {} descriptors under the name {}",
-                                         descriptors.size(), name);
+            inherited.ambiguous = fmt::format("the supervisor has {} descriptors under the name {}",
+                                              descriptors.size(), name);
         }
         for (OwnedFd& descriptor : descriptors) {
-            if (parsed->place) {
-                left.slabs[parsed->place->device].emplace(parsed->place->slab,
-                                                          std::move(descriptor));
+            if (parsed->key) {
+                inherited.slabs[parsed->key->device].emplace(parsed->key->slab,
+                                                             std::move(descriptor));
                 continue;
             }
             auto table = storage::PageTable::open(std::move(descriptor));
             if (auto* const why = std::get_if<std::string>(&table)) {
-                left.refused = "its page table cannot be used: " + *why;
+                inherited.refused = "its page table cannot be used: " + *why;
             } else {
-                left.table = std::make_unique<storage::PageTable>(
+                inherited.table = std::make_unique<storage::PageTable>(
                     std::move(std::get<storage::PageTable>(table)));
             }
         }
     }
-    for (auto at = left_.begin(); at != left_.end();) {
-        Left& left = at->second;
-        if (!left.table && left.refused.empty()) {
-            // A server died before the table was kept, or while its contents were given back.
-            give_back(left);
-            at = left.keeper->finish_removals() ? left_.erase(at) : std::next(at);
+    for (auto at = inherited_.begin(); at != inherited_.end();) {
+        InheritedContents& inherited = at->second;
+        if (!inherited.table && inherited.refused.empty()) {
+            // A server died before the table was stored, or while the contents were being freed.
+            free_contents(inherited);
+            at = inherited.retainer->finish_removals() ? inherited_.erase(at) : std::next(at);
             continue;
         }
-        if (!left.refused.empty()) {
-            spdlog::error(
-                "kept contents {}: {}; they stay until they are given up: gpunbd kept --drop {}",
-                at->first, left.refused, at->first);
+        if (!inherited.refused.empty()) {
+            spdlog::error("kept contents {}: {}; to free them, run gpunbd kept --drop {}",
+                          at->first, inherited.refused, at->first);
         }
         ++at;
     }
 }
 
-std::map<std::string, RetainedContents::Left>::iterator RetainedContents::find_left(
-    const config::ExportOptions& options) {
+std::map<std::string, RetainedContents::InheritedContents>::iterator
+RetainedContents::find_inherited(const config::ExportOptions& options) {
     const std::string wanted = wanted_of(options);
-    auto found = left_.end();
-    for (auto at = left_.begin(); at != left_.end(); ++at) {
-        const Left& left = at->second;
-        if (!left.table || left.table->shape().name != options.name) continue;
-        if (left.table->shape().wanted == wanted) return at;
+    auto found = inherited_.end();
+    for (auto at = inherited_.begin(); at != inherited_.end(); ++at) {
+        const InheritedContents& inherited = at->second;
+        if (!inherited.table || inherited.table->shape().name != options.name) continue;
+        if (inherited.table->shape().wanted == wanted) return at;
         found = at;
     }
     return found;
@@ -175,12 +175,12 @@ void RetainedContents::open_devices(const std::vector<config::ExportOptions>& ex
                                     DeviceRegistry& devices) {
     const std::lock_guard lock(mutex_);
     for (const config::ExportOptions& each : exports) {
-        const auto found = find_left(each);
-        if (found == left_.end()) continue;
+        const auto found = find_inherited(each);
+        if (found == inherited_.end()) continue;
         try {
             devices_of(found->second.table->shape(), each, devices);
         } catch (const std::runtime_error&) {
-            // It is reported then.
+            // take_over() reports it.
         }
     }
 }
@@ -190,65 +190,67 @@ std::shared_ptr<storage::Volume> RetainedContents::take_over(const config::Expor
                                                              VolumeDisposal& disposal) {
     const std::lock_guard lock(mutex_);
     if (auto held = held_for(options)) return held;
-    const auto found = find_left(options);
-    if (found == left_.end()) return nullptr;
-    Left& left = found->second;
+    const auto found = find_inherited(options);
+    if (found == inherited_.end()) return nullptr;
+    InheritedContents& inherited = found->second;
     std::shared_ptr<storage::Volume> volume;
     try {
         const std::string wanted = wanted_of(options);
-        if (left.table->shape().wanted != wanted) {
-            throw std::runtime_error(fmt::format("they were made for {}, and it asks for {}",
-                                                 left.table->shape().wanted, wanted));
+        if (inherited.table->shape().wanted != wanted) {
+            throw std::runtime_error(fmt::format("they were made for {}, but the export has {}",
+                                                 inherited.table->shape().wanted, wanted));
         }
-        volume = adopt(found->first, left, options, devices, disposal);
+        volume = adopt(found->first, inherited, options, devices, disposal);
     } catch (const std::exception& error) {
-        left.refused = error.what();
+        inherited.refused = error.what();
         throw std::runtime_error(
-            fmt::format("its kept contents cannot be taken over: {}; they stay until they are "
-                        "given up: gpunbd kept --drop {}",
+            fmt::format("its kept contents cannot be taken over: {}; to free them, run "
+                        "gpunbd kept --drop {}",
                         error.what(), config::in_quotes(options.name)));
     }
-    left_.erase(found);
-    storage::log_if_possible([&] { tell_taken_over(options.name, *volume); });
+    inherited_.erase(found);
+    storage::log_if_possible([&] { log_taken_over(options.name, *volume); });
     return volume;
 }
 
-std::map<std::string, RetainedContents::Own> RetainedContents::prepare_own(
+std::map<std::string, RetainedContents::OwnContents> RetainedContents::prepare_own(
     const std::string& id, const std::string& name,
-    std::shared_ptr<ContentsRetainer> keeper) const {
-    std::map<std::string, Own> one;
-    Own& own = one[id];
-    own.keeper = std::move(keeper);
+    std::shared_ptr<ContentsRetainer> retainer) const {
+    std::map<std::string, OwnContents> one;
+    OwnContents& own = one[id];
+    own.retainer = std::move(retainer);
     own.name = name;
     return one;
 }
 
-// Whatever can fail comes before the volume is taken over: with that its slabs begin to change, and
-// what is left would not describe them any more.
-std::shared_ptr<storage::Volume> RetainedContents::adopt(const std::string& id, const Left& left,
+// All steps that can fail precede Volume::take_over(), which changes the slabs: then the inherited
+// data would not describe them any more.
+std::shared_ptr<storage::Volume> RetainedContents::adopt(const std::string& id,
+                                                         const InheritedContents& inherited,
                                                          const config::ExportOptions& options,
                                                          DeviceRegistry& devices,
                                                          VolumeDisposal& disposal) {
-    if (!left.ambiguous.empty()) throw std::runtime_error(left.ambiguous);
-    const std::vector<storage::Device*> found = devices_of(left.table->shape(), options, devices);
-    // Copies: if it cannot be done now, it may be tried again.
+    if (!inherited.ambiguous.empty()) throw std::runtime_error(inherited.ambiguous);
+    const std::vector<storage::Device*> found =
+        devices_of(inherited.table->shape(), options, devices);
+    // Copies, so that a later attempt is possible after a failure.
     storage::Volume::Descriptors slabs;
-    for (const auto& [device, its] : left.slabs) {
+    for (const auto& [device, its] : inherited.slabs) {
         for (const auto& [number, descriptor] : its) {
             slabs[device].emplace(number, copy_of(descriptor));
         }
     }
-    auto table = storage::PageTable::open(copy_of(left.table->descriptor()));
+    auto table = storage::PageTable::open(copy_of(inherited.table->descriptor()));
     if (const auto* const why = std::get_if<std::string>(&table)) throw std::runtime_error(*why);
     VolumeDisposal::Place place = disposal.reserve();
-    auto prepared = prepare_own(id, options.name, left.keeper);
+    auto prepared = prepare_own(id, options.name, inherited.retainer);
     const auto imported = imported_.find(id);
     auto taken = storage::Volume::take_over(
-        std::move(std::get<storage::PageTable>(table)), found, std::move(slabs), left.keeper,
-        resting_, imported == imported_.end() ? nullptr : imported->second.get());
+        std::move(std::get<storage::PageTable>(table)), found, std::move(slabs), inherited.retainer,
+        quiesced_, imported == imported_.end() ? nullptr : imported->second.get());
     if (const auto* const why = std::get_if<std::string>(&taken)) throw std::runtime_error(*why);
     auto volume = place.share(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
-    Own& own = prepared.begin()->second;
+    OwnContents& own = prepared.begin()->second;
     own.volume = volume;
     own.taken = volume;
     own.making = false;
@@ -256,15 +258,15 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const std::string& id, 
     return volume;
 }
 
-// --- what this server makes --------------------------------------------------------------------
+// --- contents of this server -------------------------------------------------------------------
 
 std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOptions& options,
                                                         const Create& create) {
     const storage::InstanceId instance = storage::new_instance();
     const std::string id = contents_id(instance);
-    const auto keeper = std::make_shared<ContentsRetainer>(store_, id, patience_);
-    auto prepared = prepare_own(id, options.name, keeper);
-    Own& own = prepared.begin()->second;
+    const auto retainer = std::make_shared<ContentsRetainer>(store_, id, patience_);
+    auto prepared = prepare_own(id, options.name, retainer);
+    OwnContents& own = prepared.begin()->second;
     {
         const std::lock_guard lock(mutex_);
         own_.insert(prepared.extract(prepared.begin()));
@@ -274,34 +276,34 @@ std::shared_ptr<storage::Volume> RetainedContents::make(const config::ExportOpti
         volume = create({.name = options.name,
                          .wanted = wanted_of(options),
                          .instance = instance,
-                         .retainer = keeper});
+                         .retainer = retainer});
     } catch (...) {
-        keeper->forget_all();
+        retainer->forget_all();
         const std::lock_guard lock(mutex_);
-        own.making = false;  // without a volume: settle() finishes it
-        if (keeper->finish_removals()) own_.erase(id);
+        own.making = false;  // without a volume: settle() removes it
+        if (retainer->finish_removals()) own_.erase(id);
         throw;
     }
     const std::lock_guard lock(mutex_);
     own.volume = volume;
     own.making = false;
-    if (resting_) volume->quiesce();
+    if (quiesced_) volume->quiesce();
     return volume;
 }
 
-void RetainedContents::rest() {
+void RetainedContents::quiesce() {
     const std::lock_guard lock(mutex_);
-    resting_ = true;
+    quiesced_ = true;
     for (auto& [unused, own] : own_) {
         if (const auto volume = own.volume.lock()) volume->quiesce();
     }
 }
 
-void RetainedContents::go_on() {
-    Imported unused_imports;  // released without the lock
+void RetainedContents::resume() {
+    Imported unused_imports;  // destroyed after the lock is released
     const std::lock_guard lock(mutex_);
     std::swap(unused_imports, imported_);
-    resting_ = false;
+    quiesced_ = false;
     for (auto& [unused, own] : own_) {
         if (const auto volume = own.volume.lock()) volume->resume();
     }
@@ -310,39 +312,44 @@ void RetainedContents::go_on() {
 std::vector<RetainedContents::Copy> RetainedContents::copies() const {
     const std::lock_guard lock(mutex_);
     std::vector<Copy> all;
-    for (const auto& [unused, left] : left_) {
-        if (!left.table) continue;  // nobody can read it
-        all.push_back({left.keeper->name_of(std::nullopt), {}, copy_of(left.table->descriptor())});
-        for (const auto& [device, slabs] : left.slabs) {
+    for (const auto& [unused, inherited] : inherited_) {
+        if (!inherited.table) continue;  // unreadable
+        all.push_back({inherited.retainer->name_of(std::nullopt),
+                       {},
+                       copy_of(inherited.table->descriptor())});
+        for (const auto& [device, slabs] : inherited.slabs) {
             for (const auto& [number, slab] : slabs) {
-                all.push_back(
-                    {left.keeper->name_of(ContentsName::Place{device, number}), {}, copy_of(slab)});
+                all.push_back({inherited.retainer->name_of(ContentsName::SlabKey{device, number}),
+                               {},
+                               copy_of(slab)});
             }
         }
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume.lock();
-        if (!volume || !own.keeper->keeps()) continue;
-        all.push_back({own.keeper->name_of(std::nullopt), {}, copy_of(volume->table_descriptor())});
+        if (!volume || !own.retainer->keeps()) continue;
+        all.push_back(
+            {own.retainer->name_of(std::nullopt), {}, copy_of(volume->table_descriptor())});
         for (auto& each : volume->copy_slabs()) {
-            all.push_back({own.keeper->name_of(ContentsName::Place{each.device, each.copy.slab}),
-                           each.copy.entry, std::move(each.copy.descriptor)});
+            all.push_back(
+                {own.retainer->name_of(ContentsName::SlabKey{each.device, each.copy.slab}),
+                 each.copy.entry, std::move(each.copy.descriptor)});
         }
     }
     return all;
 }
 
-// --- what is offered ---------------------------------------------------------------------------
+// --- offered exports ---------------------------------------------------------------------------
 
-void RetainedContents::give_back(Left& left) {
-    left.keeper->forget_all();
-    left.table.reset();
-    left.slabs.clear();
-    left.ends.reset();
+void RetainedContents::free_contents(InheritedContents& inherited) {
+    inherited.retainer->forget_all();
+    inherited.table.reset();
+    inherited.slabs.clear();
+    inherited.ends.reset();
 }
 
-void RetainedContents::give_back(Own& own) {
-    own.keeper->forget_all();
+void RetainedContents::free_contents(OwnContents& own) {
+    own.retainer->forget_all();
     own.held.reset();
     own.ends.reset();
 }
@@ -351,61 +358,62 @@ std::optional<RetainedContents::Clock::time_point> RetainedContents::settle(
     const std::vector<Offered>& offered, std::chrono::seconds grace, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     std::optional<Clock::time_point> next;
-    const auto look_again = [&next](const std::optional<Clock::time_point>& at) {
+    const auto call_again_at = [&next](const std::optional<Clock::time_point>& at) {
         if (at && (!next || *at < *next)) next = at;
     };
-    // Entries stay until the supervisor has been told all.
-    const auto is_told = [&](ContentsRetainer& keeper) {
-        if (keeper.finish_removals()) return true;
-        look_again(now + removal_retry);
+    // An entry stays until the supervisor has removed all its parts.
+    const auto is_removed = [&](ContentsRetainer& retainer) {
+        if (retainer.finish_removals()) return true;
+        call_again_at(now + removal_retry);
         return false;
     };
-    for (auto at = left_.begin(); at != left_.end();) {
-        Left& left = at->second;
-        settle(left, offered, now + grace);
-        if (left.ends && *left.ends <= now) {
-            const std::string name = left.table->shape().name;
-            give_back(left);
-            tell_given_back(name);
+    for (auto at = inherited_.begin(); at != inherited_.end();) {
+        InheritedContents& inherited = at->second;
+        settle(inherited, offered, now + grace);
+        if (inherited.ends && *inherited.ends <= now) {
+            const std::string name = inherited.table->shape().name;
+            free_contents(inherited);
+            log_freed(name);
         }
-        look_again(left.ends);
-        const bool gone = is_told(*left.keeper) && !left.keeper->keeps();
-        at = gone ? left_.erase(at) : std::next(at);
+        call_again_at(inherited.ends);
+        const bool gone = is_removed(*inherited.retainer) && !inherited.retainer->keeps();
+        at = gone ? inherited_.erase(at) : std::next(at);
     }
     for (auto at = own_.begin(); at != own_.end();) {
-        Own& own = at->second;
+        OwnContents& own = at->second;
         if (!own.making) settle(own, offered, now + grace);
         const bool over = own.ends && *own.ends <= now;
         if (over) {
-            give_back(own);
-            tell_given_back(own.name);
+            free_contents(own);
+            log_freed(own.name);
         }
-        look_again(own.ends);
-        const bool gone = is_told(*own.keeper) && !own.making && !own.held && own.volume.expired();
+        call_again_at(own.ends);
+        const bool gone =
+            is_removed(*own.retainer) && !own.making && !own.held && own.volume.expired();
         at = gone ? own_.erase(at) : std::next(at);
     }
     return next;
 }
 
-void RetainedContents::settle(Left& left, const std::vector<Offered>& offered,
+void RetainedContents::settle(InheritedContents& inherited, const std::vector<Offered>& offered,
                               Clock::time_point end) {
-    if (!left.table) return;
-    const std::string& name = left.table->shape().name;
+    if (!inherited.table) return;
+    const std::string& name = inherited.table->shape().name;
     if (is_refused(offered, name)) {
-        left.ends.reset();
-    } else if (!left.ends) {
-        left.ends = end;
-        tell_end(name, left.table->shape().size, end);
+        inherited.ends.reset();
+    } else if (!inherited.ends) {
+        inherited.ends = end;
+        log_end_of_grace(name, inherited.table->shape().size, end);
     }
 }
 
-void RetainedContents::settle(Own& own, const std::vector<Offered>& offered,
+void RetainedContents::settle(OwnContents& own, const std::vector<Offered>& offered,
                               Clock::time_point end) {
     const auto volume = own.volume.lock();
     own.taken.reset();
     if (!volume) {
-        // New, and of a configuration that was refused after all.
-        own.keeper->forget_all();
+        // New contents of a configuration that was rejected.
+        own.retainer->forget_all();
         return;
     }
     const auto user = std::find_if(offered.begin(), offered.end(),
@@ -413,19 +421,19 @@ void RetainedContents::settle(Own& own, const std::vector<Offered>& offered,
     if (user != offered.end()) {
         own.ends.reset();
         own.held.reset();
-        if (!user->keep) own.keeper->forget_all();
-    } else if (own.keeper->keeps()) {
+        if (!user->keep) own.retainer->forget_all();
+    } else if (own.retainer->keeps()) {
         own.held = volume;
         if (is_refused(offered, own.name)) {
             own.ends.reset();
         } else if (!own.ends) {
             own.ends = end;
-            tell_end(own.name, volume->size(), end);
+            log_end_of_grace(own.name, volume->size(), end);
         }
     }
 }
 
-// --- for people ----------------------------------------------------------------------------------
+// --- summaries -----------------------------------------------------------------------------------
 
 std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
     const std::lock_guard lock(mutex_);
@@ -440,21 +448,21 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
                        .state = {}});
         return all.back();
     };
-    for (const auto& [id, left] : left_) {
-        if (!left.keeper->keeps()) continue;
-        if (!left.table) {
+    for (const auto& [id, inherited] : inherited_) {
+        if (!inherited.retainer->keeps()) continue;
+        if (!inherited.table) {
             Summary unreadable;
             unreadable.name = id;
-            unreadable.state = left.refused;
+            unreadable.state = inherited.refused;
             all.push_back(std::move(unreadable));
             continue;
         }
-        add(left.table->shape()).state =
-            !left.refused.empty() ? left.refused : "no export has them";
+        add(inherited.table->shape()).state =
+            !inherited.refused.empty() ? inherited.refused : "no export has them";
     }
     for (const auto& [unused, own] : own_) {
         const auto volume = own.volume.lock();
-        if (!volume || !own.keeper->keeps()) continue;
+        if (!volume || !own.retainer->keeps()) continue;
         Summary& summary = add(volume->shape());
         summary.used = volume->mapped_bytes();
         summary.state = own.held ? "no export has them" : "in use";
@@ -465,20 +473,20 @@ std::vector<RetainedContents::Summary> RetainedContents::summaries() const {
 std::size_t RetainedContents::drop(const std::string& name) {
     const std::lock_guard lock(mutex_);
     std::size_t dropped = 0;
-    for (auto at = left_.begin(); at != left_.end();) {
-        Left& left = at->second;
-        const std::string& its_name = left.table ? left.table->shape().name : at->first;
-        if (its_name != name || !left.keeper->keeps()) {
+    for (auto at = inherited_.begin(); at != inherited_.end();) {
+        InheritedContents& inherited = at->second;
+        const std::string& its_name = inherited.table ? inherited.table->shape().name : at->first;
+        if (its_name != name || !inherited.retainer->keeps()) {
             ++at;
             continue;
         }
-        give_back(left);
+        free_contents(inherited);
         ++dropped;
-        at = left.keeper->finish_removals() ? left_.erase(at) : std::next(at);
+        at = inherited.retainer->finish_removals() ? inherited_.erase(at) : std::next(at);
     }
     for (auto& [unused, own] : own_) {
         if (own.name != name || !own.held) continue;
-        give_back(own);
+        free_contents(own);
         ++dropped;
     }
     return dropped;

@@ -1,5 +1,5 @@
-// The contents of exports that outlive the server: what an earlier server has left with the
-// supervisor, and what this one gives to it. Any thread may call.
+// The contents of exports that are kept beyond the end of a server: those inherited from an earlier
+// server, and those of this server. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -21,17 +21,18 @@
 
 namespace gpunbd::server {
 
-// What the configuration of an export asks of its volume, as text: contents that were made for
-// another one are not taken for it.
+// The requirements of an export's configuration on its volume, as text. Contents that were made for
+// other requirements are not used.
 std::string wanted_of(const config::ExportOptions& options);
 
 class RetainedContents {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // Takes what an earlier server has stored out of `handed_over`. The store outlives this and all
-    // volumes; the devices and the disposal that it is given later outlive this. `patience`: with a
-    // supervisor that is busy. `imported`: slabs of these contents that this process has already.
+    // Takes the descriptors of an earlier server out of `handed_over`. The store outlives this
+    // object and all volumes. The devices and the disposal passed later outlive this object.
+    // `patience`: the time to wait for a busy supervisor. `imported`: slabs of these contents that
+    // are already mapped.
     using Imported = std::map<std::string, std::unique_ptr<storage::ImportedSlabs>>;  // by id
     RetainedContents(DescriptorStore& store, InheritedDescriptors& handed_over,
                      std::chrono::milliseconds patience = std::chrono::seconds(10),
@@ -39,24 +40,23 @@ class RetainedContents {
     RetainedContents(const RetainedContents&) = delete;
     RetainedContents& operator=(const RetainedContents&) = delete;
 
-    // The contents that are left for this export, taken over. Null: there are none. Where it
-    // throws, they stay as they are and can be taken over later; std::runtime_error has the reason.
+    // Takes over the inherited contents of this export. Null: there are none. If it throws,
+    // std::runtime_error has the reason, and the contents are unchanged for a later attempt.
     std::shared_ptr<storage::Volume> take_over(const config::ExportOptions& options,
                                                DeviceRegistry& devices, VolumeDisposal& disposal);
-    // The devices of what is left for these exports, as taking over will want them. One that cannot
-    // be opened may be by then.
+    // Opens the devices that take_over() will need for these exports. Ignores failures.
     void open_devices(const std::vector<config::ExportOptions>& exports, DeviceRegistry& devices);
-    // New contents for this export: what `create` makes. If it throws, nothing is kept of them.
+    // Calls `create` for new contents of this export. If it throws, nothing is kept.
     using Create = std::function<std::shared_ptr<storage::Volume>(const storage::Retention&)>;
     std::shared_ptr<storage::Volume> make(const config::ExportOptions& options,
                                           const Create& create);
-    // Nothing of what is kept changes until go_on(), as long as no client writes: so another
-    // process can take it over. Waits for what is under way. What is made or taken over meanwhile
-    // rests, too.
-    void rest();
-    void go_on();
-    // Copies of all descriptors, by their names: tables, and slabs with what their directory says.
-    // While nothing rests, slabs may come and go behind it.
+    // Until resume(), kept contents change only by client writes, so that another process can take
+    // them over. Waits for operations in progress. Contents created or taken over meanwhile are
+    // quiesced as well.
+    void quiesce();
+    void resume();
+    // Copies of all descriptors with their names: tables, and slabs with their directory entries.
+    // Unless quiesced, slabs can be added and removed meanwhile.
     struct Copy {
         std::string name;
         storage::SlabEntry entry;  // of a slab
@@ -64,9 +64,9 @@ class RetainedContents {
     };
     std::vector<Copy> copies() const;
 
-    // What is offered now. Contents that no export has are given back when `grace` is over, which
-    // the log tells, once for each. Messages that could not be sent to the supervisor are tried
-    // again. When to call again; unset: it need not be.
+    // Passes the current exports. Frees contents without an export after `grace`; logs this once
+    // for each. Retries messages that could not be sent to the supervisor. Returns the time of the
+    // next call; unset: none is needed.
     struct Offered {
         std::string name;
         bool keep = false;
@@ -85,53 +85,57 @@ class RetainedContents {
         std::string state;
     };
     std::vector<Summary> summaries() const;
-    // Gives back what is left of an export that is not taken over. How many there were.
+    // Frees contents of that name that no export uses. Returns their number.
     std::size_t drop(const std::string& name);
 
  private:
-    // Of an earlier server, and not taken over. Once the keeper has forgotten all, it only waits
-    // for the supervisor.
-    struct Left {
-        std::unique_ptr<storage::PageTable> table;  // null: it cannot be read
+    // Contents of an earlier server that are not taken over. After forget_all(), the entry waits
+    // only for the supervisor.
+    struct InheritedContents {
+        std::unique_ptr<storage::PageTable> table;  // null: unreadable
         storage::Volume::Descriptors slabs;
-        std::shared_ptr<ContentsRetainer> keeper;
-        std::string ambiguous;  // what the supervisor has twice; empty: nothing
-        std::string refused;    // why it could not be taken over
+        std::shared_ptr<ContentsRetainer> retainer;
+        std::string ambiguous;  // the name that the supervisor stores twice; empty: none
+        std::string refused;    // the reason why they could not be taken over
         std::optional<Clock::time_point> ends;
     };
-    // Of this one.
-    struct Own {
-        std::shared_ptr<ContentsRetainer> keeper;  // the volume owns it, too
+    // Contents of this server.
+    struct OwnContents {
+        std::shared_ptr<ContentsRetainer> retainer;  // shared with the volume
         std::string name;
         std::weak_ptr<storage::Volume> volume;
-        std::shared_ptr<storage::Volume> held;  // of no export any more, until it ends
-        // Taken over for an export, until it is told whether that is offered: its configuration may
-        // be refused after all.
+        std::shared_ptr<storage::Volume> held;  // without an export, until it is freed
+        // Taken over for an export, until settle() decides whether the export exists: its
+        // configuration can still be rejected.
         std::shared_ptr<storage::Volume> taken;
         std::optional<Clock::time_point> ends;
         bool making = true;
     };
 
     std::shared_ptr<storage::Volume> held_for(const config::ExportOptions& options);
-    std::map<std::string, Left>::iterator find_left(const config::ExportOptions& options);
-    std::shared_ptr<storage::Volume> adopt(const std::string& id, const Left& left,
+    std::map<std::string, InheritedContents>::iterator find_inherited(
+        const config::ExportOptions& options);
+    std::shared_ptr<storage::Volume> adopt(const std::string& id,
+                                           const InheritedContents& inherited,
                                            const config::ExportOptions& options,
                                            DeviceRegistry& devices, VolumeDisposal& disposal);
-    // Contents of this server, by id, as a node for own_: to insert that cannot fail.
-    std::map<std::string, Own> prepare_own(const std::string& id, const std::string& name,
-                                           std::shared_ptr<ContentsRetainer> keeper) const;
-    static void give_back(Left& left);
-    static void give_back(Own& own);
-    void settle(Left& left, const std::vector<Offered>& offered, Clock::time_point end);
-    void settle(Own& own, const std::vector<Offered>& offered, Clock::time_point end);
+    // Creates an entry as a map node, so that inserting it into own_ cannot fail.
+    std::map<std::string, OwnContents> prepare_own(
+        const std::string& id, const std::string& name,
+        std::shared_ptr<ContentsRetainer> retainer) const;
+    static void free_contents(InheritedContents& inherited);
+    static void free_contents(OwnContents& own);
+    void settle(InheritedContents& inherited, const std::vector<Offered>& offered,
+                Clock::time_point end);
+    void settle(OwnContents& own, const std::vector<Offered>& offered, Clock::time_point end);
 
     DescriptorStore& store_;
     const std::chrono::milliseconds patience_;
-    bool resting_ = false;
+    bool quiesced_ = false;
     mutable std::mutex mutex_;
-    std::map<std::string, Left> left_;  // by id
-    std::map<std::string, Own> own_;    // by id
-    Imported imported_;                 // until resume: what is not taken by then is released
+    std::map<std::string, InheritedContents> inherited_;  // by id
+    std::map<std::string, OwnContents> own_;              // by id
+    Imported imported_;                                   // until resume(), which releases the rest
 };
 
 }  // namespace gpunbd::server

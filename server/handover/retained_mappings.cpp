@@ -31,8 +31,10 @@ void RetainedMappings::keep(const std::vector<const OwnedFd*>& files) {
     for (const OwnedFd* file : files) numbers.push_back(file->get());
     if (numbers == kept_ && !others_kept_) return;
     if (const auto wrong = store_.remove(mappings_name)) {
-        // Tried again by the next call: what is kept there holds memory of devices.
-        spdlog::warn("mappings of an earlier server stay with the supervisor for now: {}", *wrong);
+        // The next call retries this: the stored files hold device memory.
+        spdlog::warn(
+            "the mappings of an earlier server cannot be removed from the supervisor yet: {}",
+            *wrong);
         others_kept_ = true;
         return;
     }
@@ -40,13 +42,15 @@ void RetainedMappings::keep(const std::vector<const OwnedFd*>& files) {
     for (std::size_t i = 0; !wrong && i != numbers.size(); ++i) {
         wrong = store_.store(mappings_name, numbers[i]);
     }
-    if (wrong) spdlog::warn("if this server is killed, its end takes longer: {}", *wrong);
+    if (wrong)
+        spdlog::warn("the mappings cannot be stored, so a killed server takes longer to end: {}",
+                     *wrong);
     kept_ = std::move(numbers);
     others_kept_ = false;
 }
 
 void RetainedMappings::undo_now() {
-    keep({});  // this copy is to be the last one
+    keep({});  // so that the copy that is closed next is the last one
     if (const auto wrong = store_.barrier(std::chrono::seconds(10))) spdlog::warn("{}", *wrong);
     left_.clear();
 }

@@ -1,7 +1,8 @@
-// Files of drivers by which this process maps memory of devices, kept by the supervisor. A driver
-// undoes what a process has mapped when the last copy of such a file is closed: 10 ms for each GiB
-// (server/PERFORMANCE.md). So a server that is killed ends without that, and the next one undoes it
-// once clients have their answers. They hold the memory, too, but no work.
+// Stores the driver files of this process's device mappings with the supervisor. A driver removes
+// the mappings when the last copy of such a file is closed, which takes 10 ms per GiB
+// (server/PERFORMANCE.md). With a copy at the supervisor, a killed server ends without this delay,
+// and the next server removes the mappings once it serves clients. They hold memory but cause no
+// work.
 #pragma once
 
 #include <functional>
@@ -18,27 +19,28 @@ class RetainedMappings {
  public:
     using Files = std::vector<OwnedFd>;
 
-    // Takes what an earlier server has stored out of `handed_over`. The store outlives this.
+    // Takes the files of an earlier server out of `handed_over`. The store outlives this object.
     RetainedMappings(DescriptorStore& store, InheritedDescriptors& handed_over);
     ~RetainedMappings();  // waits for undo()
     RetainedMappings(const RetainedMappings&) = delete;
     RetainedMappings& operator=(const RetainedMappings&) = delete;
 
-    // The files of this process, the caller's, instead of those that are kept.
+    // Stores the files of this process, which the caller owns, and removes the earlier ones.
     void keep(const std::vector<const OwnedFd*>& files);
 
-    // Those of the earlier server, once; empty: there are none.
+    // Returns the files of the earlier server, once; empty: there are none.
     Files take_left() { return std::move(left_); }
-    // Closes them in a thread of its own, and calls `then` from there, which throws nothing.
-    // Without any, at once. Throws std::system_error where there can be no thread.
+    // Closes the files on a thread of its own and then calls `then`, which must not throw, on that
+    // thread. Calls it immediately if there are no files. Throws std::system_error if the thread
+    // cannot be created.
     void undo(std::shared_ptr<Files> left, std::function<void()> then);
-    // Closes them while who asks waits: there is no room for others.
+    // Closes them synchronously, if there is no address space for new mappings.
     void undo_now();
 
  private:
     DescriptorStore& store_;
     std::vector<int> kept_;
-    bool others_kept_ = true;  // perhaps, by the supervisor: of an earlier server
+    bool others_kept_ = true;  // the supervisor may store files of an earlier server
     Files left_;
     std::thread undoing_;
 };

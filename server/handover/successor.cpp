@@ -22,13 +22,13 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr int last_words_ms = 200;
+constexpr int final_message_ms = 200;
 
 constexpr int exit_not_started = 127;
 constexpr std::chrono::seconds start_patience{10};
-constexpr useconds_t look_at_parent_after = 200;  // microseconds
+constexpr useconds_t parent_check_interval = 200;  // microseconds
 
-// Pointers into texts, as exec wants them.
+// The array of pointers that exec requires.
 class Pointers {
  public:
     explicit Pointers(std::vector<std::string> texts) : texts_(std::move(texts)) {
@@ -58,26 +58,26 @@ std::vector<std::string> command_of(const SuccessorStart& start) {
     return all;
 }
 
-// All that the children work with. Other threads may hold any lock when a process is forked, so
-// that they call nothing but the system.
+// The data of the child processes. After fork, another thread may have held any lock, so they use
+// system calls only.
 struct ChildPlan {
     const char* program;
     char* const* command;
     char* const* environment;
     int socket;
-    int pipe;                               // where the parent learns the number of the successor
-    pid_t keeper;                           // parent of this process
-    int end_signal;                         // of this process at its parent's death; 0: none
-    std::span<const std::byte> cannot_run;  // the message's head
+    int pipe;                               // for the successor's process id
+    pid_t new_parent;                       // parent of this process
+    int end_signal;                         // this process's parent-death signal; 0: none
+    std::span<const std::byte> cannot_run;  // the head of the message
 };
 
-[[noreturn]] void become_successor(const ChildPlan& plan, pid_t between) {
-    while (::getppid() == between) ::usleep(look_at_parent_after);
+[[noreturn]] void become_successor(const ChildPlan& plan, pid_t intermediate) {
+    while (::getppid() == intermediate) ::usleep(parent_check_interval);
     if (plan.end_signal != 0) {
         ::prctl(PR_SET_PDEATHSIG, plan.end_signal);
-        if (::getppid() != plan.keeper) ::_exit(exit_not_started);
+        if (::getppid() != plan.new_parent) ::_exit(exit_not_started);
     }
-    // The parent has a handle of this process by then.
+    // When this message arrives, the parent has a handle of this process.
     std::array<std::byte, 64> start{};
     if (::recv(plan.socket, start.data(), start.size(), 0) <= 0) ::_exit(exit_not_started);
     ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
@@ -93,18 +93,18 @@ struct ChildPlan {
     ::_exit(exit_not_started);
 }
 
-[[noreturn]] void be_between(const ChildPlan& plan) {
-    const pid_t between = ::getpid();
+[[noreturn]] void run_intermediate(const ChildPlan& plan) {
+    const pid_t intermediate = ::getpid();
     const pid_t successor = ::_Fork();
-    if (successor == 0) become_successor(plan, between);
-    const bool told = ::write(plan.pipe, &successor, sizeof successor) == sizeof successor;
-    ::_exit(successor > 0 && told ? 0 : exit_not_started);
+    if (successor == 0) become_successor(plan, intermediate);
+    const bool written = ::write(plan.pipe, &successor, sizeof successor) == sizeof successor;
+    ::_exit(successor > 0 && written ? 0 : exit_not_started);
 }
 
 pid_t fork_twice(const ChildPlan& plan, OwnedFd from, OwnedFd to) {
     const pid_t child = ::_Fork();
-    if (child == 0) be_between(plan);
-    ::close(to.release());  // so that the read ends with the child, whatever ends it
+    if (child == 0) run_intermediate(plan);
+    ::close(to.release());  // so that read() returns when the child ends
     if (child < 0) return -1;
     pid_t successor = -1;
     ssize_t got = 0;
@@ -122,7 +122,7 @@ Successor::Successor(const SuccessorStart& start) {
     auto [ours, theirs] = MessageSocket::make_pair();
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-        throw std::runtime_error(fmt::format("no pipe: {}", std::strerror(errno)));
+        throw std::runtime_error(fmt::format("cannot create a pipe: {}", std::strerror(errno)));
     }
     OwnedFd from(ends[0]);
     OwnedFd to(ends[1]);
@@ -135,30 +135,30 @@ Successor::Successor(const SuccessorStart& start) {
                    .environment = environment.get(),
                    .socket = theirs.get(),
                    .pipe = to.get(),
-                   .keeper = ::getppid(),
+                   .new_parent = ::getppid(),
                    .end_signal = 0,
                    .cannot_run = cannot_run};
     ::prctl(PR_GET_PDEATHSIG, &plan.end_signal);
     pid_ = fork_twice(plan, std::move(from), std::move(to));
-    if (pid_ <= 0) throw std::runtime_error("the system has no process for it");
+    if (pid_ <= 0) throw std::runtime_error("the system cannot create a process");
     handle_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
     if (handle_ < 0) throw std::runtime_error("it has ended");
     socket_.emplace(std::move(ours));
     socket_->send({.kind = MessageKind::start});
 }
 
-// One that ends by itself says why at its very end, when its socket is closed already.
+// A server that exits by itself sends its reason at the very end, after closing its socket.
 Successor::~Successor() {
     socket_.reset();
     if (handle_ >= 0) {
         pollfd ended{.fd = handle_, .events = POLLIN, .revents = 0};
-        ::poll(&ended, 1, last_words_ms);
+        ::poll(&ended, 1, final_message_ms);
         ::syscall(SYS_pidfd_send_signal, handle_, SIGKILL, nullptr, 0);
     }
-    let_go();
+    detach();
 }
 
-void Successor::let_go() {
+void Successor::detach() {
     if (handle_ >= 0) ::close(std::exchange(handle_, -1));
 }
 

@@ -1,5 +1,5 @@
-// The process that is to serve in place of this one: the program that lies where this one was
-// started from, with the same arguments, beside it.
+// The process that replaces this one. It runs the program that is now at this program's path, with
+// the same arguments.
 #pragma once
 
 #include <sys/types.h>
@@ -24,25 +24,25 @@ struct SuccessorStart {
 
 class Successor {
  public:
-    // Its parent is whoever takes orphans, the supervisor or process 1, before its program runs; it
-    // ends with that one, if this one does. Throws std::runtime_error.
+    // The process is reparented to the supervisor or to process 1 before exec, and has the same
+    // parent-death signal as this process. Throws std::runtime_error.
     explicit Successor(const SuccessorStart& start);
-    // It ends, unless it was let go.
+    // Kills the process, unless detach() was called.
     ~Successor();
     Successor(const Successor&) = delete;
     Successor& operator=(const Successor&) = delete;
 
     const MessageSocket& socket() const { return *socket_; }
     pid_t pid() const { return pid_; }
-    void let_go();
+    void detach();
 
  private:
     std::optional<MessageSocket> socket_;
     pid_t pid_ = 0;
-    int handle_ = -1;  // of the process: its number may come to be another's
+    int handle_ = -1;  // a pidfd, because the process id could be reused
 };
 
-// Where the successor finds its end of the socket.
+// The successor's end of the socket.
 inline constexpr const char* successor_variable = "GPUNBD_SUCCESSOR";
 
 }  // namespace gpunbd::server

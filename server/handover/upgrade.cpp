@@ -18,18 +18,21 @@ namespace {
 
 constexpr std::chrono::seconds preparing_patience{60};  // clients do not notice
 constexpr std::chrono::seconds ready_patience{20};      // clients wait
-constexpr std::chrono::seconds answers_patience{2};     // with clients that take no answers
-constexpr std::chrono::seconds answers_limit{10};       // with those that are slow to
-constexpr std::chrono::seconds cutting_patience{10};    // with copies of those
-constexpr std::chrono::seconds follow_patience{5};      // with the supervisor
-constexpr std::chrono::milliseconds stuck_after{100};   // without a byte moved
-constexpr std::chrono::milliseconds breath{50};
-constexpr auto look_interval = std::chrono::microseconds(500);
+constexpr std::chrono::seconds answers_patience{2};     // for clients that do not read
+constexpr std::chrono::seconds answers_limit{10};       // for slow clients
+constexpr std::chrono::seconds cutting_patience{10};    // for their copies in progress
+constexpr std::chrono::seconds follow_patience{5};      // for the supervisor
+constexpr std::chrono::milliseconds stuck_after{100};   // without any transferred byte
+constexpr std::chrono::milliseconds resume_period{50};
+constexpr auto check_interval = std::chrono::microseconds(500);
 
 }  // namespace
 
-Upgrade::Upgrade(Parts parts, Yield yield, Completion told)
-    : parts_(parts), yield_(std::move(yield)), told_(std::move(told)), timer_(parts.io) {}
+Upgrade::Upgrade(Parts parts, Yield yield, Completion completion)
+    : parts_(parts),
+      yield_(std::move(yield)),
+      completion_(std::move(completion)),
+      timer_(parts.io) {}
 
 void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessage>& first) {
     successor_.emplace(start);
@@ -37,14 +40,14 @@ void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessag
         for (const UpgradeMessage& message : first) successor_->socket().send(message);
         successor_->socket().send({.kind = MessageKind::prepare});
     } catch (const std::exception&) {
-        // It may have said why.
+        // It may have sent a reason.
         if (successor_->socket().has_message()) {
             successor_->socket().expect(MessageKind::prepared, std::chrono::milliseconds(0));
         }
         throw;
     }
     const int copy = ::fcntl(successor_->socket().descriptor(), F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) throw std::runtime_error("no descriptors are left");
+    if (copy < 0) throw std::runtime_error("no descriptors are available");
     messages_.emplace(parts_.io, copy);
     wait_for_message(preparing_patience, &Upgrade::pause);
 }
@@ -53,7 +56,7 @@ void Upgrade::wait_for_message(std::chrono::seconds patience, Step then) {
     timer_.expires_after(patience);
     timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
         const auto self = weak.lock();
-        if (self && !error) self->fail("it takes too long");
+        if (self && !error) self->fail("it did not answer in time");
     });
     messages_->async_wait(
         asio::posix::stream_descriptor::wait_read,
@@ -62,7 +65,7 @@ void Upgrade::wait_for_message(std::chrono::seconds patience, Step then) {
             if (!self || error || self->over_) return;
             if (self->successor_->socket().has_message()) {
                 self->attempt(then);
-            } else {  // the reactor may be mistaken
+            } else {  // spurious wakeup
                 self->wait_for_message(patience, then);
             }
         });
@@ -90,7 +93,7 @@ void Upgrade::pause() {
 }
 
 void Upgrade::check_quiet() {
-    workers_asked_ = parts_.workers.size();
+    pending_workers_ = parts_.workers.size();
     moved_before_ = std::exchange(unquiet_, {}).moved;
     for (const auto& worker : parts_.workers) {
         worker->count_busy([weak = weak_from_this(), &io = parts_.io](Worker::Busy unquiet) {
@@ -104,7 +107,7 @@ void Upgrade::check_quiet() {
 void Upgrade::counted(Worker::Busy unquiet) {
     unquiet_.sessions += unquiet.sessions;
     unquiet_.moved += unquiet.moved;
-    if (--workers_asked_ != 0 || over_) return;
+    if (--pending_workers_ != 0 || over_) return;
     const Clock::time_point now = Clock::now();
     if (unquiet_.moved > moved_before_ && !cut_) {
         quiet_until_ = std::min(now + answers_patience, quiet_at_last_);
@@ -115,33 +118,33 @@ void Upgrade::counted(Worker::Busy unquiet) {
     } else if (now < quiet_until_ && now - moved_last_ >= stuck_after) {
         resume_busy_briefly();
     } else if (now < quiet_until_) {
-        look_again();
+        schedule_check();
     } else if (!cut_) {
         cut_ = true;
         quiet_until_ = Clock::now() + cutting_patience;
         for (const auto& worker : parts_.workers) {
-            worker->cut_busy_sessions("it did not take its answers, and another server takes over");
+            worker->cut_busy_sessions("it did not read its replies, and another server takes over");
         }
-        look_again();
+        schedule_check();
     } else {
-        fail("requests that are under way do not end");
+        fail("requests in progress do not end");
     }
 }
 
-void Upgrade::look_again() {
-    timer_.expires_after(look_interval);
+void Upgrade::schedule_check() {
+    timer_.expires_after(check_interval);
     timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
         const auto self = weak.lock();
         if (self && !error && !self->over_) self->check_quiet();
     });
 }
 
-// Some clients take no answer before they have sent all that they are about to: who does not
-// receive it waits for them in vain.
+// Some clients read no reply before they have sent all their requests. They would wait forever for
+// a server that does not receive.
 void Upgrade::resume_busy_briefly() {
-    moved_last_ = Clock::now() + breath;
+    moved_last_ = Clock::now() + resume_period;
     for (const auto& worker : parts_.workers) worker->resume_busy_sessions();
-    timer_.expires_after(breath);
+    timer_.expires_after(resume_period);
     timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
         const auto self = weak.lock();
         if (!self || error || self->over_) return;
@@ -151,8 +154,8 @@ void Upgrade::resume_busy_briefly() {
 }
 
 void Upgrade::move_sessions() {
-    parts_.contents.rest();
-    workers_asked_ = parts_.workers.size();
+    parts_.contents.quiesce();
+    pending_workers_ = parts_.workers.size();
     for (const auto& worker : parts_.workers) {
         using Moving = std::vector<std::unique_ptr<Session::Moving>>;
         worker->move_sessions([weak = weak_from_this(), &io = parts_.io](Moving moving) {
@@ -160,7 +163,7 @@ void Upgrade::move_sessions() {
                 const auto self = weak.lock();
                 if (!self || self->over_) return;
                 std::move(moving.begin(), moving.end(), std::back_inserter(self->moving_));
-                if (--self->workers_asked_ == 0) self->attempt(&Upgrade::hand_over);
+                if (--self->pending_workers_ == 0) self->attempt(&Upgrade::hand_over);
             });
         });
     }
@@ -196,42 +199,43 @@ void Upgrade::finish() {
     timer_.cancel();
     const std::string message = fmt::format("MAINPID={}", successor_->pid());
     if (const auto wrong = parts_.supervisor.send(message)) throw std::runtime_error(*wrong);
-    // From here on there is no way back: if the other one dies, the supervisor starts a third.
+    // From here on the hand-over cannot be undone: if the successor dies, the supervisor starts
+    // another server.
     over_ = true;
     if (const auto wrong = parts_.supervisor.barrier(follow_patience)) spdlog::warn("{}", *wrong);
     yield_();
     try {
-        successor_->socket().send({.kind = MessageKind::yours});
+        successor_->socket().send({.kind = MessageKind::activate});
     } catch (const std::exception& error) {
-        spdlog::error("the server that was to take over: {}", error.what());
+        spdlog::error("the new server failed during the hand-over: {}", error.what());
     }
     for (const auto& worker : parts_.workers) worker->leave_sessions();
-    spdlog::info("process {} serves now, with {} connections of this one", successor_->pid(),
+    spdlog::info("process {} serves now, with {} connections of this server", successor_->pid(),
                  moving_.size());
-    successor_->let_go();
+    successor_->detach();
     moving_.clear();
-    told_({});
+    completion_({});
 }
 
 void Upgrade::give_up() {
     over_ = true;
     timer_.cancel();
     successor_.reset();
-    go_on();
+    resume();
 }
 
-void Upgrade::go_on() {
+void Upgrade::resume() {
     if (!std::exchange(paused_, false)) return;
     moving_.clear();
-    parts_.contents.go_on();
+    parts_.contents.resume();
     for (const auto& worker : parts_.workers) worker->resume_sessions();
-    for (const auto& listener : parts_.listeners) listener->go_on();
+    for (const auto& listener : parts_.listeners) listener->resume();
 }
 
 void Upgrade::fail(const std::string& why) {
     if (over_) return;
     give_up();
-    told_(why);
+    completion_(why);
 }
 
 }  // namespace gpunbd::server

@@ -1,6 +1,5 @@
-// Hands a server over to the one that is started in its place: listeners, what is kept, and every
-// connection that can go on there. Until the other one has said that it has all, nothing is lost by
-// going on here.
+// Hands the listeners, the kept contents and the connections of this server over to its successor.
+// Until the successor is ready, this server can resume without any loss.
 #pragma once
 
 #include <atomic>
@@ -23,7 +22,7 @@ namespace gpunbd::server {
 
 class Upgrade : public std::enable_shared_from_this<Upgrade> {
  public:
-    // Of the server; they outlive this.
+    // References to parts of the server, which outlive this object.
     struct Parts {
         boost::asio::io_context& io;
         const std::vector<std::unique_ptr<Worker>>& workers;
@@ -31,42 +30,41 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
         RetainedContents& contents;
         const NotifySocket& supervisor;
     };
-    // Empty: the other one serves, and the clients that it has are not here any more. Else why
-    // not; everything is as it was.
+    // Empty: the successor serves. Otherwise the reason for the failure; this server is unchanged.
     using Completion = std::function<void(const std::string& why_not)>;
-    // The other one is about to serve, whatever comes: what only one process can have is let go of.
+    // Called before the successor serves: releases resources that only one process can own.
     using Yield = std::function<void()>;
 
-    Upgrade(Parts parts, Yield yield, Completion told);
+    Upgrade(Parts parts, Yield yield, Completion completion);
 
-    // On the thread of `io`, as all that follows. `first`: messages that it is to have while this
-    // one serves. Throws std::runtime_error: it cannot be started.
+    // On the thread of `io`, like the following functions. `first`: messages for the successor
+    // while this server serves. Throws std::runtime_error if it cannot be started.
     void start(const SuccessorStart& start, const std::vector<UpgradeMessage>& first);
-    // Nobody is told.
+    // Cancels the upgrade. The completion is not called.
     void give_up();
 
  private:
     using Clock = std::chrono::steady_clock;
     using Step = void (Upgrade::*)();
 
-    // Calls it once the other one has said something, and fails when that takes too long.
+    // Calls `then` when the successor has sent a message. Fails after `patience`.
     void wait_for_message(std::chrono::seconds patience, Step then);
     void attempt(Step step);
     void pause();
     void check_quiet();
     void counted(Worker::Busy unquiet);
-    void look_again();
+    void schedule_check();
     void resume_busy_briefly();
     void move_sessions();
     void hand_over();
     void send_connection(Session::Moving& moving);
     void finish();
-    void go_on();
+    void resume();
     void fail(const std::string& why);
 
     const Parts parts_;
     const Yield yield_;
-    const Completion told_;
+    const Completion completion_;
     std::optional<Successor> successor_;
     std::optional<boost::asio::posix::stream_descriptor> messages_;
     boost::asio::steady_timer timer_;
@@ -76,9 +74,9 @@ class Upgrade : public std::enable_shared_from_this<Upgrade> {
     Clock::time_point quiet_until_;
     Clock::time_point quiet_at_last_;
     Clock::time_point moved_last_;
-    std::size_t workers_asked_ = 0;
+    std::size_t pending_workers_ = 0;
     Worker::Busy unquiet_;
-    std::uint64_t moved_before_ = 0;  // bytes, at the look before
+    std::uint64_t moved_before_ = 0;  // bytes, at the previous check
     std::vector<std::unique_ptr<Session::Moving>> moving_;
 };
 

@@ -26,12 +26,12 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr auto patience = std::chrono::seconds(1);  // at the end, with who takes nothing
+constexpr auto patience = std::chrono::seconds(1);  // at the end, for a reader that takes nothing
 
 using Out = spdlog::memory_buf_t;
 using Message = spdlog::details::log_msg;
 
-// A flag of a pattern, shown by a function.
+// A pattern flag that a function formats.
 template <void show(const Message& message, const std::tm& time, Out& out)>
 class Flag final : public spdlog::custom_flag_formatter {
  public:
@@ -51,7 +51,7 @@ void show_json(const Message& message, const std::tm&, Out& out) {
     append(out, config::repaired_utf8(parts.fields));
 }
 
-// Nothing that a terminal would obey.
+// Replaces control characters that a terminal would interpret.
 void show_text(const Message& message, const std::tm&, Out& out) {
     for (const char c : storage::parts_of(message).text) {
         const bool obeyed = (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
@@ -59,7 +59,7 @@ void show_text(const Message& message, const std::tm&, Out& out) {
     }
 }
 
-// +0100: spdlog's own has a colon, as JSON's RFC 3339 wants it.
+// +0100: spdlog's own flag gives +01:00, the form of RFC 3339, which JSON uses.
 void show_zone(const Message&, const std::tm& time, Out& out) {
     fmt::format_to(std::back_inserter(out), "{:%z}", time);
 }
@@ -91,7 +91,7 @@ Log::Log(const config::LogOptions& options, int fd)
         const storage::SignalsBlocked blocked;
         thread_ = std::make_shared<spdlog::details::thread_pool>(max_waiting, 1, [] {
             ::pthread_setname_np(::pthread_self(), "log");
-            give_up_new_privileges();  // it may be older than the process's own decision
+            give_up_new_privileges();  // the thread may start before the process gives them up
         });
     }
     sink_->count_dropped_by([pool = thread_.get(), failed] {
@@ -102,7 +102,8 @@ Log::Log(const config::LogOptions& options, int fd)
         "gpunbd", sinks, thread_, spdlog::async_overflow_policy::overrun_oldest);
     logger->set_formatter(log_formatter(options.format));
     logger->set_level(spdlog::level::from_str(options.level));
-    // A line for which there is no memory. What spdlog does instead waits for standard error.
+    // Counts a line for which there is no memory. spdlog's default handler would block on standard
+    // error.
     logger->set_error_handler([failed](const std::string&) { ++*failed; });
     spdlog::set_default_logger(std::move(logger));
 }
@@ -117,8 +118,8 @@ Log::~Log() {
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("ended", std::make_shared<spdlog::sinks::null_sink_mt>()));
     if (done) return;
-    // Others write to the same pipe, and have taken the room that the thread saw there: it waits in
-    // the system call, and nobody may wait for it.
+    // Another process has filled the pipe after poll() reported room: the thread blocks in write().
+    // Waiting for it could block this thread too, so the objects are leaked.
     static_cast<void>(new std::shared_ptr<void>(std::move(thread_)));
     static_cast<void>(new std::shared_ptr<void>(std::move(sink_)));
 }

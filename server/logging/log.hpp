@@ -1,5 +1,5 @@
-// The log: spdlog on standard error, as text or as one JSON object a line, written by a thread of
-// its own. Lines that nobody reads are dropped and counted, and keep no client and no end waiting.
+// The log: spdlog on standard error, as text or as one JSON object per line, written by a thread of
+// its own. Lines that are not read in time are dropped and counted, so that logging never blocks.
 #pragma once
 
 #include <spdlog/formatter.h>
@@ -19,20 +19,20 @@ namespace admin {
 class EventLog;
 }
 
-// The log of the process, from now on. At its end what has been said is written, if somebody takes
-// it.
+// Replaces the process's default logger. The destructor writes the queued lines, as long as they
+// are read.
 class Log {
  public:
-    // How many lines wait at most; then the oldest are dropped.
+    // The number of queued lines. If more are logged, the oldest are dropped.
     static constexpr std::size_t max_waiting = 4096;
 
-    // `fd`: where it is written.
+    // `fd`: the descriptor to write to.
     explicit Log(const config::LogOptions& options, int fd = 2);
     ~Log();
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
 
-    // The last lines, for who comes later.
+    // The last lines, for clients that connect later.
     std::shared_ptr<const admin::EventLog> events() const { return events_; }
 
  private:
@@ -41,8 +41,8 @@ class Log {
     std::shared_ptr<spdlog::details::thread_pool> thread_;
 };
 
-// One line of the log, with its end. JSON has the fields of a storage::LogLine as members and is
-// valid whatever the bytes of the message; text has no control characters but the ends of lines.
+// Formats a line with its end. JSON has the fields of a storage::LogLine as members and is valid
+// for any bytes in the message. Text has no control characters except line ends.
 std::unique_ptr<spdlog::formatter> log_formatter(config::LogFormat format);
 
 }  // namespace gpunbd::server

@@ -14,8 +14,8 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr int patience_ms = 100;  // between two looks at given_up_
-constexpr int max_waits = 10;     // for somebody who reads, but slowly
+constexpr int patience_ms = 100;  // interval for checking given_up_
+constexpr int max_waits = 10;     // for a slow reader
 
 spdlog::color_mode resolved(spdlog::color_mode mode, int fd) {
     if (mode != spdlog::color_mode::automatic) return mode;
@@ -26,7 +26,7 @@ spdlog::color_mode resolved(spdlog::color_mode mode, int fd) {
 
 }  // namespace
 
-// The sink of spdlog knows colours, and a stream of our own how to write.
+// ansicolor_sink handles colours; the cookie stream writes its output.
 LogSink::LogSink(int fd, spdlog::color_mode mode)
     : fd_(fd),
       file_(::fopencookie(
@@ -39,14 +39,14 @@ LogSink::~LogSink() = default;
 
 void LogSink::log(const spdlog::details::log_msg& message) {
     const std::uint64_t dropped = dropped_ ? dropped_() : 0;
-    if (dropped != told_) {
+    if (dropped != reported_) {
         const std::string text =
-            fmt::format("log: {} line{} left out, which standard error did not take in time",
-                        dropped - told_, dropped - told_ == 1 ? " was" : "s were");
+            fmt::format("log: {} line{} dropped because standard error was blocked",
+                        dropped - reported_, dropped - reported_ == 1 ? " was" : "s were");
         spdlog::details::log_msg gap(message.logger_name, spdlog::level::warn, text);
         gap.time = message.time;
         lines_.log(gap);
-        told_ = dropped;
+        reported_ = dropped;
     }
     lines_.log(message);
 }
@@ -76,7 +76,7 @@ bool LogSink::wait_until_flushed(std::chrono::milliseconds patience) {
 
 ssize_t LogSink::write(void* self, const char* text, std::size_t length) {
     static_cast<LogSink*>(self)->write_all(text, length);
-    return static_cast<ssize_t>(length);  // the stream is not to keep what nobody takes
+    return static_cast<ssize_t>(length);  // otherwise the stream would buffer dropped text
 }
 
 void LogSink::write_all(const char* text, std::size_t length) {
@@ -87,7 +87,7 @@ void LogSink::write_all(const char* text, std::size_t length) {
             if (given_up_) return;
             continue;
         }
-        // A pipe that has room takes so much without waiting.
+        // If poll() reports a pipe as writable, writing PIPE_BUF bytes does not block.
         const ssize_t done = ::write(fd_, text, std::min<std::size_t>(length, PIPE_BUF));
         if (done < 0 && (errno == EAGAIN || errno == EINTR) && !given_up_) continue;
         if (done < 0) return;

@@ -1,5 +1,4 @@
-// Standard error, as the thread of the log writes it: whole lines, for as long as somebody takes
-// them. Nobody else waits for it.
+// Writes whole lines to standard error. Only the log thread may block.
 #pragma once
 
 #include <spdlog/sinks/ansicolor_sink.h>
@@ -17,14 +16,14 @@ namespace gpunbd::server {
 
 class LogSink final : public spdlog::sinks::sink {
  public:
-    // Writes to `fd`, which stays the caller's.
+    // Writes to `fd`, which the caller owns.
     LogSink(int fd, spdlog::color_mode mode);
     ~LogSink() override;
     LogSink(const LogSink&) = delete;
     LogSink& operator=(const LogSink&) = delete;
 
-    // How many lines have not come this far in all: the next one that does is led by a line about
-    // them. To be set before the first line.
+    // Sets the function that counts the dropped lines. If the count has changed, the next line is
+    // preceded by a line with the number. Call it before the first line.
     void count_dropped_by(std::function<std::uint64_t()> dropped) { dropped_ = std::move(dropped); }
 
     void log(const spdlog::details::log_msg& message) override;
@@ -32,10 +31,10 @@ class LogSink final : public spdlog::sinks::sink {
     void set_pattern(const std::string& pattern) override;
     void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
 
-    // Any thread. From now on what cannot be written at once is dropped.
+    // Any thread. From now on lines that would block are dropped.
     void give_up() { given_up_ = true; }
-    // Until flush() has been called, or there has been no progress for `patience`, or for ten times
-    // that in all. True: it has.
+    // Waits for flush(). Stops after `patience` without progress, or after ten times `patience`.
+    // Returns true if flush() was called.
     bool wait_until_flushed(std::chrono::milliseconds patience);
 
  private:
@@ -46,7 +45,7 @@ class LogSink final : public spdlog::sinks::sink {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
     spdlog::sinks::ansicolor_sink<spdlog::details::console_nullmutex> lines_;
     std::function<std::uint64_t()> dropped_;
-    std::uint64_t told_ = 0;  // of those dropped
+    std::uint64_t reported_ = 0;  // of the dropped lines
     std::atomic<bool> given_up_{false};
     std::atomic<std::uint64_t> written_{0};
     std::mutex mutex_;

@@ -42,21 +42,21 @@ ProgressLog::ProgressLog(boost::asio::io_context& io)
 
 void ProgressLog::watch(std::function<bool()> lasts) {
     lasts_ = std::move(lasts);
-    if (!watching_) look_later();
+    if (!watching_) schedule_update();
 }
 
-void ProgressLog::look_later() {
+void ProgressLog::schedule_update() {
     watching_ = true;
     timer_.expires_after(progress_interval);
     timer_.async_wait([this](boost::system::error_code error) {
         watching_ = false;
         if (error) return;
-        look();
-        if (lasts_()) look_later();
+        log_progress();
+        if (lasts_()) schedule_update();
     });
 }
 
-void ProgressLog::look() const {
+void ProgressLog::log_progress() const {
     const auto now = storage::LongWork::Clock::now();
     for (const auto& work : storage::LongWork::in_progress()) {
         if (now - work.began < progress_interval) continue;

@@ -1,5 +1,5 @@
-// Tells in the log how far what takes long has come: a line a second for each, once it has taken
-// that long; on a terminal with a bar.
+// Logs the progress of long operations: one line per second for each, after the first second; on a
+// terminal with a bar.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,7 +11,7 @@
 
 namespace gpunbd::server {
 
-// "provisioning cuda:0: 12 GiB of 64 GiB (18%)", with `bar` behind it "[###-----------------]".
+// "provisioning cuda:0: 12 GiB of 64 GiB (18%)"; `bar` appends "[###-----------------]".
 std::string progress_text(const storage::LongWork::Progress& work, bool bar);
 
 class ProgressLog {
@@ -19,14 +19,13 @@ class ProgressLog {
     // `io` outlives it.
     explicit ProgressLog(boost::asio::io_context& io);
 
-    // Something that may take long begins; `lasts` tells whether more may come. On the thread of
-    // `io`.
+    // Starts the periodic updates. They stop when `lasts` returns false. On the thread of `io`.
     void watch(std::function<bool()> lasts);
     void stop() { timer_.cancel(); }
 
  private:
-    void look_later();
-    void look() const;
+    void schedule_update();
+    void log_progress() const;
 
     boost::asio::steady_timer timer_;
     std::function<bool()> lasts_;

@@ -135,7 +135,7 @@ void Listener::pause() noexcept {
     timer_.cancel();
 }
 
-void Listener::go_on() noexcept {
+void Listener::resume() noexcept {
     pausing_ = false;
     wait_for_client();
 }

@@ -55,7 +55,7 @@ class Listener {
     void stop() noexcept;
     // Connections wait in the backlog meanwhile.
     void pause() noexcept;
-    void go_on() noexcept;
+    void resume() noexcept;
     // The NBD URI for a client on this machine; none if URIs cannot express the address.
     std::optional<std::string> uri(const std::string& export_name, bool tls);
     // The address, if other machines can reach it: TCP and not loopback.

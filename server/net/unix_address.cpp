@@ -47,7 +47,7 @@ Holder peer_of(int fd) {
 PathLock lock_path(const config::UnixListener& options) {
     try {
         return PathLock(options.path);
-    } catch (const PathLock::Taken&) {
+    } catch (const PathLock::Busy&) {
         throw AddressError(
             Kind::taken,
             fmt::format("{}: another server is starting there; stop it, or choose another path",

@@ -10,9 +10,9 @@ namespace gpunbd::server {
 
 namespace {
 
-// The most that glibc takes: what is larger has a mapping of its own, which goes with it.
+// The maximum of glibc. Larger blocks have their own mappings, which are unmapped when freed.
 constexpr int largest_in_heap = 32 << 20;  // bytes
-// Buffers of a few busy clients, and descriptions of all that they may ask for at once.
+// For the buffers of a few busy clients and the descriptions of their requests.
 constexpr std::size_t room = 4 << 20;  // bytes
 
 }  // namespace
@@ -24,7 +24,7 @@ void never_shrink_heap() {
 
 void grow_heap() {
     const auto taken = std::make_unique_for_overwrite<volatile char[]>(room);
-    taken[0] = 0;  // or it would not be asked for at all
+    taken[0] = 0;  // prevents the compiler from removing the allocation
 }
 
 }  // namespace gpunbd::server

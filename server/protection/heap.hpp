@@ -1,11 +1,11 @@
-// A heap that never asks the system for what it has had before: there may be nothing to be had.
+// Configures malloc to never return memory to the system, because it may not be available again.
 #pragma once
 
 namespace gpunbd::server {
 
-// What is freed stays with the process. Before any other thread is started.
+// Freed memory stays in the heap. Call it before other threads start.
 void never_shrink_heap();
-// The calling thread has room for what its clients may need, from now on.
+// Reserves heap memory for the clients of the calling thread.
 void grow_heap();
 
 }  // namespace gpunbd::server

@@ -15,7 +15,8 @@ namespace gpunbd::server {
 std::optional<std::string> become_io_flusher() {
     if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0) return std::nullopt;
     if (errno == EINVAL) {
-        return "the kernel knows no I/O flushers (PR_SET_IO_FLUSHER); use Linux 5.6 or later";
+        return "the kernel does not support I/O flushers (PR_SET_IO_FLUSHER); use Linux 5.6 or "
+               "later";
     }
     return fmt::format(
         "the kernel does not take it for an I/O flusher (PR_SET_IO_FLUSHER: {}); give it "

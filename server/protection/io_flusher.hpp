@@ -1,4 +1,5 @@
-// What the kernel allocates for an I/O flusher it never takes from what that has to write itself.
+// Marks threads as I/O flushers (PR_SET_IO_FLUSHER): the kernel does not start writeback to swap
+// when they allocate memory.
 #pragma once
 
 #include <optional>
@@ -6,7 +7,8 @@
 
 namespace gpunbd::server {
 
-// The calling thread, and those that it starts from now on. Else: why not, and what helps.
+// For the calling thread and the threads that it starts later. Returns the problem and its remedy,
+// if any.
 std::optional<std::string> become_io_flusher();
 
 }  // namespace gpunbd::server

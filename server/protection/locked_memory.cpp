@@ -21,13 +21,13 @@ namespace gpunbd::server {
 
 namespace {
 
-// A locked stack may not grow beyond RLIMIT_MEMLOCK, nor where memory is short: it does so before.
+// A locked stack cannot grow beyond RLIMIT_MEMLOCK or when memory is short, so it grows now.
 void touch_stack() {
     std::array<volatile char, std::size_t{256} * 1024> pages;
     for (std::size_t at = 0; at < pages.size(); at += 1024) pages[at] = 0;
 }
 
-// For whom RLIMIT_MEMLOCK does not hold.
+// RLIMIT_MEMLOCK does not apply to processes with CAP_IPC_LOCK.
 bool may_lock_without_limit() {
     __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
     std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
@@ -37,10 +37,10 @@ bool may_lock_without_limit() {
 
 }  // namespace
 
-// MCL_ONFAULT: the libraries that the server needs are mapped, and never touched here. Not
-// MCL_FUTURE: an allocation that would pass the limit fails then, and the process with it.
+// MCL_ONFAULT: the mapped libraries of the server are not touched in this process. Not MCL_FUTURE:
+// an allocation beyond the limit would fail, and the process with it.
 std::optional<std::string> lock_touched_memory() {
-    ::malloc_trim(0);  // what reading the command line took
+    ::malloc_trim(0);  // returns the memory of command-line parsing
     touch_stack();
     if (::mlockall(MCL_CURRENT | MCL_ONFAULT) == 0) return std::nullopt;
     return fmt::format(
@@ -50,13 +50,13 @@ std::optional<std::string> lock_touched_memory() {
 }
 
 std::optional<std::string> lift_lock_limit() {
-    // A server in whose place this one is started may have done without huge pages: see below.
+    // A server that executed this program may have disabled huge pages, see lock_all_memory().
     ::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
     if (lift_limit(RLIMIT_MEMLOCK) || may_lock_without_limit()) return std::nullopt;
     rlimit limit{};
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
     return fmt::format(
-        "its memory cannot be locked for good, for at most {} KiB may be; set "
+        "its memory cannot be locked permanently (the limit is {} KiB); set "
         "LimitMEMLOCK=infinity (systemd), --ulimit memlock=-1 (Docker) or ulimit -l unlimited (a "
         "shell), or give it CAP_IPC_LOCK",
         limit.rlim_cur / 1024);
@@ -65,8 +65,8 @@ std::optional<std::string> lift_lock_limit() {
 std::optional<std::string> lock_all_memory() {
     touch_stack();
     if (::mlockall(MCL_CURRENT | MCL_FUTURE) == 0) {
-        // Nobody makes huge pages out of small ones any more: who touches them meanwhile waits for
-        // a thread of the kernel that has the lowest priority.
+        // Prevents khugepaged from collapsing pages: a thread that touches them meanwhile would
+        // wait for khugepaged, which has the lowest priority.
         ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
         return std::nullopt;
     }

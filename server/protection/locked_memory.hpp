@@ -1,5 +1,5 @@
-// Memory that is never written to swap: who waits for a page of its own, while memory is short,
-// keeps everybody waiting who waits for it.
+// Locks memory. A server that waits for one of its own swapped-out pages would deadlock the
+// kernel's swap.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,14 @@
 
 namespace gpunbd::server {
 
-// Each page that this process has touched, or will, of what it has mapped so far. Else: why not,
-// and what helps.
+// Locks the current mappings; their untouched pages are locked on first access. Returns the problem
+// and its remedy, if any.
 std::optional<std::string> lock_touched_memory();
 
-// May all memory be locked, also what is yet to come? A limit would make a later allocation fail.
+// Raises RLIMIT_MEMLOCK to unlimited; otherwise a later allocation would fail. Returns the problem
+// and its remedy, if any.
 std::optional<std::string> lift_lock_limit();
-// All that is mapped, or will be: it is there at once.
+// Locks and populates all current and future mappings. Returns the problem and its remedy, if any.
 std::optional<std::string> lock_all_memory();
 
 }  // namespace gpunbd::server

@@ -1,5 +1,4 @@
-// Where memory has run out, the kernel kills a process. Not this one: all that is swapped out would
-// be lost.
+// Exempts the server from the OOM killer. If it were killed, all swapped-out pages would be lost.
 #pragma once
 
 #include <optional>
@@ -7,7 +6,7 @@
 
 namespace gpunbd::server {
 
-// Also for child processes. Else: why not, and what helps.
+// Also holds for child processes. Returns the problem and its remedy, if any.
 std::optional<std::string> escape_oom_killer();
 
 }  // namespace gpunbd::server

@@ -28,11 +28,12 @@ std::vector<std::string> take_all() {
     return missing;
 }
 
-[[noreturn]] void tell_and_end(int pipe) {
+[[noreturn]] void report_and_exit(int pipe) {
     std::string text;
     for (const std::string& each : take_all()) text += each + '\n';
-    const bool told = ::write(pipe, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    ::_exit(told ? 0 : 1);
+    const bool written =
+        ::write(pipe, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::_exit(written ? 0 : 1);
 }
 
 std::string all_of(int pipe) {
@@ -54,27 +55,29 @@ std::vector<std::string> protect_process() {
     return missing;
 }
 
-// A child of it takes them, and ends.
-std::vector<std::string> what_cannot_protect() {
+// A child process acquires the protections, and exits.
+std::vector<std::string> missing_protections() {
     std::array<int, 2> ends{};
-    if (::pipe(ends.data()) != 0) return {"it cannot be tried: no descriptors are left"};
+    if (::pipe(ends.data()) != 0)
+        return {"its protections cannot be checked: no descriptors are available"};
     const pid_t child = ::fork();
-    if (child == 0) tell_and_end(ends[1]);
+    if (child == 0) report_and_exit(ends[1]);
     ::close(ends[1]);
     std::istringstream lines(all_of(ends[0]));
     ::close(ends[0]);
     int status = -1;
     if (child > 0) ::waitpid(child, &status, 0);
-    if (status != 0) return {"it cannot be tried: no process can be started"};
+    if (status != 0) return {"its protections cannot be checked: no process can be started"};
     std::vector<std::string> missing;
     for (std::string line; std::getline(lines, line);) missing.push_back(line);
     return missing;
 }
 
-std::string what_protects() {
+std::string protection_summary() {
     return fmt::format(
-        "memory is locked, what comes included; all threads have real-time priority (SCHED_FIFO "
-        "{}) and are I/O flushers, with stacks of {} KiB; the OOM killer spares the process",
+        "current and future memory is locked; all threads have real-time priority (SCHED_FIFO "
+        "{}), are I/O flushers and have stacks of {} KiB; the process is exempt from the OOM "
+        "killer",
         real_time_priority, thread_stack / 1024);
 }
 

@@ -1,5 +1,6 @@
-// What keeps a server alive that its own machine swaps to: all of it is needed, and what cannot be
-// had is an error. server/PERFORMANCE.md, "Swap protections", has the measurements.
+// The protections of a server that its own machine swaps to. All of them are required; a protection
+// that is not available is an error. server/PERFORMANCE.md, "Swap protections", has the
+// measurements.
 #pragma once
 
 #include <string>
@@ -7,15 +8,14 @@
 
 namespace gpunbd::server {
 
-// Before any other thread is started, so that it holds for all, those of drivers included. What
-// could not be had, and what helps; empty: the process is protected, once lock_all_memory() has
-// been called as well.
+// Call it before other threads start, so that it also holds for the threads of drivers. Returns the
+// problems and their remedies. If there are none, lock_all_memory() completes the protection.
 std::vector<std::string> protect_process();
 
-// What of it this process could not have. Changes nothing.
-std::vector<std::string> what_cannot_protect();
+// Returns the protections that are not available. Does not change this process.
+std::vector<std::string> missing_protections();
 
-// For the log: all of it, in one line.
-std::string what_protects();
+// For the log: all protections, in one line.
+std::string protection_summary();
 
 }  // namespace gpunbd::server

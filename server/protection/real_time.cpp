@@ -25,7 +25,7 @@ std::optional<std::string> run_by(int policy) {
             real_time_priority);
     }
     if (lift_limit(RLIMIT_RTTIME)) return std::nullopt;
-    return "it would be killed for what it works in real time (RLIMIT_RTTIME); set "
+    return "it would be killed after the limit of real-time CPU time (RLIMIT_RTTIME); set "
            "LimitRTTIME=infinity (systemd), --ulimit rttime=-1 (Docker) or ulimit -R unlimited (a "
            "shell)";
 }

@@ -1,4 +1,5 @@
-// Real-time priority: who writes what memory is freed for has to run at once when there is none.
+// Real-time priority. The process that writes swapped-out pages must run immediately when memory is
+// short.
 #pragma once
 
 #include <optional>
@@ -6,11 +7,12 @@
 
 namespace gpunbd::server {
 
-inline constexpr int real_time_priority = 5;  // of SCHED_FIFO: before all that is usual
+inline constexpr int real_time_priority = 5;  // of SCHED_FIFO: above all normal threads
 
-// The calling thread, and those that it starts from now on. Else: why not, and what helps.
+// For the calling thread and the threads that it starts later. Returns the problem and its remedy,
+// if any.
 std::optional<std::string> run_in_real_time();
-// The calling thread, and not the processes that it starts.
+// For the calling thread, not for its child processes.
 std::optional<std::string> run_alone_in_real_time();
 
 }  // namespace gpunbd::server

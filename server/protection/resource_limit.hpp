@@ -1,9 +1,9 @@
-// Limits of the process that protection needs out of its way.
+// Resource limits of the process that would prevent its protection.
 #pragma once
 
 namespace gpunbd::server {
 
-// Lifts the limit as far as it goes. True: there is none any more.
+// Raises the limit as far as permitted. Returns true if the resource is unlimited then.
 bool lift_limit(int resource);
 
 }  // namespace gpunbd::server

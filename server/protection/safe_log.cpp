@@ -11,8 +11,8 @@ std::optional<std::string> why_log_may_hang(int descriptor) {
     struct statfs system {};
     const bool known = ::fstat(descriptor, &file) == 0 && ::fstatfs(descriptor, &system) == 0;
     if (!known || !S_ISREG(file.st_mode) || system.f_type != TMPFS_MAGIC) return std::nullopt;
-    return "its log goes to a file in a tmpfs, which is swapped out itself, and who writes to it "
-           "then waits; let it go to the journal, a pipe, or a file on a disk";
+    return "its log goes to a file in a tmpfs, whose pages can be swapped out, so that a write "
+           "could wait for swap; write the log to the journal, a pipe, or a file on a disk";
 }
 
 }  // namespace gpunbd::server

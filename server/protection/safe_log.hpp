@@ -1,5 +1,5 @@
-// A line of the log is a write(). To a file in a tmpfs it waits for that file's page, which may be
-// swapped out: to the device that the process itself has to bring back.
+// A write() to a log file in a tmpfs waits for the page of that file. The page may be swapped out
+// to the device that this process serves.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 namespace gpunbd::server {
 
-// Empty: a write there does not wait for swap. Else: why it may, and what helps.
+// Empty: writing to `descriptor` does not wait for swap. Otherwise the problem and its remedy.
 std::optional<std::string> why_log_may_hang(int descriptor = STDERR_FILENO);
 
 }  // namespace gpunbd::server

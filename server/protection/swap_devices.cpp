@@ -12,22 +12,22 @@ namespace {
 
 constexpr std::string_view nbd = "nbd";
 constexpr std::string_view folder_of_devices = "/dev/";
-constexpr std::uint64_t sector = 512;  // bytes: what the kernel counts a device's size in
-constexpr int most_layers = 8;         // of devices upon devices
+constexpr std::uint64_t sector = 512;  // bytes: the unit of a device's size in sysfs
+constexpr int most_layers = 8;         // of stacked block devices
 
 class Finder {
  public:
     explicit Finder(const std::string& root) : blocks_(root + "/sys/class/block/") {}
 
-    // `name`: of a block device.
-    void look_at(std::string_view name, int layer = 0) {
+    // `name`: the name of a block device.
+    void visit(std::string_view name, int layer = 0) {
         if (name.starts_with(nbd)) return add(name.substr(0, name.find('p')));
         if (layer == most_layers) return;
         std::error_code none;
         const std::filesystem::directory_iterator below(blocks_ + std::string(name) + "/slaves",
                                                         none);
         if (none) return;
-        for (const auto& each : below) look_at(each.path().filename().string(), layer + 1);
+        for (const auto& each : below) visit(each.path().filename().string(), layer + 1);
     }
     std::vector<SwapDevice> take() { return std::move(found_); }
 
@@ -57,8 +57,8 @@ std::vector<SwapDevice> nbd_swap_devices(const std::string& root) {
     std::ifstream swaps(root + "/proc/swaps");
     for (std::string line; std::getline(swaps, line);) {
         const std::string_view path = std::string_view(line).substr(0, line.find_first_of(" \t"));
-        if (!path.starts_with(folder_of_devices)) continue;  // the headline, or a file
-        finder.look_at(path.substr(path.rfind('/') + 1));
+        if (!path.starts_with(folder_of_devices)) continue;  // the heading, or a swap file
+        finder.visit(path.substr(path.rfind('/') + 1));
     }
     return finder.take();
 }

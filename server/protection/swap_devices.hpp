@@ -1,5 +1,5 @@
-// What this machine swaps to by the kernel's NBD client: its server may not end before that is
-// over.
+// Finds the swap devices of this machine that use the kernel's NBD client. Their server must not
+// end before swapoff.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace gpunbd::server {
 struct SwapDevice {
     std::string path;         // "/dev/nbd0"
     std::uint64_t bytes = 0;  // of the whole device
-    // What its client has told the kernel of the contents; empty: nothing.
+    // The identifier of the contents that the client passed to the kernel; empty: none.
     std::string backend = {};
 };
 
-// Whole devices, also those of which a partition, or something that lies on it, is swap; a swap
-// file is not seen. `root`: where /proc and /sys are, for tests.
+// Returns whole devices, also if a partition or a stacked device on them is used as swap. Swap
+// files are not found. `root` replaces / in tests.
 std::vector<SwapDevice> nbd_swap_devices(const std::string& root = "");
 
 }  // namespace gpunbd::server

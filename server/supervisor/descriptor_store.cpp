@@ -41,20 +41,20 @@ void DescriptorStore::count(const std::string& name) {
     names_length_ += name.size() + 1;
 }
 
-void DescriptorStore::knows(const std::string& name) {
+void DescriptorStore::add_stored(const std::string& name) {
     const std::lock_guard lock(mutex_);
     count(name);
 }
 
-void DescriptorStore::hold_back() {
+void DescriptorStore::defer_messages() {
     const std::lock_guard lock(mutex_);
-    held_back_ = true;
+    deferring_ = true;
 }
 
-std::optional<std::string> DescriptorStore::go_on(std::chrono::milliseconds timeout) {
+std::optional<std::string> DescriptorStore::release_messages(std::chrono::milliseconds timeout) {
     {
         const std::lock_guard lock(mutex_);
-        held_back_ = false;
+        deferring_ = false;
     }
     return barrier(timeout);
 }
@@ -69,8 +69,8 @@ std::optional<std::string> DescriptorStore::send_waiting() {
     return std::nullopt;
 }
 
-std::optional<std::string> DescriptorStore::tell(std::string message, std::optional<int> fd) {
-    if (!held_back_) {
+std::optional<std::string> DescriptorStore::send(std::string message, std::optional<int> fd) {
+    if (!deferring_) {
         if (auto wrong = send_waiting()) return wrong;
         const std::array<int, 1> sent{fd.value_or(-1)};
         return notify_.send(message, std::span(sent).first(fd ? 1 : 0));
@@ -86,22 +86,20 @@ std::optional<std::string> DescriptorStore::tell(std::string message, std::optio
     return std::nullopt;
 }
 
-// A supervisor that has no room drops what it is sent, and says nothing. So it has to be known
-// here.
+// A supervisor without room drops messages silently, so the limits are checked here.
 std::optional<std::string> DescriptorStore::refusal(const std::string& name) const {
     if (!is_descriptor_name(name)) {
-        return fmt::format("{} is no name for a descriptor that is to be kept",
+        return fmt::format("{} is not a valid name of a stored descriptor",
                            config::in_quotes(name));
     }
     if (capacity_ && count_ >= *capacity_) {
         return fmt::format(
-            "the supervisor keeps {} descriptors, and no more; raise FileDescriptorStoreMax= of "
-            "the "
+            "the supervisor stores at most {} descriptors; raise FileDescriptorStoreMax= of the "
             "unit, or --max-descriptors of gpunbd keep",
             *capacity_);
     }
     if (names_length_ + name.size() + 1 > max_all_names) {
-        return fmt::format("the names of {} kept descriptors fill the {} bytes that there are",
+        return fmt::format("the names of {} stored descriptors use all of the {} available bytes",
                            count_, max_all_names);
     }
     return std::nullopt;
@@ -110,8 +108,8 @@ std::optional<std::string> DescriptorStore::refusal(const std::string& name) con
 std::optional<std::string> DescriptorStore::store(const std::string& name, int fd) {
     const std::lock_guard lock(mutex_);
     if (auto wrong = refusal(name)) return wrong;
-    // FDPOLL: what looks like a connection that has ended is to stay all the same.
-    if (auto wrong = tell(fmt::format("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name), fd)) return wrong;
+    // FDPOLL=0: the supervisor keeps the descriptor even if it looks like a closed connection.
+    if (auto wrong = send(fmt::format("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name), fd)) return wrong;
     count(name);
     return std::nullopt;
 }
@@ -119,9 +117,9 @@ std::optional<std::string> DescriptorStore::store(const std::string& name, int f
 std::optional<std::string> DescriptorStore::remove(const std::string& name) {
     const std::lock_guard lock(mutex_);
     if (!is_descriptor_name(name)) {
-        return fmt::format("{} is no name of a kept descriptor", config::in_quotes(name));
+        return fmt::format("{} is not the name of a stored descriptor", config::in_quotes(name));
     }
-    if (auto wrong = tell(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name))) return wrong;
+    if (auto wrong = send(fmt::format("FDSTOREREMOVE=1\nFDNAME={}", name))) return wrong;
     const auto found = kept_.find(name);
     if (found == kept_.end()) return std::nullopt;
     count_ -= found->second;
@@ -133,7 +131,7 @@ std::optional<std::string> DescriptorStore::remove(const std::string& name) {
 std::optional<std::string> DescriptorStore::barrier(std::chrono::milliseconds timeout) {
     {
         const std::lock_guard lock(mutex_);
-        if (held_back_) return std::nullopt;
+        if (deferring_) return std::nullopt;
         if (auto wrong = send_waiting()) return wrong;
     }
     return notify_.barrier(timeout);

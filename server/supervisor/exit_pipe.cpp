@@ -19,7 +19,7 @@ ExitPipe::ExitPipe() {
 std::optional<std::string> ExitPipe::hand_over(const NotifySocket& supervisor) {
     if (!supervisors_end_) return std::nullopt;
     const std::array<int, 1> sent{supervisors_end_->get()};
-    auto wrong = supervisor.send(lifeline_line, sent);
+    auto wrong = supervisor.send(exit_pipe_line, sent);
     supervisors_end_.reset();
     return wrong;
 }

@@ -1,7 +1,7 @@
-// What tells a supervisor that a server is dying before it is dead: a pipe whose one end the server
-// holds as long as it lives, and the supervisor the other. The kernel closes descriptors in the
-// order of their numbers, so that this one, opened early, is cut long before a GPU's driver has
-// undone what the process had mapped.
+// A pipe that notifies the supervisor of the exit of a server before the process is dead. The
+// server holds the write end, the supervisor the read end. The kernel closes descriptors in
+// ascending order, so this pipe, which is opened early, is closed long before the GPU driver has
+// released the mappings of the process.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ namespace gpunbd::server {
 
 class ExitPipe {
  public:
-    // Where no descriptors are left, there is none, and nobody is told.
+    // If no descriptor is available, there is no pipe and no early notification.
     ExitPipe();
 
-    // Gives the supervisor its end; one that knows of none, as systemd, drops it. What went wrong,
-    // if it did.
+    // Sends the read end to the supervisor. A supervisor that does not support it, such as systemd,
+    // closes it. Returns the problem, if any.
     std::optional<std::string> hand_over(const NotifySocket& supervisor);
 
  private:

@@ -18,7 +18,7 @@ namespace gpunbd::server {
 namespace {
 
 constexpr int first_descriptor = 3;              // SD_LISTEN_FDS_START
-constexpr const char* without_name = "unknown";  // what systemd calls it
+constexpr const char* without_name = "unknown";  // as in systemd
 
 bool for_this_process(const std::optional<std::string>& text) {
     if (!text) return false;
@@ -50,9 +50,8 @@ std::vector<std::string> names_of(const std::string& text, int count) {
         at = end + 1;
     }
     if (names.size() != static_cast<std::size_t>(count)) {
-        throw std::runtime_error(
-            fmt::format("LISTEN_FDNAMES: there are {} names, but LISTEN_FDS says {} descriptors",
-                        names.size(), count));
+        throw std::runtime_error(fmt::format(
+            "LISTEN_FDNAMES: there are {} names, but LISTEN_FDS is {}", names.size(), count));
     }
     return names;
 }
@@ -74,7 +73,7 @@ InheritedDescriptors InheritedDescriptors::from_environment() {
     const auto pid = take_variable("LISTEN_PID");
     const auto count_text = take_variable("LISTEN_FDS");
     const auto names_text = take_variable("LISTEN_FDNAMES");
-    take_variable("LISTEN_PIDFDID");  // the same as LISTEN_PID, since systemd 258
+    take_variable("LISTEN_PIDFDID");  // equals LISTEN_PID; since systemd 258
     InheritedDescriptors out;
     if (!count_text || !for_this_process(pid)) return out;
     const int count = count_of(*count_text);
@@ -84,10 +83,10 @@ InheritedDescriptors InheritedDescriptors::from_environment() {
     for (int i = 0; i != count; ++i) {
         const int fd = first_descriptor + i;
         if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-            throw std::runtime_error(fmt::format(
-                "LISTEN_FDS: {} descriptors are said to be handed over, from {} on, but "
-                "{} is not open",
-                count, first_descriptor, fd));
+            throw std::runtime_error(
+                fmt::format("LISTEN_FDS: {} descriptors from {} on are announced, but "
+                            "{} is not open",
+                            count, first_descriptor, fd));
         }
         out.descriptors_.emplace(names[static_cast<std::size_t>(i)], fd);
     }

@@ -1,5 +1,5 @@
-// Descriptors that a supervisor handed over (sd_listen_fds_with_names(3)): what an earlier server
-// stored, and sockets of socket activation, told apart by their names.
+// The descriptors that a supervisor has handed over (sd_listen_fds_with_names(3)): stored by an
+// earlier server, or sockets of socket activation. Their names distinguish them.
 #pragma once
 
 #include <map>
@@ -19,19 +19,19 @@ class InheritedDescriptors {
 
     InheritedDescriptors() = default;
     explicit InheritedDescriptors(Descriptors descriptors) : descriptors_(std::move(descriptors)) {}
-    // From LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES, which are taken out of the environment; the
-    // descriptors are made close-on-exec. Empty where there are none for this process. Throws
-    // std::runtime_error where they make no sense: whoever hands descriptors over does not want to
-    // be served without them.
+    // Reads LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES and removes them from the environment. The
+    // descriptors are made close-on-exec. Empty if there are none for this process. Throws
+    // std::runtime_error if a variable is invalid, because serving without the descriptors would be
+    // wrong.
     static InheritedDescriptors from_environment();
 
-    // From somebody else than the supervisor.
+    // Adds a descriptor from a source other than the supervisor.
     void add(std::string name, OwnedFd descriptor);
-    // All of that name, lowest number first. They are the caller's then.
+    // Returns all descriptors of that name, lowest number first. The caller owns them.
     std::vector<OwnedFd> take(std::string_view name);
-    // The sockets, lowest number first, but for those that a server has stored itself.
+    // Returns the sockets, lowest number first, except those that a server has stored.
     std::vector<OwnedFd> take_sockets();
-    // Of those that have not been taken.
+    // The names of the descriptors that have not been taken.
     std::vector<std::string> names() const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t huge_page = 2 << 20;  // bytes
 
-// What is not aligned is mapped in small pages, and of a huge one the kernel (6.1) locks none then.
+// An unaligned mapping uses small pages, and the kernel (6.1) then locks no part of a huge page.
 void* map_aligned(int descriptor, std::size_t bytes) {
     const std::size_t room = bytes + huge_page;
     void* const start = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

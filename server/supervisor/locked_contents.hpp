@@ -1,5 +1,5 @@
-// Kept memory of a machine that swaps to it: while no server has it mapped and locked, it would be
-// swapped out itself, to where only a server can get it back from.
+// Kept memory of a machine that swaps to it. While no server has mapped and locked it, it would be
+// swapped out to the device that needs the server.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace gpunbd::server {
 
-// A mapping of all that a descriptor stands for: locked, where the process has locked what it will
-// map. Nothing, where that is no file in memory.
+// Maps the whole file in memory of a descriptor. The mapping is locked if the process has locked
+// its future mappings. Does nothing for other descriptors.
 class LockedContents {
  public:
     LockedContents() = default;
@@ -20,7 +20,7 @@ class LockedContents {
         return *this;
     }
 
-    // 0, or the errno of a file in memory that cannot be held.
+    // 0, or the errno of a file in memory that cannot be mapped.
     int error() const { return error_; }
 
  private:

@@ -35,7 +35,7 @@ Notice read_notice(std::string_view text) {
         out.remove |= line == "FDSTOREREMOVE=1";
         out.ready |= line == "READY=1";
         out.stopping |= line == "STOPPING=1";
-        out.lifeline |= line == lifeline_line;
+        out.exit_pipe |= line == exit_pipe_line;
         if (line.starts_with(name)) out.name = line.substr(name.size());
         if (line.starts_with(main_pid)) out.main_pid = pid_of(line.substr(main_pid.size()));
     });

@@ -1,5 +1,5 @@
-// The socket that a supervised server finds in NOTIFY_SOCKET. Every process of the machine can send
-// there; the kernel tells which it was.
+// The socket whose address the supervised server gets in NOTIFY_SOCKET. Every process of the
+// machine can send to it; the kernel reports the sender.
 #pragma once
 
 #include <sys/types.h>
@@ -16,25 +16,24 @@ namespace gpunbd::server {
 
 class NoticeSocket {
  public:
-    // In the abstract namespace, under a name that the kernel chooses: it needs no folder that can
-    // be written to, and nothing is left of it. Throws std::system_error.
+    // The address is in the abstract namespace, and the kernel chooses the name: no writable folder
+    // is needed and no file remains. Throws std::system_error.
     NoticeSocket();
 
     int descriptor() const { return socket_.get(); }
-    // For NOTIFY_SOCKET.
+    // The value of NOTIFY_SOCKET.
     const std::string& address() const { return address_; }
 
-    // What came next; valid until the next call, or until the descriptors are taken. Null: nothing
-    // is there. Those that nobody takes are closed.
+    // The next message. It is valid until the next call, or until its descriptors are taken. Null:
+    // there is none. Descriptors that are not taken are closed.
     struct Datagram {
         pid_t sender = 0;
         std::string_view text;
-        bool whole =
-            true;  // false: it was too long, or this process has no room for its descriptors
+        bool whole = true;  // false: too long, or too many descriptors for this process
         std::array<int, NotifySocket::max_descriptors> descriptors{};
         std::size_t count = 0;
 
-        OwnedFd take();  // the next one
+        OwnedFd take();  // the next descriptor
         ~Datagram();
         Datagram() = default;
         Datagram(const Datagram&) = delete;

@@ -28,11 +28,11 @@ std::string failure(std::string_view what, const std::string& address, int error
                        what, std::strerror(error));
 }
 
-// A path, or a name in the abstract namespace, that begins with '@'; 0: neither.
+// A path, or '@' and a name in the abstract namespace. Returns 0 if it is neither.
 socklen_t address_of(const std::string& text, sockaddr_un& out) {
     out.sun_family = AF_UNIX;
     const bool abstract = text.starts_with('@');
-    // A path needs a zero behind it.
+    // A path needs a terminating zero.
     const std::size_t room = sizeof out.sun_path - (abstract ? 0 : 1);
     if ((!abstract && !text.starts_with('/')) || text.size() < 2 || text.size() > room) return 0;
     std::memcpy(out.sun_path, text.data(), text.size());
@@ -56,11 +56,11 @@ std::optional<std::string> NotifySocket::send(std::string_view message,
     sockaddr_un address{};
     const socklen_t length = address_of(address_, address);
     if (length == 0) {
-        return fmt::format("NOTIFY_SOCKET: {} is neither a path nor a name behind an @",
+        return fmt::format("NOTIFY_SOCKET: {} is neither a path nor a name that begins with @",
                            config::in_quotes(address_));
     }
     if (descriptors.size() > max_descriptors) {
-        return fmt::format("{} descriptors do not go into one message", descriptors.size());
+        return fmt::format("{} descriptors do not fit into one message", descriptors.size());
     }
     iovec text{.iov_base = const_cast<char*>(message.data()), .iov_len = message.size()};
     msghdr header{};
@@ -79,8 +79,8 @@ std::optional<std::string> NotifySocket::send(std::string_view message,
         std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size_bytes());
     }
     while (::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) < 0) {
-        if (errno == EAGAIN) return failure("takes nothing", address_, ETIMEDOUT);
-        if (errno != EINTR) return failure("cannot be told", address_, errno);
+        if (errno == EAGAIN) return failure("does not read its messages", address_, ETIMEDOUT);
+        if (errno != EINTR) return failure("cannot be notified", address_, errno);
     }
     return std::nullopt;
 }
@@ -88,7 +88,7 @@ std::optional<std::string> NotifySocket::send(std::string_view message,
 std::optional<std::string> NotifySocket::barrier(std::chrono::milliseconds timeout) const {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-        return fmt::format("cannot make a pipe: {}", std::strerror(errno));
+        return fmt::format("cannot create a pipe: {}", std::strerror(errno));
     }
     const OwnedFd ours(ends[0]);
     {
@@ -96,7 +96,7 @@ std::optional<std::string> NotifySocket::barrier(std::chrono::milliseconds timeo
         const std::array<int, 1> sent{theirs.get()};
         if (auto wrong = send("BARRIER=1", sent)) return wrong;
     }
-    // The other end is closed once it is this message's turn.
+    // The supervisor closes the other end when it handles this message.
     const auto end = std::chrono::steady_clock::now() + timeout;
     pollfd wait{.fd = ours.get(), .events = 0, .revents = 0};
     for (;;) {
@@ -106,7 +106,7 @@ std::optional<std::string> NotifySocket::barrier(std::chrono::milliseconds timeo
             ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
         if (ready > 0) return std::nullopt;
         if (ready == 0) return failure("does not answer", address_, ETIMEDOUT);
-        if (errno != EINTR) return failure("cannot be waited for", address_, errno);
+        if (errno != EINTR) return failure("cannot be polled", address_, errno);
     }
 }
 

@@ -1,5 +1,5 @@
-// The way to whoever supervises this process: datagrams, as sd_notify(3) describes them. systemd
-// reads them, or `gpunbd keep`.
+// Sends messages to the supervisor of this process, systemd or `gpunbd keep`, as datagrams
+// (sd_notify(3)).
 #pragma once
 
 #include <chrono>
@@ -14,19 +14,20 @@ namespace gpunbd::server {
 
 class NotifySocket {
  public:
-    // To the address in NOTIFY_SOCKET, which is taken out of the environment; null: there is none.
+    // Uses the address in NOTIFY_SOCKET, which is removed from the environment. Null: there is
+    // none.
     static std::optional<NotifySocket> from_environment();
 
-    // What from_environment() has found, for a process that is started in place of this one.
+    // The address, for a process that replaces this one.
     const std::string& address() const { return address_; }
 
-    // "READY=1" and the like, with descriptors, of which one message takes max_descriptors. What
-    // went wrong, if it did. Waits for a supervisor that is busy, but not for ever. Any thread.
+    // Sends lines such as "READY=1", with at most max_descriptors descriptors. Returns the problem,
+    // if any. Waits a limited time for a busy supervisor. Any thread.
     static constexpr std::size_t max_descriptors = 253;  // SCM_MAX_FD
     std::optional<std::string> send(std::string_view message,
                                     std::span<const int> descriptors = {}) const;
 
-    // Returns once the supervisor has handled all that was sent before, or with what went wrong.
+    // Returns once the supervisor has handled all earlier messages, or with the problem.
     std::optional<std::string> barrier(std::chrono::milliseconds timeout) const;
 
  private:
@@ -37,7 +38,7 @@ class NotifySocket {
     OwnedFd socket_;
 };
 
-// "RELOADING=1", with the time that Type=notify-reload wants to see.
+// "RELOADING=1" with the time that Type=notify-reload requires.
 std::string reloading_message();
 
 }  // namespace gpunbd::server

@@ -13,10 +13,10 @@ namespace gpunbd::server {
 PrestartedServer::PrestartedServer(const ServerStart& start, StoredDescriptors& kept) {
     std::array<int, 2> ends{-1, -1};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return;
-    turn_.emplace(ends[1]);
-    if (kept.keep(turn_name, OwnedFd(ends[0])) != StoredDescriptors::Answer::kept) return;
+    start_pipe_.emplace(ends[1]);
+    if (kept.keep(start_gate_name, OwnedFd(ends[0])) != StoredDescriptors::Answer::kept) return;
     pid_ = std::max(start_server(start, kept), pid_t{0});
-    kept.remove(turn_name);
+    kept.remove(start_gate_name);
 }
 
 PrestartedServer::~PrestartedServer() {
@@ -24,8 +24,8 @@ PrestartedServer::~PrestartedServer() {
 }
 
 pid_t PrestartedServer::go() {
-    // One that has ended meanwhile is waited for as any server is.
-    [[maybe_unused]] const ssize_t told = ::write(turn_->get(), "!", 1);
+    // If it has ended meanwhile, the keeper reaps it like any server.
+    [[maybe_unused]] const ssize_t written = ::write(start_pipe_->get(), "!", 1);
     return std::exchange(pid_, 0);
 }
 

@@ -1,5 +1,5 @@
-// A server that the keeper has started beside the end of the one before it. It opens what takes
-// long to open, and waits for its turn (StartGate).
+// A server that the keeper starts while the previous one still exits. It opens devices and then
+// waits at its StartGate.
 #pragma once
 
 #include <sys/types.h>
@@ -14,23 +14,23 @@ namespace gpunbd::server {
 
 class PrestartedServer {
  public:
-    // It is handed what is kept now: no more may be stored until its turn. Where it cannot be
-    // started, there is none.
+    // Hands over the currently stored descriptors; no more may be stored until go(). pid() is 0 if
+    // the server cannot be started.
     PrestartedServer(const ServerStart& start, StoredDescriptors& kept);
-    ~PrestartedServer();  // kills one whose turn has not come
+    ~PrestartedServer();  // kills a server that go() has not released
     PrestartedServer(const PrestartedServer&) = delete;
     PrestartedServer& operator=(const PrestartedServer&) = delete;
 
-    // 0: there is none.
+    // 0: there is no such server.
     pid_t pid() const { return pid_; }
-    // Its turn has come. Its process id: it is the server now.
+    // Releases the StartGate. Returns the process id: the process is the server now.
     pid_t go();
-    // It has been waited for.
+    // The process has been reaped.
     void ended() { pid_ = 0; }
 
  private:
     pid_t pid_ = 0;
-    std::optional<OwnedFd> turn_;
+    std::optional<OwnedFd> start_pipe_;
 };
 
 }  // namespace gpunbd::server

@@ -1,5 +1,5 @@
-// When a server that has died is started again: at once where it had served, after growing pauses
-// where it did not come to that or dies too often.
+// Decides when a dead server is restarted: at once if it had served, after increasing delays if it
+// had not or if it dies too often.
 #pragma once
 
 #include <chrono>
@@ -13,25 +13,25 @@ class RestartPolicy {
  public:
     using Clock = std::chrono::steady_clock;
 
-    // More than `most` restarts, 1 or more, within any `within` are too often.
+    // At most `most` restarts, 1 or more, within any period of `within`.
     RestartPolicy(std::size_t most, Clock::duration within) : restarts_(most), within_(within) {}
 
     struct Death {
-        bool was_ready = false;      // the server that has died
-        bool must_go_on = false;     // else a server that dies too often is not started again
-        bool configuration = false;  // it does not accept its configuration
+        bool was_ready = false;       // the dead server had sent READY=1
+        bool keeps_contents = false;  // restart it without a limit
+        bool configuration = false;   // it rejected its configuration
     };
-    // After how long the next server is started. Unset: not at all. Allocates nothing.
+    // Returns the delay until the restart. Unset: no restart. Allocates nothing.
     std::optional<Clock::duration> after_death(Clock::time_point now, Death death);
 
-    // Whatever kept servers from serving may have been corrected.
+    // Resets the delays: the cause of the failures may have been fixed.
     void forget();
 
  private:
-    std::vector<std::optional<Clock::time_point>> restarts_;  // a ring, the oldest is next
+    std::vector<std::optional<Clock::time_point>> restarts_;  // a ring; next_ is the oldest
     std::size_t next_ = 0;
     const Clock::duration within_;
-    unsigned in_vain_ = 0;  // servers in a row that were not ready, or died too soon
+    unsigned failures_ = 0;  // consecutive servers that were not ready or died too soon
 };
 
 }  // namespace gpunbd::server

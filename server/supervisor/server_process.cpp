@@ -14,12 +14,12 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr int exit_cannot_run = 127;  // as a shell has it
+constexpr int exit_cannot_run = 127;  // as in a shell
 
 void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
     ::setenv("NOTIFY_SOCKET", start.notify_address.c_str(), 1);
     ::setenv("FDSTORE", std::to_string(kept.capacity()).c_str(), 1);
-    // The keeper's own supervisor waits for the keeper, and does not know this process.
+    // The watchdog of the keeper's supervisor applies to the keeper, not to this process.
     ::unsetenv("WATCHDOG_PID");
     ::unsetenv("WATCHDOG_USEC");
     if (kept.size() == 0) return;
@@ -34,12 +34,12 @@ void set_environment(const ServerStart& start, const StoredDescriptors& kept) {
 }
 
 [[noreturn]] void become_server(const ServerStart& start, StoredDescriptors& kept, pid_t keeper) {
-    // A terminal's Ctrl-C is for the keeper, which passes it on: once, not twice.
+    // Only the keeper gets the terminal's SIGINT; it forwards the signal once.
     ::setpgid(0, 0);
-    // What a server goes on to write would be kept by nobody.
+    // Writes to a server without a keeper would not be kept.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != keeper) ::_exit(exit_cannot_run);
-    if (!kept.hand_over()) give_up("what is kept cannot be handed over", errno);
+    if (!kept.hand_over()) give_up("the stored descriptors cannot be handed over", errno);
     set_environment(start, kept);
     std::string name = start.program;
     std::vector<std::string> arguments = start.arguments;

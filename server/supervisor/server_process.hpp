@@ -1,5 +1,5 @@
-// How `gpunbd keep` starts a server: with what is kept, and with the signals, limits and
-// environment that it would have without a keeper.
+// Starts a server for `gpunbd keep`: with the stored descriptors, and with the signal mask, limits
+// and environment of the keeper's start.
 #pragma once
 
 #include <sys/resource.h>
@@ -17,12 +17,13 @@ struct ServerStart {
     std::string program;
     std::vector<std::string> arguments;  // without the program's name
     std::string notify_address;
-    sigset_t signals{};   // that are blocked
-    rlimit open_files{};  // as it was before the keeper raised it
+    sigset_t signals{};   // the blocked signals
+    rlimit open_files{};  // before the keeper raised it
 };
 
-// Its process id, or -1 and errno. It is in a process group of its own, and ends, as by SIGTERM,
-// with this process. Where the program cannot be run, its exit status is 127, and it has said why.
+// Returns the process id, or -1 with errno. The process has a process group of its own and gets
+// SIGTERM when this process dies. If the program cannot be run, it prints the reason and exits with
+// status 127.
 pid_t start_server(const ServerStart& start, StoredDescriptors& kept);
 
 }  // namespace gpunbd::server

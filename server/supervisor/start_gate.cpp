@@ -10,7 +10,7 @@
 namespace gpunbd::server {
 
 std::optional<StartGate> StartGate::in(InheritedDescriptors& handed_over) {
-    std::vector<OwnedFd> found = handed_over.take(turn_name);
+    std::vector<OwnedFd> found = handed_over.take(start_gate_name);
     if (found.empty()) return std::nullopt;
     return StartGate(std::move(found.front()));
 }

@@ -1,5 +1,5 @@
-// When a server that `gpunbd keep` has started beside the end of another may begin: until then it
-// changes nothing that both have.
+// Blocks a pre-started server until the previous one is dead. Before that it must not change shared
+// state.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,10 @@ namespace gpunbd::server {
 
 class StartGate {
  public:
-    // Taken out of `handed_over`. Null: it has come already.
+    // Takes the pipe out of `handed_over`. Null: this server need not wait.
     static std::optional<StartGate> in(InheritedDescriptors& handed_over);
 
-    // Returns once it has come. False: it never will.
+    // Waits for the release. Returns false if the keeper has closed the pipe.
     bool wait() const;
 
  private:

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int first_handed = 3;  // SD_LISTEN_FDS_START
 
-// Do both stand for one open file? Where the kernel does not tell, no.
+// Returns true if both refer to one open file description; false if the kernel does not support the
+// comparison.
 bool same_open_file(int one, int other) {
     const pid_t self = ::getpid();
     return ::syscall(SYS_kcmp, self, self, KCMP_FILE, one, other) == 0;
@@ -61,8 +62,8 @@ std::size_t StoredDescriptors::remove(std::string_view name) {
     return count;
 }
 
-// In ascending order the place of each is below it or its own, and below all that are still to
-// come: none is overwritten, and no further descriptor is needed.
+// The descriptors are moved in ascending order. The target of each is its own number or below it,
+// and below all later ones, so nothing is overwritten and no extra descriptor is needed.
 bool StoredDescriptors::hand_over() {
     std::sort(entries_.begin(), entries_.end(),
               [](const Entry& a, const Entry& b) { return a.fd < b.fd; });

@@ -1,5 +1,5 @@
-// What `gpunbd keep` keeps: descriptors and their names, in a table of a fixed size, so that no
-// server makes it grow.
+// The descriptors that `gpunbd keep` stores, with their names. The table has a fixed size, so that
+// a server cannot make it grow.
 #pragma once
 
 #include <array>
@@ -17,26 +17,27 @@ namespace gpunbd::server {
 
 class StoredDescriptors {
  public:
-    // `hold`: also the memory that they stand for.
+    // `hold`: also locks the memory of the descriptors.
     explicit StoredDescriptors(std::size_t capacity, bool hold = false);
     ~StoredDescriptors();
     StoredDescriptors(const StoredDescriptors&) = delete;
     StoredDescriptors& operator=(const StoredDescriptors&) = delete;
 
-    // What has no place is closed. A file that is there already under the name is not taken twice:
-    // so a server may store again what it was handed.
+    // Closes a descriptor that does not fit. A file that is already stored under the name is not
+    // stored twice, so a server may store again what was handed to it.
     enum class Answer { kept, there_already, full, names_full, not_held };
     Answer keep(std::string_view name, OwnedFd fd);
-    // Closes all of that name; how many they were.
+    // Closes all descriptors of that name and returns their number.
     std::size_t remove(std::string_view name);
 
     std::size_t size() const { return entries_.size(); }
     std::size_t capacity() const { return capacity_; }
 
-    // In the process that becomes the next server, and nowhere else: has them where LISTEN_FDS
-    // says, from 3 on, open across exec. False: errno says why not.
+    // Gives the descriptors the numbers from 3 on, as LISTEN_FDS requires, and keeps them open
+    // across exec. Call it only in the child that executes the next server. Returns false and sets
+    // errno on failure.
     bool hand_over();
-    // In that order, for LISTEN_FDNAMES.
+    // The names in the same order, for LISTEN_FDNAMES.
     std::string joined_names() const;
 
  private:

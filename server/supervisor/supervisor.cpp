@@ -38,14 +38,16 @@ namespace {
 
 using Clock = RestartPolicy::Clock;
 
-constexpr rlim_t own_descriptors = 64;   // of the keeper, and of a message that has come
-constexpr int signal_base = 128;         // what a shell adds to the number of a fatal signal
-constexpr int notices_at_a_time = 4096;  // more than a socket holds
+constexpr rlim_t own_descriptors = 64;   // for the keeper and the descriptors of one message
+constexpr int signal_base = 128;         // a shell adds it to the number of a fatal signal
+constexpr int notices_at_a_time = 4096;  // exceeds the capacity of the socket
 constexpr std::array passed_on{SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
 
-bool ends_it(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT; }
+bool is_termination(int signal) {
+    return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT;
+}
 
-int as_a_shell_has_it(int status) {
+int shell_status(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : signal_base + WTERMSIG(status);
 }
 
@@ -67,25 +69,26 @@ bool is_own_child(pid_t pid) {
            static_cast<std::uint64_t>(::getpid());
 }
 
-// A server can say nonsense as often as it likes; of that, a line a second.
+// Limits log lines about invalid messages to one per second.
 class Refusals {
  public:
     void add(pid_t sender, std::string_view why) {
-        ++unsaid_;
+        ++suppressed_;
         const auto now = Clock::now();
-        if (said_at_ && now - *said_at_ < std::chrono::seconds(1)) return;
-        if (unsaid_ == 1) {
-            say("a message of process {} is refused: {}", sender, why);
+        if (logged_at_ && now - *logged_at_ < std::chrono::seconds(1)) return;
+        if (suppressed_ == 1) {
+            say("a message from process {} is refused: {}", sender, why);
         } else {
-            say("{} messages are refused, the last one, of process {}: {}", unsaid_, sender, why);
+            say("{} messages are refused; the last one, from process {}: {}", suppressed_, sender,
+                why);
         }
-        said_at_ = now;
-        unsaid_ = 0;
+        logged_at_ = now;
+        suppressed_ = 0;
     }
 
  private:
-    std::optional<Clock::time_point> said_at_;
-    std::uint64_t unsaid_ = 0;
+    std::optional<Clock::time_point> logged_at_;
+    std::uint64_t suppressed_ = 0;
 };
 
 class Supervisor {
@@ -94,14 +97,14 @@ class Supervisor {
     int run();
 
  private:
-    void take_what_was_handed_over();
-    void meet_own_supervisor();
+    void take_inherited_descriptors();
+    void connect_own_supervisor();
     void block_signals();
     void lock_memory() const;
     void start();
     void prepare_next();
     void wait() const;
-    void look_at_lifeline();
+    void check_exit_pipe();
     void read_signals();
     void on_signal(int signal);
     void read_notices();
@@ -118,19 +121,19 @@ class Supervisor {
     ServerStart start_;
     std::optional<NotifySocket> own_supervisor_;
     StoredDescriptors kept_;
-    std::size_t from_outside_ = 0;  // of those, what the keeper was started with
+    std::size_t from_outside_ = 0;  // of kept_, those that were handed to the keeper
     std::optional<OwnedFd> signals_;
     std::optional<NoticeSocket> notices_;
     RestartPolicy policy_;
     Refusals refusals_;
-    pid_t server_ = 0;                         // 0: there is none
-    std::optional<OwnedFd> lifeline_;          // of it, until it is cut
-    std::optional<PrestartedServer> standby_;  // that follows it
+    pid_t server_ = 0;                            // 0: no server
+    std::optional<OwnedFd> exit_pipe_;            // of the server, while it is open
+    std::optional<PrestartedServer> prestarted_;  // the next server
     bool ready_ = false;
     bool stopping_ = false;
     bool ever_ready_ = false;
     bool ending_ = false;
-    int last_status_ = 0;  // as wait() has it
+    int last_status_ = 0;  // as returned by wait()
     std::optional<Clock::time_point> next_start_;
     std::optional<int> exit_code_;
 };
@@ -138,9 +141,9 @@ class Supervisor {
 std::size_t capacity_of(const SupervisorLimits& limits, rlim_t open_files) {
     const rlim_t room = open_files > own_descriptors ? open_files - own_descriptors : 1;
     if (limits.descriptors <= room) return limits.descriptors;
-    say("keeps up to {} descriptors, not {}: the limit of open files is {}; raise it by "
-        "LimitNOFILE= "
-        "(systemd), --ulimit nofile= (Docker) or ulimit -Hn (a shell), or lower --max-descriptors",
+    say("stores at most {} descriptors instead of {}, because the limit of open files is {}; "
+        "raise it with LimitNOFILE= (systemd), --ulimit nofile= (Docker) or ulimit -Hn (a shell), "
+        "or lower --max-descriptors",
         room, limits.descriptors, open_files);
     return room;
 }
@@ -151,7 +154,7 @@ rlimit open_files() {
     return limit;
 }
 
-// Of the time before, since it is the server's.
+// Returns the limit before the change, which the server gets.
 rlimit raised_open_files() {
     const rlimit before = open_files();
     raise_open_files(0);
@@ -166,8 +169,8 @@ Supervisor::Supervisor(const SupervisorLimits& limits, std::vector<std::string> 
              .open_files = raised_open_files()},
       kept_(capacity_of(limits, open_files().rlim_cur), limits.swap),
       policy_(limits.restarts, limits.within) {
-    take_what_was_handed_over();
-    meet_own_supervisor();
+    take_inherited_descriptors();
+    connect_own_supervisor();
     block_signals();
     notices_.emplace();
     start_.notify_address = notices_->address();
@@ -179,12 +182,13 @@ void Supervisor::lock_memory() const {
     if (limits_.swap) {
         if (const auto wrong = lock_all_memory()) throw std::runtime_error("swap: " + *wrong);
     } else if (const auto wrong = lock_touched_memory()) {
-        say("{}: where memory is short, a restart may take longer", *wrong);
+        say("{}; a restart can take longer when memory is short", *wrong);
     }
 }
 
-// Sockets, as a rule. All else that was inherited is closed: it would be kept for ever.
-void Supervisor::take_what_was_handed_over() {
+// Takes the handed-over descriptors, usually sockets. Closes all other inherited descriptors, which
+// would stay open forever.
+void Supervisor::take_inherited_descriptors() {
     InheritedDescriptors handed_over = InheritedDescriptors::from_environment();
     const std::vector<std::string> names = handed_over.names();
     ::close_range(static_cast<unsigned>(STDERR_FILENO + 1 + names.size()), ~0U, 0);
@@ -196,20 +200,20 @@ void Supervisor::take_what_was_handed_over() {
     from_outside_ = kept_.size();
 }
 
-void Supervisor::meet_own_supervisor() {
+void Supervisor::connect_own_supervisor() {
     if (auto socket = NotifySocket::from_environment()) {
         own_supervisor_.emplace(std::move(*socket));
     }
     const auto store = take_variable("FDSTORE");
     if (own_supervisor_ && store && *store != "0") {
-        say("the supervisor of this process keeps descriptors itself: gpunbd serve needs no gpunbd "
-            "keep there");
+        say("the supervisor of this process stores descriptors itself; run gpunbd serve without "
+            "gpunbd keep");
     }
 }
 
-// Also SIGPIPE: that nobody reads the lines is no reason to end.
+// SIGPIPE is blocked as well: a closed standard error must not end the keeper.
 void Supervisor::block_signals() {
-    ::signal(SIGCHLD, SIG_DFL);  // where it was ignored, no death would be told
+    ::signal(SIGCHLD, SIG_DFL);  // if it were ignored, deaths would not be reported
     sigset_t read{};
     ::sigemptyset(&read);
     ::sigaddset(&read, SIGCHLD);
@@ -227,7 +231,7 @@ int Supervisor::run() {
         wait();
         read_signals();
         read_notices();
-        look_at_lifeline();
+        check_exit_pipe();
         reap();
         if (next_start_ && Clock::now() >= *next_start_) start();
     }
@@ -237,8 +241,8 @@ int Supervisor::run() {
 void Supervisor::start() {
     next_start_.reset();
     ready_ = stopping_ = false;
-    server_ = standby_ ? standby_->go() : 0;
-    standby_.reset();
+    server_ = prestarted_ ? prestarted_->go() : 0;
+    prestarted_.reset();
     if (server_ == 0) server_ = std::max(start_server(start_, kept_), pid_t{0});
     if (server_ != 0) return;
     say("cannot start the server: {}", std::strerror(errno));
@@ -256,25 +260,25 @@ void Supervisor::wait() const {
     std::array<pollfd, 3> ready{
         pollfd{.fd = signals_->get(), .events = POLLIN, .revents = 0},
         pollfd{.fd = notices_->descriptor(), .events = POLLIN, .revents = 0},
-        pollfd{.fd = lifeline_ ? lifeline_->get() : -1, .events = 0, .revents = 0}};
+        pollfd{.fd = exit_pipe_ ? exit_pipe_->get() : -1, .events = 0, .revents = 0}};
     ::poll(ready.data(), ready.size(), timeout);
 }
 
-void Supervisor::look_at_lifeline() {
-    if (!lifeline_) return;
-    pollfd cut{.fd = lifeline_->get(), .events = 0, .revents = 0};
+void Supervisor::check_exit_pipe() {
+    if (!exit_pipe_) return;
+    pollfd cut{.fd = exit_pipe_->get(), .events = 0, .revents = 0};
     if (::poll(&cut, 1, 0) <= 0) return;
-    lifeline_.reset();
-    read_notices();  // it can send no more
+    exit_pipe_.reset();
+    read_notices();  // all remaining messages; the server sends no more
     prepare_next();
 }
 
-// A GPU's driver may take a second and more to end a process, and then to begin with another. Only
-// if this one has ended by itself.
+// A GPU driver may need more than a second to end a process and to start another, so the next
+// server starts early. Only if the server died unexpectedly.
 void Supervisor::prepare_next() {
-    if (server_ == 0 || standby_ || ending_ || stopping_ || !ready_ || !holds_contents()) return;
-    standby_.emplace(start_, kept_);
-    if (standby_->pid() == 0) standby_.reset();
+    if (server_ == 0 || prestarted_ || ending_ || stopping_ || !ready_ || !holds_contents()) return;
+    prestarted_.emplace(start_, kept_);
+    if (prestarted_->pid() == 0) prestarted_.reset();
 }
 
 void Supervisor::read_signals() {
@@ -285,15 +289,15 @@ void Supervisor::read_signals() {
 }
 
 void Supervisor::on_signal(int signal) {
-    if (signal == SIGCHLD) return;  // reap() looks each time
-    if (ends_it(signal) && !ending_) {
+    if (signal == SIGCHLD) return;  // reap() checks in each round
+    if (is_termination(signal) && !ending_) {
         ending_ = true;
         pass_on("STOPPING=1");
     }
     if (server_ != 0) {
         ::kill(server_, signal);
     } else if (ending_) {
-        exit_code_ = as_a_shell_has_it(last_status_);
+        exit_code_ = shell_status(last_status_);
     } else if (signal == SIGHUP) {
         policy_.forget();
         start();
@@ -310,9 +314,9 @@ void Supervisor::read_notices() {
 
 void Supervisor::on_datagram(NoticeSocket::Datagram& datagram) {
     if (server_ == 0 || datagram.sender != server_) {
-        // To be heard is all that it wants, as one does that has just said who serves now.
+        // A predecessor sends a barrier after MAINPID=; closing its descriptor is the reply.
         if (datagram.text == "BARRIER=1") return;
-        return refusals_.add(datagram.sender, "it is not the server");
+        return refusals_.add(datagram.sender, "its sender is not the server");
     }
     if (!datagram.whole) {
         return refusals_.add(datagram.sender,
@@ -323,15 +327,15 @@ void Supervisor::on_datagram(NoticeSocket::Datagram& datagram) {
     if (notice.remove) kept_.remove(notice.name);
     if (notice.ready) ready_ = ever_ready_ = true;
     if (notice.stopping) stopping_ = true;
-    if (notice.lifeline && datagram.count != 0) lifeline_.emplace(datagram.take());
+    if (notice.exit_pipe && datagram.count != 0) exit_pipe_.emplace(datagram.take());
     if (notice.main_pid != 0) follow(datagram.sender, notice.main_pid);
     pass_on(to_pass_on(datagram.text));
-    // A barrier is done when its descriptor is closed, which is the datagram's end.
+    // Destroying the datagram closes its descriptor, which completes a barrier.
 }
 
 void Supervisor::store(NoticeSocket::Datagram& datagram, std::string_view name) {
     if (!is_descriptor_name(name)) {
-        return refusals_.add(datagram.sender, "it gives no good name to a descriptor");
+        return refusals_.add(datagram.sender, "the name of a descriptor is invalid");
     }
     while (datagram.count != 0) {
         switch (kept_.keep(name, datagram.take())) {
@@ -339,30 +343,28 @@ void Supervisor::store(NoticeSocket::Datagram& datagram, std::string_view name) 
             case StoredDescriptors::Answer::there_already:
                 break;
             case StoredDescriptors::Answer::full:
-                refusals_.add(datagram.sender,
-                              "as many descriptors are kept as --max-descriptors says");
+                refusals_.add(datagram.sender, "the limit of --max-descriptors is reached");
                 break;
             case StoredDescriptors::Answer::not_held:
                 refusals_.add(datagram.sender, "the memory of a descriptor cannot be locked");
                 break;
             case StoredDescriptors::Answer::names_full:
                 refusals_.add(datagram.sender,
-                              "the names of what is kept fill one variable already");
+                              "the names of the stored descriptors do not fit into LISTEN_FDNAMES");
                 break;
         }
     }
 }
 
-// A server that is followed by another has it made a child of the keeper first: whose death would
-// not be told otherwise.
+// The successor must be a child of the keeper, so that the keeper receives SIGCHLD.
 void Supervisor::follow(pid_t sender, pid_t successor) {
     if (successor == server_) return;
     if (successor < 0 || !is_own_child(successor)) {
-        return refusals_.add(sender, "MAINPID= is no child of the keeper");
+        return refusals_.add(sender, "MAINPID= is not a child of the keeper");
     }
-    say("process {} is the server now, after process {}", successor, server_);
+    say("process {} is the server now and replaces process {}", successor, server_);
     server_ = successor;
-    lifeline_.reset();  // it has one of its own
+    exit_pipe_.reset();  // the successor has its own
 }
 
 void Supervisor::pass_on(std::string_view message) {
@@ -370,18 +372,18 @@ void Supervisor::pass_on(std::string_view message) {
     if (const auto wrong = own_supervisor_->send(message)) say("{}", *wrong);
 }
 
-// Also of those whose parent has ended, as process 1 of a container has to.
+// Also reaps orphaned processes, as process 1 of a container must.
 void Supervisor::reap() {
     for (;;) {
         siginfo_t dead{};
         if (::waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 || dead.si_pid == 0) return;
-        // What it has sent while it lived counts.
+        // Handles the messages that the server sent before its death.
         if (dead.si_pid == server_) read_notices();
         int status = 0;
         if (::waitpid(dead.si_pid, &status, WNOHANG) != dead.si_pid) return;
-        if (standby_ && dead.si_pid == standby_->pid()) {
-            standby_->ended();
-            standby_.reset();
+        if (prestarted_ && dead.si_pid == prestarted_->pid()) {
+            prestarted_->ended();
+            prestarted_.reset();
         }
         if (dead.si_pid == server_) on_death(status);
     }
@@ -389,41 +391,41 @@ void Supervisor::reap() {
 
 void Supervisor::on_death(int status) {
     const pid_t pid = server_;
-    const int code = as_a_shell_has_it(status);
+    const int code = shell_status(status);
     server_ = 0;
-    lifeline_.reset();
+    exit_pipe_.reset();
     last_status_ = status;
-    // A server ends with 0 on request; one that was never ready will not do better.
-    const bool hopeless = WIFEXITED(status) && (code == exit_usage || !ever_ready_);
-    if (ending_ || status == 0 || (hopeless && !holds_contents())) {
+    // Status 0 means a requested end. A server that has never been ready would fail again.
+    const bool permanent = WIFEXITED(status) && (code == exit_usage || !ever_ready_);
+    if (ending_ || status == 0 || (permanent && !holds_contents())) {
         exit_code_ = code;
     } else {
         say("the server, process {}, {}; {} descriptors are kept", pid, how_it_ended(status),
             kept_.size());
         start_later();
     }
-    if (!next_start_) standby_.reset();
+    if (!next_start_) prestarted_.reset();
 }
 
-// Contents are lost with this process: while any are kept it never gives up.
+// The kept contents are lost with this process, so it does not give up while there are any.
 void Supervisor::start_later() {
     const bool configuration = WIFEXITED(last_status_) && WEXITSTATUS(last_status_) == exit_usage;
     const auto delay = policy_.after_death(
         Clock::now(),
-        {.was_ready = ready_, .must_go_on = holds_contents(), .configuration = configuration});
+        {.was_ready = ready_, .keeps_contents = holds_contents(), .configuration = configuration});
     if (!delay) {
-        say("the server was started again {} times within {} s: this is the end", limits_.restarts,
+        say("the server was restarted {} times within {} s; giving up", limits_.restarts,
             limits_.within.count());
-        exit_code_ = as_a_shell_has_it(last_status_);
+        exit_code_ = shell_status(last_status_);
         return;
     }
     next_start_ = Clock::now() + *delay;
     if (configuration) {
-        say("the server does not accept its configuration: correct it, and send SIGHUP to process "
-            "{} to try it at once; it is tried again in {:.1f} s",
+        say("the server rejected its configuration; correct it and send SIGHUP to process {} to "
+            "restart the server at once; the next restart is in {:.1f} s",
             ::getpid(), std::chrono::duration<double>(*delay).count());
     } else if (*delay >= std::chrono::seconds(1)) {
-        say("the server is started again in {:.1f} s, or at SIGHUP to process {}",
+        say("the server will be restarted in {:.1f} s, or on SIGHUP to process {}",
             std::chrono::duration<double>(*delay).count(), ::getpid());
     }
 }
@@ -431,7 +433,7 @@ void Supervisor::start_later() {
 }  // namespace
 
 int keep(const SupervisorLimits& limits, std::vector<std::string> arguments) {
-    // The server inherits it: while it starts, memory is as short as when it ended.
+    // The server inherits the protections: memory is still short when it starts.
     const auto missing = limits.swap ? protect_process() : std::vector<std::string>{};
     for (const std::string& each : missing) say("swap: {}", each);
     if (!missing.empty()) return exit_failure;

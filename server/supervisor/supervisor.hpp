@@ -1,6 +1,5 @@
-// `gpunbd keep`: a process that keeps what a server holds by descriptors, starts the server again
-// when it dies, and hands it all over. It knows nothing of exports, and hardly ever needs to
-// change.
+// `gpunbd keep`: stores the descriptors of a server, restarts the server when it dies, and hands
+// the descriptors over. It does not depend on exports, so it rarely has to change.
 #pragma once
 
 #include <chrono>
@@ -12,12 +11,13 @@ namespace gpunbd::server {
 
 struct SupervisorLimits {
     std::size_t restarts;
-    std::chrono::seconds within;  // that time
+    std::chrono::seconds within;  // the period of `restarts`
     std::size_t descriptors;
-    bool swap;  // the machine swaps to what the server serves
+    bool swap;  // the machine swaps to an export of the server
 };
 
-// Runs this program with these arguments, again and again; its exit code is that of the last one.
+// Runs the server with these arguments until it is not restarted any more. Returns the exit code of
+// the last server.
 int keep(const SupervisorLimits& limits, std::vector<std::string> arguments);
 
 }  // namespace gpunbd::server

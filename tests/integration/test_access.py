@@ -204,7 +204,7 @@ class Access(server.Test):
         self.assertEqual(self.names(self.v4), ['a', 'b'])
         log = self.reload(one, "name: a, access: [{network: 127.0.0.1/8}]", 'name: b')
         self.assertIn('write 127.0.0.0/8 for the network', log)
-        self.assertIn('the configuration stays as it was', log)
+        self.assertIn('the configuration is unchanged', log)
 
     def test_connection_limits(self):
         self.serve_exports('name: a, max_connections: 3, max_connections_per_peer: 2', 'name: b')
@@ -391,7 +391,7 @@ class Exposed(server.Test):
             one.process.send_signal(signal.SIGHUP)
             server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload')
             log = one.log()[len(before):]
-            self.assertEqual('the configuration stays as it was' in log, refused, log)
+            self.assertEqual('the configuration is unchanged' in log, refused, log)
             self.assertEqual('other machines can reach this address' in log, refused, log)
 
     def server_with_socket(self, bound, rest):

@@ -457,7 +457,7 @@ class Admin(server.Test):
         folder = self.directory()
         os.chmod(folder, 0o777)  # a folder that other users can write to is not used
         one = self.serve(environment={'RUNTIME_DIRECTORY': folder})
-        server.wait_for_text('info: gpunbd status and gpunbd kept cannot ask this server: ', one.log)
+        server.wait_for_text('info: gpunbd status and gpunbd kept cannot reach this server: ', one.log)
         self.assertEqual(os.listdir(folder), [])
         os.chmod(folder, 0o700)
         none = self.serve(extra=['--admin-socket', 'none'], environment={'RUNTIME_DIRECTORY': folder})

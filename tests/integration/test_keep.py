@@ -241,7 +241,7 @@ report(len(inherited()), *wrong)
 ''' + ASLEEP, descriptors=10000, preexec_fn=few_descriptors(min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
         length = len('gpunbd/a name of middling length 000000:')
         self.assertEqual(keeper.line()[1], [str((128 * 1024 - len('LISTEN_FDNAMES=') - 1) // length)])
-        self.assertIn('the names of what is kept fill one variable already', keeper.log())
+        self.assertIn('the names of the stored descriptors do not fit into LISTEN_FDNAMES', keeper.log())
 
 
 class Hostile(Test):
@@ -269,7 +269,7 @@ report(os.environ['NOTIFY_SOCKET'], *(name for name, _ in inherited()))
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(keeper.line()[1][1:], ['mine'])
         self.assertEqual(keeper.descriptors(), count)
-        self.assertIn('is refused: it is not the server', keeper.log())
+        self.assertIn('is refused: its sender is not the server', keeper.log())
 
     def test_a_server_that_sends_invalid_messages(self):
         keeper = self.keep('''
@@ -305,7 +305,7 @@ if not inherited():
 report(*(name for name, _ in sorted(inherited())))
 ''' + ASLEEP, descriptors=5)
         self.assertEqual(keeper.line()[1], ['first'] * 3 + ['second'] * 2)
-        self.assertIn('as many descriptors are kept as --max-descriptors says', keeper.log())
+        self.assertIn('the limit of --max-descriptors is reached', keeper.log())
 
     def test_the_limit_of_open_files(self):
         """A message whose descriptors do not fit is refused as a whole, and the next one is accepted."""
@@ -320,7 +320,7 @@ report(os.environ['FDSTORE'], resource.getrlimit(resource.RLIMIT_NOFILE)[0], *(n
         pid, _ = keeper.line()
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(keeper.line()[1], ['16', '80', 'one'])
-        self.assertIn('keeps up to 16 descriptors, not 100: the limit of open files is 80', keeper.log())
+        self.assertIn('stores at most 16 descriptors instead of 100, because the limit of open files is 80', keeper.log())
         self.assertIn('there is no room for its descriptors', keeper.log())
 
 
@@ -330,7 +330,7 @@ class Restarts(Test):
         for _ in range(4):
             keeper.line()
         self.assertEqual(keeper.end(None), 128 + signal.SIGSEGV)
-        self.assertIn('was started again 3 times within 60 s: this is the end', keeper.log())
+        self.assertIn('was restarted 3 times within 60 s; giving up', keeper.log())
         self.assertEqual(keeper.log().count('was killed by signal 11 (SEGV); 0 descriptors are kept'), 4)
 
     def test_crashes_before_ready(self):
@@ -384,7 +384,7 @@ report('right', *(name for name, _ in inherited()))
             self.assertEqual(keeper.line()[1], ['stored'])
             for _ in range(4):
                 self.assertEqual(keeper.line()[1], ['wrong'])
-            server.wait_until(lambda k=keeper: f'correct it, and send SIGHUP to process {k.process.pid}' in k.log(), 30, 'the line')
+            server.wait_until(lambda k=keeper: f'correct it and send SIGHUP to process {k.process.pid}' in k.log(), 30, 'the line')
             if corrected:
                 open(right, 'w').close()
                 keeper.process.send_signal(signal.SIGHUP)
@@ -409,13 +409,13 @@ os.kill(os.getpid(), signal.SIGKILL)
         self.assertEqual(keeper.line()[1], [])
         for _ in range(8):  # 2 permitted restarts, one at once, and five after 0.1 to 1.6 s
             self.assertEqual(keeper.line()[1], ['a'])
-        server.wait_until(lambda: 'is started again in 3.2 s, or at SIGHUP to process' in keeper.log(), 30, 'the line')
+        server.wait_until(lambda: 'will be restarted in 3.2 s, or on SIGHUP to process' in keeper.log(), 30, 'the line')
         self.assertIsNone(keeper.process.poll())
         # SIGHUP restarts the server, and resets the count.
         keeper.process.send_signal(signal.SIGHUP)
         for _ in range(8):
             self.assertEqual(keeper.line()[1], ['a'])
-        server.wait_until(lambda: keeper.log().count('is started again in 1.6 s') == 2, 30, 'the line')
+        server.wait_until(lambda: keeper.log().count('will be restarted in 1.6 s') == 2, 30, 'the line')
         self.assertEqual(keeper.end(), 128 + signal.SIGKILL)
 
     def test_sigterm_during_a_pause(self):
@@ -624,7 +624,7 @@ report('begins', *sorted(name for name, _ in inherited()))
         self.assertEqual(words, ['first'])
         following, words = keeper.line()
         self.assertEqual(words, ['waits', 'gpunbd/a', 'gpunbd/turn'])
-        server.wait_until(lambda: 'it is not the server' in keeper.log(), 30, 'the refusal of the early message')
+        server.wait_until(lambda: 'its sender is not the server' in keeper.log(), 30, 'the refusal of the early message')
         os.kill(dying, signal.SIGKILL)
         self.assertEqual(keeper.line(), (following, ['begins', 'gpunbd/a', 'gpunbd/turn']))
         # Only the first crash was detected early.
@@ -809,19 +809,19 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
         self.assertEqual(keeper.line()[1], ['False', '100'])
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
         self.assertEqual(channel.recv(4096), b'STOPPING=1')
-        self.assertNotIn('needs no gpunbd keep', keeper.log())
+        self.assertNotIn('run gpunbd serve without gpunbd keep', keeper.log())
 
     def test_a_supervisor_with_a_descriptor_store(self):
         channel = self.supervisor()
         keeper = self.keep('serve()\nreport(os.environ["FDSTORE"])\n' + ASLEEP,
                            env={**os.environ, 'NOTIFY_SOCKET': channel.getsockname(), 'FDSTORE': '8'})
         self.assertEqual(keeper.line()[1], ['100'])
-        self.assertEqual(keeper.log().count('gpunbd serve needs no gpunbd keep there'), 1)
+        self.assertEqual(keeper.log().count('run gpunbd serve without gpunbd keep'), 1)
 
     def test_a_missing_supervisor(self):
         keeper = self.keep('serve()\nreport()\n' + ASLEEP, env={**os.environ, 'NOTIFY_SOCKET': '/no/such/socket'})
         keeper.line()
-        self.assertIn('cannot be told: No such file or directory', keeper.log())
+        self.assertIn('cannot be notified: No such file or directory', keeper.log())
         self.assertEqual(keeper.end(), 128 + signal.SIGTERM)
 
     def test_inherited_sockets_are_kept(self):
@@ -870,7 +870,7 @@ class Serve(Test):
         keeper = self.gpunbd('--device', 'host', '--size', '64M', '-U', path)
         server.wait_until(lambda: 'ready: ' in keeper.log(), 30, 'the server')
         self.assertEqual(keeper.end(), 0)
-        self.assertIn('stopping: answering what is in flight', keeper.log())
+        self.assertIn('stopping: answering the requests in flight', keeper.log())
         self.assertFalse(os.path.exists(path))
 
     def test_wrong_usage_and_configuration(self):
@@ -931,7 +931,7 @@ class Serve(Test):
             else:
                 os.close(end)
                 self.assertEqual(waiting.end(None), 1)
-                self.assertIn('nobody wants this server any more', waiting.log())
+                self.assertIn('this pre-started server is not needed any more', waiting.log())
 
     def test_reloads_are_announced(self):
         folder = self.directory()

@@ -129,7 +129,7 @@ class Configured(kept.Test):
         before = keeper.descriptors()
         keeper.configure(config(A))
         self.reload(keeper)
-        server.wait_for_text("export 'b' is not offered any more: its kept contents are given back in 3600 s", keeper.log)
+        server.wait_for_text("export 'b' was removed: its kept contents will be freed in 3600 s", keeper.log)
         self.assertEqual(keeper.descriptors(), before)
         # Within the grace period the export gets its contents back, also after a restart of the server.
         keeper.configure(config(A, B))
@@ -148,7 +148,7 @@ class Configured(kept.Test):
         keeper.configure(config(A, grace=0))
         self.reload(keeper)
         server.wait_until(lambda: keeper.descriptors() == before - 2, 30, 'a table and a slab to go')
-        server.wait_for_text("kept contents of export 'b': their memory is given back", keeper.log)
+        server.wait_for_text("kept contents of export 'b' are freed", keeper.log)
         keeper.configure(config(A, B, grace=0))
         self.reload(keeper)
         with keeper.client('b') as client:
@@ -211,7 +211,7 @@ class Refused(kept.Test):
                 client.write(64 * MiB, b'y' * KiB)
             self.assertEqual(refusal.exception.args[0], wire.ENOSPC)
             client.write(2 * KiB, b'z' * KiB)
-        server.wait_for_text('what is to outlive the server cannot be kept: the supervisor keeps 3 descriptors', keeper.log)
+        server.wait_for_text('contents cannot be kept beyond the end of this server: the supervisor stores at most 3 descriptors', keeper.log)
         keeper.kill_and_wait()
         with keeper.client() as client:
             self.assertEqual(client.read(0, 3 * KiB), b'x' * KiB + bytes(KiB) + b'z' * KiB)

@@ -206,7 +206,7 @@ with socket.socket(socket.AF_UNIX) as one:
         self.assertIn("'one'", self.kept(environment=environment))
         self.assertIn("'one'", self.kept('--socket', os.path.join(folder, f'admin-{self.server_id()}.sock')))
         error = self.kept('--socket', os.path.join(folder, f'admin-{other.process.pid}.sock'), status=1)
-        self.assertIn('nobody keeps contents for this server', error)
+        self.assertIn('no supervisor keeps contents for this server', error)
 
     def test_the_configured_admin_socket(self):
         self.configure(ONE, CONFIG.replace(", socket: '{directory}/keeping'", '') .replace(
@@ -246,7 +246,7 @@ class Drop(Kept):
         self.assertEqual(refused['instance'], instance)
         self.assertIn('they were made for size 64M', refused['state'])
         self.assertIsNone(refused['used'])
-        server.wait_for_text('stay until they are given up', self.log)
+        server.wait_for_text('to free them, run gpunbd kept --drop', self.log)
         self.kept(self.file, '--drop', 'one')
         created = self.listed()['one']  # the reply comes after the export was created
         self.assertEqual((created['size'], created['state']), (128 * MiB, 'in use'))

@@ -31,8 +31,8 @@ class Lifetime(server.Test):
         """The error is reported before memory is allocated."""
         folder = self.directory()
         missing = os.path.join(folder, 'missing')
-        for path, message in ((f'{missing}/pid', f'the folder {missing} does not exist; make it'),
-                              (folder, 'is not a plain file')):
+        for path, message in ((f'{missing}/pid', f'the folder {missing} does not exist; create it'),
+                              (folder, 'is not a regular file')):
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1000T', '-U', f'{folder}/socket',
                          '--pidfile', path, status=1)
             self.assertIn(f'--pidfile {path}: ', self.errors)

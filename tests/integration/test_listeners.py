@@ -116,7 +116,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         self.assertIn(f'another server is listening there, {owner};', self.refused('-U', one.path))
         self.assertIn('192.0.2.1:1: this machine has no address 192.0.2.1', self.refused('-b', '192.0.2.1', '-p', '1'))
         missing = os.path.join(one.directory, 'missing')
-        self.assertIn(f'the folder {missing} does not exist; make it', self.refused('-U', f'{missing}/socket'))
+        self.assertIn(f'the folder {missing} does not exist; create it', self.refused('-U', f'{missing}/socket'))
         self.assertIn(f'{one.log_path} is not a folder', self.refused('-U', f'{one.log_path}/socket'))
         self.assertIn('the path is a file that is not a socket; remove it', self.refused('-U', one.log_path))
 
@@ -132,7 +132,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
             self.assertEqual(done.returncode, 1, done.stderr)
             return done.stderr
 
-        self.assertIn(f'uid 65534 may not make files in {folder}', as_nobody('-U', f'{folder}/socket'))
+        self.assertIn(f'uid 65534 may not create files in {folder}', as_nobody('-U', f'{folder}/socket'))
         with open('/proc/sys/net/ipv4/ip_unprivileged_port_start', encoding='ascii') as file:
             if int(file.read()) > 1:
                 self.assertIn('uid 65534 may not take this port; choose one above 1023',
@@ -298,7 +298,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         """The server does not open other listeners instead of the inherited ones."""
         start = ('import os, sys; os.environ.update(LISTEN_FDS=sys.argv[1], LISTEN_PID=str(os.getpid())); '
                  'os.execv(sys.argv[2], sys.argv[2:])')
-        for count, message in (('65', 'LISTEN_FDS: 65 descriptors are said to be handed over, from 3 on, but 3 is not open'),
+        for count, message in (('65', 'LISTEN_FDS: 65 descriptors from 3 on are announced, but 3 is not open'),
                                ('2x', "LISTEN_FDS: '2x' is not a number of descriptors; give 1 or more")):
             with self.subTest(count=count):
                 self.command(sys.executable, '-c', start, count, server.PROGRAM, 'serve', '--device', 'host', '--size',
@@ -332,7 +332,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
             child.terminate()
             out = child.communicate(timeout=30)[0].decode()
             self.assertEqual(child.returncode, 0, out)
-            self.assertIn("nothing here knows what the supervisor keeps as 'unknown'; it stays there", out)
+            self.assertIn("the supervisor stores descriptors with unknown names, which stay there: 'unknown'", out)
         finally:
             child.kill()
             child.wait()

@@ -140,11 +140,11 @@ class Reload(server.Test):
                  'devices: [{id: host, reserve: 100M}]\n')
         for _ in range(2):  # each reload repeats the message
             log = self.reload(one, exports + waits)
-            self.assertIn('reload: what is changed in pipeline, threads, limits, trace, devices: host takes effect at '
+            self.assertIn('reload: changes of pipeline, threads, limits, trace, devices: host take effect at '
                           'the next start', log)
         self.assertNotIn('next start', self.reload(one, exports))
         self.assertNotIn('next start', self.reload(one, exports + 'log: {level: info}\n'))
-        self.assertIn('changed in listeners takes', self.reload(one, exports.replace("'}]", "', mode: 0666}]")))
+        self.assertIn('changes of listeners take', self.reload(one, exports.replace("'}]", "', mode: 0666}]")))
         # The command line overrides the file, at the start and in reloads.
         self.assertNotIn('next start', self.reload(one, exports + 'log: {level: debug}\n'))
 

@@ -251,7 +251,7 @@ test "$(stat -c %U:%a /run/gpunbd-root)" = root:700
 ''')
         self.assertRegex(out, r', pid \d+, serving for ')
         self.assertRegex(out, r'1 MiB +0 bytes +host .* in use')
-        self.assertIn('gpunbd status and gpunbd kept ask this server in /run/gpunbd-root (/run/gpunbd: it belongs to another user (10809))', out)
+        self.assertIn('gpunbd status and gpunbd kept reach this server in /run/gpunbd-root (/run/gpunbd: it belongs to another user (10809))', out)
 
     def test_a_user_without_a_session(self):
         user = 'setpriv --reuid 65534 --regid 65534 --clear-groups'
@@ -275,7 +275,7 @@ test -z "$(ls /tmp/gpunbd-65534)"
 {user} /run/gpunbd-program status 2>&1 && exit 1
 {user} /run/gpunbd-program kept 2>&1 && exit 1
 ''')
-        self.assertIn('gpunbd status and gpunbd kept cannot ask this server: /tmp/gpunbd-65534: it belongs to another user (65533); give --admin-socket', out)
+        self.assertIn('gpunbd status and gpunbd kept cannot reach this server: /tmp/gpunbd-65534: it belongs to another user (65533); set --admin-socket', out)
         self.assertIn('gpunbd status: no server was found in /run/gpunbd; start one with', out)
 
 

@@ -18,7 +18,7 @@ PROBLEMS = {
     'flusher': 'swap: the kernel does not take it for an I/O flusher (PR_SET_IO_FLUSHER: Operation not permitted); '
                'give it CAP_SYS_RESOURCE',
     'oom': 'swap: the OOM killer may kill it (oom_score_adj: Permission denied); set OOMScoreAdjust=-1000',
-    'memory': 'swap: its memory cannot be locked for good, for at most 8192 KiB may be; set LimitMEMLOCK=infinity',
+    'memory': 'swap: its memory cannot be locked permanently (the limit is 8192 KiB); set LimitMEMLOCK=infinity',
     'time': 'swap: its threads cannot have real-time priority (SCHED_FIFO 5: Operation not permitted); give it CAP_SYS_NICE',
 }
 
@@ -194,8 +194,8 @@ class Swap(server.Test):
     def test_a_reload_cannot_enable_swap(self):
         plain = self.serve(config=CONFIG.replace(', swap: true', ''))
         self.reload(plain, CONFIG)
-        server.wait_for_text('swap: a server protects itself at its start alone', plain.log)
-        server.wait_for_text('the configuration stays as it was', plain.log)
+        server.wait_for_text('swap: cannot be enabled by a reload', plain.log)
+        server.wait_for_text('the configuration is unchanged', plain.log)
 
     def test_reload(self):
         need_capabilities()

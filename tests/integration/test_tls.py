@@ -318,7 +318,7 @@ class Selective(Tls):
             file.write('no certificate\n')
         log = self.reload(one)
         self.assertIn(f'{folder}/server-cert.pem: is not a usable PEM certificate', log)
-        self.assertIn('SIGHUP: the configuration stays as it was', log)
+        self.assertIn('SIGHUP: the configuration is unchanged', log)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
         # TLS cannot be disabled while an export requires it.

@@ -211,7 +211,7 @@ class TlsSetup(server.Test):
             done = subprocess.run([program, 'tls-setup', self.folder, '--host', 'a'], capture_output=True, text=True,
                                   user=65534, cwd='/', check=False)
             self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn('uid 65534 may not make files in', done.stderr)
+            self.assertIn('uid 65534 may not create files in', done.stderr)
 
     def test_wrong_usage(self):
         for arguments, message in ((('--host', 'a b'), "'a b' is not the name of a host"),

@@ -138,7 +138,7 @@ class Upgrade(test_keep.Test):
 
     def refused(self, keeper, count=1):
         keeper.process.send_signal(signal.SIGUSR2)
-        server.wait_until(lambda: keeper.log().count('this one goes on: ') == count, 90, keeper.log)
+        server.wait_until(lambda: keeper.log().count('this server continues: ') == count, 90, keeper.log)
 
 
     def children(self, keeper):
@@ -254,7 +254,7 @@ class Load4(Upgrade):
             os.kill(pid, signal.SIGUSR2)
             server.wait_until(lambda: 'SIGUSR2: starting' in keeper.log(), 30, keeper.log)
             end = time.monotonic() + 3
-            while 'are taken over from an earlier server' not in keeper.log() and time.monotonic() < end:
+            while 'took over its contents' not in keeper.log() and time.monotonic() < end:
                 time.sleep(0.01)  # time for an early transfer, which would be an error
             keeper.process.send_signal(signal.SIGCONT)
             server.wait_until(lambda: 'is the server now' in keeper.log(), 30, keeper.log)
@@ -356,7 +356,7 @@ class Load4(Upgrade):
             self.upgrade(keeper)
             self.assertEqual(other.read(0, 3), b'xxx')
             self.assertLess(len(deaf.rest()), 128 * MiB)
-        self.assertIn('it did not take its answers', keeper.log())
+        self.assertIn('it did not read its replies', keeper.log())
         self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_sends_single_bytes(self):
@@ -382,7 +382,7 @@ class Load4(Upgrade):
             thread.join(30)
             self.assertEqual(other.read(1 * MiB, 2), b'xx')
             self.assertLess(len(deaf.rest()), 32 * MiB)
-        self.assertIn('it did not take its answers', keeper.log())
+        self.assertIn('it did not read its replies', keeper.log())
         self.assertEqual(keeper.end(), 0)
 
     def test_a_client_that_reads_slowly(self):
@@ -441,7 +441,7 @@ class Load4(Upgrade):
         finally:
             stopping.set()
             thread.join(30)
-        self.assertNotIn('does not come up', keeper.log())
+        self.assertNotIn('the new server did not start', keeper.log())
         self.assertEqual(keeper.end(), 0)
 
     def test_new_clients_wait(self):
@@ -626,7 +626,7 @@ class Failing(Upgrade):
             keeper, client = self.broken(script)
             self.refused(keeper)
             self.refused(keeper, 2)
-            self.assertIn('this one goes on: it has ended', keeper.log())
+            self.assertIn('this server continues: it has ended', keeper.log())
             self.goes_on(keeper, client)
 
     def test_the_successor_cannot_be_executed(self):
@@ -644,7 +644,7 @@ class Failing(Upgrade):
         client.write(0, b'while it hangs')
         client.write(5, b'before')
         self.refused(keeper, 1)
-        self.assertIn('it takes too long', keeper.log())
+        self.assertIn('it did not answer in time', keeper.log())
         self.goes_on(keeper, client)
 
     def test_the_successor_has_another_protocol_version(self):

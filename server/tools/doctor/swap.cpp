@@ -51,7 +51,7 @@ Diagnosis check_real_time(const Machine& machine) {
 
 Diagnoses check_swap(const Machine& machine) {
     Diagnoses out{check_reserve(machine), check_compaction(machine), check_real_time(machine)};
-    const std::vector<std::string> lacking = what_cannot_protect();
+    const std::vector<std::string> lacking = missing_protections();
     for (const std::string& each : lacking) {
         const std::size_t remedy = each.find("; ");
         out.push_back(bad("protection for --swap", each.substr(0, remedy),

@@ -34,7 +34,7 @@ TEST_CASE("file owner: names and numbers") {
     }
 }
 
-TEST_CASE("file owner: one's own files may stay one's own") {
+TEST_CASE("file owner: a process may keep the owner of its own files") {
     CHECK(may_give_to({}));
     CHECK(may_give_to({.uid = ::geteuid(), .gid = ::getegid()}));
     CHECK(may_give_to({.uid = ::geteuid() + 1}) == (::geteuid() == 0));

@@ -18,7 +18,7 @@ namespace {
 int wait_for(CaptiveCommand& command) {
     int status = -1;
     while (!command.ended(status)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    CHECK_FALSE(command.ended(status));  // it is told once
+    CHECK_FALSE(command.ended(status));  // the end is reported once
     return status;
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("captive command: the status that a shell would report") {
 TEST_CASE("captive command: finds the server by its environment") {
     CaptiveCommand command;
     ::setenv("want", command.socket_path().c_str(), 1);
-    // From an outer server of this kind, say.
+    // For example from an outer server with --run.
     ::setenv("uri", "nbd://elsewhere", 1);
     ::setenv("unixsocket", "/elsewhere", 1);
     command.start(
@@ -62,7 +62,7 @@ TEST_CASE("captive command: finds the server by its environment") {
     for (const char* name : {"want", "uri", "unixsocket"}) ::unsetenv(name);
 }
 
-TEST_CASE("captive command: its signals are as usual, whatever ours are") {
+TEST_CASE("captive command: default signal handling, independent of this process") {
     sigset_t blocked;
     sigset_t before;
     ::sigemptyset(&blocked);
@@ -75,10 +75,10 @@ TEST_CASE("captive command: its signals are as usual, whatever ours are") {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST_CASE("captive command: is told to end") {
+TEST_CASE("captive command: terminate() sends SIGTERM") {
     CaptiveCommand command;
     int status = -1;
-    command.terminate();  // none yet
+    command.terminate();  // no command yet
     CHECK_FALSE(command.ended(status));
     command.start(
         "trap 'exit 7' TERM; : > " + command.socket_path() + "; while :; do sleep 0.01; done", "");
@@ -91,8 +91,8 @@ TEST_CASE("captive command: is told to end") {
     CHECK(wait_for(command) == 7);
 }
 
-// With what it has started, and although it does not want to.
-TEST_CASE("captive command: is killed") {
+// Together with its child processes, even if they ignore SIGTERM.
+TEST_CASE("captive command: kill() kills all its processes") {
     std::string directory;
     int reader[2];
     REQUIRE(::pipe(reader) == 0);
@@ -110,15 +110,15 @@ TEST_CASE("captive command: is killed") {
         CHECK(command.kill() == 128 + SIGKILL);
         CHECK_FALSE(command.running());
         CHECK_FALSE(command.ended(status));
-        // All have closed it: none is left.
+        // All processes have closed the pipe, so none remains.
         CHECK(::read(reader[0], &line, 1) == 0);
     }
     ::close(reader[0]);
     CHECK(::access(directory.c_str(), F_OK) != 0);
 }
 
-// Somebody else's child, from before this process became what it is.
-TEST_CASE("captive command: another child's end is not its own") {
+// A child process of the program that this process executed before.
+TEST_CASE("captive command: the end of another child is ignored") {
     CaptiveCommand command;
     const pid_t other = ::fork();
     if (other == 0) ::_exit(9);
@@ -128,7 +128,7 @@ TEST_CASE("captive command: another child's end is not its own") {
     CHECK_FALSE(command.ended(status));
 }
 
-TEST_CASE("captive command: its directory is private, and goes with it") {
+TEST_CASE("captive command: its directory is private and is removed with it") {
     std::string directory;
     {
         const CaptiveCommand command;

@@ -1,5 +1,5 @@
-// Exports are made and end off the main thread: here by devices and makers that take as long as a
-// test wants.
+// Exports are created and destroyed off the main thread: devices and makers here take as long as a
+// test requires.
 #include "server/daemon/export_maker.hpp"
 
 #include <doctest/doctest.h>
@@ -19,10 +19,10 @@
 namespace gpunbd::server::test {
 namespace {
 
-// One problem, which tells what has been made.
+// One problem, as the mark of a result.
 MadeExports made_of(std::string name) { return {.exports = {}, .problems = {std::move(name)}}; }
 
-// What is made takes until it is let go.
+// A maker that blocks until it is released.
 struct Slow {
     ExportMaker::Job job(const std::string& name) {
         return {.prepare = [this, name]() -> ExportMaker::Make {
@@ -39,16 +39,17 @@ struct Slow {
     std::vector<std::string> done;
 };
 
-TEST_CASE("export maker: the loop goes on, and of those who ask meanwhile the last one waits") {
+TEST_CASE(
+    "ExportMaker: a job in progress does not block the loop, and only the last waiting job runs") {
     boost::asio::io_context io;
     ExportMaker maker(io);
     Slow first;
     Slow next;
     CHECK_FALSE(maker.busy());
-    maker.ask(first.job("first"));
+    maker.submit(first.job("first"));
     CHECK(maker.busy());
-    maker.ask(next.job("second"));
-    maker.ask(next.job("third"));
+    maker.submit(next.job("second"));
+    maker.submit(next.job("third"));
     bool handled = false;
     boost::asio::post(io, [&] { handled = true; });
     io.poll();
@@ -65,37 +66,37 @@ TEST_CASE("export maker: the loop goes on, and of those who ask meanwhile the la
     CHECK_FALSE(maker.busy());
 }
 
-TEST_CASE("export maker: there may be nothing to make") {
+TEST_CASE("ExportMaker: a job may have nothing to make") {
     boost::asio::io_context io;
     ExportMaker maker(io);
-    maker.ask({.prepare = [] { return ExportMaker::Make(); },
-               .done = [](const MadeExports&) { FAIL("nothing was made"); }});
+    maker.submit({.prepare = [] { return ExportMaker::Make(); },
+                  .done = [](const MadeExports&) { FAIL("nothing was made"); }});
     CHECK_FALSE(maker.busy());
 }
 
-TEST_CASE("export maker: why nothing could be made is reported once there is memory for it") {
+TEST_CASE("ExportMaker: a failure for lack of memory is reported once there is memory") {
     boost::asio::io_context io;
     ExportMaker maker(io);
-    const std::string why = "a reason that is too long to be told without an allocation";
-    std::vector<std::string> told;
-    maker.ask({.prepare = [&]() -> ExportMaker::Make {
-                   return [&](const std::stop_token&) -> MadeExports {
-                       const std::runtime_error error(why);
-                       failing_allocation::take_part();
-                       failing_allocation::arm(1, 5);
-                       throw error;
-                   };
-               },
-               .done = [&](const MadeExports& made) { told = made.problems; }});
+    const std::string why = "a reason that is too long to be reported without an allocation";
+    std::vector<std::string> reported;
+    maker.submit({.prepare = [&]() -> ExportMaker::Make {
+                      return [&](const std::stop_token&) -> MadeExports {
+                          const std::runtime_error error(why);
+                          failing_allocation::take_part();
+                          failing_allocation::arm(1, 5);
+                          throw error;
+                      };
+                  },
+                  .done = [&](const MadeExports& made) { reported = made.problems; }});
     while (maker.busy()) io.run_one();
     CHECK(failing_allocation::disarm());
-    CHECK(told == std::vector{why});
+    CHECK(reported == std::vector{why});
 }
 
-TEST_CASE("export maker: what cannot be made is told, and what follows has its turn") {
+TEST_CASE("ExportMaker: a failure is reported, and the next job runs") {
     boost::asio::io_context io;
     ExportMaker maker(io);
-    std::vector<std::string> told;
+    std::vector<std::string> reported;
     const auto job = [&](const char* why) {
         return ExportMaker::Job{.prepare = [why]() -> ExportMaker::Make {
                                     return [why](const std::stop_token&) -> MadeExports {
@@ -104,53 +105,53 @@ TEST_CASE("export maker: what cannot be made is told, and what follows has its t
                                 },
                                 .done =
                                     [&](const MadeExports& made) {
-                                        told.push_back(made.problems.at(0));
+                                        reported.push_back(made.problems.at(0));
                                         throw std::bad_alloc();
                                     }};
     };
-    maker.ask(job("no memory"));
-    maker.ask(job("none again"));
+    maker.submit(job("no memory"));
+    maker.submit(job("none again"));
     for (int i = 0; i != 2; ++i) CHECK_THROWS_AS(io.run_one(), std::bad_alloc);
-    CHECK(told == std::vector<std::string>{"no memory", "none again"});
+    CHECK(reported == std::vector<std::string>{"no memory", "none again"});
     CHECK_FALSE(maker.busy());
 }
 
-TEST_CASE("export maker: is told to give up") {
+TEST_CASE("ExportMaker: give_up() requests a stop") {
     boost::asio::io_context io;
     ExportMaker maker(io);
     Slow next;
     bool done = false;
-    maker.give_up();  // nothing yet
-    maker.ask({.prepare = []() -> ExportMaker::Make {
-                   return [](const std::stop_token& stop) {
-                       while (!stop.stop_requested()) std::this_thread::yield();
-                       return MadeExports();
-                   };
-               },
-               .done = [&](const MadeExports&) { done = true; }});
-    maker.ask(next.job("next"));
+    maker.give_up();  // no job yet
+    maker.submit({.prepare = []() -> ExportMaker::Make {
+                      return [](const std::stop_token& stop) {
+                          while (!stop.stop_requested()) std::this_thread::yield();
+                          return MadeExports();
+                      };
+                  },
+                  .done = [&](const MadeExports&) { done = true; }});
+    maker.submit(next.job("next"));
     maker.give_up();
     while (!done) io.run_one();
     CHECK_FALSE(maker.busy());
     CHECK(next.prepared.empty());
 }
 
-TEST_CASE("export maker: its end does not wait for what is being made") {
+TEST_CASE("ExportMaker: its destruction cancels the job in progress") {
     boost::asio::io_context io;
     {
         ExportMaker maker(io);
-        maker.ask({.prepare = []() -> ExportMaker::Make {
-                       return [](const std::stop_token& stop) {
-                           while (!stop.stop_requested()) std::this_thread::yield();
-                           return MadeExports();
-                       };
-                   },
-                   .done = [](const MadeExports&) { FAIL("nobody is there to hear of it"); }});
+        maker.submit({.prepare = []() -> ExportMaker::Make {
+                          return [](const std::stop_token& stop) {
+                              while (!stop.stop_requested()) std::this_thread::yield();
+                              return MadeExports();
+                          };
+                      },
+                      .done = [](const MadeExports&) { FAIL("called for a cancelled job"); }});
     }
     CHECK(io.stopped() == false);
 }
 
-// Calls back when memory is taken, and waits before it is given back.
+// Calls a function when memory is allocated, and blocks before memory is released.
 class SlowDevice final : public storage::Device {
  public:
     explicit SlowDevice() : Device(0), inner_(0, {}) {}
@@ -185,7 +186,7 @@ class SlowDevice final : public storage::Device {
 
 const storage::VolumeOptions full{.size = 256 * mib, .provision = storage::Provision::full};
 
-TEST_CASE("volume: one that is being made is given up between two slabs, and leaves nothing") {
+TEST_CASE("volume: creation is cancelled between two slabs, without a leak") {
     SlowDevice device;
     std::stop_source source;
     int allocations = 0;
@@ -198,7 +199,7 @@ TEST_CASE("volume: one that is being made is given up between two slabs, and lea
     CHECK(device.slabs() == 0);
 }
 
-TEST_CASE("volume disposal: who lets go of a volume does not wait for its end") {
+TEST_CASE("volume disposal: releasing a volume does not wait for its destruction") {
     SlowDevice device;
     std::promise<void> promise;
     std::shared_future<void> gate(promise.get_future());
@@ -212,7 +213,7 @@ TEST_CASE("volume disposal: who lets go of a volume does not wait for its end") 
                 disposal.shared(std::move(std::get<std::unique_ptr<storage::Volume>>(made)));
             CHECK(volume->size() == full.size);
         }
-        CHECK(device.slabs() == 8);  // both have gone, and none has ended
+        CHECK(device.slabs() == 8);  // both are released, and neither is destroyed yet
         promise.set_value();
     }
     CHECK(device.slabs() == 0);

@@ -9,7 +9,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("budget: a burst is reported once, and is over when little is left of it") {
+TEST_CASE("budget: a burst is reported once, and ends when little of it is in use") {
     Budget budget(std::uint64_t{1} << 40);
     budget.charge(Budget::burst);
     CHECK_FALSE(budget.had_burst());
@@ -30,7 +30,7 @@ TEST_CASE("budget: a burst is reported once, and is over when little is left of 
     CHECK(budget.end_burst());
 }
 
-// Workers of its own, whose heap is trimmed as often as `trims` says.
+// Workers of its own; `trims` counts how often their heap was trimmed.
 struct Trimmed {
     Trimmed() {
         for (int i = 0; i != 2; ++i) {
@@ -55,7 +55,7 @@ struct Trimmed {
         });
         done.get_future().get();
     }
-    // A look, and all that comes of it.
+    // Runs a check and everything that it posts.
     int look() {
         trim.check();
         for (std::size_t i = 0; i != workers.size(); ++i) on_worker(i, [](WorkerContext&) {});
@@ -71,7 +71,7 @@ struct Trimmed {
     HeapTrim trim{io, workers, [this] { ++trims; }};
 };
 
-TEST_CASE("heap: is trimmed once behind each burst of requests, and not before its end") {
+TEST_CASE("heap: trimmed once after each burst of requests, not before its end") {
     Trimmed its;
     CHECK(its.look() == 0);
     for (int i = 0; i != 2; ++i) {
@@ -84,7 +84,7 @@ TEST_CASE("heap: is trimmed once behind each burst of requests, and not before i
     }
 }
 
-TEST_CASE("heap: is trimmed once many connections have gone") {
+TEST_CASE("heap: trimmed once after many connections have ended") {
     Trimmed its;
     const ExportRegistry none;
     const SessionLimits limits;

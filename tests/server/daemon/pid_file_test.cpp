@@ -1,4 +1,4 @@
-// The file of a process id: when it is there, and what is left alone.
+// The file of a process id: when it exists, and which files are not removed.
 #include "server/daemon/pid_file.hpp"
 
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ std::string complaint(const std::string& path) {
     return "";
 }
 
-TEST_CASE("pidfile: there from when it is published until the end, and nothing beside it") {
+TEST_CASE("pidfile: exists from its publication until the end, without other files") {
     const Folder folder;
     const std::string path = folder.path + "/pid";
     {
@@ -68,7 +68,7 @@ TEST_CASE("pidfile: there from when it is published until the end, and nothing b
     CHECK(folder.files() == 0);
 }
 
-TEST_CASE("pidfile: an old one is replaced, another server's is left") {
+TEST_CASE("pidfile: an old file is replaced, another server's file stays") {
     const Folder folder;
     const std::string path = folder.path + "/pid";
     std::ofstream(path) << "1\n";
@@ -87,13 +87,13 @@ TEST_CASE("pidfile: an old one is replaced, another server's is left") {
     CHECK(content(path) == "2\n");
 }
 
-TEST_CASE("pidfile: where it cannot be, and why") {
+TEST_CASE("pidfile: paths that cannot be used, with the reasons") {
     const Folder folder;
     CHECK(complaint(folder.path) ==
-          "--pidfile " + folder.path + ": is there and is not a plain file; choose another path");
-    CHECK(complaint("/dev/null").find("is not a plain file") != std::string::npos);
+          "--pidfile " + folder.path + ": exists and is not a regular file; choose another path");
+    CHECK(complaint("/dev/null").find("is not a regular file") != std::string::npos);
     CHECK(complaint(folder.path + "/no/pid")
-              .find("the folder " + folder.path + "/no does not exist; make it") !=
+              .find("the folder " + folder.path + "/no does not exist; create it") !=
           std::string::npos);
     std::ofstream(folder.path + "/file") << "x";
     CHECK(complaint(folder.path + "/file/pid").find("/file is not a folder") != std::string::npos);

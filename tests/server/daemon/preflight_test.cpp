@@ -1,4 +1,4 @@
-// What a check finds in the way of serving, and that it takes nothing itself.
+// The problems that a check finds, and that it changes nothing.
 #include "server/daemon/preflight.hpp"
 
 #include <arpa/inet.h>
@@ -47,11 +47,11 @@ config::Options with_export(std::uint64_t bytes) {
     return options;
 }
 
-TEST_CASE("preflight: sizes, one by one and all that are taken at once together") {
+TEST_CASE("preflight: sizes, each alone and the sum of the full ones") {
     config::Options options = with_export(80 * MiB);
     CHECK(found(options).empty());
     options.exports.push_back(options.exports[0]);
-    CHECK(found(options).empty());  // thin: nothing is taken yet
+    CHECK(found(options).empty());  // thin: nothing is allocated yet
     options.exports[0].provision = config::Provision::full;
     starts(found(options),
            "exports[1]: 80M do not fit on host: 20 MiB are available; ask for at "
@@ -61,7 +61,7 @@ TEST_CASE("preflight: sizes, one by one and all that are taken at once together"
     CHECK(starts(found(with_export(101 * MiB)), "exports[0]: 101M do not fit on host"));
 }
 
-TEST_CASE("preflight: devices that are not there") {
+TEST_CASE("preflight: missing devices") {
     config::Options options = with_export(MiB);
     options.exports[0].devices = {"cuda:987"};
     starts(found(options), "exports[0]: cuda:987: ");
@@ -83,7 +83,7 @@ TEST_CASE("preflight: TCP addresses") {
            "listeners.tcp[1]: 127.0.0.1:" + std::to_string(port) + ": the port is taken by ");
     ::close(other);
     CHECK(found(options).empty());
-    CHECK(found(options).empty());  // it has not kept them
+    CHECK(found(options).empty());  // the check has not kept them
     options.tcp = {{.address = "192.0.2.1", .port = port, .optional = true}};
     starts(found(options), "listeners.tcp[0]: note: 192.0.2.1:");
     options.tcp[0].optional = false;
@@ -102,11 +102,11 @@ TEST_CASE("preflight: Unix sockets") {
     options.unix_sockets[0].owner = "no-such-user";
     starts(found(options), "listeners.unix[0].owner: there is no user no-such-user");
     options.unix_sockets[0].owner = "root:root";
-    const std::string told = found(options);
+    const std::string findings = found(options);
     if (::geteuid() == 0) {
-        CHECK(told.empty());
+        CHECK(findings.empty());
     } else {
-        starts(told, "listeners.unix[0].owner: note: not tried: uid ");
+        starts(findings, "listeners.unix[0].owner: note: not tried: uid ");
     }
     options.unix_sockets[0].owner.clear();
     std::ofstream(folder + "/file") << "x";
@@ -115,7 +115,7 @@ TEST_CASE("preflight: Unix sockets") {
                               "/file: the path is a file that is not a socket") == 0);
     options.unix_sockets[0].path = folder + "/no/socket";
     starts(found(options),
-           "listeners.unix[0].path: the folder " + folder + "/no does not exist; make it");
+           "listeners.unix[0].path: the folder " + folder + "/no does not exist; create it");
     options.unix_sockets[0].path = folder + "/file/socket";
     starts(found(options), "listeners.unix[0].path: " + folder + "/file is not a folder");
     std::filesystem::remove_all(folder);

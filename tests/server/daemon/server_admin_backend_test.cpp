@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t page_of_rig = 32 * kib;
 
-// A server's worker that is looked at as its administrator does.
+// A server's worker and the backend that observes it.
 struct Watched {
     explicit Watched(const RigOptions& options = {}) : rig(options) {
         observed.serves({&rig.worker});
@@ -38,7 +38,7 @@ struct Watched {
     ServerAdminBackend observed{
         *io, rig.exports, counters,
         [](const std::string&, const ServerAdminBackend::Change&,
-           const ServerAdminBackend::ChangeDone& told) { told("not asked"); },
+           const ServerAdminBackend::ChangeDone& done) { done("not asked"); },
         [](const ServerAdminBackend::RetainedQuery& question) {
             question.completion(NotDone{question.drop.value_or("no list")});
         }};
@@ -51,7 +51,7 @@ RequestStatus of_type(const ExportStatus& exported, const std::string& type) {
     return {.type = "none"};
 }
 
-TEST_CASE("observed: requests are counted by their types, with their bytes and errors") {
+TEST_CASE("observed: requests by type, with their bytes and errors") {
     Watched watched;
     CHECK(watched.exported().requests.empty());
     Client client = watched.rig.enter();
@@ -86,7 +86,7 @@ TEST_CASE("observed: requests are counted by their types, with their bytes and e
     CHECK(exported.memory.at(0).used == page_of_rig);
 }
 
-TEST_CASE("observed: a request that is no command has a place of its own") {
+TEST_CASE("observed: an invalid request is counted separately") {
     Watched watched;
     Client client = watched.rig.enter();
     CHECK(client.answer(client.send({.type = static_cast<CommandType>(77)})).error ==
@@ -96,7 +96,7 @@ TEST_CASE("observed: a request that is no command has a place of its own") {
     CHECK(found.errors == CountsByReason{{"EINVAL", 1}});
 }
 
-TEST_CASE("observed: what is under way, and a copy that fails") {
+TEST_CASE("observed: requests in flight, and a copy that fails") {
     Watched watched;
     Client client = watched.rig.enter();
     const Ask write{.type = CommandType::write, .offset = 0, .length = 4 * kib};
@@ -119,7 +119,7 @@ TEST_CASE("observed: what is under way, and a copy that fails") {
     CHECK(status.devices.at(0).staging_used == 0);
 }
 
-TEST_CASE("observed: a device that is full") {
+TEST_CASE("observed: a full device") {
     Watched watched;
     watched.rig.script.allocations_until_failure = 0;
     Client client = watched.rig.enter();
@@ -128,7 +128,7 @@ TEST_CASE("observed: a device that is full") {
     CHECK(of_type(watched.exported(), "write").errors == CountsByReason{{"ENOSPC", 1}});
 }
 
-TEST_CASE("observed: connections come, are told, and go") {
+TEST_CASE("observed: connections appear, are described, and disappear") {
     Watched watched;
     CHECK(watched.status().connections.empty());
     {
@@ -158,8 +158,8 @@ TEST_CASE("observed: connections come, are told, and go") {
     CHECK(status.handshakes == 1);
 }
 
-// Otherwise a client that asks for much, and takes little of it, passes for a busy one.
-TEST_CASE("observed: of a READ the bytes count that were sent, not those that were asked for") {
+// Otherwise a client that requests much and reads little would look busy.
+TEST_CASE("observed: a READ counts the bytes that were sent, not those requested") {
     for (const bool structured : {true, false}) {
         for (const bool hole : {true, false}) {
             CAPTURE(structured);
@@ -173,12 +173,12 @@ TEST_CASE("observed: of a READ the bytes count that were sent, not those that we
             for (int i = 0; i != 4; ++i) asked.push_back(client.send({.length = length}));
             watched.rig.let_run();
             Status status = watched.observed.status();
-            const bool all = structured && hole;  // a hole is a few bytes
+            const bool all = structured && hole;  // a hole has a short reply
             const std::uint64_t before = status.connections.at(0).read;
             CHECK(of_type(status.exports[0], "read").bytes == before);
             CHECK(before > 0);
             CHECK((before == 4 * length) == all);
-            if (!all) CHECK(before < length);  // a part of the first answer
+            if (!all) CHECK(before < length);  // a part of the first reply
             for (const std::uint64_t cookie : asked) {
                 CHECK(client.answer(cookie).error == Error::none);
             }
@@ -189,7 +189,7 @@ TEST_CASE("observed: of a READ the bytes count that were sent, not those that we
     }
 }
 
-TEST_CASE("observed: requests that a client has failed with") {
+TEST_CASE("observed: requests that failed because of the client") {
     Watched watched;
     Client client = watched.rig.enter();
     Client other = watched.rig.enter();
@@ -208,14 +208,14 @@ TEST_CASE("observed: requests that a client has failed with") {
     CHECK(by_requests == std::map<std::uint64_t, std::uint64_t>{{1, 0}, {5, 4}});
 }
 
-TEST_CASE("observed: a client that takes nothing of its answers is stalled until it does") {
+TEST_CASE("observed: a client that does not read its replies is stalled until it does") {
     Watched watched({.devices = "h", .size = 64 * mib});
     Client client = watched.rig.enter({.structured = false});
     Client other = watched.rig.enter();
     const std::uint64_t asked = client.send({.length = 8 * mib});
     watched.rig.let_run();
-    CHECK(watched.observed.status().exports.at(0).stalled == 0);  // not for long yet
-    // Long enough, without waiting for it.
+    CHECK(watched.observed.status().exports.at(0).stalled == 0);  // not for long enough
+    // Long enough, without waiting.
     watched.rig.on_worker_with([](WorkerContext& its) {
         for (const auto& each : its.counters.connections()) {
             auto& since = const_cast<Counter&>(each.counters->unsent_since);
@@ -240,7 +240,7 @@ TEST_CASE("observed: a client that takes nothing of its answers is stalled until
     CHECK(lines[0].find("; the client did not read replies for 1") != std::string::npos);
 }
 
-TEST_CASE("observed: a connection is ended by its id, and no other") {
+TEST_CASE("observed: closes the connection with the id, and no other") {
     Watched watched;
     Client first = watched.rig.enter();
     Client second = watched.rig.enter();
@@ -254,15 +254,15 @@ TEST_CASE("observed: a connection is ended by its id, and no other") {
             which, Completion([&](Outcome its) { outcome.set_value(std::move(its)); }));
         return outcome.get_future().get();
     };
-    const Outcome nobody = end(id + 1000);
-    REQUIRE(std::holds_alternative<NotDone>(nobody));
-    CHECK(std::get<NotDone>(nobody).unknown);
+    const Outcome unknown = end(id + 1000);
+    REQUIRE(std::holds_alternative<NotDone>(unknown));
+    CHECK(std::get<NotDone>(unknown).unknown);
     CHECK(std::holds_alternative<Done>(end(id)));
     CHECK_FALSE(first.next().has_value());
     CHECK(second.answer(second.send({.length = 512})).error == Error::none);
 }
 
-TEST_CASE("observed: the map of an export, its pages, and where it was touched") {
+TEST_CASE("observed: the map of an export, its pages, and recent accesses") {
     Watched watched;
     const std::string name = watched.rig.exports.snapshot()->front()->info.name;
     const std::uint64_t size = watched.rig.options.size;
@@ -283,11 +283,11 @@ TEST_CASE("observed: the map of an export, its pages, and where it was touched")
         CHECK(map->written[i] == (i == 2 ? 1 : 0));
         CHECK(map->read[i] == (i == 4 ? 1 : 0));
     }
-    // Of cells that are larger than a page, the last one is shorter.
+    // If cells are larger than a page, the last one is shorter.
     map = watched.observed.map(name, 0, size, 3);
     CHECK(map->cell == 4 * page_of_rig);
     CHECK(map->used == std::vector<std::uint8_t>{25, 0, 0});
-    // The end of the export lies within its last page.
+    // The export ends within its last page.
     map = watched.observed.map(name, size - 1, 1 << 30, 8);
     CHECK(map->offset == 8 * page_of_rig);
     CHECK(map->length == size - 8 * page_of_rig);
@@ -312,12 +312,12 @@ TEST_CASE("observed: the map of an export, its pages, and where it was touched")
     CHECK(watched.observed.map(name, 0, size, 1024)->used[2] == 0);
 }
 
-TEST_CASE("observed: who asks finds the numbers whole while workers count") {
+TEST_CASE("observed: counters are consistent while workers count") {
     Watched watched({.devices = "h"});
     Client client = watched.rig.enter();
     std::atomic<bool> stop{false};
     std::uint64_t seen = 0;
-    std::thread asks([&] {
+    std::thread reader([&] {
         while (!stop) {
             const Status status = watched.observed.status();
             const RequestStatus reads = of_type(status.exports.at(0), "read");
@@ -330,11 +330,11 @@ TEST_CASE("observed: who asks finds the numbers whole while workers count") {
         CHECK(client.answer(client.send({.length = 512})).error == Error::none);
     }
     stop = true;
-    asks.join();
+    reader.join();
     CHECK(of_type(watched.exported(), "read").requests == 2000);
 }
 
-TEST_CASE("observed: a change that the server refuses, or ends without") {
+TEST_CASE("observed: a change that the server refuses, or does not complete") {
     Watched watched;
     const std::string name = watched.rig.exports.snapshot()->front()->info.name;
     std::optional<Outcome> outcome;
@@ -346,7 +346,7 @@ TEST_CASE("observed: a change that the server refuses, or ends without") {
     REQUIRE(outcome);
     CHECK(std::get<NotDone>(*outcome).unknown);
     watched.observed.set_rates(name, {.bytes_per_second = {}, .iops = 5}, completion());
-    CHECK_FALSE(outcome);  // the server's thread has it, and the caller does not wait
+    CHECK_FALSE(outcome);  // the change runs on the server's thread, and the caller does not wait
     watched.io->run();
     REQUIRE(outcome);
     CHECK(std::get<NotDone>(*outcome).why == "not asked");
@@ -359,12 +359,12 @@ TEST_CASE("observed: a change that the server refuses, or ends without") {
     watched.io->run();
     CHECK(std::get<NotDone>(outcome.value()).why == "old");
     watched.observed.set_read_only(name, true, completion());
-    watched.io.reset();  // as when the server ends
+    watched.io.reset();  // as at the end of the server
     REQUIRE(outcome);
     CHECK(std::get<NotDone>(*outcome).why.find("the server is ending") != std::string::npos);
 }
 
-TEST_CASE("observed: long work is told while it lasts") {
+TEST_CASE("observed: long operations are reported while they last") {
     Watched watched;
     {
         storage::LongWork work("provisioning", "cuda:0", 100, "bytes");

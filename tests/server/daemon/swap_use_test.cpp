@@ -1,4 +1,4 @@
-// Whether a machine swaps to an export: told by sizes and instances.
+// Detects swap on an export by size and instance.
 #include "server/daemon/swap_use.hpp"
 
 #include <doctest/doctest.h>
@@ -28,7 +28,7 @@ struct Served {
     ExportRegistry::Exports exports;
 };
 
-TEST_CASE("swap use: a device is an export's that is as large and has a client") {
+TEST_CASE("swap use: a device of the export's size matches if the export has a client") {
     Served served(true);
     CHECK(served.found() == 0);
     auto client = served.use->enter("uid 0");
@@ -42,7 +42,7 @@ TEST_CASE("swap use: a device is an export's that is as large and has a client")
     CHECK(served.found() == 0);
 }
 
-TEST_CASE("swap use: an instance says more than the size") {
+TEST_CASE("swap use: the instance takes precedence over the size") {
     Served served(true);
     const auto client = served.use->enter("uid 0");
     served.system.has("nbd0", sectors, "others");
@@ -51,7 +51,7 @@ TEST_CASE("swap use: an instance says more than the size") {
     CHECK(served.found() == 1);
 }
 
-TEST_CASE("swap use: an export without swap is not looked at") {
+TEST_CASE("swap use: exports without swap are ignored") {
     const Served served(false);
     const auto client = served.use->enter("uid 0");
     CHECK(served.found() == 0);

@@ -15,7 +15,7 @@ using std::chrono::microseconds;
 
 constexpr std::uint64_t little_memory = 1 << 20;
 
-// Workers, each on its thread.
+// Workers, each on a thread of its own.
 struct WatchedWorkers {
     explicit WatchedWorkers(int count) {
         for (int i = 0; i != count; ++i) {
@@ -28,7 +28,7 @@ struct WatchedWorkers {
         for (const auto& worker : all) worker->stop();
         for (std::thread& thread : threads) thread.join();
     }
-    // Returns once that one has done all that it was asked for.
+    // Waits until that worker has executed all posted functions.
     void catch_up(std::size_t which) {
         std::latch done(1);
         all[which]->post([&done](WorkerContext&) { done.count_down(); });
@@ -39,13 +39,13 @@ struct WatchedWorkers {
     std::vector<std::thread> threads;
 };
 
-TEST_CASE("watchdog: one worker that hangs is enough, and once it goes on all is well") {
+TEST_CASE("watchdog: one blocked worker stops the messages until it continues") {
     for (const std::size_t hung : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
         CAPTURE(hung);
         WatchedWorkers workers(3);
         boost::asio::io_context io;
         Watchdog watchdog(io, microseconds(1), workers.all, [] {});
-        CHECK(!watchdog.all_responded());  // nobody has been asked yet
+        CHECK(!watchdog.all_responded());  // nothing was posted yet
         for (std::size_t i = 0; i != 3; ++i) workers.catch_up(i);
         CHECK(watchdog.all_responded());
         for (std::size_t i = 0; i != 3; ++i) workers.catch_up(i);
@@ -57,7 +57,7 @@ TEST_CASE("watchdog: one worker that hangs is enough, and once it goes on all is
             goes_on.wait();
         });
         hangs.wait();
-        CHECK(watchdog.all_responded());  // of before
+        CHECK(watchdog.all_responded());  // the responses to the previous call
         for (std::size_t i = 0; i != 3; ++i) {
             if (i != hung) workers.catch_up(i);
         }
@@ -68,23 +68,23 @@ TEST_CASE("watchdog: one worker that hangs is enough, and once it goes on all is
     }
 }
 
-TEST_CASE("watchdog: it tells again and again, without a worker as well") {
+TEST_CASE("watchdog: notifies repeatedly, also without workers") {
     for (const int count : {0, 2}) {
         CAPTURE(count);
         WatchedWorkers workers(count);
         boost::asio::io_context io;
-        int told = 0;
+        int notified = 0;
         Watchdog watchdog(io, microseconds(4000), workers.all, [&] {
-            if (++told == 5) io.stop();
+            if (++notified == 5) io.stop();
         });
         watchdog.start();
         watchdog.start();
         io.run();
-        CHECK(told == 5);
+        CHECK(notified == 5);
     }
 }
 
-TEST_CASE("watchdog: whom the supervisor waits for, and how long") {
+TEST_CASE("watchdog: the process and the timeout in the environment") {
     const std::string own = std::to_string(::getpid());
     const auto patience = [](const char* time, const char* pid) {
         if (time != nullptr) ::setenv("WATCHDOG_USEC", time, 1);

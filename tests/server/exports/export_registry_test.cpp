@@ -162,7 +162,7 @@ TEST_CASE("exports: block sizes are advertised, and data are not truncated to fi
     options.block_size.minimum = 64 * kib;
     const MadeExports second = make_exports({options}, devices, first.exports);
     REQUIRE(second.problems.size() == 1);
-    CHECK(second.problems[0].find("are not a multiple of block_size.minimum (65536)") !=
+    CHECK(second.problems[0].find("is not a multiple of block_size.minimum (65536)") !=
           std::string::npos);
     options.size = config::Size{.percent = 34};
     const MadeExports third = make_exports({options}, devices, first.exports);

@@ -1,5 +1,5 @@
-// What gives the parts of a volume to the supervisor, where memory runs out or the supervisor takes
-// nothing: the server goes on, and no part is kept in place of another.
+// Storing the parts of a volume without memory, or with a supervisor that does not read: the server
+// continues, and no part is stored in place of another.
 #include "server/handover/contents_retainer.hpp"
 
 #include <doctest/doctest.h>
@@ -24,17 +24,17 @@ const std::string keeper_id = "0123456789ab";
 const std::string of_table = "gpunbd/0123456789ab/table";
 const std::string of_slab = "gpunbd/0123456789ab/1/7";
 
-// A keeper that keeps a table and a slab.
+// A retainer with a table and a slab.
 struct Retention {
     LivingSupervisor supervisor;
     NotifySocket way = supervisor.way();
     DescriptorStore store{way, std::nullopt, {}};
-    ContentsRetainer keeper{store, keeper_id, 1min};
+    ContentsRetainer retainer{store, keeper_id, 1min};
     OwnedFd file{::memfd_create("slab", MFD_CLOEXEC)};
 
     Retention() {
-        REQUIRE(keeper.keep_table(file));
-        REQUIRE(keeper.keep(1, 7, file));
+        REQUIRE(retainer.keep_table(file));
+        REQUIRE(retainer.keep(1, 7, file));
     }
     std::vector<std::string> names() { return supervisor.names(way); }
     bool has(const std::string& name) {
@@ -43,7 +43,7 @@ struct Retention {
     }
 };
 
-// `call` with each allocation failing in turn, and all that follow; then `look`.
+// Runs `call` with each allocation failing in turn, together with all later ones; then runs `look`.
 void fail_each(const std::function<void(Retention&)>& call,
                const std::function<void(Retention&)>& look) {
     failing_allocation::take_part();
@@ -60,21 +60,23 @@ void fail_each(const std::function<void(Retention&)>& call,
     }
 }
 
-TEST_CASE("contents keeper: without memory a slab is kept, or is not, and is forgotten then") {
+TEST_CASE(
+    "contents retainer: without memory a slab is either stored and removable, or not stored") {
     bool kept = false;
-    fail_each([&](Retention& at) { kept = at.keeper.keep(2, 3, at.file); },
+    fail_each([&](Retention& at) { kept = at.retainer.keep(2, 3, at.file); },
               [&](Retention& at) {
                   if (!kept) {
-                      at.keeper.forget(2, 3);
+                      at.retainer.forget(2, 3);
                       CHECK(at.names() == std::vector{of_slab, of_table});
-                      CHECK(at.keeper.keep(2, 3, at.file));
+                      CHECK(at.retainer.keep(2, 3, at.file));
                   }
                   CHECK(at.has("gpunbd/0123456789ab/2/3"));
               });
     CHECK(kept);
 }
 
-TEST_CASE("contents keeper: without memory a table is kept, or is not, and is forgotten then") {
+TEST_CASE(
+    "contents retainer: without memory a table is either stored and removable, or not stored") {
     bool kept = false;
     fail_each(
         [&](Retention& at) {
@@ -90,37 +92,37 @@ TEST_CASE("contents keeper: without memory a table is kept, or is not, and is fo
         [&](Retention& at) { CHECK(at.has("gpunbd/aaaaaaaaaaaa/table") == kept); });
 }
 
-TEST_CASE("contents keeper: without memory a slab is forgotten later, but it is") {
-    fail_each([](Retention& at) { at.keeper.forget(1, 7); },
+TEST_CASE("contents retainer: a slab whose removal fails without memory is removed later") {
+    fail_each([](Retention& at) { at.retainer.forget(1, 7); },
               [](Retention& at) {
-                  CHECK(at.keeper.finish_removals());
+                  CHECK(at.retainer.finish_removals());
                   CHECK(at.names() == std::vector{of_table});
               });
-    // Also if its number is kept again first: what is kept is the new one.
-    fail_each([](Retention& at) { at.keeper.forget(1, 7); },
+    // Also if its number is stored again first: only the new slab is stored then.
+    fail_each([](Retention& at) { at.retainer.forget(1, 7); },
               [](Retention& at) {
-                  CHECK(at.keeper.keep(1, 7, at.file));
-                  CHECK(at.keeper.finish_removals());
+                  CHECK(at.retainer.keep(1, 7, at.file));
+                  CHECK(at.retainer.finish_removals());
                   CHECK(at.names() == std::vector{of_slab, of_table});
               });
 }
 
-TEST_CASE("contents keeper: without memory all is forgotten later, but it is") {
-    fail_each([](Retention& at) { at.keeper.forget_all(); },
+TEST_CASE("contents retainer: a removal of all parts that fails without memory is done later") {
+    fail_each([](Retention& at) { at.retainer.forget_all(); },
               [](Retention& at) {
-                  CHECK_FALSE(at.keeper.keeps());
-                  // Slabs without their table would be refused by the next server.
+                  CHECK_FALSE(at.retainer.keeps());
+                  // The next server would refuse slabs without their table.
                   const auto left = at.names();
                   if (!left.empty()) CHECK(left.size() == (at.has(of_table) ? 2 : 1));
-                  CHECK(at.keeper.finish_removals());
+                  CHECK(at.retainer.finish_removals());
                   CHECK(at.names().empty());
               });
 }
 
-// A supervisor that comes late, at a path.
+// A supervisor at a path, which starts late.
 struct LateSupervisor {
     const std::string path =
-        (std::filesystem::temp_directory_path() / ("gpunbd-keeper-" + std::to_string(::getpid())))
+        (std::filesystem::temp_directory_path() / ("gpunbd-retainer-" + std::to_string(::getpid())))
             .string();
     std::optional<PlayedSupervisor> socket;
 
@@ -137,53 +139,53 @@ struct LateSupervisor {
     ~LateSupervisor() { ::unlink(path.c_str()); }
 };
 
-TEST_CASE("contents keeper: no slab is kept under a name whose removal was not sent") {
+TEST_CASE("contents retainer: no slab is stored under a name whose removal was not sent") {
     LateSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DescriptorStore store(way, std::nullopt, {of_slab});
-    ContentsRetainer keeper(store, keeper_id, 0ms);
-    keeper.knows(ContentsName::Place{1, 7});
-    keeper.forget(1, 7);
-    CHECK_FALSE(keeper.finish_removals());
+    ContentsRetainer retainer(store, keeper_id, 0ms);
+    retainer.add_stored(ContentsName::SlabKey{1, 7});
+    retainer.forget(1, 7);
+    CHECK_FALSE(retainer.finish_removals());
     const OwnedFd file(::memfd_create("slab", MFD_CLOEXEC));
-    CHECK_FALSE(keeper.keep(1, 7, file));
-    keeper.forget(1, 7);
+    CHECK_FALSE(retainer.keep(1, 7, file));
+    retainer.forget(1, 7);
     supervisor.come();
     SUBCASE("it is removed first") {
-        keeper.keep(1, 7, file);
+        retainer.keep(1, 7, file);
         CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
         CHECK(supervisor.next() == "FDSTORE=1\nFDNAME=" + of_slab + "\nFDPOLL=0");
     }
     SUBCASE("by another call") {
-        keeper.keep(1, 8, file);
+        retainer.keep(1, 8, file);
         CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
         CHECK(supervisor.next().starts_with("FDSTORE=1\nFDNAME=gpunbd/0123456789ab/1/8\n"));
     }
     SUBCASE("by itself") {
-        CHECK(keeper.finish_removals());
+        CHECK(retainer.finish_removals());
         CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
     }
     CHECK(supervisor.next().empty());
 }
 
-TEST_CASE("contents keeper: a number that is kept twice is removed in between") {
+TEST_CASE("contents retainer: a number that is stored twice is removed in between") {
     Retention at;
-    REQUIRE(at.keeper.keep(1, 7, at.file));
+    REQUIRE(at.retainer.keep(1, 7, at.file));
     CHECK(at.names() == std::vector{of_slab, of_table});
 }
 
-TEST_CASE("contents keeper: the table is the first to be removed, and slabs wait for it") {
+TEST_CASE("contents retainer: the table is removed first, and slabs wait for its removal") {
     LateSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DescriptorStore store(way, std::nullopt, {});
-    ContentsRetainer keeper(store, keeper_id, 0ms);
-    keeper.knows(ContentsName::Place{1, 7});
-    keeper.knows(std::nullopt);
-    keeper.forget_all();
-    CHECK_FALSE(keeper.keeps());
-    CHECK_FALSE(keeper.finish_removals());
+    ContentsRetainer retainer(store, keeper_id, 0ms);
+    retainer.add_stored(ContentsName::SlabKey{1, 7});
+    retainer.add_stored(std::nullopt);
+    retainer.forget_all();
+    CHECK_FALSE(retainer.keeps());
+    CHECK_FALSE(retainer.finish_removals());
     supervisor.come();
-    CHECK(keeper.finish_removals());
+    CHECK(retainer.finish_removals());
     CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_table);
     CHECK(supervisor.next() == "FDSTOREREMOVE=1\nFDNAME=" + of_slab);
     CHECK(supervisor.next().empty());

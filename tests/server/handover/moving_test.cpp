@@ -1,5 +1,5 @@
-// A connection that pauses between two requests, or within the payload of a WRITE, and goes on: in
-// the same process, or where another has taken it over.
+// A connection that pauses between two requests, or within the payload of a WRITE, and continues in
+// the same process or in the one that takes it over.
 #include <doctest/doctest.h>
 
 #include <future>
@@ -15,9 +15,9 @@ using MovingSessions = std::vector<std::unique_ptr<Session::Moving>>;
 
 std::size_t count_busy(Rig& rig) {
     std::promise<std::size_t> count;
-    auto told = count.get_future();
+    auto result = count.get_future();
     rig.worker.count_busy([&](Worker::Busy unquiet) { count.set_value(unquiet.sessions); });
-    return told.get();
+    return result.get();
 }
 
 void pause_all(Rig& rig) {
@@ -27,9 +27,9 @@ void pause_all(Rig& rig) {
 
 MovingSessions move_all(Rig& rig) {
     std::promise<MovingSessions> moved;
-    auto told = moved.get_future();
+    auto result = moved.get_future();
     rig.worker.move_sessions([&](MovingSessions moving) { moved.set_value(std::move(moving)); });
-    return told.get();
+    return result.get();
 }
 
 // As it passes from process to process.
@@ -52,7 +52,7 @@ void serve_elsewhere(Rig& rig, MovingSessions moving) {
     }
 }
 
-// `there`: another process goes on; else this one, after all.
+// `there`: another process continues; otherwise this one does.
 void interrupt(Rig& rig, bool there, std::size_t connections = 1) {
     pause_all(rig);
     MovingSessions moving = move_all(rig);
@@ -89,7 +89,7 @@ TEST_CASE("moving: between all requests") {
     }
 }
 
-TEST_CASE("moving: wherever a write is cut in two") {
+TEST_CASE("moving: at each position within a WRITE") {
     for (const Variant& variant : variants) {
         for (const bool there : {false, true}) {
             CAPTURE(variant.name);
@@ -125,7 +125,7 @@ TEST_CASE("moving: wherever a write is cut in two") {
     }
 }
 
-TEST_CASE("moving: half a write that fails is answered, and the rest of it is nobody's") {
+TEST_CASE("moving: a failed partial WRITE is answered once, and its remaining payload is dropped") {
     for (const bool there : {false, true}) {
         CAPTURE(there);
         Rig rig({.devices = "s", .kept = true});
@@ -146,7 +146,7 @@ TEST_CASE("moving: half a write that fails is answered, and the rest of it is no
     }
 }
 
-TEST_CASE("moving: given up before all has been answered") {
+TEST_CASE("moving: cancelled before all requests are answered") {
     for (const Variant& variant : variants) {
         CAPTURE(variant.name);
         Rig rig(kept_rig(variant));
@@ -170,7 +170,7 @@ TEST_CASE("moving: given up before all has been answered") {
     }
 }
 
-TEST_CASE("moving: requests that nobody has read yet go along") {
+TEST_CASE("moving: unread requests move with the connection") {
     for (const bool there : {false, true}) {
         Rig rig({.devices = "h", .kept = true});
         Client client = rig.enter();
@@ -191,7 +191,7 @@ TEST_CASE("moving: requests that nobody has read yet go along") {
     }
 }
 
-TEST_CASE("moving: nobody who has not come to an export, nor who is on one that is not kept") {
+TEST_CASE("moving: connections in negotiation, or on exports that are not kept, do not move") {
     Rig rig({.kept = true});
     Client negotiating = rig.connect();
     rig.let_run();
@@ -204,7 +204,7 @@ TEST_CASE("moving: nobody who has not come to an export, nor who is on one that 
     client.check_end();
 }
 
-TEST_CASE("moving: who comes to an export meanwhile waits, too") {
+TEST_CASE("moving: a client that opens the export meanwhile pauses as well") {
     Rig rig({.kept = true});
     Client client = rig.connect();
     rig.let_run();
@@ -217,8 +217,8 @@ TEST_CASE("moving: who comes to an export meanwhile waits, too") {
     CHECK(client.answer(cookie).error == Error::none);
 }
 
-// A connection that cannot move: its session has to notice the end of the pause wherever it waits.
-TEST_CASE("moving: a client that stays behind is closed at once, whatever it was doing") {
+// A connection that cannot move: its session must notice the end of the pause in each state.
+TEST_CASE("moving: a client that cannot move is disconnected at once in each state") {
     enum class Doing { nothing, requests, half_a_write, half_a_request, waiting_for_its_rate };
     for (const Variant& variant : variants) {
         for (const Doing doing : {Doing::nothing, Doing::requests, Doing::half_a_write,
@@ -256,7 +256,7 @@ TEST_CASE("moving: a client that stays behind is closed at once, whatever it was
     }
 }
 
-TEST_CASE("moving: a client that pauses while its answers wait for it is closed after them") {
+TEST_CASE("moving: a client with pending replies is disconnected after they are sent") {
     Rig rig({.kept = true});
     Client client = rig.enter();
     REQUIRE(client.ask({CommandType::write, 0, 8 * page}).error == Error::none);
@@ -279,7 +279,7 @@ TEST_CASE("moving: a client that pauses while its answers wait for it is closed 
     rig.check_clean();
 }
 
-TEST_CASE("moving: a handshake that another server cannot go on with is closed at once") {
+TEST_CASE("moving: a handshake that the successor cannot continue is closed at once") {
     for (const std::size_t sent : {0, 2, 4, 12, 20, 30}) {
         CAPTURE(sent);
         Rig rig({.limits = {.handshake = std::chrono::hours(1)}, .kept = true});
@@ -295,7 +295,7 @@ TEST_CASE("moving: a handshake that another server cannot go on with is closed a
     }
 }
 
-TEST_CASE("moving: an export that has become another one ends the connection") {
+TEST_CASE("moving: a changed export ends the connection") {
     Rig rig({.kept = true});
     Client client = rig.enter();
     pause_all(rig);

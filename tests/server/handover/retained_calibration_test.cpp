@@ -1,4 +1,4 @@
-// What calibrating has found, from one server to the next.
+// The results of calibration, passed from one server to the next.
 #include "server/handover/retained_calibration.hpp"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ OwnedFd memory_of(const std::string& text) {
     return fd;
 }
 
-TEST_CASE("kept calibration: the next server has it, and it is stored once") {
+TEST_CASE("kept calibration: passed to the next server and stored once") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     const States found{{"GPU-1", "line\n2 3\n"}, {"GPU-\"2\"", "\x01 and \xc3\xbc"}};
@@ -41,7 +41,7 @@ TEST_CASE("kept calibration: the next server has it, and it is stored once") {
     CHECK(handed_over.names().empty());
 }
 
-TEST_CASE("kept calibration: what makes no sense is measured again") {
+TEST_CASE("kept calibration: invalid data cause a new calibration") {
     for (const std::string& text :
          {std::string(), std::string("x"), std::string("{"), std::string("[]"), std::string("1"),
           std::string(R"({"GPU-1": 1})"), std::string(R"({"GPU-1": "a"} trailing)"),

@@ -1,5 +1,5 @@
-// Contents from one server to the next, over a supervisor that is played: what is taken over, what
-// is refused, and that nothing is thrown away unasked.
+// Contents passed from one server to the next with a fake supervisor: which are taken over, which
+// are rejected, and that nothing is freed without a request.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,12 +25,12 @@ TEST_CASE("kept contents: names") {
     const auto table = parse_contents_name("gpunbd/0123456789ab/table");
     REQUIRE(table);
     CHECK(table->id == "0123456789ab");
-    CHECK_FALSE(table->place);
+    CHECK_FALSE(table->key);
     const auto slab = parse_contents_name("gpunbd/0123456789ab/3/4294967295");
     REQUIRE(slab);
-    REQUIRE(slab->place);
-    CHECK(slab->place->device == 3);
-    CHECK(slab->place->slab == 4294967295);
+    REQUIRE(slab->key);
+    CHECK(slab->key->device == 3);
+    CHECK(slab->key->slab == 4294967295);
     for (const char* name :
          {"", "gpunbd/", "table", "gpunbd/0123456789ab", "gpunbd/0123456789ab/",
           "gpunbd/calibration", "gpunbd/0123456789a/table", "gpunbd/0123456789abc/table",
@@ -56,7 +56,7 @@ TEST_CASE("kept contents: the next server takes them over") {
         CHECK(first.state_of("one") == "in use");
         CHECK_FALSE(first.settle(Clock::now()));
         names = supervisor.names(way);
-        CHECK(names.size() == 3);  // the table, and a slab of each device
+        CHECK(names.size() == 3);  // the table, and one slab per device
     }
     for (int i = 0; i != 2; ++i) {
         Life next(supervisor, way);
@@ -67,7 +67,8 @@ TEST_CASE("kept contents: the next server takes them over") {
         CHECK(next.volume().mapped_bytes() == 5 * kept_page);
         CHECK(next.state_of("one") == "in use");
         next.make({kept_export("one")});
-        CHECK(next.contents.drop("two") == 0);  // nobody has looked yet whether they are wanted
+        CHECK(next.contents.drop("two") ==
+              0);  // settle() has not decided yet whether an export has them
         next.settle(Clock::now());
         CHECK(next.contents.drop("two") == 1);
         CHECK(supervisor.names(way) == names);
@@ -82,7 +83,7 @@ struct Refusal {
     const char* reason;
 };
 
-TEST_CASE("kept contents: what is not whole, or not what is wanted, is refused and stays") {
+TEST_CASE("kept contents: incomplete or unsuitable contents are rejected and stay") {
     const auto nothing = [](LivingSupervisor&, const Names&) {};
     const Refusal refusals[] = {
         {"another size",
@@ -119,7 +120,7 @@ TEST_CASE("kept contents: what is not whole, or not what is wanted, is refused a
         }
         row.spoil(supervisor, supervisor.names(way));
         const Names left = supervisor.names(way);
-        // Again and again, and nothing changes.
+        // Repeated attempts change nothing.
         for (int i = 0; i != 2; ++i) {
             Life next(supervisor, way, row.next);
             const MadeExports made = next.make({kept_export("one", row.pages)});
@@ -128,9 +129,9 @@ TEST_CASE("kept contents: what is not whole, or not what is wanted, is refused a
             REQUIRE(made.refused.size() == 1);
             CHECK(made.refused[0].name == "one");
             has(made.refused[0].why, row.reason);
-            has(made.refused[0].why, "they stay until they are given up: gpunbd kept --drop 'one'");
+            has(made.refused[0].why, "to free them, run gpunbd kept --drop 'one'");
             has(next.state_of("one"), row.reason);
-            CHECK_FALSE(next.settle(Clock::now()));  // no time is running out
+            CHECK_FALSE(next.settle(Clock::now()));  // no grace period is running
             CHECK(supervisor.names(way) == left);
         }
         Life last(supervisor, way, row.next);
@@ -141,7 +142,7 @@ TEST_CASE("kept contents: what is not whole, or not what is wanted, is refused a
     }
 }
 
-TEST_CASE("kept contents: a table that cannot be read is listed by its id, and stays") {
+TEST_CASE("kept contents: an unreadable table is listed by its id, and stays") {
     struct Row {
         off_t offset;
         const char* reason;
@@ -162,11 +163,11 @@ TEST_CASE("kept contents: a table that cannot be read is listed by its id, and s
             id = first.instance().substr(0, 12);
             first.fill(1);
         }
-        supervisor.spoil("gpunbd/" + id + "/table", row.offset);
+        supervisor.corrupt("gpunbd/" + id + "/table", row.offset);
         const Names left = supervisor.names(way);
         Life next(supervisor, way);
         has(next.state_of(id), row.reason);
-        // Whose they are is not known: an export of that name is made anew, beside them.
+        // Their export is unknown: an export of that name gets new contents.
         REQUIRE(next.make({kept_export("one")}).refused.empty());
         CHECK(next.instance().substr(0, 12) != id);
         CHECK_FALSE(next.settle(Clock::now()));
@@ -182,7 +183,7 @@ TEST_CASE("kept contents: a table that cannot be read is listed by its id, and s
     }
 }
 
-TEST_CASE("kept contents: of two under one name that is taken which fits") {
+TEST_CASE("kept contents: of two with one name, the suitable ones are taken over") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     std::string small;
@@ -193,7 +194,7 @@ TEST_CASE("kept contents: of two under one name that is taken which fits") {
         small = first.instance();
         REQUIRE(first.make({kept_export("one", 16)}).problems.empty());
         large = first.instance();
-        first.settle(Clock::now());  // within the grace
+        first.settle(Clock::now());  // within the grace period
     }
     for (const std::uint64_t pages : {8, 16, 8}) {
         Life next(supervisor, way);
@@ -209,7 +210,7 @@ TEST_CASE("kept contents: of two under one name that is taken which fits") {
     CHECK(supervisor.names(way).empty());
 }
 
-TEST_CASE("kept contents: what no export has is given back after the grace, and not before") {
+TEST_CASE("kept contents: freed after the grace period if no export has them") {
     for (const bool by_the_next : {false, true}) {
         CAPTURE(by_the_next);
         LivingSupervisor supervisor;
@@ -228,7 +229,8 @@ TEST_CASE("kept contents: what no export has is given back after the grace, and 
         CHECK(server->settle(start + 59s) == start + 60s);
         CHECK(server->state_of("one") == "no export has them");
 
-        // It comes back, whole; and goes again, with all of its grace.
+        // The export is added again with all its contents, and removed again with the full grace
+        // period.
         REQUIRE(server->make({kept_export("one")}).refused.empty());
         CHECK_FALSE(server->settle(start + 59s));
         CHECK(server->instance() == instance);
@@ -242,7 +244,7 @@ TEST_CASE("kept contents: what no export has is given back after the grace, and 
     }
 }
 
-TEST_CASE("kept contents: a configuration that is refused after all has not thrown them away") {
+TEST_CASE("kept contents: a configuration that is rejected later does not free them") {
     config::ExportOptions impossible = kept_export("two");
     impossible.devices = {"memory:7"};
     impossible.layout = config::LayoutKind::linear;
@@ -263,7 +265,7 @@ TEST_CASE("kept contents: a configuration that is refused after all has not thro
         const Clock::time_point start = Clock::now();
         CHECK(server->settle(start) == start + 60s);
         const Names names = supervisor.names(way);
-        // It is in there, and has its contents, for as long as that lasts.
+        // The configuration has the export, and its contents are in use meanwhile.
         CHECK(server->make({kept_export("one"), impossible}).problems.size() == 1);
         CHECK(server->settle(start + 10s) == start + 70s);
         CHECK(supervisor.names(way) == names);
@@ -286,34 +288,33 @@ TEST_CASE("kept contents: without keep they end with the server") {
     CHECK_FALSE(server.settle(Clock::now()));
     CHECK(supervisor.names(way).empty());
     CHECK(server.volume().mapped_bytes() == 2 * kept_page);
-    server.fill(8);  // also what comes from now on
+    server.fill(8);  // also for later contents
     CHECK(supervisor.names(way).empty());
     CHECK(server.contents.summaries().empty());
 }
 
-TEST_CASE("kept contents: what an export has is not dropped") {
+TEST_CASE("kept contents: contents in use are not dropped") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     Life server(supervisor, way);
     REQUIRE(server.make({kept_export("one")}).problems.empty());
     const Names before = supervisor.names(way);
-    has(std::get<NotDone>(drop_kept(server.contents, "one")).why, "export 'one' has them");
+    has(std::get<NotDone>(drop_kept(server.contents, "one")).why, "export 'one' uses them");
     const auto none = std::get<NotDone>(drop_kept(server.contents, "two"));
     has(none.why, "nothing is kept under the name");
     CHECK(none.unknown);
     CHECK(supervisor.names(way) == before);
 }
 
-TEST_CASE(
-    "kept contents: a store that is full, and one that does not answer, keep nothing by halves") {
+TEST_CASE("kept contents: a full or unresponsive store keeps nothing partially") {
     config::ExportOptions filled = kept_export("one");
     filled.provision = config::Provision::full;
     for (const bool answers : {true, false}) {
         CAPTURE(answers);
         LivingSupervisor supervisor;
         const NotifySocket way = supervisor.way();
-        ServerOptions options{.capacity = 2};         // the table, and one of two slabs
-        if (!answers) options = {.patience = 300ms};  // enough for one that does
+        ServerOptions options{.capacity = 2};         // for the table, and one of two slabs
+        if (!answers) options = {.patience = 300ms};  // sufficient for a store that answers
         Life server(supervisor, way, options);
         supervisor.answers = answers;
         const MadeExports made = server.make({filled});
@@ -325,7 +326,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("kept contents: a slab that cannot be kept is no memory for a write") {
+TEST_CASE("kept contents: a write fails if its new slab cannot be stored") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     Life server(supervisor, way, {.capacity = 1});

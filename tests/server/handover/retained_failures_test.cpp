@@ -1,5 +1,5 @@
-// Taking contents over fails at each step: all of it stays with the supervisor, and it can be tried
-// again. Nothing that was opened on the way stays open.
+// Taking over contents fails at each step: all parts stay with the supervisor, a later attempt is
+// possible, and no descriptor leaks.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
@@ -40,7 +40,7 @@ bool is_stamped(const storage::Volume& volume) {
     return true;
 }
 
-// What an earlier server has left.
+// The contents of an earlier server.
 struct EarlierServer {
     LivingSupervisor supervisor;
     NotifySocket way = supervisor.way();
@@ -60,7 +60,7 @@ struct EarlierServer {
     }
 };
 
-// As the server does after it, and at each reload; then without the failure.
+// As the server does afterwards, and at each reload; then without the failure.
 void check_all_is_there(EarlierServer& earlier, Life& next) {
     if (next.exports.empty()) next.refused = {{"one", ""}};
     const auto now = Clock::now();
@@ -98,7 +98,7 @@ TEST_CASE("kept contents: taking over fails at each allocation, and loses nothin
     }
 }
 
-TEST_CASE("kept contents: taking over without a thread to be had loses nothing") {
+TEST_CASE("kept contents: taking over without a new thread loses nothing") {
     EarlierServer earlier;
     Life next(earlier.supervisor, earlier.way);
     {
@@ -112,7 +112,7 @@ TEST_CASE("kept contents: taking over without a thread to be had loses nothing")
 
 TEST_CASE("kept contents: taking over fails at each descriptor, loses nothing and leaks none") {
 #if defined(__SANITIZE_ADDRESS__)
-    MESSAGE("skipped here: the sanitizer needs descriptors to look at an object's type");
+    MESSAGE("skipped: the sanitizer needs descriptors to read an object's type");
 #else
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -135,11 +135,11 @@ TEST_CASE("kept contents: taking over fails at each descriptor, loses nothing an
         if (failed) CHECK(storage::test::open_files() == files);
         check_all_is_there(earlier, next);
     }
-    CHECK(room == 5);  // a table and two slabs are three
+    CHECK(room == 5);  // a table and two slabs need three
 #endif
 }
 
-TEST_CASE("kept contents: two slabs under one name are not guessed at") {
+TEST_CASE("kept contents: two slabs under one name are rejected") {
     EarlierServer earlier;
     InheritedDescriptors::Descriptors twice;
     {
@@ -170,7 +170,7 @@ TEST_CASE("kept contents: two slabs under one name are not guessed at") {
     CHECK(earlier.supervisor.names(earlier.way).empty());
 }
 
-TEST_CASE("kept contents: new contents fail at each allocation, and nothing is kept of them") {
+TEST_CASE("kept contents: new contents fail at each allocation, and nothing is kept") {
     failing_allocation::take_part();
     for (const auto provision : {config::Provision::thin, config::Provision::full}) {
         for (const std::int64_t count : {1, 1000}) {
@@ -200,7 +200,7 @@ TEST_CASE("kept contents: new contents fail at each allocation, and nothing is k
     }
 }
 
-TEST_CASE("kept contents: giving back fails at each allocation, and is done later") {
+TEST_CASE("kept contents: freeing fails at each allocation, and is done later") {
     failing_allocation::take_part();
     for (const bool of_an_earlier_server : {false, true}) {
         bool failed = true;
@@ -220,10 +220,10 @@ TEST_CASE("kept contents: giving back fails at each allocation, and is done late
             try {
                 next = server.contents.settle({}, 60s, start + 60s);
             } catch (const std::bad_alloc&) {
-                next = start + 60s;  // the server looks again at the next reload
+                next = start + 60s;  // the server checks again at the next reload
             }
             failed = failing_allocation::disarm();
-            // It says itself when it is to be asked again.
+            // settle() returns the time of the next call.
             for (int rounds = 0; next && rounds != 3; ++rounds) next = server.settle(*next);
             CHECK_FALSE(next);
             CHECK(earlier.supervisor.names(earlier.way).empty());
@@ -232,7 +232,7 @@ TEST_CASE("kept contents: giving back fails at each allocation, and is done late
     }
 }
 
-// Below all of that: a volume.
+// A volume, without the layers above.
 TEST_CASE("take over: each allocation fails in turn, and nothing has changed") {
     using namespace storage;
     using namespace storage::test;

@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = RetainedContents::Clock;
 
-// Built with the address sanitizer it also sees that the volume calls no keeper that is gone.
-TEST_CASE("kept contents: a volume that still ends when its contents are given back ends well") {
+// With AddressSanitizer it also detects calls of a destroyed retainer.
+TEST_CASE("kept contents: a volume that outlives its freed contents ends correctly") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     Life server(supervisor, way);
@@ -50,14 +50,14 @@ TEST_CASE("kept contents: a server ends with contents that no export has") {
         REQUIRE(server.make({kept_export("one", 16)}).problems.empty());
         if (settled) server.settle(Clock::now());
         server.fill(3);
-        server.contents.rest();  // so that no slab is made ahead
+        server.contents.quiesce();  // so that no slab is allocated ahead
         names = supervisor.names(way);
         CHECK(names.size() >= 4);  // two tables, two slabs
     }
     CHECK(supervisor.names(way) == names);
 }
 
-// As the thread that undoes what an earlier server has mapped.
+// Like the thread that removes the mappings of an earlier server.
 TEST_CASE("volume disposal: waits for volumes that other threads still own") {
     storage::test::MemoryDevice device(0, {});
     std::atomic<bool> ending{false};
@@ -74,7 +74,8 @@ TEST_CASE("volume disposal: waits for volumes that other threads still own") {
         }
         other = std::thread([&ending, volume = std::move(volume)]() mutable {
             ending.wait(false);
-            std::this_thread::sleep_for(50ms);  // to let the disposal go first, if it does
+            std::this_thread::sleep_for(
+                50ms);  // time for the disposal to end early, which would be an error
             volume.reset();
         });
         CHECK(device.slabs() == 1);
@@ -85,7 +86,7 @@ TEST_CASE("volume disposal: waits for volumes that other threads still own") {
     other.join();
 }
 
-TEST_CASE("volume disposal: a place that was not used is none to wait for") {
+TEST_CASE("volume disposal: does not wait for an unused reservation") {
     VolumeDisposal disposal;
     const VolumeDisposal::Place unused = disposal.reserve();
 }

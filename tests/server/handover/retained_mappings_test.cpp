@@ -1,4 +1,4 @@
-// What a driver undoes late, from one server to the next; pipes stand for its files.
+// Driver mappings passed from one server to the next; pipes replace the driver's files.
 #include "server/handover/retained_mappings.hpp"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ namespace {
 
 const std::string mappings_name = "gpunbd/mappings";
 
-// A file, and whether a copy of it is open anywhere.
+// A file, and whether any copy of it is open.
 class DriverFile {
  public:
     DriverFile() {
@@ -40,7 +40,7 @@ class DriverFile {
     std::optional<OwnedFd> file_;
 };
 
-TEST_CASE("kept mappings: the next server undoes them, when it is told to") {
+TEST_CASE("kept mappings: the next server removes them on request") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DriverFile first;
@@ -66,7 +66,7 @@ TEST_CASE("kept mappings: the next server undoes them, when it is told to") {
         CHECK(handed_over.names().empty());
         mappings.keep({own.get()});
         CHECK(supervisor.names(way) == std::vector<std::string>{mappings_name});
-        CHECK(first.is_open());  // the supervisor was not the one that closed it last
+        CHECK(first.is_open());  // the supervisor did not close the last copy
         CHECK(second.is_open());
         auto left = std::make_shared<RetainedMappings::Files>(mappings.take_left());
         CHECK(left->size() == 2);
@@ -77,7 +77,7 @@ TEST_CASE("kept mappings: the next server undoes them, when it is told to") {
     CHECK(undone);
 }
 
-TEST_CASE("kept mappings: where there is no room for two they are undone at once") {
+TEST_CASE("kept mappings: removed at once if there is no address space for both") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     DriverFile file;
@@ -97,7 +97,7 @@ TEST_CASE("kept mappings: where there is no room for two they are undone at once
     CHECK(mappings.take_left().empty());
 }
 
-TEST_CASE("kept mappings: without any, what is to follow does so at once") {
+TEST_CASE("kept mappings: without any, `then` is called at once") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     InheritedDescriptors none = supervisor.hand_over(way);
@@ -108,7 +108,7 @@ TEST_CASE("kept mappings: without any, what is to follow does so at once") {
     CHECK(followed);
 }
 
-TEST_CASE("kept mappings: who keeps nothing any more leaves nothing with the supervisor") {
+TEST_CASE("kept mappings: a server without mappings leaves none with the supervisor") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     const DriverFile file;
@@ -120,7 +120,7 @@ TEST_CASE("kept mappings: who keeps nothing any more leaves nothing with the sup
     CHECK(supervisor.names(way).empty());
 }
 
-TEST_CASE("kept mappings: what cannot be removed now is removed by the next call") {
+TEST_CASE("kept mappings: a failed removal is retried by the next call") {
     const std::string path =
         (std::filesystem::temp_directory_path() / ("gpunbd-mappings-" + std::to_string(::getpid())))
             .string();
@@ -143,7 +143,7 @@ TEST_CASE("kept mappings: what cannot be removed now is removed by the next call
     ::unlink(path.c_str());
 }
 
-TEST_CASE("kept mappings: a supervisor that has no room is said once, and all goes on") {
+TEST_CASE("kept mappings: a full supervisor is logged once") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     const DriverFile one;

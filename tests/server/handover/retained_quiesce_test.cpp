@@ -1,5 +1,5 @@
-// Contents that rest, as while another process takes them over: no slab comes or goes, whoever made
-// it and whatever is under way.
+// Quiesced contents, as while another process takes them over: no slab is added or removed, by any
+// thread or operation in progress.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ InheritedDescriptors handed_over(std::vector<RetainedContents::Copy> copies) {
     return all;
 }
 
-TEST_CASE("kept contents: while they rest no slab goes, and then they do") {
+TEST_CASE("kept contents: while quiesced no slab is removed; afterwards it is") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     {
@@ -44,30 +44,30 @@ TEST_CASE("kept contents: while they rest no slab goes, and then they do") {
         REQUIRE(server.make({export_of_slabs("one", resting_slabs)}).problems.empty());
         server.fill(resting_slabs);
         server.settle(Clock::now());
-        server.contents.rest();
+        server.contents.quiesce();
         unmap_all(server.volume());
         CHECK(server.device().memory.slabs() == resting_slabs);
         CHECK(supervisor.names(way).size() == 1 + resting_slabs);
     }
-    // The next one has them, and rests from the beginning.
+    // The next server has them, quiesced from the beginning.
     Life next(supervisor, way);
-    next.contents.rest();
+    next.contents.quiesce();
     REQUIRE(next.make({export_of_slabs("one", resting_slabs)}).refused.empty());
     CHECK(next.volume().allocated_bytes() == resting_slabs * kept_slab);
     CHECK(supervisor.names(way).size() == 1 + resting_slabs);
-    next.contents.go_on();
+    next.contents.resume();
     while (next.device().memory.slabs() != 1) std::this_thread::yield();
-    next.volume().quiesce();  // behind the last message
+    next.volume().quiesce();  // after the last message
     CHECK(supervisor.names(way).size() == 2);
 }
 
-TEST_CASE("kept contents: what is asked for while they rest waits, also of what is made then") {
+TEST_CASE("kept contents: requests while quiesced wait, also for contents made meanwhile") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     Life server(supervisor, way);
     REQUIRE(server.make({export_of_slabs("one", 2)}).problems.empty());
     server.settle(Clock::now());
-    server.contents.rest();
+    server.contents.quiesce();
     REQUIRE(server.make({export_of_slabs("one", 2), export_of_slabs("two", 2)}).problems.empty());
     const Names names = supervisor.names(way);
     CHECK(names.size() == 2);  // tables
@@ -78,20 +78,20 @@ TEST_CASE("kept contents: what is asked for while they rest waits, also of what 
     REQUIRE_FALSE(first.try_acquire(*server.exports.at(0)->volume, 0, one).has_value());
     REQUIRE_FALSE(second.try_acquire(*server.exports.at(1)->volume, 0, two).has_value());
     for (int i = 0; i != 50 && server.device().memory.slabs() == 0; ++i) {
-        std::this_thread::sleep_for(1ms);  // to let it go wrong
+        std::this_thread::sleep_for(1ms);  // time for an early change, which would be an error
     }
     CHECK(server.device().memory.slabs() == 0);
     CHECK(names_of(server.contents.copies()) == names);
     CHECK(first.in_progress());
     CHECK(second.in_progress());
-    server.contents.go_on();
+    server.contents.resume();
     CHECK(first.acquire(*server.exports.at(0)->volume, 0, one) == storage::Status::ok);
     CHECK(second.acquire(*server.exports.at(1)->volume, 0, two) == storage::Status::ok);
 }
 
-// The client's write waits in this process until the slab is there. It is part of what is handed
-// over: in the table, with the supervisor, and among the copies.
-TEST_CASE("kept contents: a slab that is being allocated is there when they rest") {
+// The client's write waits in this process until the slab is allocated. The slab is part of the
+// hand-over: in the table, with the supervisor, and among the copies.
+TEST_CASE("kept contents: quiesce() waits for a slab that is being allocated") {
     LivingSupervisor supervisor;
     const NotifySocket way = supervisor.way();
     Life server(supervisor, way);
@@ -106,11 +106,12 @@ TEST_CASE("kept contents: a slab that is being allocated is there when they rest
     std::atomic<bool> rests{false};
     std::vector<RetainedContents::Copy> copies;
     std::thread upgrade([&] {
-        server.contents.rest();
+        server.contents.quiesce();
         rests = true;
         copies = server.contents.copies();
     });
-    for (int i = 0; i != 50 && !rests; ++i) std::this_thread::sleep_for(1ms);  // to let it go wrong
+    for (int i = 0; i != 50 && !rests; ++i)
+        std::this_thread::sleep_for(1ms);  // time for an early return, which would be an error
     CHECK_FALSE(rests);
     server.device().allocating.open();
     upgrade.join();
@@ -119,7 +120,7 @@ TEST_CASE("kept contents: a slab that is being allocated is there when they rest
     CHECK(kept.size() >= 2);
     CHECK(names_of(copies) == kept);
 
-    // The next process: what was given up on here is done there.
+    // The next process: completes what was cancelled here.
     InheritedDescriptors all = handed_over(std::move(copies));
     DescriptorStore store(way, std::nullopt, all.names());
     const MemoryDriver driver(1);
@@ -127,7 +128,7 @@ TEST_CASE("kept contents: a slab that is being allocated is there when they rest
     DeviceRegistry devices({}, false, drivers);
     VolumeDisposal disposal;
     RetainedContents contents(store, all);
-    contents.rest();
+    contents.quiesce();
     MadeExports made =
         make_exports({options}, devices, {}, {.disposal = &disposal, .contents = &contents});
     REQUIRE(made.refused.empty());

@@ -1,4 +1,4 @@
-// Servers with kept contents, one after the other, over a supervisor that is played.
+// Consecutive servers with kept contents, with a fake supervisor.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -23,9 +23,9 @@ namespace gpunbd::server::test {
 using Names = std::vector<std::string>;
 
 inline constexpr std::uint64_t kept_page = 64 << 10;
-inline constexpr std::uint64_t kept_slab = 64 << 20;  // as a page: each one is a slab
+inline constexpr std::uint64_t kept_slab = 64 << 20;  // as the page size: each page is a slab
 
-// Devices "memory:0" and on.
+// Devices "memory:0" and so on.
 class MemoryDriver final : public storage::DeviceDriver {
  public:
     explicit MemoryDriver(std::uint32_t count) : count_(count) {}
@@ -80,7 +80,7 @@ struct ServerOptions {
     std::chrono::milliseconds patience = std::chrono::minutes(1);
 };
 
-// One server, for as long as it lives.
+// One server and its lifetime.
 class Life {
  public:
     Life(LivingSupervisor& supervisor, const NotifySocket& way, const ServerOptions& options = {})
@@ -90,7 +90,7 @@ class Life {
           devices_({}, false, drivers_),
           contents(store, handed_over_, options.patience) {}
 
-    // As a start, or a reload, does. What was offered before is held until settle().
+    // As at a start or a reload. Earlier exports are held until settle().
     MadeExports make(const std::vector<config::ExportOptions>& options) {
         MadeExports made = make_exports(options, devices_, exports,
                                         {.disposal = &disposal_, .contents = &contents});
@@ -115,7 +115,7 @@ class Life {
         return dynamic_cast<storage::test::LatchDevice&>(
             devices_.open("memory:" + std::to_string(number)));
     }
-    // Memory for these pages.
+    // Allocates memory for these pages.
     void fill(std::uint64_t pages) {
         for (std::uint64_t number = 0; number != pages; ++number) {
             storage::PageRef held;

@@ -1,4 +1,4 @@
-// What passes between a server and the one in its place: each message whole, or refused.
+// The messages between a server and its successor: each is complete, or rejected.
 #include "server/handover/message.hpp"
 
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ constexpr KindRow kinds[] = {
     {MessageKind::import, true, true},     {MessageKind::prepare, false, false},
     {MessageKind::contents, true, true},   {MessageKind::connection, true, true},
     {MessageKind::received, true, false},  {MessageKind::all, false, false},
-    {MessageKind::yours, false, false},    {MessageKind::cannot_run, true, false},
+    {MessageKind::activate, false, false}, {MessageKind::cannot_run, true, false},
     {MessageKind::prepared, false, false}, {MessageKind::ready, false, false},
 };
 
@@ -40,7 +40,7 @@ std::string why_refused(const Body& bytes, int descriptor) {
     return why != nullptr ? *why : "";
 }
 
-TEST_CASE("upgrade messages: each kind with what it has, and with nothing else") {
+TEST_CASE("upgrade messages: each kind with its fields, and no others") {
     for (const KindRow& row : kinds) {
         CAPTURE(static_cast<int>(row.kind));
         for (const bool body : {false, true}) {
@@ -58,13 +58,13 @@ TEST_CASE("upgrade messages: each kind with what it has, and with nothing else")
                     CHECK(body_text(message.body) == (body ? "text" : ""));
                     CHECK(message.descriptor.get() == fd);
                 }
-                if (descriptor) CHECK(::fcntl(fd, F_GETFD) < 0);  // nobody has taken it
+                if (descriptor) CHECK(::fcntl(fd, F_GETFD) < 0);  // it is closed
             }
         }
     }
 }
 
-TEST_CASE("upgrade messages: a head that is not one") {
+TEST_CASE("upgrade messages: invalid heads") {
     const Body good = encode_message({.kind = MessageKind::all});
     CHECK(good == Body{std::byte{0x67}, std::byte{0x70}, std::byte{0x75}, std::byte{0x70},
                        std::byte{0}, std::byte{2}, std::byte{0}, std::byte{10}});
@@ -77,10 +77,10 @@ TEST_CASE("upgrade messages: a head that is not one") {
     CHECK(why_refused(longer, -1) == "a message of kind 10 is too long");
     Body other = good;
     other[5] = std::byte{3};
-    CHECK(why_refused(other, -1) == "it speaks version 3, and this gpunbd version 2");
+    CHECK(why_refused(other, -1) == "it speaks version 3, but this gpunbd speaks version 2");
     other = good;
     other[0] = std::byte{0};
-    CHECK(why_refused(other, -1) == "what is there is no server of gpunbd");
+    CHECK(why_refused(other, -1) == "the peer is not a gpunbd server");
     for (const int kind : {0, 15, 255}) {
         other = good;
         other[7] = static_cast<std::byte>(kind);
@@ -115,7 +115,7 @@ ConnectionState some_state() {
             .milliseconds = 4};
 }
 
-TEST_CASE("upgrade messages: a part of kept contents and back") {
+TEST_CASE("upgrade messages: a part of kept contents is encoded and decoded") {
     const ImportPart part{.name = "gpunbd/0123456789ab/1/2",
                           .entry = {.pages = 512, .kind = 0x84, .generation = 0xabcdef}};
     const Body body = encode_import(part);
@@ -124,7 +124,7 @@ TEST_CASE("upgrade messages: a part of kept contents and back") {
         std::holds_alternative<std::string>(decode_import(std::span(body).first(body.size() - 1))));
 }
 
-TEST_CASE("upgrade messages: a connection's state and back") {
+TEST_CASE("upgrade messages: the state of a connection is encoded and decoded") {
     const ConnectionState state = some_state();
     const auto decoded = decode_connection(encode_connection(state));
     REQUIRE(std::holds_alternative<DecodedConnection>(decoded));
@@ -148,7 +148,7 @@ TEST_CASE("upgrade messages: a connection's state and back") {
     CHECK(later == 100);
 }
 
-TEST_CASE("upgrade messages: a body one byte too short or too long") {
+TEST_CASE("upgrade messages: a body with one byte too few or too many") {
     const Body connection = encode_connection(some_state());
     const Body calibration = encode_calibration({.device = "GPU-1", .found = "as it is"});
     CHECK(std::get<Calibration>(decode_calibration(calibration)) ==
@@ -166,7 +166,7 @@ TEST_CASE("upgrade messages: a body one byte too short or too long") {
     refuses(calibration, [](const Body& body) { return decode_calibration(body); });
 }
 
-TEST_CASE("upgrade messages: a connection that cannot be") {
+TEST_CASE("upgrade messages: an impossible state of a connection") {
     const auto refused = [](auto change) {
         ConnectionState state = some_state();
         change(state);
@@ -197,12 +197,12 @@ std::string why_not_received(const MessageSocket& socket, MessageKind kind) {
     return {};
 }
 
-TEST_CASE("upgrade messages: through a pair of sockets") {
+TEST_CASE("upgrade messages: through a socket pair") {
     auto [one, other] = MessageSocket::make_pair();
     const int raw = one.get();
     const MessageSocket here(std::move(one));
     CHECK_FALSE(here.has_message());
-    CHECK(why_not_received(here, MessageKind::ready) == "it is too slow");
+    CHECK(why_not_received(here, MessageKind::ready) == "it did not answer in time");
     {
         const MessageSocket there(std::move(other));
         here.send({.kind = MessageKind::contents,
@@ -221,8 +221,8 @@ TEST_CASE("upgrade messages: through a pair of sockets") {
         REQUIRE(::send(raw, longer.data(), longer.size(), 0) > 0);
         CHECK(why_not_received(there, MessageKind::received) == "a message is too long");
         here.send({.kind = MessageKind::all});
-        CHECK(why_not_received(there, MessageKind::yours) ==
-              "a message of kind 10 came, and not of kind 11");
+        CHECK(why_not_received(there, MessageKind::activate) ==
+              "received a message of kind 10 instead of kind 11");
         here.send({.kind = MessageKind::cannot_run, .body = text_body("no such file")});
         CHECK(why_not_received(there, MessageKind::prepared) == "no such file");
     }
@@ -231,7 +231,7 @@ TEST_CASE("upgrade messages: through a pair of sockets") {
     CHECK_THROWS_WITH(here.send({.kind = MessageKind::all}), "it has ended");
 }
 
-TEST_CASE("upgrade messages: what was said before an end is heard, whatever was not taken") {
+TEST_CASE("upgrade messages: messages sent before the end are received, despite unread ones") {
     auto [one, other] = MessageSocket::make_pair();
     const MessageSocket here(std::move(one));
     {

@@ -24,7 +24,7 @@ using namespace std::string_literals;
 using spdlog::level::level_enum;
 using storage::LogLine;
 
-// Half an hour is in it, so that hours alone will not do.
+// The offset includes half an hour, so that whole hours are not sufficient.
 class TimeZone {
  public:
     explicit TimeZone(const char* zone) {
@@ -44,7 +44,7 @@ TEST_CASE("log: a line as text and as JSON") {
     struct Row {
         const char* name;
         void (*log)();
-        std::string text;  // behind the time
+        std::string text;  // after the time
         std::string json;
     };
     const Row rows[] = {
@@ -104,7 +104,7 @@ TEST_CASE("log: a line as text and as JSON") {
     }
 }
 
-// The pipe that a Log writes to, with room for a page.
+// The pipe that a Log writes to. Its capacity is one page.
 struct LogPipe {
     LogPipe() {
         REQUIRE(::pipe(ends) == 0);
@@ -133,19 +133,19 @@ std::size_t count(const std::string& text, std::string_view part) {
     return found;
 }
 
-TEST_CASE("log: nobody reads it, and nobody waits") {
+TEST_CASE("log: without a reader, neither logging nor the end of the log blocks") {
     constexpr std::size_t lines = 3 * Log::max_waiting;
     LogPipe pipe;
     {
         const Log log({}, pipe.ends[1]);
         for (std::size_t i = 0; i != lines; ++i) spdlog::info("line {}.", i);
     }
-    // Its end did not wait either: what the pipe holds is all there is.
+    // The destructor did not wait either: the pipe contains all output.
     ::close(std::exchange(pipe.ends[1], -1));
     CHECK(pipe.rest().size() <= 4096);
 }
 
-TEST_CASE("log: what was dropped is told once somebody reads again") {
+TEST_CASE("log: the number of dropped lines is logged when reading resumes") {
     constexpr std::size_t lines = 3 * Log::max_waiting;
     LogPipe pipe;
     std::optional<Log> log(std::in_place, config::LogOptions{}, pipe.ends[1]);
@@ -155,21 +155,21 @@ TEST_CASE("log: what was dropped is told once somebody reads again") {
     log.reset();
     ::close(std::exchange(pipe.ends[1], -1));
     reader.join();
-    // More than once, where lines were dropped before the pipe was full.
-    std::size_t told = 0;
+    // There may be several such lines, because lines can be dropped before the pipe is full.
+    std::size_t gaps = 0;
     std::size_t left_out = 0;
     for (std::size_t at = 0; (at = said.find("log: ", at)) != std::string::npos; at += 5) {
-        ++told;
+        ++gaps;
         left_out += std::stoul(said.substr(at + 5));
     }
-    REQUIRE(told != 0);
+    REQUIRE(gaps != 0);
     CHECK(left_out + count(said, "info: line ") == lines);
-    CHECK(count(said, " left out, which standard error did not take in time\n") == told);
+    CHECK(count(said, " dropped because standard error was blocked\n") == gaps);
     CHECK(said.ends_with(" info: line " + std::to_string(lines - 1) + ".\n"));
-    CHECK(count(said, "\n") == count(said, "info: line ") + told);
+    CHECK(count(said, "\n") == count(said, "info: line ") + gaps);
 }
 
-TEST_CASE("log: others take the room that there was in the pipe") {
+TEST_CASE("log: another process fills the pipe") {
     LogPipe pipe;
     const std::string all(4096, 'x');
     REQUIRE(::write(pipe.ends[1], all.data(), all.size()) == 4096);
@@ -181,18 +181,18 @@ TEST_CASE("log: others take the room that there was in the pipe") {
     CHECK(pipe.rest() == all);
 }
 
-TEST_CASE("log: whoever reads has gone") {
+TEST_CASE("log: the reader has closed the pipe") {
     LogPipe pipe;
     ::close(std::exchange(pipe.ends[0], ::open("/dev/null", O_RDONLY)));
     const Log log({}, pipe.ends[1]);
     for (int i = 0; i != 100; ++i) spdlog::info("to nobody");
 }
 
-TEST_CASE("lines about clients: ten a second after a burst, and the others are counted") {
+TEST_CASE("client lines: ten a second after a burst, and the omitted lines are counted") {
     using std::chrono::milliseconds;
     LineLimit limit;
     int calls = 0;
-    limit.when_left_out([&] { ++calls; });
+    limit.when_omitted([&] { ++calls; });
     LineLimit::Clock::time_point now = LineLimit::Clock::now();
     const auto take = [&](int wanted) {
         int taken = 0;
@@ -203,8 +203,8 @@ TEST_CASE("lines about clients: ten a second after a burst, and the others are c
     CHECK(calls == 0);
     CHECK(take(1000) == 50);
     CHECK(calls == 1);
-    CHECK(limit.take_left_out() == 950);
-    CHECK(limit.take_left_out() == 0);
+    CHECK(limit.take_omitted() == 950);
+    CHECK(limit.take_omitted() == 0);
     now += milliseconds(99);
     CHECK(take(1) == 0);
     now += milliseconds(1);
@@ -212,22 +212,22 @@ TEST_CASE("lines about clients: ten a second after a burst, and the others are c
     CHECK(calls == 2);
     now += milliseconds(1000);
     CHECK(take(100) == 10);
-    CHECK(limit.take_left_out() == 92);
+    CHECK(limit.take_omitted() == 92);
     now += std::chrono::hours(1000);
     CHECK(take(1000) == 200);
-    limit.when_left_out(nullptr);
+    limit.when_omitted(nullptr);
     CHECK(take(1) == 0);
     CHECK(calls == 3);
 }
 
-TEST_CASE("lines about clients: others are not limited") {
+TEST_CASE("client lines: other lines are not limited") {
     const CapturedLog log(level_enum::info);
     for (int i = 0; i != 500; ++i) {
         LogLine(level_enum::warn).say("the operator's");
         ClientLine(level_enum::info).say("a client's");
         ClientLine(level_enum::debug).say("not logged, and not counted");
     }
-    tell_left_out();
+    log_omitted_lines();
     std::size_t operators = 0;
     std::size_t clients = 0;
     const auto lines = log.lines(config::LogFormat::text);
@@ -243,7 +243,7 @@ TEST_CASE("lines about clients: others are not limited") {
           1);
 }
 
-TEST_CASE("log: what is below its level is not written, with fields or without") {
+TEST_CASE("log: lines below the level are not written, with fields or without") {
     const CapturedLog log(level_enum::warn);
     LogLine(level_enum::info).with("peer", "x").with("bytes", 1).with("seconds", 0.5).say("no");
     LogLine(level_enum::err).say("yes");

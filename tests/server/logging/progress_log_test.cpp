@@ -5,7 +5,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("progress: how far, in words and as a bar") {
+TEST_CASE("progress: the text and the bar") {
     struct Row {
         storage::LongWork::Progress work;
         const char* text;

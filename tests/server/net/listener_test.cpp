@@ -218,7 +218,7 @@ TEST_CASE("listener: invalid paths are refused") {
     contains(error_of([&] { return Listener::unix_socket(io, at(longest + "s")); }),
              "1 to 107 bytes");
     contains(error_of([&] { return Listener::unix_socket(io, at("/no/such/directory/s")); }),
-             "the folder /no/such/directory does not exist; make it");
+             "the folder /no/such/directory does not exist; create it");
     contains(error_of([&] { return Listener::unix_socket(io, at("/dev/null/s")); }),
              "/dev/null is not a folder");
 }

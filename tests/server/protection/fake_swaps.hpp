@@ -1,4 +1,4 @@
-// A copy of what /proc and /sys tell of swap, as a test wants it.
+// A copy of the swap information in /proc and /sys, which a test fills.
 #pragma once
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("safe log: only a file whose pages may be swapped out is none") {
+TEST_CASE("safe log: only a file in a tmpfs is unsafe") {
     const OwnedFd in_memory(::memfd_create("log", MFD_CLOEXEC));
     const auto why = why_log_may_hang(in_memory.get());
     REQUIRE(why);

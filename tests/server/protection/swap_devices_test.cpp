@@ -1,4 +1,4 @@
-// Which of the machine's swap lies on NBD devices, read from copies of /proc and /sys.
+// Finds the swap that is on NBD devices, in copies of /proc and /sys.
 #include "server/protection/swap_devices.hpp"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 namespace gpunbd::server::test {
 namespace {
 
-// "path size backend" of each.
+// "path size backend" of each device.
 std::string found(const FakeSwaps& system) {
     std::string text;
     for (const SwapDevice& each : nbd_swap_devices(system.root())) {
@@ -17,13 +17,13 @@ std::string found(const FakeSwaps& system) {
     return text;
 }
 
-TEST_CASE("swap devices: none, and where the system tells nothing") {
+TEST_CASE("swap devices: no swap, or no information") {
     const FakeSwaps system;
     CHECK(found(system).empty());
     CHECK(nbd_swap_devices("/nowhere").empty());
 }
 
-TEST_CASE("swap devices: those of the NBD client, and no others") {
+TEST_CASE("swap devices: only those of the NBD client") {
     FakeSwaps system;
     system.swaps_to("/dev/sda2");
     system.swaps_to("/swapfile");
@@ -32,7 +32,7 @@ TEST_CASE("swap devices: those of the NBD client, and no others") {
     CHECK(found(system) == "/dev/nbd12 1048576 b81f2ad904c35e67a0d14f9be28c7365\n");
 }
 
-TEST_CASE("swap devices: of a partition the device, and each once") {
+TEST_CASE("swap devices: partitions give their device, once") {
     FakeSwaps system;
     system.swaps_to("/dev/nbd0p1");
     system.swaps_to("/dev/nbd0p2");
@@ -40,7 +40,7 @@ TEST_CASE("swap devices: of a partition the device, and each once") {
     CHECK(found(system) == "/dev/nbd0 4096 \n");
 }
 
-TEST_CASE("swap devices: below what lies on them") {
+TEST_CASE("swap devices: NBD devices below stacked devices") {
     FakeSwaps system;
     system.swaps_to("/dev/dm-1");
     system.lies_on("dm-1", "dm-0");

@@ -44,7 +44,7 @@ bool same_file(int one, int other) {
            a.st_dev == b.st_dev;
 }
 
-TEST_CASE("descriptor store: the messages are systemd's, by a path and by an abstract name") {
+TEST_CASE("descriptor store: sends systemd's messages to a path and to an abstract name") {
     const std::string path =
         (std::filesystem::temp_directory_path() / ("gpunbd-" + std::to_string(::getpid())))
             .string();
@@ -72,12 +72,12 @@ TEST_CASE("descriptor store: the messages are systemd's, by a path and by an abs
     }
 }
 
-TEST_CASE("descriptor store: a barrier ends when the supervisor closes it, and not before") {
+TEST_CASE("descriptor store: a barrier returns when the supervisor closes it, not before") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     DescriptorStore store(way, 10, {});
     CHECK(says(store.barrier(10ms), "does not answer"));
-    auto first = supervisor.next();  // that one's
+    auto first = supervisor.next();  // of that barrier
     REQUIRE(first);
     std::jthread later([&] {
         std::optional<PlayedSupervisor::Message> message;
@@ -88,14 +88,15 @@ TEST_CASE("descriptor store: a barrier ends when the supervisor closes it, and n
     CHECK(store.barrier(60s) == std::nullopt);
 }
 
-TEST_CASE("descriptor store: an end that nobody holds any more is no barrier") {
+TEST_CASE("descriptor store: a barrier fails if its descriptor was closed without a supervisor") {
     auto supervisor = std::make_unique<PlayedSupervisor>();
     const NotifySocket way = way_to(supervisor->address());
     supervisor.reset();
-    CHECK(says(DescriptorStore(way, 10, {}).barrier(60s), "cannot be told: Connection refused"));
+    CHECK(
+        says(DescriptorStore(way, 10, {}).barrier(60s), "cannot be notified: Connection refused"));
 }
 
-TEST_CASE("descriptor store: an address that leads nowhere is one line") {
+TEST_CASE("descriptor store: an invalid address gives an error of one line") {
     for (const char* address :
          {"relative/path", "vsock:2:1234", "@", "/", "/no/such/folder/notify", "unix:/run/x"}) {
         CAPTURE(address);
@@ -109,8 +110,7 @@ TEST_CASE("descriptor store: an address that leads nowhere is one line") {
     CHECK_FALSE(NotifySocket::from_environment());
 }
 
-TEST_CASE(
-    "descriptor store: names that the protocol cannot carry are refused, and nothing is sent") {
+TEST_CASE("descriptor store: names that the protocol cannot carry are rejected before sending") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     DescriptorStore store(way, std::nullopt, {});
@@ -125,7 +125,7 @@ TEST_CASE(
     CHECK(store.store(std::string(255, 'x'), STDIN_FILENO) == std::nullopt);
 }
 
-TEST_CASE("descriptor store: what cannot be sent is told and not counted") {
+TEST_CASE("descriptor store: a failure to send is reported, and the descriptor is not counted") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     DescriptorStore store(way, 1, {});
@@ -140,12 +140,12 @@ TEST_CASE("descriptor store: what cannot be sent is told and not counted") {
     CHECK(most->descriptors.size() == 253);
 }
 
-TEST_CASE("descriptor store: what is held back comes in its order, once the supervisor listens") {
+TEST_CASE("descriptor store: deferred messages are sent in their order") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     DescriptorStore store(way, 3, {});
-    store.hold_back();
-    store.knows("there");
+    store.defer_messages();
+    store.add_stored("there");
     {
         const OwnedFd memory(::memfd_create("slab", MFD_CLOEXEC));
         CHECK(store.store("a", memory.get()) == std::nullopt);
@@ -154,7 +154,7 @@ TEST_CASE("descriptor store: what is held back comes in its order, once the supe
     CHECK(store.remove("there") == std::nullopt);
     CHECK(store.barrier(60s) == std::nullopt);
     CHECK_FALSE(supervisor.next());
-    CHECK(says(store.go_on(0ms), "does not answer"));
+    CHECK(says(store.release_messages(0ms), "does not answer"));
     const auto stored = supervisor.next();
     REQUIRE(stored);
     CHECK(stored->text == "FDSTORE=1\nFDNAME=a\nFDPOLL=0");
@@ -169,17 +169,17 @@ TEST_CASE("descriptor store: what is held back comes in its order, once the supe
     CHECK(supervisor.next());
 }
 
-TEST_CASE("descriptor store: what a supervisor has not taken waits, before anything later") {
+TEST_CASE("descriptor store: messages that were not sent stay queued before later ones") {
     const std::string path =
         (std::filesystem::temp_directory_path() / ("gpunbd-late-" + std::to_string(::getpid())))
             .string();
     const NotifySocket way = way_to(path);
     DescriptorStore store(way, 3, {"there"});
-    store.hold_back();
+    store.defer_messages();
     CHECK(store.remove("there") == std::nullopt);
     CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
-    CHECK(says(store.go_on(0ms), "cannot be told"));
-    CHECK(says(store.store("b", STDIN_FILENO), "cannot be told"));
+    CHECK(says(store.release_messages(0ms), "cannot be notified"));
+    CHECK(says(store.store("b", STDIN_FILENO), "cannot be notified"));
     const PlayedSupervisor supervisor(path);
     CHECK(store.store("c", STDIN_FILENO) == std::nullopt);
     for (const char* expected : {"FDSTOREREMOVE=1\nFDNAME=there", "FDSTORE=1\nFDNAME=a\nFDPOLL=0",
@@ -192,12 +192,12 @@ TEST_CASE("descriptor store: what a supervisor has not taken waits, before anyth
     ::unlink(path.c_str());
 }
 
-TEST_CASE("descriptor store: a store that is full refuses, and has room again behind a removal") {
+TEST_CASE("descriptor store: a full store rejects descriptors until one is removed") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     DescriptorStore store(way, 3, {"there", "there"});
     CHECK(store.store("a", STDIN_FILENO) == std::nullopt);
-    CHECK(says(store.store("b", STDIN_FILENO), "keeps 3 descriptors, and no more"));
+    CHECK(says(store.store("b", STDIN_FILENO), "stores at most 3 descriptors"));
     CHECK(store.remove("there") == std::nullopt);
     CHECK(store.remove("never there") == std::nullopt);
     CHECK(store.store("b", STDIN_FILENO) == std::nullopt);
@@ -205,18 +205,18 @@ TEST_CASE("descriptor store: a store that is full refuses, and has room again be
     CHECK(says(store.store("c", STDIN_FILENO), "FileDescriptorStoreMax="));
 }
 
-TEST_CASE("descriptor store: names never fill more than one variable of an environment") {
+TEST_CASE("descriptor store: the names fit into one environment variable") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     const std::vector<std::string> names(max_all_names / 256, std::string(255, 'x'));
     DescriptorStore store(way, std::nullopt, names);
     const std::size_t left = max_all_names % 256;
-    CHECK(says(store.store(std::string(left, 'y'), STDIN_FILENO), "bytes that there are"));
+    CHECK(says(store.store(std::string(left, 'y'), STDIN_FILENO), "available bytes"));
     CHECK(store.store(std::string(left - 1, 'y'), STDIN_FILENO) == std::nullopt);
-    CHECK(says(store.store("z", STDIN_FILENO), "bytes that there are"));
+    CHECK(says(store.store("z", STDIN_FILENO), "available bytes"));
 }
 
-TEST_CASE("descriptor store: how many descriptors a supervisor keeps") {
+TEST_CASE("descriptor store: the capacity that a supervisor announces") {
     const PlayedSupervisor supervisor;
     const NotifySocket way = way_to(supervisor.address());
     const auto store_of = [&](const char* text) {
@@ -233,7 +233,8 @@ TEST_CASE("descriptor store: how many descriptors a supervisor keeps") {
     }
 }
 
-TEST_CASE("open files: the limit goes as far up as it can, and one line tells of what is missing") {
+TEST_CASE(
+    "open files: the limit is raised as far as possible, and an error names the missing rest") {
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     const rlimit low{.rlim_cur = 64, .rlim_max = before.rlim_max};

@@ -14,8 +14,8 @@
 namespace gpunbd::server::test {
 namespace {
 
-// A process of its own, with descriptors 3 to 6 as a supervisor would give them: a socket, a file,
-// a socket, a file.
+// A child process with descriptors 3 to 6, as from a supervisor: a socket, a file, a socket, a
+// file.
 constexpr int made_no_sense = 99;
 constexpr int second_socket = 5;
 
@@ -31,7 +31,7 @@ void set_variable(const char* name, const char* value) {
     value != nullptr ? ::setenv(name, value, 1) : ::unsetenv(name);
 }
 
-// What `look` makes of it, in that process; "PID" in `pid` is that of the process.
+// Returns the result of `look` in that process. "PID" in `pid` means the id of the process.
 template <class Look>
 int handed(const char* pid, const char* count, const char* names, Look look) {
     const pid_t child = ::fork();
@@ -63,7 +63,7 @@ int handed(const char* pid, const char* count, const char* names, Look look) {
     return WEXITSTATUS(status);
 }
 
-TEST_CASE("handed over: what the environment says") {
+TEST_CASE("inherited descriptors: the variables of the environment") {
     const struct {
         const char* pid;
         const char* count;
@@ -75,7 +75,7 @@ TEST_CASE("handed over: what the environment says") {
         {"PID", "2", "a:b", 2},
         {"PID", "2", ":", 2},
         {"PID", "1", "", 1},
-        // Whoever says such a thing meant to hand descriptors over.
+        // Invalid values are errors, because descriptors were meant to be handed over.
         {"PID", "5", nullptr, made_no_sense},
         {"PID", "2", "a", made_no_sense},
         {"PID", "2", "a:b:c", made_no_sense},
@@ -110,7 +110,7 @@ TEST_CASE("handed over: what the environment says") {
     }
 }
 
-TEST_CASE("handed over: descriptors are found by name, once, and children do not inherit them") {
+TEST_CASE("inherited descriptors: found by name, once, and not inherited by child processes") {
     CHECK(handed("PID", "4", "web:gpunbd/a:gpunbd/b:gpunbd/a", [](InheritedDescriptors& all) {
               const auto both = all.take("gpunbd/a");
               if (both.size() != 2 || both[0].get() != 4 || both[1].get() != 6) return 1;
@@ -120,19 +120,21 @@ TEST_CASE("handed over: descriptors are found by name, once, and children do not
           }) == 0);
 }
 
-TEST_CASE("handed over: what a server has stored is no socket activation, and nor is a file") {
+TEST_CASE(
+    "inherited descriptors: stored descriptors and files are not sockets of socket activation") {
     CHECK(handed("PID", "4", "z:y:gpunbd/socket:x", [](InheritedDescriptors& all) {
               const auto sockets = all.take_sockets();
               if (sockets.size() != 1 || sockets[0].get() != 3) return 1;
               return all.take("gpunbd/socket")[0].get() == second_socket ? 0 : 2;
           }) == 0);
     CHECK(handed("PID", "4", "z:y:a:x", [](InheritedDescriptors& all) {
-              const auto sockets = all.take_sockets();  // in the order of their numbers
+              const auto sockets = all.take_sockets();  // in ascending order of their numbers
               return sockets.size() == 2 && sockets[0].get() == 3 && sockets[1].get() == 5 ? 0 : 1;
           }) == 0);
 }
 
-TEST_CASE("handed over: what is not taken is closed at the end, and what is taken is the taker's") {
+TEST_CASE(
+    "inherited descriptors: the rest is closed at the end, and taken ones belong to the caller") {
     CHECK(handed("PID", "2", "a:b", [](InheritedDescriptors& all) {
               auto taken = all.take("a");
               { const InheritedDescriptors gone = std::move(all); }

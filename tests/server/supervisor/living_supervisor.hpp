@@ -1,5 +1,5 @@
-// A supervisor that keeps what it is sent, as `gpunbd keep` would, on a thread of its own; and that
-// can lose it, spoil it, or not answer.
+// A supervisor on a thread of its own that stores descriptors like `gpunbd keep`. It can lose or
+// corrupt them, or not answer.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ class LivingSupervisor {
         ::setenv("NOTIFY_SOCKET", socket_.address().c_str(), 1);
         return std::move(*NotifySocket::from_environment());
     }
-    // What is kept, once all that was sent before has been read.
+    // The names of the stored descriptors, after all earlier messages have been read.
     std::vector<std::string> names(const NotifySocket& way) {
         answers = true;
         static_cast<void>(way.barrier(std::chrono::minutes(1)));
@@ -38,7 +38,7 @@ class LivingSupervisor {
         for (const auto& each : kept_) all.push_back(each.first);
         return all;
     }
-    // For the next server; what is kept stays so.
+    // For the next server. The descriptors stay stored.
     InheritedDescriptors hand_over(const NotifySocket& way) {
         names(way);
         const std::lock_guard lock(mutex_);
@@ -52,8 +52,8 @@ class LivingSupervisor {
         const std::lock_guard lock(mutex_);
         kept_.erase(name);
     }
-    // One more byte at that place of the file.
-    void spoil(const std::string& name, off_t offset) {
+    // Adds 1 to the byte at that offset of the file.
+    void corrupt(const std::string& name, off_t offset) {
         const std::lock_guard lock(mutex_);
         const int fd = kept_.find(name)->second.get();
         unsigned char byte = 0;

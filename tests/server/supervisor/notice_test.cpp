@@ -5,13 +5,13 @@
 namespace gpunbd::server::test {
 namespace {
 
-TEST_CASE("notices: lines that are known, whole ones only") {
+TEST_CASE("notices: known lines, whole ones only") {
     const Notice all = read_notice(
         "READY=1\nSTOPPING=1\nFDSTORE=1\nFDSTOREREMOVE=1\nFDNAME=a b\nMAINPID=42\n"
         "X_GPUNBD_LIFELINE=1\n");
     CHECK(all.ready);
     CHECK(all.stopping);
-    CHECK(all.lifeline);
+    CHECK(all.exit_pipe);
     CHECK(all.store);
     CHECK(all.remove);
     CHECK(all.name == "a b");
@@ -23,7 +23,7 @@ TEST_CASE("notices: lines that are known, whole ones only") {
         const Notice none = read_notice(text);
         CHECK_FALSE(none.ready);
         CHECK_FALSE(none.stopping);
-        CHECK_FALSE(none.lifeline);
+        CHECK_FALSE(none.exit_pipe);
         CHECK_FALSE(none.store);
         CHECK_FALSE(none.remove);
         CHECK(none.name.empty());
@@ -33,7 +33,7 @@ TEST_CASE("notices: lines that are known, whole ones only") {
     CHECK(read_notice("FDNAME=a=b").name == "a=b");
 }
 
-TEST_CASE("notices: a main process is a number above 0, or none") {
+TEST_CASE("notices: a main process is a number above 0") {
     for (const char* digits : {"", "0", "-1", "+1", " 1", "1 ", "1x", "2147483648", "x"}) {
         CAPTURE(digits);
         CHECK(read_notice(std::string("MAINPID=") + digits).main_pid == -1);
@@ -41,7 +41,7 @@ TEST_CASE("notices: a main process is a number above 0, or none") {
     CHECK(read_notice("MAINPID=2147483647").main_pid == 2147483647);
 }
 
-TEST_CASE("notices: what a supervisor's own supervisor wants to know") {
+TEST_CASE("notices: the lines for the keeper's supervisor") {
     CHECK(to_pass_on("FDSTORE=1\nREADY=1\nMAINPID=3\nSTATUS=a\nSTOPPING=1\nWATCHDOG=1") ==
           "READY=1\nSTATUS=a");
     CHECK(to_pass_on("RELOADING=1\nMONOTONIC_USEC=7\n") == "RELOADING=1\nMONOTONIC_USEC=7");

@@ -20,7 +20,7 @@ OwnedFd some_memory() { return OwnedFd(::memfd_create("kept", MFD_CLOEXEC)); }
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-TEST_CASE("kept descriptors: what has no place is closed, and what is removed, too") {
+TEST_CASE("kept descriptors: closed if there is no room, and when they are removed") {
     StoredDescriptors kept(2);
     OwnedFd first = some_memory();
     OwnedFd second = some_memory();
@@ -63,7 +63,7 @@ bool is_mapped(int fd) {
     return false;
 }
 
-TEST_CASE("kept descriptors: memory is held where it is asked for, as long as it is kept") {
+TEST_CASE("kept descriptors: memory is held, if requested, as long as it is kept") {
     for (const bool hold : {false, true}) {
         CAPTURE(hold);
         StoredDescriptors kept(10, hold);
@@ -72,7 +72,7 @@ TEST_CASE("kept descriptors: memory is held where it is asked for, as long as it
         const OwnedFd same(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
         CHECK(kept.keep("a", std::move(memory)) == Kept::kept);
         CHECK(is_mapped(same.get()) == hold);
-        // What is no memory, or none yet, is kept as ever.
+        // Descriptors without memory, or still empty, are kept as usual.
         CHECK(kept.keep("b", OwnedFd(::open("/dev/null", O_RDWR | O_CLOEXEC))) == Kept::kept);
         CHECK(kept.keep("b", some_memory()) == Kept::kept);
         kept.remove("b");
@@ -82,7 +82,7 @@ TEST_CASE("kept descriptors: memory is held where it is asked for, as long as it
     }
 }
 
-TEST_CASE("kept descriptors: memory that cannot be held is not kept") {
+TEST_CASE("kept descriptors: memory that cannot be held is rejected") {
     StoredDescriptors kept(10, true);
     OwnedFd memory(::memfd_create("held", MFD_CLOEXEC));
     constexpr std::int64_t all_addresses = std::int64_t{1} << 47;
@@ -91,15 +91,15 @@ TEST_CASE("kept descriptors: memory that cannot be held is not kept") {
     CHECK(kept.size() == 0);
 }
 
-// In a process of its own: descriptors as `numbers` tell, kept in that order, are handed over.
+// In a child process: hands over descriptors with these numbers, kept in that order.
 std::string places_of(std::initializer_list<int> numbers) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     const pid_t child = ::fork();
     if (child == 0) {
-        const int told = ::fcntl(ends[1], F_DUPFD, 200);
+        const int copy = ::fcntl(ends[1], F_DUPFD, 200);
         StoredDescriptors kept(10);
-        const int high = ::fcntl(told, F_DUPFD_CLOEXEC, 250);
+        const int high = ::fcntl(copy, F_DUPFD_CLOEXEC, 250);
         ::close_range(3, 199, 0);
         for (const int number : numbers) {
             const int made = ::fcntl(some_memory().get(), F_DUPFD_CLOEXEC, 100);
@@ -129,8 +129,7 @@ std::string places_of(std::initializer_list<int> numbers) {
     return {text, static_cast<std::size_t>(length)};
 }
 
-TEST_CASE(
-    "kept descriptors: the next server finds each where its name says, whatever its number was") {
+TEST_CASE("kept descriptors: the next server finds each under its name, for any original numbers") {
     CHECK(places_of({3, 4, 5}) == "3:4:5 3;4;5;");
     CHECK(places_of({5, 4, 3}) == "3:4:5 3;4;5;");
     CHECK(places_of({9, 4, 50}) == "4:9:50 4;9;50;");

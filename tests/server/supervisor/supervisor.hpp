@@ -1,4 +1,5 @@
-// A supervisor that plays systemd's side of sd_notify(3): a datagram socket, and what came by it.
+// A fake supervisor with systemd's side of sd_notify(3): a datagram socket and the received
+// messages.
 #pragma once
 
 #include <sys/socket.h>
@@ -22,7 +23,7 @@ class PlayedSupervisor {
         std::vector<OwnedFd> descriptors;
     };
 
-    // At a path, or in the abstract namespace, where the kernel chooses the name.
+    // At a path, or in the abstract namespace with a name that the kernel chooses.
     explicit PlayedSupervisor(const std::string& path = {})
         : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
         sockaddr_un address{};
@@ -41,7 +42,7 @@ class PlayedSupervisor {
 
     const std::string& address() const { return address_; }
 
-    // What is there; waits for nothing.
+    // The next message, if there is one. Does not wait.
     std::optional<Message> next() const {
         std::array<char, 4096> text{};
         alignas(cmsghdr) std::array<char, CMSG_SPACE(253 * sizeof(int))> control{};

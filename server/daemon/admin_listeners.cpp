@@ -1,4 +1,4 @@
-#include "server/daemon/admin_place.hpp"
+#include "server/daemon/admin_listeners.hpp"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -43,11 +43,11 @@ void open_own_socket(admin::Endpoint& endpoint) {
         endpoint.open_unix(fmt::format("{}/{}{}{}", folder.path, name_start, ::getpid(), name_end),
                            true);
         if (folder.why_no_other.empty()) return;
-        spdlog::info("gpunbd status and gpunbd kept ask this server in {} ({})", folder.path,
+        spdlog::info("gpunbd status and gpunbd kept reach this server in {} ({})", folder.path,
                      folder.why_no_other);
     } catch (const std::exception& error) {
         spdlog::info(
-            "gpunbd status and gpunbd kept cannot ask this server: {}; give --admin-socket",
+            "gpunbd status and gpunbd kept cannot reach this server: {}; set --admin-socket",
             error.what());
     }
 }
@@ -59,7 +59,7 @@ void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) 
     const auto numeric = config::parse_ip(*tcp.address);
     if (!tcp.tls && !(numeric && numeric->loopback())) {
         spdlog::warn(
-            "admin endpoint: its token passes in the clear at {} port {}; set admin.tcp.tls",
+            "admin endpoint: its token is sent unencrypted at {} port {}; set admin.tcp.tls",
             *tcp.address, tcp.port);
     }
     endpoint.open_tcp(address, admin_policy(options.admin), admin_tls(options));
@@ -68,10 +68,10 @@ void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) 
 }  // namespace
 
 admin::EndpointPolicy admin_policy(const config::AdminOptions& options) {
-    admin::EndpointPolicy door;
-    door.names = options.hosts;
-    if (!options.tcp.token.empty()) door.token = admin::Token::load(options.tcp.token);
-    return door;
+    admin::EndpointPolicy policy;
+    policy.names = options.hosts;
+    if (!options.tcp.token.empty()) policy.token = admin::Token::load(options.tcp.token);
+    return policy;
 }
 
 std::shared_ptr<const TlsContext> admin_tls(const config::Options& options) {
@@ -84,13 +84,13 @@ std::shared_ptr<const TlsContext> admin_tls(const config::Options& options) {
     return TlsContext::load(of_admin);
 }
 
-bool admin_place_is_shared(const config::Options& options) {
+bool has_exclusive_admin_address(const config::Options& options) {
     const config::AdminOptions& admin = options.admin;
     return admin.tcp.address || (admin.socket && *admin.socket != config::no_socket) ||
            options.keeping.socket;
 }
 
-void open_admin_place(admin::Endpoint& endpoint, const config::Options& options) {
+void open_admin_listeners(admin::Endpoint& endpoint, const config::Options& options) {
     const std::optional<std::string>& path = options.admin.socket;
     if (!path) {
         open_own_socket(endpoint);
@@ -110,10 +110,10 @@ void remove_stale_admin_sockets(const std::string& folder) {
         config::UnixListener socket;
         socket.path = each->path().string();
         try {
-            // In another container the number may be another process's.
+            // A process id in another container's socket name can equal one of this container.
             if (is_stale_socket(socket)) ::unlink(socket.path.c_str());
         } catch (const AddressError&) {
-            continue;  // somebody listens there
+            continue;  // a process listens on it
         }
     }
 }
