@@ -255,7 +255,7 @@ The zone of an IPv6 client is ignored.)");
                 {{"read-write", AccessMode::read_write}, {"read-only", AccessMode::read_only}}),
             {.about = R"(: the permission of matching clients.)"});
     if constexpr (V::reads) {
-        rule.line = {v.map().value().place().line};
+        rule.line = {v.map().value().position().line};
         const auto given = [&](std::string_view key) { return v.map().find(key).has_value(); };
         // Each condition applies to one kind of client.
         std::string_view first;

@@ -74,7 +74,7 @@ class Reader : public Visitor {
     bool good(std::string_view key) const { return is(key, Outcome::good); }
     bool bad(std::string_view key) const { return is(key, Outcome::bad); }
     void add(std::string_view key, const std::string& what) {
-        report_->add(map_.find(key)->place(), map_.path_of(key), what);
+        report_->add(map_.find(key)->position(), map_.path_of(key), what);
     }
     void identify(std::string_view key, const std::string& text, const std::string& shown) {
         if (good(key)) identity = {text, *map_.find(key), shown};
@@ -97,7 +97,7 @@ class Reader : public Visitor {
         const auto text = read_scalar(*report_, given, kind.form);
         if (!text) return false;
         const auto wrong = assign(member, kind, *text);
-        if (wrong) report_->add(given.place(), given.path, *wrong);
+        if (wrong) report_->add(given.position(), given.path, *wrong);
         return !wrong;
     }
     template <class ReadItem>
@@ -110,11 +110,11 @@ class Reader : public Visitor {
             if (report_->full()) return;
             const auto its = read_item(item);
             if (!its) continue;
-            const Place place = its->value.place();
-            const auto [first, added] = lines.emplace(its->text, place.line);
+            const Position position = its->value.position();
+            const auto [first, added] = lines.emplace(its->text, position.line);
             if (added) continue;
             report_->add(
-                place, its->value.path,
+                position, its->value.path,
                 fmt::format("{} is already in line {}; give each once", its->shown, first->second));
         }
     }

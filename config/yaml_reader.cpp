@@ -31,9 +31,9 @@ std::string expected(std::string_view wanted, const YamlNode& node) {
 
 }  // namespace
 
-void Report::add(Place place, std::string key, std::string what) {
+void Report::add(Position position, std::string key, std::string what) {
     if (full()) return;
-    problems_.push_back({file_, place.line, place.column, std::move(key), std::move(what)});
+    problems_.push_back({file_, position.line, position.column, std::move(key), std::move(what)});
 }
 
 std::vector<Problem> Report::take() {
@@ -48,14 +48,14 @@ std::optional<std::string_view> read_scalar(Report& report, const YamlValue& val
     const YamlNode& node = *value.node;
     if (node.kind != YamlNode::Kind::scalar) {
         const bool null = node.kind == YamlNode::Kind::null;
-        report.add(value.place(), value.path,
+        report.add(value.position(), value.path,
                    null ? "has no value; give it one, or leave the key out"
                         : expected("a single value", node) + "; write it without brackets or '- '");
         return std::nullopt;
     }
     if (form == Scalar::plain && !node.plain) {
         report.add(
-            value.place(), value.path,
+            value.position(), value.path,
             fmt::format("{} is quoted or tagged, so it is text; write it without quotes or tag",
                         in_quotes(node.text)));
         return std::nullopt;
@@ -67,16 +67,16 @@ std::vector<YamlValue> read_list(Report& report, const YamlValue& value, Count c
     std::vector<YamlValue> items;
     const YamlNode& node = *value.node;
     if (node.kind != YamlNode::Kind::sequence) {
-        report.add(value.place(), value.path,
+        report.add(value.position(), value.path,
                    expected("a list", node) + "; write [a, b], or lines that start with '- '");
         return items;
     }
     if (node.items.size() < count.min) {
-        report.add(value.place(), value.path, fmt::format("is empty; {}", count.remedy));
+        report.add(value.position(), value.path, fmt::format("is empty; {}", count.remedy));
     }
     if (node.items.size() > count.max) {
         report.add(
-            value.place(), value.path,
+            value.position(), value.path,
             fmt::format("has {} items; at most {} are allowed", node.items.size(), count.max));
         return items;
     }
@@ -93,17 +93,17 @@ YamlMap::YamlMap(Report& report, const YamlValue& value, const std::vector<std::
     if (node.kind != YamlNode::Kind::map) {
         const bool glued = node.kind == YamlNode::Kind::scalar && node.plain &&
                            node.text.find(':') != std::string::npos;
-        report.add(value.place(), value.path,
+        report.add(value.position(), value.path,
                    expected("a mapping", node) + (glued ? "; write a space behind the ':'"
                                                         : fmt::format("; its keys are {}", names)));
         return;
     }
     is_map_ = true;
-    std::vector<std::pair<std::string_view, Place>> seen;
+    std::vector<std::pair<std::string_view, Position>> seen;
     for (const YamlNode::Entry& entry : node.entries) {
         if (report.full()) return;
         if (entry.key->kind != YamlNode::Kind::scalar) {
-            report.add(entry.key->place, value.path,
+            report.add(entry.key->position, value.path,
                        expected("a key", *entry.key) + fmt::format("; known here are {}", names));
             continue;
         }
@@ -114,7 +114,7 @@ YamlMap::YamlMap(Report& report, const YamlValue& value, const std::vector<std::
             const std::string remedy = meant.empty() ? fmt::format("known here are {}", names)
                                                      : fmt::format("did you mean {}?", meant);
             const std::string shown = in_quotes(key);  // clipped and escaped: it can be anything
-            report.add(entry.key->place, path_of(shown.substr(1, shown.size() - 2)),
+            report.add(entry.key->position, path_of(shown.substr(1, shown.size() - 2)),
                        fmt::format("unknown key; {}", remedy));
             continue;
         }
@@ -123,11 +123,11 @@ YamlMap::YamlMap(Report& report, const YamlValue& value, const std::vector<std::
         });
         if (twin != seen.end()) {
             report.add(
-                entry.key->place, path_of(key),
+                entry.key->position, path_of(key),
                 fmt::format("is given twice, first in line {}; keep one", twin->second.line));
             continue;
         }
-        seen.emplace_back(key, entry.key->place);
+        seen.emplace_back(key, entry.key->position);
         values_.emplace_back(key, entry.value);
     }
 }
@@ -145,7 +145,7 @@ std::optional<YamlValue> YamlMap::find(std::string_view key) const {
 
 void YamlMap::require(std::string_view key, std::string_view example) const {
     if (!is_map_) return;
-    report_->add(value_.place(), path_of(key),
+    report_->add(value_.position(), path_of(key),
                  fmt::format("is missing; write for example {}", example));
 }
 

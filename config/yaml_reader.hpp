@@ -1,4 +1,4 @@
-// Typed access to a YAML tree. Every error is reported with its place, and reading continues.
+// Typed access to a YAML tree. Every error is reported with its position, and reading continues.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class Report {
  public:
     explicit Report(std::string file) : file_(std::move(file)) {}
 
-    void add(Place place, std::string key, std::string what);
+    void add(Position position, std::string key, std::string what);
     bool empty() const { return problems_.empty(); }
     // Aliases can cause any number of problems. Above a limit they are dropped; take() adds a note.
     bool full() const { return problems_.size() >= max; }
@@ -33,7 +33,7 @@ class Report {
 struct YamlValue {
     const YamlNode* node;
     std::string path;
-    Place place() const { return node->place; }
+    Position position() const { return node->position; }
 };
 
 // Whether a value may be quoted: numbers and booleans must be plain.

@@ -20,14 +20,14 @@ namespace {
 constexpr std::size_t deepest_nesting = 16;  // the configuration itself needs 5
 
 struct Refused {
-    Place place;
+    Position position;
     std::string what;
 };
 
 int starts_character(char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80 ? 1 : 0; }
 
 // Returns the line and column of a byte.
-Place place_of_offset(std::string_view text, std::size_t offset) {
+Position position_of_offset(std::string_view text, std::size_t offset) {
     const std::string_view before = text.substr(0, offset);
     const std::size_t line_break = before.rfind('\n');
     const std::string_view line =
@@ -46,14 +46,14 @@ std::optional<Refused> find_odd_byte(std::string_view text) {
         const bool line_end = byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
         if ((byte < 0x20 && byte != '\t' && byte != '\n' && !line_end) || byte == 0x7f) {
             return Refused{
-                place_of_offset(text, i),
+                position_of_offset(text, i),
                 fmt::format("the byte 0x{:02x} is not allowed in YAML text; save the file "
                             "as plain text",
                             byte)};
         }
     }
     if (invalid == std::string_view::npos) return std::nullopt;
-    return Refused{place_of_offset(text, invalid),
+    return Refused{position_of_offset(text, invalid),
                    fmt::format("the byte 0x{:02x} is not UTF-8; save the file as UTF-8",
                                static_cast<unsigned char>(text[invalid]))};
 }
@@ -69,7 +69,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
 
     // yaml-cpp counts from 0, and columns in bytes.
-    Place place(const YAML::Mark& mark) {
+    Position position(const YAML::Mark& mark) {
         if (mark.line < 0 || mark.column < 0) return {};
         if (static_cast<std::size_t>(mark.line) >= lines_.size()) {
             return {mark.line + 1, mark.column + 1};
@@ -87,7 +87,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
 
     Refused syntax(const YAML::Exception& error) {
-        const Place at = place(error.mark);
+        const Position at = position(error.mark);
         const auto line = static_cast<std::size_t>(at.line);
         if (line > 0 && line <= lines_.size()) {
             if (const auto tab = indenting_tab(lines_[line - 1])) {
@@ -100,7 +100,7 @@ class TreeBuilder : public YAML::EventHandler {
 
     void OnDocumentStart(const YAML::Mark& mark) override {
         if (tree_.root != nullptr) {
-            throw Refused{place(mark),
+            throw Refused{position(mark),
                           "a second document starts here; write one document per file"};
         }
     }
@@ -111,7 +111,7 @@ class TreeBuilder : public YAML::EventHandler {
         // yaml-cpp marks a missing value at the next token. The key or the container is more
         // helpful.
         if (!open_.empty()) {
-            node.place = key_ != nullptr ? key_->place : open_.back()->place;
+            node.position = key_ != nullptr ? key_->position : open_.back()->position;
         }
         attach(node);
     }
@@ -119,9 +119,9 @@ class TreeBuilder : public YAML::EventHandler {
     void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
         const auto found = anchors_.find(anchor);
         if (found == anchors_.end())
-            throw Refused{place(mark), "the alias has no anchor; define it first with '&'"};
+            throw Refused{position(mark), "the alias has no anchor; define it first with '&'"};
         if (std::find(open_.begin(), open_.end(), found->second) != open_.end()) {
-            throw Refused{place(mark),
+            throw Refused{position(mark),
                           "the alias refers to a value that contains it; write the value out"};
         }
         attach(*found->second);
@@ -151,15 +151,15 @@ class TreeBuilder : public YAML::EventHandler {
     YamlNode& make(YamlNode::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
         YamlNode& node = tree_.nodes.emplace_back();
         node.kind = kind;
-        node.place = place(mark);
+        node.position = position(mark);
         if (anchor != YAML::NullAnchor) anchors_[anchor] = &node;
         return node;
     }
 
     void open(YamlNode& node, const YAML::Mark& mark) {
         if (open_.size() == deepest_nesting) {
-            throw Refused{place(mark), fmt::format("nested more than {} deep; use fewer levels",
-                                                   deepest_nesting)};
+            throw Refused{position(mark), fmt::format("nested more than {} deep; use fewer levels",
+                                                      deepest_nesting)};
         }
         open_.push_back(&node);
         keys_.push_back(key_);
@@ -208,7 +208,7 @@ std::variant<YamlTree, Problem> parse_yaml(const std::string& text, const std::s
         body.remove_prefix(byte_order_mark.size());
     }
     const auto refuse = [&name](const Refused& refused) {
-        return Problem{name, refused.place.line, refused.place.column, "", refused.what};
+        return Problem{name, refused.position.line, refused.position.column, "", refused.what};
     };
     if (const auto odd = find_odd_byte(body)) return refuse(*odd);
 

@@ -12,7 +12,7 @@
 namespace gpunbd::config {
 
 // Counted from 1, columns in characters; 0: unknown.
-struct Place {
+struct Position {
     int line = 0;
     int column = 0;
 };
@@ -24,7 +24,7 @@ struct YamlNode {
         const YamlNode* value;
     };
     Kind kind = Kind::null;
-    Place place;
+    Position position;
     std::string text;                    // of a scalar
     bool plain = false;                  // a scalar without quotes and tag
     std::vector<const YamlNode*> items;  // of a sequence

@@ -242,14 +242,14 @@ std::shared_ptr<storage::Volume> RetainedContents::adopt(const std::string& id,
     }
     auto table = storage::PageTable::open(copy_of(inherited.table->descriptor()));
     if (const auto* const why = std::get_if<std::string>(&table)) throw std::runtime_error(*why);
-    VolumeDisposal::Place place = disposal.reserve();
+    VolumeDisposal::Reservation reservation = disposal.reserve();
     auto prepared = prepare_own(id, options.name, inherited.retainer);
     const auto imported = imported_.find(id);
     auto taken = storage::Volume::take_over(
         std::move(std::get<storage::PageTable>(table)), found, std::move(slabs), inherited.retainer,
         quiesced_, imported == imported_.end() ? nullptr : imported->second.get());
     if (const auto* const why = std::get_if<std::string>(&taken)) throw std::runtime_error(*why);
-    auto volume = place.share(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
+    auto volume = reservation.share(std::move(std::get<std::unique_ptr<storage::Volume>>(taken)));
     OwnContents& own = prepared.begin()->second;
     own.volume = volume;
     own.taken = volume;

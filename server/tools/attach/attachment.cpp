@@ -17,8 +17,8 @@ namespace {
 
 using client::ExportFacts;
 
-constexpr std::chrono::milliseconds retry_interval(200);
-constexpr std::chrono::milliseconds retry_interval_after_refusal(
+constexpr std::chrono::milliseconds reconnect_interval(200);
+constexpr std::chrono::milliseconds reconnect_interval_after_refusal(
     2000);  // only an administrator can resolve these failures
 constexpr std::chrono::milliseconds check_interval(
     2000);  // the kernel sends no event when a device is detached
@@ -199,7 +199,8 @@ std::optional<Failure> Attachment::replace_dead_connections() {
 
 std::chrono::milliseconds Attachment::pause() const {
     if (dead_ == 0) return check_interval;
-    return last_ == Outcome::server_unreachable ? retry_interval : retry_interval_after_refusal;
+    return last_ == Outcome::server_unreachable ? reconnect_interval
+                                                : reconnect_interval_after_refusal;
 }
 
 }  // namespace gpunbd::attach

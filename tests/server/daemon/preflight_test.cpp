@@ -54,7 +54,7 @@ TEST_CASE("preflight: sizes, each alone and the sum of the full ones") {
     CHECK(found(options).empty());  // thin: nothing is allocated yet
     options.exports[0].provision = config::Provision::full;
     starts(found(options),
-           "exports[1]: 80M do not fit on host: 20 MiB are available; ask for at "
+           "exports[1]: 80M do not fit on host: 20 MiB are available; set a size of at "
            "most 20M");
     options.exports[1].size = config::Size{.percent = 100};
     CHECK(found(options).empty());

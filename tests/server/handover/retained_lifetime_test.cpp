@@ -88,7 +88,7 @@ TEST_CASE("volume disposal: waits for volumes that other threads still own") {
 
 TEST_CASE("volume disposal: does not wait for an unused reservation") {
     VolumeDisposal disposal;
-    const VolumeDisposal::Place unused = disposal.reserve();
+    const VolumeDisposal::Reservation unused = disposal.reserve();
 }
 
 }  // namespace

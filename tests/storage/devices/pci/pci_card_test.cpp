@@ -130,7 +130,7 @@ TEST_CASE("bar rules: lists large BARs and the user of each card") {
     made.describe(2, 0, 16 * mib, FakeCard::memory | FakeCard::prefetchable);
     listed = list_bars(made.sysfs());
     REQUIRE(listed.size() == 1);
-    CHECK(listed[0].access.starts_with("refused: the firmware has found no addresses"));
+    CHECK(listed[0].access.starts_with("refused: the firmware has assigned no addresses"));
     CHECK(list_bars(made.sysfs() + "/none").empty());
 }
 
