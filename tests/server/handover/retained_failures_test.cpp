@@ -170,6 +170,16 @@ TEST_CASE("kept contents: two slabs under one name are not guessed at") {
     CHECK(earlier.supervisor.names(earlier.way).empty());
 }
 
+// A reload that fails after its exports were made may be followed by the next one before settle().
+TEST_CASE("kept contents: contents taken over for a reload that failed are there for the next") {
+    EarlierServer earlier;
+    Life next(earlier.supervisor, earlier.way);
+    REQUIRE(next.make({earlier.options}).refused.empty());
+    next.exports.clear();
+    REQUIRE(next.make({earlier.options}).refused.empty());
+    check_all_is_there(earlier, next);
+}
+
 TEST_CASE("kept contents: new contents fail at each allocation, and nothing is kept of them") {
     failing_allocation::take_part();
     for (const auto provision : {config::Provision::thin, config::Provision::full}) {
