@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "storage/base/owned_fd.hpp"
+
 namespace gpunbd::server {
 
 // The parent-death signal would reach the shell alone, and no folder.
@@ -24,7 +26,7 @@ class CommandGroup {
     void signal(int number) const;
 
  private:
-    int alive_ = -1;  // a pipe that our end closes
+    OwnedFd alive_;  // a pipe that our end closes
     pid_t watcher_ = -1;
 };
 

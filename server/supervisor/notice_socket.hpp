@@ -31,14 +31,10 @@ class NoticeSocket {
         std::string_view text;
         bool whole =
             true;  // false: it was too long, or this process has no room for its descriptors
-        std::array<int, NotifySocket::max_descriptors> descriptors{};
+        std::array<OwnedFd, NotifySocket::max_descriptors> descriptors{};
         std::size_t count = 0;
 
         OwnedFd take();  // the next one
-        ~Datagram();
-        Datagram() = default;
-        Datagram(const Datagram&) = delete;
-        Datagram& operator=(const Datagram&) = delete;
     };
     bool receive(Datagram& out);
 
