@@ -402,7 +402,6 @@ void Supervisor::on_death(int status) {
             kept_.size());
         start_later();
     }
-    if (!next_start_) standby_.reset();
 }
 
 // Contents are lost with this process: while any are kept it never gives up.
