@@ -91,7 +91,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
                 policy.tcp ? fmt::format("http{}://{}/", policy.tls ? "s" : "", policy.authority)
                            : entry.listener->where();
             entry.listener->start(
-                [this, i](int fd, Peer peer) { accept(OwnedFd(fd), std::move(peer), i); },
+                [this, i](OwnedFd fd, Peer peer) { accept(std::move(fd), std::move(peer), i); },
                 "admin endpoint: " + address,
                 entry.quiet ? spdlog::level::debug : spdlog::level::info);
         }

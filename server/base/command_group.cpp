@@ -49,26 +49,20 @@ std::runtime_error failure() {
 CommandGroup::CommandGroup(const std::string& directory, const std::string& socket) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw failure();
+    const OwnedFd read_end(ends[0]);
+    alive_ = OwnedFd(ends[1]);
     {
         const storage::SignalsBlocked blocked;  // the watcher inherits the mask
         watcher_ = ::fork();
         if (watcher_ == 0) watch(ends[0], directory.c_str(), socket.c_str());
     }
-    const int error = errno;
-    ::close(ends[0]);
-    alive_ = ends[1];
-    if (watcher_ < 0) {
-        ::close(alive_);
-        errno = error;
-        throw failure();
-    }
+    if (watcher_ < 0) throw failure();
     ::setpgid(watcher_, watcher_);  // also here, so that the group exists on return
 }
 
 CommandGroup::~CommandGroup() {
     ::kill(watcher_, SIGKILL);
     ::waitpid(watcher_, nullptr, 0);
-    ::close(alive_);
 }
 
 void CommandGroup::signal(int number) const {

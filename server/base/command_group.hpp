@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "storage/base/owned_fd.hpp"
+
 namespace gpunbd::server {
 
 // A parent-death signal would reach only the shell of the command, and would leave the folder.
@@ -27,7 +29,7 @@ class CommandGroup {
     void signal(int number) const;
 
  private:
-    int alive_ = -1;  // write end of a pipe; the watcher acts when it is closed
+    OwnedFd alive_;  // write end of a pipe; the watcher acts when it is closed
     pid_t watcher_ = -1;
 };
 

@@ -1,7 +1,6 @@
 #include "server/daemon/connection_dispatcher.hpp"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <stdexcept>
 #include <utility>
@@ -34,7 +33,7 @@ Service::Commit ConnectionDispatcher::reload(const config::Options& next, Proble
     };
 }
 
-void ConnectionDispatcher::accept(int fd, Peer peer) {
+void ConnectionDispatcher::accept(OwnedFd fd, Peer peer) {
     try {
         ConnectionSlots::Answer answer = context_.slots.enter(peer);
         if (!answer.slot) {
@@ -42,30 +41,27 @@ void ConnectionDispatcher::accept(int fd, Peer peer) {
             ClientLine(spdlog::level::warn)
                 .with("peer", peer.text())
                 .say("{}: refused: {}", peer.text(), answer.refusal);
-            ::close(fd);
             return;
         }
         counters_.accepted.add();
         if (answer.evicted) answer.evicted->worker->evict(answer.evicted);
-        workers_.least_busy().serve(fd, std::move(peer), context_.exports, limits_,
+        workers_.least_busy().serve(std::move(fd), std::move(peer), context_.exports, limits_,
                                     std::move(answer.slot), tls_);
     } catch (const std::exception& error) {
-        ::close(fd);
         if (client_lines().take()) spdlog::error("a connection is lost: {}", error.what());
     }
 }
 
 void ConnectionDispatcher::adopt(Predecessor::Client client) {
-    const int fd = client.socket.release();
     try {
-        Peer peer = peer_of(fd, client.state->listener);
+        Peer peer = peer_of(client.socket.get(), client.state->listener);
         ConnectionSlots::Answer answer = context_.slots.enter(peer);
         if (!answer.slot) throw std::runtime_error(answer.refusal);
-        answer.slot->served();  // before the next connection, because handshakes are limited
-        workers_.least_busy().serve(fd, std::move(peer), context_.exports, limits_,
-                                    std::move(answer.slot), nullptr, std::move(client.state));
+        answer.slot->served();  // before the next one, because handshakes are limited
+        workers_.least_busy().serve(std::move(client.socket), std::move(peer), context_.exports,
+                                    limits_, std::move(answer.slot), nullptr,
+                                    std::move(client.state));
     } catch (const std::exception& error) {
-        ::close(fd);
         spdlog::warn("a connection of the earlier process is closed: {}", error.what());
     }
 }

@@ -8,6 +8,7 @@
 #include "server/daemon/service.hpp"
 #include "server/daemon/worker_pool.hpp"
 #include "server/net/transport/tls_context.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
@@ -18,8 +19,7 @@ class ConnectionDispatcher final : public Service {
     void open() override;
     Commit reload(const config::Options& next, Problems& problems) override;
 
-    // Takes ownership of the descriptor in any case.
-    void accept(int fd, Peer peer);
+    void accept(OwnedFd fd, Peer peer);
     // Continues a connection of the predecessor.
     void adopt(Predecessor::Client client);
     const AcceptCounters& counters() const { return counters_; }

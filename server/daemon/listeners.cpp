@@ -45,7 +45,7 @@ void Listeners::open() {
     } else if (!inherited.empty()) {
         inherited_ = true;
         for (OwnedFd& fd : inherited) {
-            listeners_.push_back(Listener::inherited(context_.io, fd.release()));
+            listeners_.push_back(Listener::inherited(context_.io, std::move(fd)));
         }
     } else {
         for (const auto& tcp : context_.options.tcp) open_tcp(tcp);
@@ -62,7 +62,8 @@ void Listeners::open() {
 
 void Listeners::start() {
     for (const auto& listener : listeners_) {
-        listener->start([this](int fd, Peer peer) { dispatcher_.accept(fd, std::move(peer)); });
+        listener->start(
+            [this](OwnedFd fd, Peer peer) { dispatcher_.accept(std::move(fd), std::move(peer)); });
     }
 }
 
@@ -91,7 +92,7 @@ template <typename Open>
 void Listeners::open_retained(const std::string& address, Open open) {
     if (retained_) {
         if (auto fd = retained_->take(address)) {
-            listeners_.push_back(Listener::taken_over(context_.io, fd->release(), address));
+            listeners_.push_back(Listener::taken_over(context_.io, std::move(*fd), address));
             return;
         }
     }

@@ -163,9 +163,11 @@ RetainedContents::find_inherited(const config::ExportOptions& options) {
 std::shared_ptr<storage::Volume> RetainedContents::held_for(const config::ExportOptions& options) {
     const std::string wanted = wanted_of(options);
     for (auto& [unused, own] : own_) {
-        if (!own.held || own.name != options.name || own.held->shape().wanted != wanted) continue;
+        // settle() may not have run since contents were taken, if the reload failed.
+        const auto& volume = own.held ? own.held : own.taken;
+        if (!volume || own.name != options.name || volume->shape().wanted != wanted) continue;
         own.ends.reset();
-        own.taken = std::exchange(own.held, nullptr);
+        if (own.held) own.taken = std::exchange(own.held, nullptr);
         return own.taken;
     }
     return nullptr;

@@ -65,6 +65,7 @@ struct ChildPlan {
     char* const* command;
     char* const* environment;
     int socket;
+    int parent_socket;                      // the parent's end of the socket pair
     int pipe;                               // for the successor's process id
     pid_t new_parent;                       // parent of this process
     int end_signal;                         // this process's parent-death signal; 0: none
@@ -72,6 +73,7 @@ struct ChildPlan {
 };
 
 [[noreturn]] void become_successor(const ChildPlan& plan, pid_t intermediate) {
+    ::close(plan.parent_socket);  // so that the wait for the start ends if the parent gives up
     while (::getppid() == intermediate) ::usleep(parent_check_interval);
     if (plan.end_signal != 0) {
         ::prctl(PR_SET_PDEATHSIG, plan.end_signal);
@@ -134,6 +136,7 @@ Successor::Successor(const SuccessorStart& start) {
                    .command = command.get(),
                    .environment = environment.get(),
                    .socket = theirs.get(),
+                   .parent_socket = ours.get(),
                    .pipe = to.get(),
                    .new_parent = ::getppid(),
                    .end_signal = 0,
@@ -141,8 +144,8 @@ Successor::Successor(const SuccessorStart& start) {
     ::prctl(PR_GET_PDEATHSIG, &plan.end_signal);
     pid_ = fork_twice(plan, std::move(from), std::move(to));
     if (pid_ <= 0) throw std::runtime_error("the system cannot create a process");
-    handle_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-    if (handle_ < 0) throw std::runtime_error("it has ended");
+    handle_ = OwnedFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    if (!handle_) throw std::runtime_error("it has ended");
     socket_.emplace(std::move(ours));
     socket_->send({.kind = MessageKind::start});
 }
@@ -150,16 +153,13 @@ Successor::Successor(const SuccessorStart& start) {
 // A server that exits by itself sends its reason at the very end, after closing its socket.
 Successor::~Successor() {
     socket_.reset();
-    if (handle_ >= 0) {
-        pollfd ended{.fd = handle_, .events = POLLIN, .revents = 0};
+    if (handle_) {
+        pollfd ended{.fd = handle_.get(), .events = POLLIN, .revents = 0};
         ::poll(&ended, 1, final_message_ms);
-        ::syscall(SYS_pidfd_send_signal, handle_, SIGKILL, nullptr, 0);
+        ::syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0);
     }
-    detach();
 }
 
-void Successor::detach() {
-    if (handle_ >= 0) ::close(std::exchange(handle_, -1));
-}
+void Successor::detach() { handle_ = OwnedFd(); }
 
 }  // namespace gpunbd::server

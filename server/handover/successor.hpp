@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/handover/message_socket.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
@@ -39,7 +40,7 @@ class Successor {
  private:
     std::optional<MessageSocket> socket_;
     pid_t pid_ = 0;
-    int handle_ = -1;  // a pidfd, because the process id could be reused
+    OwnedFd handle_;  // a pidfd, because the process id could be reused
 };
 
 // The successor's end of the socket.

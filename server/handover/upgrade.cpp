@@ -1,6 +1,5 @@
 #include "server/handover/upgrade.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -46,9 +45,10 @@ void Upgrade::start(const SuccessorStart& start, const std::vector<UpgradeMessag
         }
         throw;
     }
-    const int copy = ::fcntl(successor_->socket().descriptor(), F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) throw std::runtime_error("no descriptors are available");
-    messages_.emplace(parts_.io, copy);
+    OwnedFd copy = OwnedFd::copy_of(successor_->socket().descriptor());
+    if (!copy) throw std::runtime_error("no descriptors are available");
+    messages_.emplace(parts_.io, copy.get());
+    static_cast<void>(copy.release());  // messages_ owns it now
     wait_for_message(preparing_patience, &Upgrade::pause);
 }
 

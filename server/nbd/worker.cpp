@@ -1,7 +1,6 @@
 #include "server/nbd/worker.hpp"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -50,22 +49,21 @@ void Worker::stop() {
     context_.io.stop();
 }
 
-void Worker::serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls,
+void Worker::serve(OwnedFd fd, Peer peer, const ExportRegistry& exports,
+                   const SessionLimits& limits, std::shared_ptr<Slot> slot,
+                   std::shared_ptr<const TlsContext> tls,
                    std::unique_ptr<const ConnectionState> earlier) {
     if (slot) slot->worker = this;
     ++connections_;
     try {
-        // Everything is moved: a copy could throw before start() is responsible for `fd`.
-        asio::post(context_.io,
-                   [this, fd, peer = std::move(peer), &exports, limits, slot = std::move(slot),
-                    tls = std::move(tls), earlier = std::move(earlier)]() mutable {
-                       start(fd, std::move(peer), exports, limits, std::move(slot), std::move(tls),
-                             std::move(earlier));
-                   });
+        asio::post(context_.io, [this, fd = std::move(fd), peer = std::move(peer), &exports, limits,
+                                 slot = std::move(slot), tls = std::move(tls),
+                                 earlier = std::move(earlier)]() mutable {
+            start(std::move(fd), std::move(peer), exports, limits, std::move(slot), std::move(tls),
+                  std::move(earlier));
+        });
     } catch (const std::exception& error) {
         spdlog::error("failed to serve a connection: {}", error.what());
-        ::close(fd);
         --connections_;
     }
 }
@@ -87,15 +85,16 @@ void Worker::end_connection(std::uint64_t id, std::function<void()> then) {
     });
 }
 
-void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
-                   std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls,
+void Worker::start(OwnedFd fd, Peer peer, const ExportRegistry& exports,
+                   const SessionLimits& limits, std::shared_ptr<Slot> slot,
+                   std::shared_ptr<const TlsContext> tls,
                    std::unique_ptr<const ConnectionState> earlier) {
     std::shared_ptr<Session> session;
     try {
         Socket socket(context_.io);
         // Asio uses the protocol only to create new sockets; this one exists already.
-        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd);
-        fd = -1;  // the socket's
+        socket.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), fd.get());
+        static_cast<void>(fd.release());  // the socket owns it now
         session = std::make_shared<Session>(context_, std::move(socket), std::move(peer), exports,
                                             limits, slot, std::move(tls), std::move(earlier));
         if (slot) slot->session = session;
@@ -103,7 +102,7 @@ void Worker::start(int fd, Peer peer, const ExportRegistry& exports, const Sessi
         session->start([this](Session& ended) { leave(ended.shared_from_this()); });
     } catch (const std::exception& error) {
         spdlog::error("failed to serve a connection: {}", error.what());
-        if (fd >= 0) ::close(fd);
+        fd = OwnedFd();  // closed before the connection is counted as ended
         leave(session);
     }
 }

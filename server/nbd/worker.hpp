@@ -17,6 +17,7 @@
 #include "server/nbd/session.hpp"
 #include "server/nbd/wait_memory.hpp"
 #include "server/nbd/worker_context.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
@@ -35,7 +36,7 @@ class Worker {
     void stop();
     // Serves a connected socket and closes it at the end. `exports` must outlive the worker.
     // `slot`: null: connections are not counted. `tls`: null: off.
-    void serve(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
+    void serve(OwnedFd fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                std::shared_ptr<Slot> slot = nullptr,
                std::shared_ptr<const TlsContext> tls = nullptr,
                std::unique_ptr<const ConnectionState> earlier = nullptr);
@@ -77,7 +78,7 @@ class Worker {
     }
 
  private:
-    void start(int fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
+    void start(OwnedFd fd, Peer peer, const ExportRegistry& exports, const SessionLimits& limits,
                std::shared_ptr<Slot> slot, std::shared_ptr<const TlsContext> tls,
                std::unique_ptr<const ConnectionState> earlier);
     void leave(const std::shared_ptr<Session>& session) noexcept;

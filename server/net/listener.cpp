@@ -4,13 +4,13 @@
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "server/net/nbd_uri.hpp"
 #include "server/net/tcp_address.hpp"
@@ -27,6 +27,12 @@ namespace {
 constexpr int backlog = 1024;
 constexpr auto accept_again_after = std::chrono::milliseconds(100);
 
+asio::posix::stream_descriptor socket_on(asio::io_context& io, OwnedFd fd) {
+    asio::posix::stream_descriptor socket(io, fd.get());
+    static_cast<void>(fd.release());  // the socket owns it now
+    return socket;
+}
+
 }  // namespace
 
 bool is_listening(int fd) {
@@ -39,7 +45,7 @@ std::unique_ptr<Listener> Listener::tcp(asio::io_context& io, const config::TcpL
     OwnedFd fd = bind_tcp(options);
     // Two sockets may bind the address before either listens.
     if (::listen(fd.get(), backlog) != 0) throw tcp_error(options, errno);
-    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
+    return std::unique_ptr<Listener>(new Listener(io, std::move(fd), name_of(options), {}));
 }
 
 std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
@@ -47,7 +53,7 @@ std::unique_ptr<Listener> Listener::unix_socket(asio::io_context& io,
                                                 bool leave_file) {
     BoundUnix bound = bind_unix(options);
     std::unique_ptr<Listener> listener(
-        new Listener(io, bound.fd.release(), name_of(options), std::move(bound.file)));
+        new Listener(io, std::move(bound.fd), name_of(options), std::move(bound.file)));
     open_to_clients(options);
     if (::listen(listener->socket_.native_handle(), backlog) != 0) {
         throw std::runtime_error(
@@ -62,25 +68,28 @@ std::unique_ptr<Listener> Listener::vsock(asio::io_context& io,
     OwnedFd fd = bind_vsock(options);
     if (::listen(fd.get(), backlog) != 0) throw vsock_error(options, errno);
     if (!local_cid()) spdlog::warn("{}: {}", name_of(options), no_vsock_transport());
-    return std::unique_ptr<Listener>(new Listener(io, fd.release(), name_of(options), {}));
+    return std::unique_ptr<Listener>(new Listener(io, std::move(fd), name_of(options), {}));
 }
 
-std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, int fd) {
-    const std::string where = fmt::format("inherited socket {}", fd);
-    if (!is_listening(fd)) {
+std::unique_ptr<Listener> Listener::inherited(asio::io_context& io, OwnedFd fd) {
+    const std::string where = fmt::format("inherited socket {}", fd.get());
+    if (!is_listening(fd.get())) {
         throw std::runtime_error(where +
                                  ": it does not listen; only listening sockets can be used");
     }
-    return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
+    return std::unique_ptr<Listener>(new Listener(io, std::move(fd), where, {}));
 }
 
-std::unique_ptr<Listener> Listener::taken_over(asio::io_context& io, int fd,
+std::unique_ptr<Listener> Listener::taken_over(asio::io_context& io, OwnedFd fd,
                                                const std::string& where) {
-    return std::unique_ptr<Listener>(new Listener(io, fd, where, {}));
+    return std::unique_ptr<Listener>(new Listener(io, std::move(fd), where, {}));
 }
 
-Listener::Listener(asio::io_context& io, int fd, std::string where, SocketFile file)
-    : socket_(io, fd), timer_(io), where_(std::move(where)), file_(std::move(file)) {
+Listener::Listener(asio::io_context& io, OwnedFd fd, std::string where, SocketFile file)
+    : socket_(socket_on(io, std::move(fd))),
+      timer_(io),
+      where_(std::move(where)),
+      file_(std::move(file)) {
     socket_.native_non_blocking(true);
 }
 
@@ -157,9 +166,9 @@ void Listener::accept_later() {
 
 bool Listener::accept_one() {
     OwnedFd fd(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd.get() >= 0) {
+    if (fd) {
         Peer peer = peer_of(fd.get(), where_);
-        on_accept_(fd.release(), std::move(peer));
+        on_accept_(std::move(fd), std::move(peer));
         return true;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;

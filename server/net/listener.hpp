@@ -17,6 +17,7 @@
 #include "config/options.hpp"
 #include "server/base/peer.hpp"
 #include "server/net/socket_file.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
@@ -25,8 +26,8 @@ bool is_listening(int fd);
 
 class Listener {
  public:
-    // Called with each accepted connection, which it owns.
-    using OnAccept = std::function<void(int fd, Peer peer)>;
+    // Called with each accepted connection.
+    using OnAccept = std::function<void(OwnedFd fd, Peer peer)>;
 
     // Throws AddressError if the address cannot be used.
     static std::unique_ptr<Listener> tcp(boost::asio::io_context& io,
@@ -38,9 +39,9 @@ class Listener {
     static std::unique_ptr<Listener> vsock(boost::asio::io_context& io,
                                            const config::VsockListener& options);
     // Takes a socket that listens already, from systemd for example. Throws std::runtime_error.
-    static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, int fd);
+    static std::unique_ptr<Listener> inherited(boost::asio::io_context& io, OwnedFd fd);
     // Takes the socket of an earlier server at that address.
-    static std::unique_ptr<Listener> taken_over(boost::asio::io_context& io, int fd,
+    static std::unique_ptr<Listener> taken_over(boost::asio::io_context& io, OwnedFd fd,
                                                 const std::string& where);
 
     ~Listener();
@@ -62,7 +63,7 @@ class Listener {
     std::optional<std::string> public_address();
 
  private:
-    Listener(boost::asio::io_context& io, int fd, std::string where, SocketFile file);
+    Listener(boost::asio::io_context& io, OwnedFd fd, std::string where, SocketFile file);
     void wait_for_client() noexcept;
     void accept() noexcept;
     // Handlers of waits call this, unless the listener has been destroyed.

@@ -14,6 +14,7 @@
 #include "server/protection/real_time.hpp"
 #include "server/protection/safe_log.hpp"
 #include "server/protection/thread_stacks.hpp"
+#include "storage/base/owned_fd.hpp"
 
 namespace gpunbd::server {
 
@@ -60,11 +61,12 @@ std::vector<std::string> missing_protections() {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0)
         return {"its protections cannot be checked: no descriptors are available"};
+    const OwnedFd from(ends[0]);
+    OwnedFd to(ends[1]);
     const pid_t child = ::fork();
-    if (child == 0) report_and_exit(ends[1]);
-    ::close(ends[1]);
-    std::istringstream lines(all_of(ends[0]));
-    ::close(ends[0]);
+    if (child == 0) report_and_exit(to.get());
+    to = OwnedFd();  // so that the read ends with the child
+    std::istringstream lines(all_of(from.get()));
     int status = -1;
     if (child > 0) ::waitpid(child, &status, 0);
     if (status != 0) return {"its protections cannot be checked: no process can be started"};

@@ -2,12 +2,12 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 namespace gpunbd::server {
 
@@ -22,9 +22,12 @@ void take_control(const msghdr& header, NoticeSocket::Datagram& out) {
          each = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(each))) {
         if (each->cmsg_level != SOL_SOCKET) continue;
         if (each->cmsg_type == SCM_RIGHTS) {
-            const std::size_t bytes = each->cmsg_len - CMSG_LEN(0);
-            std::memcpy(out.descriptors.data(), CMSG_DATA(each), bytes);
-            out.count = bytes / sizeof(int);
+            out.count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            for (std::size_t i = 0; i != out.count; ++i) {
+                int received = -1;
+                std::memcpy(&received, CMSG_DATA(each) + i * sizeof received, sizeof received);
+                out.descriptors[i] = OwnedFd(received);
+            }
         } else if (each->cmsg_type == SCM_CREDENTIALS) {
             ucred sender{};
             std::memcpy(&sender, CMSG_DATA(each), sizeof sender);
@@ -52,11 +55,7 @@ NoticeSocket::NoticeSocket()
     address_[0] = '@';
 }
 
-OwnedFd NoticeSocket::Datagram::take() { return OwnedFd(descriptors[--count]); }
-
-NoticeSocket::Datagram::~Datagram() {
-    while (count != 0) take();
-}
+OwnedFd NoticeSocket::Datagram::take() { return std::move(descriptors[--count]); }
 
 bool NoticeSocket::receive(Datagram& out) {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(NotifySocket::max_descriptors * sizeof(int)) +

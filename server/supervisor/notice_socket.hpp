@@ -30,14 +30,10 @@ class NoticeSocket {
         pid_t sender = 0;
         std::string_view text;
         bool whole = true;  // false: too long, or too many descriptors for this process
-        std::array<int, NotifySocket::max_descriptors> descriptors{};
+        std::array<OwnedFd, NotifySocket::max_descriptors> descriptors{};
         std::size_t count = 0;
 
         OwnedFd take();  // the next descriptor
-        ~Datagram();
-        Datagram() = default;
-        Datagram(const Datagram&) = delete;
-        Datagram& operator=(const Datagram&) = delete;
     };
     bool receive(Datagram& out);
 

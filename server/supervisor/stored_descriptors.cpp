@@ -29,20 +29,16 @@ StoredDescriptors::StoredDescriptors(std::size_t capacity, bool hold)
     entries_.reserve(capacity);
 }
 
-StoredDescriptors::~StoredDescriptors() {
-    for (const Entry& each : entries_) ::close(each.fd);
-}
-
 StoredDescriptors::Answer StoredDescriptors::keep(std::string_view name, OwnedFd fd) {
     const bool there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& each) {
-        return each.name() == name && same_open_file(each.fd, fd.get());
+        return each.name() == name && same_open_file(each.fd.get(), fd.get());
     });
     if (there) return Answer::there_already;
     if (entries_.size() == capacity_) return Answer::full;
     if (names_length_ + name.size() + 1 > max_all_names) return Answer::names_full;
     LockedContents memory = hold_ ? LockedContents(fd.get()) : LockedContents();
     if (memory.error() != 0) return Answer::not_held;
-    Entry entry{.fd = fd.release(),
+    Entry entry{.fd = std::move(fd),
                 .length = static_cast<std::uint8_t>(name.size()),
                 .text = {},
                 .memory = std::move(memory)};
@@ -56,7 +52,6 @@ std::size_t StoredDescriptors::remove(std::string_view name) {
     const auto gone = std::stable_partition(entries_.begin(), entries_.end(),
                                             [&](const Entry& each) { return each.name() != name; });
     const auto count = static_cast<std::size_t>(std::distance(gone, entries_.end()));
-    for (auto each = gone; each != entries_.end(); ++each) ::close(each->fd);
     entries_.erase(gone, entries_.end());
     names_length_ -= count * (name.size() + 1);
     return count;
@@ -66,13 +61,16 @@ std::size_t StoredDescriptors::remove(std::string_view name) {
 // and below all later ones, so nothing is overwritten and no extra descriptor is needed.
 bool StoredDescriptors::hand_over() {
     std::sort(entries_.begin(), entries_.end(),
-              [](const Entry& a, const Entry& b) { return a.fd < b.fd; });
+              [](const Entry& a, const Entry& b) { return a.fd.get() < b.fd.get(); });
     int place = first_handed;
     for (Entry& each : entries_) {
-        const bool placed =
-            each.fd == place ? ::fcntl(place, F_SETFD, 0) == 0 : ::dup2(each.fd, place) == place;
-        if (!placed) return false;
-        each.fd = place++;
+        if (each.fd.get() == place) {
+            if (::fcntl(place, F_SETFD, 0) != 0) return false;
+        } else {
+            if (::dup2(each.fd.get(), place) != place) return false;
+            each.fd = OwnedFd(place);
+        }
+        ++place;
     }
     return true;
 }

@@ -19,7 +19,6 @@ class StoredDescriptors {
  public:
     // `hold`: also locks the memory of the descriptors.
     explicit StoredDescriptors(std::size_t capacity, bool hold = false);
-    ~StoredDescriptors();
     StoredDescriptors(const StoredDescriptors&) = delete;
     StoredDescriptors& operator=(const StoredDescriptors&) = delete;
 
@@ -42,7 +41,7 @@ class StoredDescriptors {
 
  private:
     struct Entry {
-        int fd;
+        OwnedFd fd;
         std::uint8_t length;
         std::array<char, max_descriptor_name> text;
         LockedContents memory;

@@ -404,7 +404,6 @@ void Supervisor::on_death(int status) {
             kept_.size());
         start_later();
     }
-    if (!next_start_) prestarted_.reset();
 }
 
 // The kept contents are lost with this process, so it does not give up while there are any.

@@ -89,8 +89,9 @@ int main(int argc, char** argv) {
     where.path = argv[optind];
     const auto listener = server::Listener::unix_socket(io, where);
     std::size_t next = 0;
-    listener->start([&](int fd, server::Peer peer) {
-        workers[next++ % worker_count]->serve(fd, std::move(peer), exports, limits, nullptr, tls);
+    listener->start([&](OwnedFd fd, server::Peer peer) {
+        workers[next++ % worker_count]->serve(std::move(fd), std::move(peer), exports, limits,
+                                              nullptr, tls);
     });
     io.run();
     listener->stop();

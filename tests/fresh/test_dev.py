@@ -1,5 +1,6 @@
 """./dev, in a copy whose path has a space and no .git. Stand-ins replace the programs that it calls."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -187,6 +188,24 @@ class Dev(unittest.TestCase):
         self.dev('test', 'vm.attach')
         self.assertTrue(self.calls('ctest')[-1].startswith('--preset guests '))
         self.assertTrue(self.calls('ctest')[-1].endswith(r' -R (vm\.attach)'))
+
+    def test_names_of_ctest(self):
+        """Each name in the output of ctest -N is accepted; names of unit tests begin with the program's."""
+        names = []
+        for folder, _, files in os.walk(os.path.join(ROOT, 'tests')):
+            os.makedirs(os.path.join(self.path, os.path.relpath(folder, ROOT)), exist_ok=True)
+            if 'CMakeLists.txt' in files:
+                with open(os.path.join(folder, 'CMakeLists.txt'), encoding='utf-8') as file:
+                    text = file.read()
+                names += [f'{name}.a part: a case' for name in re.findall(r'gpunbd_unit_tests\((\w+)_tests\)', text)]
+                names += re.findall(r'add_test\(NAME ([\w.-]+)[ \n]', text)
+        self.assertIn('admin.a part: a case', names)
+        self.assertIn('bench-smoke', names)
+        self.stand_in('ctest', 'echo "1/1 Test #1: x ... Passed"')
+        for name in names:
+            with self.subTest(name):
+                self.dev('test', name)
+                self.assertNotIn('no preset or test', self.errors)
 
     def test_progress(self):
         """Without a terminal, ./dev prints a line for each tenth of the build, and all other output."""

@@ -15,13 +15,33 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "storage/devices/cuda/cuda_device.hpp"
 #include "storage/devices/cuda/cuda_driver.hpp"
+
+namespace {
+
+// Of this thread: how many succeed before one fails; negative: none fails.
+thread_local constinit std::int64_t allocations_until_failure = -1;
+
+}  // namespace
+
+// NOLINTBEGIN: replacing them is the point
+void* operator new(std::size_t bytes) {
+    const bool fails = allocations_until_failure >= 0 && allocations_until_failure-- == 0;
+    void* const memory = fails ? nullptr : std::malloc(std::max<std::size_t>(bytes, 1));
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+// NOLINTEND
 
 namespace {
 
@@ -411,6 +431,36 @@ TEST_CASE("a descriptor that is no kept slab of the GPU is refused and stays ope
         fill(copies, good, 5);
         CHECK(is_as_filled(copies, good, 5));
         device->release(good);
+    }
+}
+
+TEST_CASE("an allocation of the process that fails loses no memory of the GPU") {
+    for (const bool mapped : paths()) {
+        CAPTURE(mapped);
+        const auto device = open(mapped);
+        const std::uint64_t before = available(*device);
+        std::int64_t number = 0;
+        for (bool failed = true; failed; ++number) {
+            for (int turn = 0; turn != 8; ++turn) {  // a loss must exceed the slack
+                Slab slab;
+                Status status = Status::ok;
+                allocations_until_failure = number;
+                try {  // CHECK would catch it
+                    status = device->allocate({.bytes = slab_bytes, .kept = true}, slab);
+                    const SlabRecord record = record_of(slab);
+                    OwnedFd descriptor = std::move(slab.descriptor);
+                    if (slab.bytes != 0) device->release(slab);
+                    if (status == Status::ok) status = device->adopt(descriptor, record, slab);
+                } catch (const std::bad_alloc&) {
+                }
+                failed = allocations_until_failure < 0;
+                allocations_until_failure = -1;
+                CHECK(status == Status::ok);
+                if (slab.bytes != 0) device->release(slab);
+            }
+        }
+        CHECK(number > 1);
+        CHECK(available(*device) + slack > before);
     }
 }
 

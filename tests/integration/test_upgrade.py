@@ -141,11 +141,6 @@ class Upgrade(test_keep.Test):
         server.wait_until(lambda: keeper.log().count('this server continues: ') == count, 90, keeper.log)
 
 
-    def children(self, keeper):
-        with open(f'/proc/{keeper.process.pid}/task/{keeper.process.pid}/children', encoding='ascii') as file:
-            return file.read().split()
-
-
 class Load4(Upgrade):
     def test_clients_do_not_notice(self):
         keeper = self.kept()

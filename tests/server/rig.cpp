@@ -110,7 +110,7 @@ std::shared_ptr<const Export> Rig::make_export(std::string name, std::uint64_t s
 
 int Rig::connect_socket(Transport transport) {
     const auto [client, server] = transport == Transport::tcp ? tcp_pair() : unix_pair();
-    worker.serve(server, peer_of(server, listener_name), exports, options.limits, nullptr,
+    worker.serve(OwnedFd(server), peer_of(server, listener_name), exports, options.limits, nullptr,
                  options.tls);
     return client;
 }

@@ -22,7 +22,9 @@ Socket socket_on(asio::io_context& io, OwnedFd fd) {
     int family = AF_UNIX;
     socklen_t length = sizeof family;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &family, &length);
-    return Socket(io, asio::generic::stream_protocol(family, 0), fd.release());
+    Socket socket(io, asio::generic::stream_protocol(family, 0), fd.get());
+    static_cast<void>(fd.release());  // the socket owns it now
+    return socket;
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "storage/devices/cuda/competition_watch.hpp"
@@ -65,11 +65,14 @@ class CudaDevice final : public Device {
     std::string describe_access(const std::string& reason_not_mapped);
     std::uint64_t free_memory() const;
     MailboxMemory make_mailbox();
+    // By Slab::handle, which is 0 for memory of cudaMalloc.
+    using MappedSlabs = std::map<std::uint64_t, MappedMemory>;
+    using SharedSlabs = std::map<std::uint64_t, ShareableMemory::Piece>;
     bool add_mapped(const SlabRequest& request, Slab& out);
     Status add_shared(std::uint64_t bytes, Slab& out);
     Status allocate_plain(std::uint64_t bytes, Slab& out);
-    void add_slab(const MappedMemory& memory, std::uint64_t bytes, Slab& out);
-    void add_slab(const ShareableMemory::Piece& piece, Slab& out);
+    void add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept;
+    void add_slab(SharedSlabs::node_type slab, Slab& out) noexcept;
     std::string adopt_as_recorded(const OwnedFd& descriptor, const SlabRecord& record, Slab& out);
     void log_unmapped(const std::string& reason);
     Status failure(cudaError_t error, const std::string& what);
@@ -92,9 +95,8 @@ class CudaDevice final : public Device {
 
     mutable std::mutex mutex_;  // guards the following members
     std::unique_ptr<vulkan::VulkanMemory> vulkan_;
-    // By Slab::handle, which is 0 for memory of cudaMalloc.
-    std::unordered_map<std::uint64_t, MappedMemory> mapped_slabs_;
-    std::unordered_map<std::uint64_t, ShareableMemory::Piece> shared_slabs_;
+    MappedSlabs mapped_slabs_;
+    SharedSlabs shared_slabs_;
     std::uint64_t next_handle_ = 1;
     std::uint64_t mapped_bytes_ = 0;
     std::uint64_t allocated_bytes_ = 0;

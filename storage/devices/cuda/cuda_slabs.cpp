@@ -39,6 +39,14 @@ std::string reason_not_gpu_memory(const OwnedFd& descriptor) {
     return memory_file || known ? "it is not GPU memory" : "";
 }
 
+// An entry without a handle. It is made before the memory, since inserting it then cannot fail.
+template <typename Slabs>
+typename Slabs::node_type prepare_slab() {
+    Slabs one;
+    one.try_emplace(0);
+    return one.extract(one.begin());
+}
+
 }  // namespace
 
 // With the lock held.
@@ -99,7 +107,14 @@ Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
         allocated_bytes_ += bytes;
         free_seen_ -= std::min(free_seen_, bytes);
     }
-    if (const Status status = clear(slab, 0, bytes); status != Status::ok) {
+    Status status = Status::io_error;
+    try {
+        status = clear(slab, 0, bytes);
+    } catch (...) {  // the text of its error found no memory
+        release(slab);
+        throw;
+    }
+    if (status != Status::ok) {
         release(slab);
         return status;
     }
@@ -110,18 +125,18 @@ Status CudaDevice::allocate(const SlabRequest& request, Slab& out) {
 // With the lock held. False: allocate an unmapped slab instead.
 bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
     if (vulkan_ == nullptr || mapping_exhausted_) return false;
-    MappedMemory memory;
+    auto added = prepare_slab<MappedSlabs>();
     std::string reason;
     bool had = false;
     if (mapped_bytes_ + request.bytes > options_.mapped.value_or(~std::uint64_t{0})) {
         reason = "the limit of mapped memory is reached";
     } else {
         had = allocate_mapped(*vulkan_, request.bytes, request.kept ? &out.descriptor : nullptr,
-                              memory, reason);
+                              added.mapped(), reason);
         mapping_exhausted_ = !had;
     }
     if (had) {
-        add_slab(memory, request.bytes, out);
+        add_slab(std::move(added), request.bytes, out);
         out.kind = static_cast<std::uint8_t>(mapped_kind | vulkan_->memory_type());
     } else if (!std::exchange(exhaustion_logged_, true)) {
         LogLine(spdlog::level::warn)
@@ -134,21 +149,20 @@ bool CudaDevice::add_mapped(const SlabRequest& request, Slab& out) {
 }
 
 // With the lock held.
-void CudaDevice::add_slab(const MappedMemory& memory, std::uint64_t bytes, Slab& out) {
-    const std::uint64_t handle = next_handle_++;
-    mapped_slabs_.emplace(handle, memory);
+void CudaDevice::add_slab(MappedSlabs::node_type slab, std::uint64_t bytes, Slab& out) noexcept {
+    const MappedMemory& memory = slab.mapped();
     if (memory.mapping.cpu != nullptr) mapped_bytes_ += bytes;
     out.cpu = memory.mapping.cpu;
     out.address = reinterpret_cast<std::uintptr_t>(memory.opaque.device);
-    out.handle = handle;
+    out.handle = slab.key() = next_handle_++;
+    mapped_slabs_.insert(std::move(slab));
 }
 
 // With the lock held.
-void CudaDevice::add_slab(const ShareableMemory::Piece& piece, Slab& out) {
-    const std::uint64_t handle = next_handle_++;
-    shared_slabs_.emplace(handle, piece);
-    out.address = piece.address;
-    out.handle = handle;
+void CudaDevice::add_slab(SharedSlabs::node_type slab, Slab& out) noexcept {
+    out.address = slab.mapped().address;
+    out.handle = slab.key() = next_handle_++;
+    shared_slabs_.insert(std::move(slab));
 }
 
 // With the lock held.
@@ -167,10 +181,10 @@ Status CudaDevice::allocate_plain(std::uint64_t bytes, Slab& out) {
 // With the lock held.
 Status CudaDevice::add_shared(std::uint64_t bytes, Slab& out) {
     if (!shareable_.reason().empty()) return Status::io_error;
-    ShareableMemory::Piece piece;
-    const CUresult error = shareable_.allocate(bytes, piece, out.descriptor);
+    auto added = prepare_slab<SharedSlabs>();
+    const CUresult error = shareable_.allocate(bytes, added.mapped(), out.descriptor);
     if (error == CUDA_SUCCESS) {
-        add_slab(piece, out);
+        add_slab(std::move(added), out);
         return Status::ok;
     }
     if (error == CUDA_ERROR_OUT_OF_MEMORY) return Status::no_space;
@@ -208,11 +222,11 @@ std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabR
     if (record.bytes == 0) return "its recorded size is 0";
     if (record.kind == plain_kind) {
         if (!shareable_.reason().empty()) return shareable_.reason();
-        ShareableMemory::Piece piece;
-        const CUresult error = shareable_.adopt(descriptor, record.bytes, piece);
+        auto added = prepare_slab<SharedSlabs>();
+        const CUresult error = shareable_.adopt(descriptor, record.bytes, added.mapped());
         if (error == CUDA_ERROR_INVALID_DEVICE) return "it is memory of another GPU";
         if (error != CUDA_SUCCESS) return shareable_.to_text(error);
-        add_slab(piece, out);
+        add_slab(std::move(added), out);
         return {};
     }
     const std::uint32_t type = record.kind & ~std::uint32_t{mapped_kind};
@@ -220,10 +234,12 @@ std::string CudaDevice::adopt_as_recorded(const OwnedFd& descriptor, const SlabR
         return fmt::format("its kind, {}, is unknown", record.kind);
     }
     // The contents do not depend on the mapping, which takes long and is left to address().
-    MappedMemory memory;
-    if (!adopt_unmapped(descriptor, record.bytes, memory, reason)) return reason;
-    if (vulkan_ == nullptr) log_unmapped("no memory can be mapped now");
-    add_slab(memory, record.bytes, out);
+    auto added = prepare_slab<MappedSlabs>();
+    if (!adopt_unmapped(descriptor, record.bytes, added.mapped(), reason)) return reason;
+    add_slab(std::move(added), record.bytes, out);
+    if (vulkan_ == nullptr) {
+        log_if_possible([this] { log_unmapped("no memory can be mapped now"); });
+    }
     return {};
 }
 

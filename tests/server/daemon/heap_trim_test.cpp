@@ -93,7 +93,7 @@ TEST_CASE("heap: trimmed once after many connections have ended") {
         for (std::uint32_t i = 0; i != count; ++i) {
             int both[2];
             REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
-            its.workers[i % 2]->serve(both[1], {}, none, limits);
+            its.workers[i % 2]->serve(OwnedFd(both[1]), {}, none, limits);
             clients.push_back(both[0]);
         }
     };

@@ -46,8 +46,8 @@ void serve_elsewhere(Rig& rig, MovingSessions moving) {
     rig.worker.leave_sessions();
     rig.wait_until_left();
     for (const auto& each : moving) {
-        const int fd = each->socket.release();
-        rig.worker.serve(fd, peer_of(fd, each->state.listener), rig.exports, rig.options.limits,
+        Peer peer = peer_of(each->socket.get(), each->state.listener);
+        rig.worker.serve(std::move(each->socket), std::move(peer), rig.exports, rig.options.limits,
                          nullptr, nullptr, sent(std::move(each->state)));
     }
 }

@@ -170,6 +170,18 @@ TEST_CASE("kept contents: two slabs under one name are rejected") {
     CHECK(earlier.supervisor.names(earlier.way).empty());
 }
 
+// A reload that fails after it has created its exports may be followed by another one before
+// settle().
+TEST_CASE(
+    "kept contents: contents that a failed reload took over are available to the next reload") {
+    EarlierServer earlier;
+    Life next(earlier.supervisor, earlier.way);
+    REQUIRE(next.make({earlier.options}).refused.empty());
+    next.exports.clear();
+    REQUIRE(next.make({earlier.options}).refused.empty());
+    check_all_is_there(earlier, next);
+}
+
 TEST_CASE("kept contents: new contents fail at each allocation, and nothing is kept") {
     failing_allocation::take_part();
     for (const auto provision : {config::Provision::thin, config::Provision::full}) {

@@ -170,7 +170,8 @@ std::pair<Client, std::shared_ptr<Slot>> silent(Rig& rig, ConnectionSlots& slots
     auto answer = slots.enter(peer);
     REQUIRE(answer.slot);
     if (answer.evicted) answer.evicted->worker->evict(answer.evicted);
-    rig.worker.serve(both[1], peer, rig.exports, rig.options.limits, std::move(answer.slot));
+    rig.worker.serve(OwnedFd(both[1]), peer, rig.exports, rig.options.limits,
+                     std::move(answer.slot));
     return {Client(both[0], {}), answer.evicted};
 }
 

@@ -25,6 +25,8 @@
 #include "server/net/unix_address.hpp"
 #include "server/net/vsock_address.hpp"
 #include "tests/server/client.hpp"
+#include "tests/server/failing_allocation.hpp"
+#include "tests/storage/open_files.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -110,21 +112,37 @@ TEST_CASE("listener: accepts clients, and removes its socket when it stops") {
     struct stat status {};
     REQUIRE(::stat(options.path.c_str(), &status) == 0);
     CHECK((status.st_mode & 07777) == 0640);
-    std::vector<int> accepted;
-    listener->start([&](int fd, const Peer&) { accepted.push_back(fd); });
+    std::vector<OwnedFd> accepted;
+    listener->start([&](OwnedFd fd, const Peer&) { accepted.push_back(std::move(fd)); });
     std::vector<int> clients;
     for (int i = 0; i != 5; ++i) clients.push_back(connect_to(options.path));
     while (accepted.size() != clients.size()) io.run_one();
-    for (const int fd : accepted) {
-        CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
-        ::close(fd);
-    }
+    for (const OwnedFd& fd : accepted) CHECK((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
     for (const int fd : clients) ::close(fd);
     listener->stop();
     listener->stop();
     CHECK(::stat(options.path.c_str(), &status) != 0);
     io.run();  // the coroutine ends
     CHECK(connect_to(options.path) < 0);
+}
+
+TEST_CASE("listener: opening one fails at each allocation, and leaks no descriptor") {
+    failing_allocation::take_part();
+    bool failed = true;
+    for (std::int64_t number = 1; failed; ++number) {
+        CAPTURE(number);
+        const std::size_t files = storage::test::open_files();
+        {
+            boost::asio::io_context io;
+            failing_allocation::arm(number);
+            try {
+                Listener::tcp(io, {.address = "127.0.0.1", .port = 0});
+            } catch (const std::bad_alloc&) {
+            }
+            failed = failing_allocation::disarm();
+        }
+        CHECK(storage::test::open_files() == files);
+    }
 }
 
 TEST_CASE("listener: a stale socket is replaced") {
@@ -339,15 +357,13 @@ TEST_CASE("listener: inherited sockets must be in the listening state") {
     boost::asio::io_context io;
     const Directory directory;
     const int quiet = bound_to(directory.socket(), -1);
-    contains(error_of([&] { return Listener::inherited(io, quiet); }), "does not listen");
-    contains(error_of([&] { return Listener::inherited(io, 999); }), "does not listen");
+    contains(error_of([&] { return Listener::inherited(io, OwnedFd::copy_of(quiet)); }),
+             "does not listen");
+    contains(error_of([&] { return Listener::inherited(io, OwnedFd()); }), "does not listen");
     REQUIRE(::listen(quiet, 5) == 0);
-    const auto listener = Listener::inherited(io, quiet);
+    const auto listener = Listener::inherited(io, OwnedFd(quiet));
     bool accepted = false;
-    listener->start([&](int fd, const Peer&) {
-        accepted = true;
-        ::close(fd);
-    });
+    listener->start([&](const OwnedFd&, const Peer&) { accepted = true; });
     const int client = connect_to(directory.socket());
     while (!accepted) io.run_one();
     ::close(client);
@@ -362,8 +378,7 @@ TEST_CASE("listener: survives a lack of memory for a connection") {
     const Directory directory;
     const auto listener = Listener::unix_socket(io, at(directory.socket()));
     int accepted = 0;
-    listener->start([&](int fd, const Peer&) {
-        ::close(fd);
+    listener->start([&](const OwnedFd&, const Peer&) {
         if (++accepted == 1) throw std::bad_alloc();
     });
     const int first = connect_to(directory.socket());
@@ -387,10 +402,7 @@ TEST_CASE("listener: survives a lack of descriptors") {
     const Directory directory;
     const auto listener = Listener::unix_socket(io, at(directory.socket()));
     int accepted = 0;
-    listener->start([&](int fd, const Peer&) {
-        ++accepted;
-        ::close(fd);
-    });
+    listener->start([&](const OwnedFd&, const Peer&) { ++accepted; });
     const int client = connect_to(directory.socket());
     std::vector<int> all;
     rlimit before{};

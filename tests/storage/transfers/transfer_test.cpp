@@ -526,16 +526,16 @@ TEST_CASE("transfers: a write that ends early writes only the received bytes") {
         CAPTURE(filled);
         RigOptions options;
         options.devices = "s";
-        options.size = page;
+        options.size = 2 * page;
         options.channels = {.chunk_size = chunk, .slots = 2, .pinned = 2 * chunk};
         Rig rig(options);
         struct Owner final : TransferOwner {
             void transfer_moved(Transfer&) override {}
         } owner;
-        const auto write = [&](std::byte value, std::uint32_t bytes) {
+        const auto write = [&](std::byte value, std::uint64_t offset, std::uint32_t bytes) {
             ClientAccount account;
             WriteTransfer transfer;
-            transfer.begin({*rig.volume, *rig.channels, account}, owner, {0, page});
+            transfer.begin({*rig.volume, *rig.channels, account}, owner, {offset, page});
             settle(*rig.channels);  // the page is being allocated
             const std::vector<std::byte> payload(page, value);
             for (std::size_t sent = 0; sent != bytes;) {
@@ -548,8 +548,9 @@ TEST_CASE("transfers: a write that ends early writes only the received bytes") {
             CHECK(transfer.status() == Status::ok);
             CHECK(account.writes == 0);
         };
-        write(std::byte{1}, page);
-        write(std::byte{2}, filled);
+        write(std::byte{1}, 0, page);
+        write(std::byte{3}, page, page);  // by another client: leaves its bytes in both slots
+        write(std::byte{2}, 0, filled);
         rig.check_idle(*rig.channels);
         const PageRef held = rig.volume->find(0);
         const auto* const at = reinterpret_cast<const std::byte*>(held.address());
