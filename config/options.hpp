@@ -24,15 +24,21 @@ struct Size {
     bool operator==(const Size&) const = default;
 };
 
+// The flag or key that sets a value, for messages. It makes no difference between equal options.
+struct OptionName {
+    std::string text;
+    bool operator==(const OptionName& /*other*/) const { return true; }
+};
+
 struct TcpListener {
     std::string address;  // numeric IPv4 or IPv6
     std::uint16_t port = 10809;
     bool optional = false;  // a default that is left out where the machine has no such address
-    std::string_view port_flag = "-p";  // sets the port; for messages
+    OptionName port_option = {"-p"};
     bool operator==(const TcpListener&) const = default;
 };
 
-inline constexpr std::string_view admin_flag = "--admin ADDRESS:PORT";
+inline constexpr const char* admin_flag = "--admin ADDRESS:PORT";
 
 // The listeners of a server that is given none.
 inline std::vector<TcpListener> default_listeners(std::uint16_t port) {
@@ -210,6 +216,7 @@ struct AdminTcp {
     std::uint16_t port = 9809;
     std::string token;  // a file that holds a secret which clients have to show; empty: none
     bool tls = false;   // by the certificates of TlsOptions, which clients have to have, too
+    OptionName port_option = {admin_flag};
     bool operator==(const AdminTcp&) const = default;
 };
 
