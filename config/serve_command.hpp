@@ -25,6 +25,7 @@ struct ServeCommand {
     Overrides overrides;                     // for what is loaded from `config_file`
     std::optional<std::string> run;          // --run COMMAND: then no listener is opened
     bool exit_with_parent = false;
+    bool background = false;  // return once clients can connect
     bool core_dumps = false;
     std::optional<std::string> pidfile;
 };

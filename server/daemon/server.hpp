@@ -1,6 +1,7 @@
 // The server: a list of services, and what happens when it is asked to end or to hand over.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "server/admin/model/event_log.hpp"
@@ -25,9 +26,10 @@ class Server {
            std::shared_ptr<const admin::EventLog> events);
     ~Server();
 
-    // Serves until asked to end; returns the exit code of the process. Throws std::runtime_error
-    // with a message of one line if it cannot start.
-    int run();
+    // Serves until asked to end; returns the exit code of the process. Calls `on_ready`, which may
+    // be empty, once clients can connect. Throws std::runtime_error with a message of one line if
+    // it cannot start.
+    int run(const std::function<void()>& on_ready);
 
  private:
     void add_services(std::shared_ptr<const admin::EventLog> events);

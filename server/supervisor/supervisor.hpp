@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct SupervisorLimits {
 };
 
 // Runs this program with these arguments, again and again; its exit code is that of the last one.
-int keep(const SupervisorLimits& limits, std::vector<std::string> arguments);
+// Calls `on_ready`, which may be empty, when the first server is ready.
+int keep(const SupervisorLimits& limits, std::vector<std::string> arguments,
+         std::function<void()> on_ready);
 
 }  // namespace gpunbd::server

@@ -6,6 +6,7 @@
 
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
+#include "server/base/background.hpp"
 #include "server/supervisor/supervisor.hpp"
 
 namespace gpunbd::tools {
@@ -51,8 +52,15 @@ gpunbd(8) says what to write into the unit.
                          .brief = "The machine swaps to what the server serves",
                          .more = ": this process and the server get what keeps them alive while "
                                  "memory is short, from their start on.",
-                         .store = into(settings.swap)}}}},
+                         .store = into(settings.swap)},
+                        {.name = "--background",
+                         .brief = "Return once the server is ready",
+                         .more = ", or with the status of a failed start, and go on in the "
+                                 "background; the log still goes to standard error.",
+                         .called = "--fork --daemon --daemonize --detach -d",
+                         .store = into(settings.background)}}}},
            .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
+  gpunbd keep --background -- serve --size 8G --keep 2>>/var/log/gpunbd.log
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G
 )",
            .ending =
@@ -67,6 +75,7 @@ See also: gpunbd(8)
 .Op Fl -within Ar seconds
 .Op Fl -max-descriptors Ar n
 .Op Fl -swap
+.Op Fl -background
 .Op Fl -
 .Cm serve
 .Op Ar flags
@@ -107,6 +116,11 @@ It may run as process 1 of a container, locks its memory as far as it is allowed
 what the server says of itself, and hands on sockets that it was handed.
 .Fl -run
 does not go with it.
+With
+.Fl -background
+it returns with status 0 once the server is ready, as
+.Cm serve
+does, and the keeper and the server go on in the background.
 )"}) {}
 
 void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
@@ -121,6 +135,12 @@ void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
                         in_quotes(line.front())));
     }
     for (const std::string& each : line) {
+        if (each == "--background") {
+            throw UsageError(
+                "--background is a flag of keep here, which stays with the server; write gpunbd "
+                "keep "
+                "--background -- serve");
+        }
         if (each != "--run" && !each.starts_with("--run=")) continue;
         throw UsageError(
             "--run ends the server with its command, and nothing is left to keep; leave keep out");
@@ -129,11 +149,14 @@ void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
 }
 
 int KeepCommand::run(const Commands&) {
-    return server::keep({.restarts = settings.max_restarts,
-                         .within = std::chrono::seconds(settings.within),
-                         .descriptors = settings.max_descriptors,
-                         .swap = settings.swap},
-                        settings.server);
+    const server::SupervisorLimits limits{.restarts = settings.max_restarts,
+                                          .within = std::chrono::seconds(settings.within),
+                                          .descriptors = settings.max_descriptors,
+                                          .swap = settings.swap};
+    if (!settings.background) return server::keep(limits, settings.server, {});
+    return server::run_in_background("gpunbd keep", [&](const auto& on_ready) {
+        return server::keep(limits, settings.server, on_ready);
+    });
 }
 
 }  // namespace gpunbd::tools

@@ -465,6 +465,33 @@ FlagGroup process_flags() {
           .manual = R"(Write the server's process id to
 .Ar file
 once clients can connect, and remove the file at the end.)"},
+         {.name = "--background",
+          .brief = "Return once clients can connect",
+          .more = ", with the status of a failed start otherwise, and go on in the background; the "
+                  "log still goes to standard error.",
+          .called = "--fork --daemon --daemonize --detach -d",
+          .with_file = true,
+          .manual =
+              R"(Return with status 0 once clients can connect, and go on in the background; with the status
+of the start if that fails.
+The server leaves the session and closes standard input and output.
+Its log still goes to standard error: redirect that to a file, for instance by
+.Ql 2>>gpunbd.log ,
+if the terminal will be closed or the output of the command is captured.
+.Fl -pidfile
+holds the id of the process that stays.
+Excludes
+.Fl -run
+and
+.Fl -exit-with-parent ;
+for a server under
+.Nm Cm keep ,
+it is a flag of
+.Cm keep .
+It is refused under a supervisor, which sets
+.Ev NOTIFY_SOCKET
+or
+.Ev LISTEN_FDS .)"},
          {.name = "--exit-with-parent",
           .brief = "End the server when its parent process has ended",
           .more = ", as SIGTERM does.",
