@@ -24,15 +24,21 @@ struct Size {
     bool operator==(const Size&) const = default;
 };
 
+// The flag or key that sets a value, for messages. It makes no difference between equal options.
+struct OptionName {
+    std::string text;
+    bool operator==(const OptionName& /*other*/) const { return true; }
+};
+
 struct TcpListener {
     std::string address;  // numeric IPv4 or IPv6
     std::uint16_t port = 10809;
-    bool optional = false;              // skipped if the machine lacks the address; for defaults
-    std::string_view port_flag = "-p";  // the flag that sets the port; for messages
+    bool optional = false;            // skipped if the machine lacks the address; for defaults
+    OptionName port_option = {"-p"};  // for messages
     bool operator==(const TcpListener&) const = default;
 };
 
-inline constexpr std::string_view admin_flag = "--admin ADDRESS:PORT";
+inline constexpr const char* admin_flag = "--admin ADDRESS:PORT";
 
 // The listeners of a server without configured ones.
 inline std::vector<TcpListener> default_listeners(std::uint16_t port) {
@@ -211,6 +217,7 @@ struct AdminTcp {
     std::uint16_t port = 9809;
     std::string token;  // a file with the secret of clients; empty: none
     bool tls = false;   // with the certificates of TlsOptions; requires client certificates
+    OptionName port_option = {admin_flag};
     bool operator==(const AdminTcp&) const = default;
 };
 

@@ -700,6 +700,10 @@ Options read_options(Report& report, const YamlNode& root) {
     Options out;
     out.tcp = default_listeners(TcpListener{}.port);
     Reader::read(report, {&root, ""}, out);
+    for (std::size_t i = 0; i != out.tcp.size(); ++i) {
+        out.tcp[i].port_option = {fmt::format("listeners.tcp[{}].port", i)};
+    }
+    out.admin.tcp.port_option = {"admin.tcp.port"};
     return out;
 }
 

@@ -14,6 +14,7 @@ void Overrides::apply_to(Options& options) const {
         set_key(key, text, options);
         credentials = credentials || key == "tls.certificates" || key == "tls.psk";
         mode = mode || key == "tls.mode";
+        if (key == "admin.tcp.address") options.admin.tcp.port_option = {admin_flag};
     }
     // Credentials imply TLS.
     if (credentials && !mode && options.tls.mode == TlsMode::off) {

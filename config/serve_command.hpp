@@ -25,6 +25,7 @@ struct ServeCommand {
     Overrides overrides;                     // for the options from `config_file`
     std::optional<std::string> run;          // --run COMMAND; opens no listeners
     bool exit_with_parent = false;
+    bool background = false;  // return once clients can connect
     bool core_dumps = false;
     std::optional<std::string> pidfile;
 };

@@ -55,7 +55,7 @@ void open_own_socket(admin::Endpoint& endpoint) {
 void open_tcp_socket(admin::Endpoint& endpoint, const config::Options& options) {
     const config::AdminTcp& tcp = options.admin.tcp;
     const config::TcpListener address{
-        .address = *tcp.address, .port = tcp.port, .port_flag = config::admin_flag};
+        .address = *tcp.address, .port = tcp.port, .port_option = tcp.port_option};
     const auto numeric = config::parse_ip(*tcp.address);
     if (!tcp.tls && !(numeric && numeric->loopback())) {
         spdlog::warn(

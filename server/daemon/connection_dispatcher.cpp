@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -19,17 +20,28 @@ ConnectionDispatcher::ConnectionDispatcher(ServerContext& context, const WorkerP
               .idle = context.options.limits.idle,
               .unreachable = context.options.limits.unreachable} {}
 
+std::vector<std::string> ConnectionDispatcher::tls_warnings(const config::Options& options) const {
+    std::vector<std::string> texts;
+    if (auto text = unproved_in_tls(options)) texts.push_back(std::move(*text));
+    const auto& flags = context_.command.overrides.values;
+    const bool by_flag = std::any_of(flags.begin(), flags.end(),
+                                     [](const auto& each) { return each.first == "tls.mode"; });
+    if (by_flag) return texts;  // --tls off turns off the TLS of a file
+    if (const auto text = unused_credentials(options)) texts.push_back("tls: " + *text);
+    return texts;
+}
+
 void ConnectionDispatcher::open() {
     tls_ = TlsContext::load(context_.options);
-    if (const auto warning = unproved_in_tls(context_.options)) spdlog::warn("{}", *warning);
+    for (const std::string& each : tls_warnings(context_.options)) spdlog::warn("{}", each);
 }
 
 Service::Commit ConnectionDispatcher::reload(const config::Options& next, Problems& /*problems*/) {
-    auto warning = unproved_in_tls(next);
-    if (warning == unproved_in_tls(context_.options)) warning.reset();
-    return [this, tls = TlsContext::load(next), warning] {
+    std::vector<std::string> added = tls_warnings(next);
+    for (const std::string& each : tls_warnings(context_.options)) std::erase(added, each);
+    return [this, tls = TlsContext::load(next), added = std::move(added)] {
         tls_ = tls;
-        if (warning) spdlog::warn("{}", *warning);
+        for (const std::string& each : added) spdlog::warn("{}", each);
     };
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "server/daemon/accept_counters.hpp"
 #include "server/daemon/server_context.hpp"
@@ -25,6 +27,8 @@ class ConnectionDispatcher final : public Service {
     const AcceptCounters& counters() const { return counters_; }
 
  private:
+    std::vector<std::string> tls_warnings(const config::Options& options) const;
+
     ServerContext& context_;
     const WorkerPool& workers_;
     const SessionLimits limits_;

@@ -47,6 +47,7 @@ class Preflight {
         }
         try_tls(options);
         if (auto warning = unproved_in_tls(options)) note("tls", std::move(*warning));
+        if (auto warning = unused_credentials(options)) note("tls", std::move(*warning));
         try_admin(options);
         try_swap(options.exports);
         DeviceRegistry devices(options.devices, false);
@@ -144,7 +145,7 @@ class Preflight {
         if (!admin.tcp.address) return;
         try_tcp("admin.tcp", {.address = *admin.tcp.address,
                               .port = admin.tcp.port,
-                              .port_flag = config::admin_flag});
+                              .port_option = admin.tcp.port_option});
         try {
             static_cast<void>(admin_policy(options.admin));
         } catch (const std::runtime_error& error) {

@@ -91,16 +91,17 @@ void Server::add_services(std::shared_ptr<const admin::EventLog> events) {
                                                        .resume = [&list] { list.resume(); }});
 }
 
-int Server::run() {
+int Server::run(const std::function<void()>& on_ready) {
     ::signal(SIGPIPE, SIG_IGN);
     if (const auto warning = raise_open_files(needed_descriptors(context_.options))) {
         spdlog::warn("{}", *warning);
     }
     services_.open();
     if (takeover_) takeover_->import_contents();
-    exports_->make_first([this] {
+    exports_->make_first([this, on_ready] {
         services_.start();
         context_.lifecycle.phase = Phase::serving;
+        if (on_ready) on_ready();
     });
     run_events();  // handles signals, and accepts clients once there are exports
     const Lifecycle& lifecycle = context_.lifecycle;

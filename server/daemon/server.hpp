@@ -1,6 +1,7 @@
 // The server: a list of services, and the reactions to termination and hand-over requests.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "server/admin/model/event_log.hpp"
@@ -24,9 +25,10 @@ class Server {
            std::shared_ptr<const admin::EventLog> events);
     ~Server();
 
-    // Serves until termination is requested. Returns the exit code of the process. Throws
-    // std::runtime_error with a one-line message if it cannot start.
-    int run();
+    // Serves until termination is requested. Returns the exit code of the process. Calls
+    // `on_ready`, which may be empty, once clients can connect. Throws std::runtime_error with a
+    // one-line message if it cannot start.
+    int run(const std::function<void()>& on_ready);
 
  private:
     void add_services(std::shared_ptr<const admin::EventLog> events);

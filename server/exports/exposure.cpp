@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "config/quote.hpp"
 
@@ -51,6 +52,18 @@ std::optional<std::string> unproved_in_tls(const config::Options& options) {
         "tls.verify_clients is false: every client that can reach a listener may open export {}, "
         "with or without TLS; set tls.verify_clients, or give the export an access list",
         config::in_quotes(open->name));
+}
+
+std::optional<std::string> unused_credentials(const config::Options& options) {
+    const config::TlsOptions& tls = options.tls;
+    const bool certificates = !tls.certificates.empty() && !options.admin.tcp.tls;
+    if (tls.mode != config::TlsMode::off || (!certificates && tls.psk.empty())) return std::nullopt;
+    const std::string_view unused = !certificates     ? "psk has"
+                                    : tls.psk.empty() ? "certificates have"
+                                                      : "certificates and psk have";
+    return fmt::format(
+        "{} no effect with mode: off; use mode: required or optional, or leave {} out", unused,
+        certificates ? "them" : "it");
 }
 
 std::string exposure_text(const std::string& where, const std::string& open) {

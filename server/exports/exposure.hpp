@@ -16,6 +16,9 @@ std::optional<std::string> open_to_all(const config::Options& options);
 // A warning if TLS does not verify clients and an export has no access list; otherwise none.
 std::optional<std::string> unproved_in_tls(const config::Options& options);
 
+// A warning if TLS is off and certificates or shared keys are configured without effect; else none.
+std::optional<std::string> unused_credentials(const config::Options& options);
+
 // The error for listening at `where`, with the remedy.
 std::string exposure_text(const std::string& where, const std::string& open);
 // The warning if the configuration accepts this.

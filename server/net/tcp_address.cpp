@@ -79,7 +79,7 @@ AddressError tcp_error(const config::TcpListener& options, int error) {
             Holder holder = tcp_port_holder(address_bytes(options), options.port);
             const std::string text = fmt::format(
                 "{}: the port is taken{}; end that program, or choose another port ({})", where,
-                holder.by(), options.port_flag);
+                holder.by(), options.port_option.text);
             return {Kind::taken, text, std::move(holder)};
         }
         case EADDRNOTAVAIL:
@@ -96,7 +96,7 @@ AddressError tcp_error(const config::TcpListener& options, int error) {
             return {Kind::other,
                     fmt::format("{}: uid {} may not take this port; choose one above 1023 ({}), or "
                                 "give gpunbd the capability CAP_NET_BIND_SERVICE",
-                                where, ::geteuid(), options.port_flag)};
+                                where, ::geteuid(), options.port_option.text)};
         default:
             return {Kind::other,
                     fmt::format("{}: cannot listen there: {}", where, std::strerror(error))};

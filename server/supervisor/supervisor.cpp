@@ -13,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -93,7 +94,8 @@ class Refusals {
 
 class Supervisor {
  public:
-    Supervisor(const SupervisorLimits& limits, std::vector<std::string> arguments);
+    Supervisor(const SupervisorLimits& limits, std::vector<std::string> arguments,
+               std::function<void()> on_ready);
     int run();
 
  private:
@@ -129,6 +131,7 @@ class Supervisor {
     pid_t server_ = 0;                            // 0: no server
     std::optional<OwnedFd> exit_pipe_;            // of the server, while it is open
     std::optional<PrestartedServer> prestarted_;  // the next server
+    std::function<void()> on_ready_;              // empty: not in the background
     bool ready_ = false;
     bool stopping_ = false;
     bool ever_ready_ = false;
@@ -161,14 +164,16 @@ rlimit raised_open_files() {
     return before;
 }
 
-Supervisor::Supervisor(const SupervisorLimits& limits, std::vector<std::string> arguments)
+Supervisor::Supervisor(const SupervisorLimits& limits, std::vector<std::string> arguments,
+                       std::function<void()> on_ready)
     : limits_(limits),
       start_{.program = own_program(),
              .arguments = std::move(arguments),
              .notify_address = {},
              .open_files = raised_open_files()},
       kept_(capacity_of(limits, open_files().rlim_cur), limits.swap),
-      policy_(limits.restarts, limits.within) {
+      policy_(limits.restarts, limits.within),
+      on_ready_(std::move(on_ready)) {
     take_inherited_descriptors();
     connect_own_supervisor();
     block_signals();
@@ -191,7 +196,10 @@ void Supervisor::lock_memory() const {
 void Supervisor::take_inherited_descriptors() {
     InheritedDescriptors handed_over = InheritedDescriptors::from_environment();
     const std::vector<std::string> names = handed_over.names();
-    ::close_range(static_cast<unsigned>(STDERR_FILENO + 1 + names.size()), ~0U, 0);
+    // In the background, run_in_background() has closed the others, and its own pipe is open.
+    if (!on_ready_) {
+        ::close_range(static_cast<unsigned>(STDERR_FILENO + 1 + names.size()), ~0U, 0);
+    }
     for (const std::string& name : std::set(names.begin(), names.end())) {
         for (OwnedFd& each : handed_over.take(name)) {
             kept_.keep(is_descriptor_name(name) ? name : "unknown", std::move(each));
@@ -325,7 +333,10 @@ void Supervisor::on_datagram(NoticeSocket::Datagram& datagram) {
     const Notice notice = read_notice(datagram.text);
     if (notice.store) store(datagram, notice.name.empty() ? "stored" : notice.name);
     if (notice.remove) kept_.remove(notice.name);
-    if (notice.ready) ready_ = ever_ready_ = true;
+    if (notice.ready) {
+        if (!ever_ready_ && on_ready_) on_ready_();
+        ready_ = ever_ready_ = true;
+    }
     if (notice.stopping) stopping_ = true;
     if (notice.exit_pipe && datagram.count != 0) exit_pipe_.emplace(datagram.take());
     if (notice.main_pid != 0) follow(datagram.sender, notice.main_pid);
@@ -431,13 +442,14 @@ void Supervisor::start_later() {
 
 }  // namespace
 
-int keep(const SupervisorLimits& limits, std::vector<std::string> arguments) {
+int keep(const SupervisorLimits& limits, std::vector<std::string> arguments,
+         std::function<void()> on_ready) {
     // The server inherits the protections: memory is still short when it starts.
     const auto missing = limits.swap ? protect_process() : std::vector<std::string>{};
     for (const std::string& each : missing) say("swap: {}", each);
     if (!missing.empty()) return exit_failure;
     try {
-        return Supervisor(limits, std::move(arguments)).run();
+        return Supervisor(limits, std::move(arguments), std::move(on_ready)).run();
     } catch (const std::exception& error) {
         say("{}", error.what());
         return exit_failure;

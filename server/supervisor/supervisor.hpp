@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct SupervisorLimits {
 };
 
 // Runs the server with these arguments until it is not restarted any more. Returns the exit code of
-// the last server.
-int keep(const SupervisorLimits& limits, std::vector<std::string> arguments);
+// the last server. Calls `on_ready`, which may be empty, when the first server is ready.
+int keep(const SupervisorLimits& limits, std::vector<std::string> arguments,
+         std::function<void()> on_ready);
 
 }  // namespace gpunbd::server

@@ -46,10 +46,11 @@ def listens(path):
 
 @contextlib.contextmanager
 def running(command, path, directory):
-    """A server that listens at `path` and is stopped at the end."""
+    """A server that listens at `path` and is stopped at the end. All its files are in `directory`."""
     log_name = os.path.join(directory, 'log')
     with open(log_name, 'wb') as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                   env={**os.environ, 'RUNTIME_DIRECTORY': directory})
     try:
         end = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < end and not listens(path):

@@ -137,6 +137,22 @@ class Image(server.Test):
         self.serve_in(self.server_container, self.config['Cmd'])
         self.config['Entrypoint'] = []
         self.assertIn('answers: ', self.run_in(self.server_container, check, environment=environment))
+        self.config['Entrypoint'] = entry
+        self.check_status()
+
+    def check_status(self):
+        """gpunbd status and gpunbd kept find the only server of the container."""
+        environment = [each.split('=', 1) for each in self.config['Env']]
+        self.assertRegex(self.run_in(self.server_container, ['status'], environment=environment), r'pid \d+, serving')
+        self.assertRegex(self.run_in(self.server_container, ['kept'], environment=environment), r"(?m)^'' .* in use$")
+
+    def test_status_with_an_empty_volume(self):
+        """An emptyDir of Kubernetes belongs to root, and everyone can write to it. It hides the folders of the image."""
+        self.server_container = self.container(IMAGE)
+        os.chown(self.volume, 0, 0)
+        os.chmod(self.volume, 0o777)
+        self.serve_in(self.server_container, self.config['Cmd'])
+        self.check_status()
 
     def test_the_sidecar(self):
         services = composed('compose.yaml')['services']

@@ -1,9 +1,16 @@
 """Two GPUs as one export: striped and linear, thin and full; and a GPU together with host memory."""
+import os
+import shlex
+import sys
+
 import gpu
 import kept
 import server
 import wire
 from server import MiB
+
+sys.path.append(os.path.join(server.ROOT, 'tests/vm'))
+import recipe  # noqa: E402
 
 DEVICES = gpu.devices(2)
 SIZE = gpu.SIZE
@@ -19,6 +26,13 @@ class TwoGpus(gpu.Test):
                 one = self.one_export(layout='stripe', stripe_size=stripe, provision=provision)
                 self.round_trip(one, '', SIZE)
                 one.stop()
+
+    def test_recipe(self):
+        """The manual's command, as far as one that returns."""
+        server.need('nbdinfo')
+        (line,), *_ = recipe.blocks('config/CONFIGURATION.md', 'Several GPUs')
+        out = self.command(server.PROGRAM, *shlex.split(line)[1:], '--run', 'nbdinfo --size "$uri"')
+        self.assertGreater(int(out.splitlines()[-1]), SIZE)
 
     def test_stripe_model(self):
         self.against_shadow(self.one_export(size=256 * MiB, layout='stripe'), '', 256 * MiB, seed=8)

@@ -561,7 +561,7 @@ exports: [{{size: 16M, devices: [host]}}]
 
         def checked(more, status):
             with open(path, 'w', encoding='utf-8') as file:
-                file.write(f'exports: [{{size: 1M, devices: [host]}}]\nadmin: {{socket: none, tcp: {more}}}\n')
+                file.write(f'listeners: {{tcp: []}}\nexports: [{{size: 1M, devices: [host]}}]\nadmin: {{socket: none, tcp: {more}}}\n')
             self.command(server.PROGRAM, 'check', path, status=status, seconds=60)
             return self.errors
         self.assertIn('admin.tcp.token', checked('{address: 0.0.0.0}', 2))
@@ -571,7 +571,11 @@ exports: [{{size: 16M, devices: [host]}}]
         self.assertIn('cannot be read', checked('{address: 127.0.0.1, token: /nowhere}', 1))
         with socket.create_server(('127.0.0.1', 0)) as other:
             port = other.getsockname()[1]
-            self.assertIn('is taken', checked(f'{{address: 127.0.0.1, port: {port}}}', 1))
+            self.assertIn('another port (admin.tcp.port)', checked(f'{{address: 127.0.0.1, port: {port}}}', 1))
+            self.command(server.PROGRAM, 'serve', '--config', path, status=1, seconds=60)
+            self.assertIn('another port (admin.tcp.port)', self.errors)
+            self.command(server.PROGRAM, 'serve', '--config', path, '--admin', f'127.0.0.1:{port}', status=1, seconds=60)
+            self.assertIn('another port (--admin ADDRESS:PORT)', self.errors)
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', f'{self.directory()}/s',
                          '--admin', f'127.0.0.1:{port}', status=1, seconds=60)
             self.assertIn('or choose another port (--admin ADDRESS:PORT)', self.errors)

@@ -97,6 +97,19 @@ exports:
                                        'exports[1]: cuda:99: ')):
             self.assertTrue(line.startswith(f'{path}: {start}'), line)
 
+    def test_credentials_without_tls(self):
+        """They have no effect with mode: off, which check and serve report."""
+        text = "exports: [{name: '', size: 1M, devices: [host]}]\nlisteners: {unix: [{path: '{socket}'}]}\ntls: {mode: off, %s}\n"
+        for key, words in (('certificates: /nowhere', 'certificates have no effect with mode: off; use mode: required'),
+                           ('psk: /nowhere', 'psk has no effect with mode: off; use mode: required or optional')):
+            with self.subTest(key=key):
+                path, _ = self.check(text % key, 0)
+                self.assertIn(f'{path}: tls: note: {words}', self.errors)
+                one = self.serve(config=text % key)
+                self.assertIn(f'tls: {words}', one.log())
+                flag = self.serve(config=(text % key).replace('off', 'required'), extra=('--tls', 'off'))
+                self.assertNotIn('no effect', flag.log())
+
     def test_check_of_a_running_server(self):
         """The file of a running server is valid: addresses in use are only noted."""
         port = server.free_port()

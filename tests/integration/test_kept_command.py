@@ -170,7 +170,11 @@ with socket.socket(socket.AF_UNIX) as one:
 
     def test_without_a_server(self):
         error = self.kept('--socket', self.keeping, status=1)
-        self.assertIn(f'{self.keeping}: No such file', error)
+        self.assertIn(f'{self.keeping}: No such file or directory; start the server, or check the path\n', error)
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(self.keeping)
+        error = self.kept('--socket', self.keeping, status=1)
+        self.assertIn(f'{self.keeping}: Connection refused; no server listens on this socket; start one, or check the path\n', error)
         self.configure('  - {nam: one}\n')
         self.assertIn('unknown key', self.kept(self.file, status=2))
 

@@ -1,4 +1,4 @@
-"""The lifetime of a server: --exit-with-parent and --pidfile."""
+"""The lifetime of a server: --background, --exit-with-parent and --pidfile."""
 import os
 import signal
 import subprocess
@@ -7,7 +7,6 @@ import time
 
 import server
 import wire
-
 
 
 class Lifetime(server.Test):
@@ -90,6 +89,105 @@ class Lifetime(server.Test):
         finally:
             os.kill(child, signal.SIGTERM)
             server.wait_until(lambda: not os.path.exists(path), 10, 'the end of the server')
+
+
+class Background(server.Test):
+    """--background returns once clients can connect, or with the status of the start."""
+
+    def setUp(self):
+        self.folder = self.directory()
+        self.path = os.path.join(self.folder, 'socket')
+        self.pidfile = os.path.join(self.folder, 'pid')
+        self.addCleanup(lambda: os.path.exists(self.pidfile) and self.stop())
+
+    def run_command(self, *words, status=0, environment=None, pass_fds=()):
+        """Its standard error is a file: the server that stays also writes to it. Its standard output is a pipe, which the
+        server closes."""
+        with open(os.path.join(self.folder, 'log'), 'w+b') as log:
+            done = subprocess.run([server.PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                                  timeout=60, check=False, pass_fds=pass_fds,
+                                  env={**os.environ, **(environment or {})})
+        self.assertEqual((done.returncode, done.stdout), (status, b''), self.log())
+
+    def log(self):
+        with open(os.path.join(self.folder, 'log'), encoding='utf-8') as file:
+            return file.read()
+
+    def flags(self, *more):
+        return ('serve', '--device', 'host', '--size', '64M', '-U', self.path, '--pidfile', self.pidfile, *more)
+
+    def stop(self):
+        os.kill(self.pid(), signal.SIGTERM)
+        server.wait_until(lambda: not os.path.exists(self.pidfile), 20, 'the end of the server')
+
+    def check(self):
+        with wire.connect(self.path) as client:
+            client.write(0, b'here')
+            self.assertEqual(client.read(0, 4), b'here')
+        pid = self.pid()
+        self.assertEqual(os.getsid(pid), os.getpgid(pid))
+        self.assertNotEqual(os.getsid(pid), os.getsid(0))
+        for stream in (0, 1):
+            self.assertEqual(os.readlink(f'/proc/{pid}/fd/{stream}'), '/dev/null')
+        self.assertNotIn(self.folder + '/inherited', [os.readlink(f'/proc/{pid}/fd/{each}') for each in os.listdir(f'/proc/{pid}/fd')])
+        server.wait_for_text('ready: ', self.log)
+        return pid
+
+    def test_serve(self):
+        with open(self.folder + '/inherited', 'wb') as inherited:
+            self.run_command(*self.flags('--background'), pass_fds=[inherited.fileno()])
+        self.check()
+        self.stop()
+        server.wait_for_text('stopping', self.log)
+
+    def pid(self):
+        with open(self.pidfile, encoding='ascii') as file:
+            return int(file.read())
+
+    def test_keep(self):
+        """Contents outlive a server that is killed, and an upgrade."""
+        self.run_command('keep', '--background', '--', *self.flags('--keep'))
+        with wire.connect(self.path) as client:
+            client.write(0, b'kept')
+        for number in (signal.SIGKILL, signal.SIGUSR2):
+            before = self.pid()
+            os.kill(before, number)
+            server.wait_until(lambda: os.path.exists(self.pidfile) and self.pid() != before, 20, 'the next server')
+            with wire.connect(self.path) as client:
+                self.assertEqual(client.read(0, 4), b'kept')
+        self.stop()
+
+    def test_failed_starts(self):
+        for words, status, message in (
+                (('serve', '--background', '--device', 'host', '--size', '1000T', '-U', self.path), 1, '1000T do not fit on host'),
+                (('serve', '--background', '--config', '/nowhere'), 2, '/nowhere: cannot be read'),
+                (('keep', '--background', '--', 'serve', '--device', 'host', '--size', '1000T', '-U', self.path), 1, 'do not fit'),
+                (('serve', '--background', '--run', 'true'), 2, 'leave --background out')):
+            with self.subTest(words=words):
+                self.run_command(*words, status=status)
+                self.assertIn(message, self.log())
+                self.assertFalse(os.path.exists(self.path))
+
+    def test_supervisors(self):
+        for variable in ('NOTIFY_SOCKET', 'LISTEN_FDS'):
+            for words in (self.flags('--background'), ('keep', '--background', '--', *self.flags())):
+                with self.subTest(variable=variable, words=words):
+                    self.run_command(*words, status=2, environment={variable: '1'})
+                    self.assertEqual(self.log(), f'gpunbd {words[0]}: --background: {variable} is set, so a supervisor waits for '
+                                                 f'this process; leave --background out, or unset {variable}\n')
+
+    def test_a_caller_that_is_killed(self):
+        """Before the server is ready, it ends with its caller."""
+        config = os.path.join(self.folder, 'gpunbd.yaml')
+        with open(config, 'w', encoding='utf-8') as file:
+            file.write(f"listeners: {{unix: [{{path: '{self.path}'}}]}}\n"
+                       "exports: [{name: '', size: 40%, devices: [host], provision: full}]\n")
+        child = subprocess.Popen([server.PROGRAM, 'serve', '--background', '--config', config], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server.wait_until(lambda: os.path.exists(self.path) or child.poll() is not None, 20, 'the socket')
+        child.kill()
+        child.wait()
+        server.wait_until(lambda: not os.path.exists(self.path), 60, 'the end of the server')
 
 
 if __name__ == '__main__':

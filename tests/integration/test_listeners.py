@@ -113,6 +113,13 @@ exports: [{name: '', size: 64M, devices: [host]}]
         owner = f'gpunbd (pid {one.process.pid})'
         self.assertIn(f'127.0.0.1:{one.port}: the port is taken by {owner}; end that program, or choose another',
                       self.refused('-b', '127.0.0.1', '-p', str(one.port)))
+        self.assertIn('another port (-p)\n', self.errors)
+        path = os.path.join(one.directory, 'taken.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(f'listeners: {{tcp: [{{address: ::1, port: {server.free_port("::1")}}}, {{address: 127.0.0.1, port: {one.port}}}]}}\n'
+                       'exports: [{size: 1M, devices: [host]}]\n')
+        self.command(server.PROGRAM, 'serve', '--config', path, status=1)
+        self.assertIn('or choose another port (listeners.tcp[1].port)\n', self.errors)
         self.assertIn(f'another server is listening there, {owner};', self.refused('-U', one.path))
         self.assertIn('192.0.2.1:1: this machine has no address 192.0.2.1', self.refused('-b', '192.0.2.1', '-p', '1'))
         missing = os.path.join(one.directory, 'missing')

@@ -1,11 +1,13 @@
-"""The commands of the manual and of README, run line by line. Each recipe has its own /etc, /run, /tmp and network, in
-which the hosts of the examples are this machine. Host memory replaces GPUs, and large exports are smaller. A recipe that
-needs the kernel's NBD client, systemd or similar is skipped with a reason that names the test in a virtual machine.
+"""The commands of the manual and of README, run line by line as a reader pastes them. Each recipe has its own /etc, /run,
+/tmp and network, in which the hosts of the examples are this machine. Host memory replaces GPUs, large exports are smaller,
+and a function stands for systemctl. A recipe that needs more than this machine belongs to another test, which reads it from
+the manual.
 """
 import glob
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -18,28 +20,38 @@ PAGES = ('README.md', 'config/CONFIGURATION.md', 'protocol/README.md', 'server/P
          *sorted(glob.glob('server/manual/*.md', root_dir=server.ROOT)))
 COMMANDS = re.compile(r'(gpunbd|nbd\w+|qemu-img|curl|mdadm|vgcreate|mkfs\.\w+|modprobe|systemctl|docker|kill|touch) |\./dev ')
 STAYS = re.compile(r'gpunbd (serve|keep|attach) (?!.*--(systemd|list|run|background)\b)')
-# Patterns of lines that cannot run here, and the reason. The first match counts.
-ELSEWHERE = (
+STARTS_SERVER = re.compile(r'gpunbd (serve|keep) (?!.*--run\b)|systemctl enable --now gpunbd')
+# Recipes that no test can run as they stand: patterns of a line.
+NOT_A_RECIPE = (
     (r'^\$ ', 'an example with output'),
     (r'\.\.\.', 'an incomplete command'),
-    (r'^\./dev ', 'it builds gpunbd: tests/fresh/run.sh'),
-    (r'^docker ', 'it needs Docker: docker.image'),
-    (r'^debootstrap ', 'it makes a system: vm.diskless'),
-    (r'systemctl |^editor ', 'it needs systemd: vm.systemd'),
-    (r'vsock', 'it needs a guest with vsocks: vm.kernel_client'),
-    (r'pci:', 'it needs a PCI card: vm.pci'),
-    (r'/dev/nbd|^modprobe |hosts/', 'it needs the nbd module: tests/vm'),
-    (r'cuda:1', 'it needs two GPUs: gpu.two_gpus'),
-    (r'admin-4711|pidof', 'it contains a process id'),
-    (r'--swap', 'it needs capabilities: vm.swap'),
+    (r'^docker (build|run|compose) ', 'it needs the Docker daemon; docker.image builds and runs the same with buildah'),
 )
-SMALLER = ((r'\bcuda:0\b', 'host'), (r'\b(64|8|2)G\b', '64M'), (r'\b1G\b', '32M'))
-# The configuration for recipes that do not start a server.
+# (page, heading, a word of the recipe): the test that runs the recipe.
+ELSEWHERE = {
+    ('README.md', 'Two commands', './dev run'): 'tests/fresh/run.sh',
+    ('README.md', 'Two commands', './dev test'): 'tests/fresh/run.sh',
+    ('README.md', 'A mount in a minute', '/dev/nbd0'): 'tests/vm/test_kernel_client.py',
+    ('config/CONFIGURATION.md', 'Several GPUs', 'cuda:1'): 'tests/gpu/test_two_gpus.py',
+    ('server/manual/attach-and-mount.md', 'Attached devices', '--list'): 'tests/vm/test_kernel_client.py',
+    ('server/manual/attach-and-mount.md', 'Attached devices', 'fstab'): 'tests/vm/test_shutdown.py',
+    ('server/manual/attach-and-mount.md', 'Remote node', '/dev/nbd0'): 'tests/vm/test_attach_tls.py',
+    ('server/manual/diskless-nodes.md', 'Diskless nodes', 'debootstrap'): 'tests/vm/test_diskless.py',
+    ('server/manual/diskless-nodes.md', 'Diskless nodes', 'nbdcopy'): 'tests/vm/test_diskless.py',
+    ('server/manual/many-hosts.md', 'By md', '/dev/md0'): 'tests/vm/test_many_hosts.py',
+    ('server/manual/many-hosts.md', 'By LVM', '/dev/nbd1'): 'tests/vm/test_many_hosts.py',
+    ('server/manual/sharing-a-gpu.md', 'A stripe over GPUs', 'layout: stripe'): 'tests/vm/test_systemd.py',
+    ('server/manual/sharing-a-gpu.md', 'Memory of a PCI card', 'pci:'): 'tests/vm/test_pci.py',
+    ('server/manual/swap.md', 'Swap by systemd', '/proc/swaps'): 'tests/vm/test_systemd.py',
+    ('server/manual/swap.md', 'Swap by hand', '--swap'): 'tests/vm/test_kernel_client.py',
+}
+SMALLER = ((r'\bcuda:0\b', 'host'), (r'\b(64|8|2)G\b', '64M'), (r'\b1G\b', '32M'), (r'/usr/bin/gpunbd\b', '/run/programs/gpunbd'))
+# The configuration for recipes that do not start a server, and of the service.
 STAGE = '''
 listeners:
   tcp: [{address: 127.0.0.1}]
   unix: [{path: /tmp/gpunbd.sock}, {path: /run/gpunbd.sock}, {path: /run/gpunbd/gpunbd.sock}]
-exports: [{name: "", size: 64M, devices: [host]}, {name: scratch, size: 64M, devices: [host]}, {name: name, size: 64M, devices: [host]},
+exports: [{name: "", size: 64M, devices: [host]}, {name: scratch, size: 64M, devices: [host], keep: true}, {name: name, size: 64M, devices: [host]},
           {name: debian, size: 64M, devices: [host]}, {name: node1, size: 64M, devices: [host]}, {name: node2, size: 64M, devices: [host]}]
 '''
 HOSTS = '127.0.0.1 localhost storage.example.org node-7 host'
@@ -47,9 +59,32 @@ HOSTS = '127.0.0.1 localhost storage.example.org node-7 host'
 BEFORE = '''
 uri='nbd+unix:///?socket=/tmp/gpunbd.sock'
 truncate -s 16M disk.img image.ext4 empty.ext4
+cp "$GPUNBD_PROGRAM" .
 printf 'exports: [{name: a, size: 16M, devices: [host]}]\\n' >/etc/gpunbd.yaml
 hash fusermount3 2>/dev/null || fusermount3() { umount "$2"; } # the README's alternative for root
+curl() { command curl -sS --fail-with-body "$@"; }
+editor() { [ "$*" = /etc/gpunbd/gpunbd.yaml ]; } # it is there
+start_service() { gpunbd keep --background -- serve --config /etc/gpunbd/gpunbd.yaml --pidfile /run/gpunbd/pid; }
+systemctl() { # the service is a server under gpunbd keep
+    case $* in
+    daemon-reload) ;;
+    'enable --now gpunbd') start_service ;;
+    'reload gpunbd') kill -HUP "$(cat /run/gpunbd/pid)" ;;
+    'kill -s USR2 --kill-whom=main gpunbd')
+        old=$(cat /run/gpunbd/pid)
+        kill -USR2 "$old"
+        for _ in $(seq 300); do
+            sleep 0.1
+            [ "$(cat /run/gpunbd/pid)" = "$old" ] || return 0
+        done
+        return 1 ;;
+    *) return 1 ;;
+    esac
+}
 case $block in
+*build/release*) # there alone
+    mkdir -p build/release
+    mv /run/programs/gpunbd build/release/ ;;
 */etc/gpunbd/alice*)
     gpunbd tls-setup /etc/gpunbd/tls --host node-7 --client alice >/dev/null
     cp -r /etc/gpunbd/tls/clients/alice /etc/gpunbd/alice ;;
@@ -81,12 +116,6 @@ fail() {
     echo "FAILED: $*"
     exit 1
 }
-await_server() { # $1: log, $2: process id
-    until grep -qs 'ready: ' "$1"; do
-        kill -0 "$2" 2>/dev/null || fail "the server has ended: $(cat "$1")"
-        sleep 0.05
-    done
-}
 '''
 
 
@@ -102,28 +131,47 @@ def recipes():
                     yield page, heading, lines
 
 
-def skip_reason(lines):
-    return next((reason for pattern, reason in ELSEWHERE if any(re.search(pattern, line) for line in lines)), None)
+def other_test(page, heading, lines):
+    """The test that runs this recipe, if this one cannot."""
+    for (its_page, its_heading, word), test in ELSEWHERE.items():
+        if (page, heading) == (its_page, its_heading) and any(word in line for line in lines):
+            return test
+    return None
+
+
+def skip_reason(page, heading, lines):
+    test = other_test(page, heading, lines)
+    if test:
+        return f'it belongs to {test}'
+    return next((reason for pattern, reason in NOT_A_RECIPE if any(re.search(pattern, line) for line in lines)), None)
+
+
+def reads_recipe(test, page, heading):
+    """Whether a test takes this section of the manual; that of ./dev has the commands themselves."""
+    with open(os.path.join(server.ROOT, test), encoding='utf-8') as file:
+        text = file.read()
+    if test.endswith('.sh'):
+        return './dev run' in text and './dev test' in text
+    return re.search(rf"""['/]{re.escape(os.path.basename(page))}', '{re.escape(heading)}'""", text) is not None
 
 
 def script_of(lines):
-    """Yields the lines of a script that runs these commands, and waits until each started server is ready."""
-    starts_server = any(STAYS.match(line) for line in lines)
+    """Yields the lines of a script that runs these commands. Unless they start a server, one runs before them."""
     yield SYSTEM + f'block={shlex.quote(chr(10).join(lines))}' + BEFORE
-    if not starts_server:
-        yield f"cat >/tmp/stage.yaml <<'END'{STAGE}END"
-        lines = ['gpunbd serve --config /tmp/stage.yaml', *lines]
-    for number, line in enumerate(lines):
+    yield f"cat >/etc/gpunbd/gpunbd.yaml <<'END'{STAGE}END"
+    if any('USR2' in line or 'systemctl reload' in line for line in lines):
+        yield 'start_service'
+    elif not any(STARTS_SERVER.match(line) for line in lines):
+        yield 'gpunbd serve --background --config /etc/gpunbd/gpunbd.yaml'
+    for line in re.sub(r'\\\n *', '', '\n'.join(lines)).split('\n'):
         for original, replacement in SMALLER:
             line = re.sub(original, replacement, line)
-        if STAYS.match(line):
-            yield f'{line.removesuffix("&")} 2>/tmp/log.{number} &\nawait_server /tmp/log.{number} $!'
-        elif line.endswith('&'):
+        if line.endswith('&'):
             yield line
         else:
             may_fail = ' || [ $? = 1 ]' if line.startswith('gpunbd doctor') else ''  # 1: doctor reports a problem
             yield f'{line}{may_fail} || fail {shlex.quote(line)}'
-    yield 'echo recipe completed'
+    yield 'echo; echo recipe completed'
 
 
 class Recipes(server.Test):
@@ -140,34 +188,44 @@ class Recipes(server.Test):
             server.skip('mount namespaces are not permitted')
         ran = 0
         for page, heading, lines in recipes():
-            reason = skip_reason(lines)
+            reason = skip_reason(page, heading, lines)
             if reason is None and any(line.startswith('nbdfuse ') for line in lines) and not os.access('/dev/fuse', os.W_OK):
                 reason = 'there is no /dev/fuse'
+            if reason is None and any(line.startswith('curl ') for line in lines) and not shutil.which('curl'):
+                reason = 'curl is not installed'
             if reason:
                 print(f'not run: {page}, {heading}: {lines[0]}: {reason}')
                 continue
             with self.subTest(page=page, heading=heading, first=lines[0]):
                 done = self.run_isolated('\n'.join(script_of(lines)))
-                self.assertEqual((done.returncode, done.stdout.splitlines()[-1:]), (0, ['recipe completed']), done.stdout)
+                self.assertEqual((done.returncode, 'recipe completed' in done.stdout.splitlines()), (0, True), done.stdout)
                 ran += 1
-        self.assertGreaterEqual(ran, 9)
+        self.assertGreaterEqual(ran, 20)
+
+    def test_recipes_of_other_tests(self):
+        """Each entry of ELSEWHERE is a recipe, and the test reads it from the manual."""
+        blocks = list(recipes())
+        for (page, heading, word), test in ELSEWHERE.items():
+            with self.subTest(page=page, heading=heading, word=word):
+                self.assertTrue(any((page, heading) == block[:2] and any(word in line for line in block[2]) for block in blocks))
+                self.assertTrue(reads_recipe(test, page, heading), f'{test} does not run it')
 
     def test_failures_are_detected(self):
         """Includes a server that does not start."""
         if self.run_isolated('mount -t tmpfs none /run').returncode:
             server.skip('mount namespaces are not permitted')
-        for lines in (['nbdinfo nbd://localhost:1/'], ['gpunbd serve --no-such-flag &', 'true'], ['false', 'true']):
+        for lines in (['nbdinfo nbd://localhost:1/'], ['gpunbd serve --background --no-such-flag', 'true'], ['false', 'true']):
             with self.subTest(lines=lines):
                 done = self.run_isolated('\n'.join(script_of(lines)))
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertIn('FAILED: ', done.stdout)
 
     def test_servers_run_in_the_background(self):
-        """A server in a recipe ends with & or has --background, or the next command would not run."""
+        """A server in a recipe has --background, or the next command would not run, or run too early."""
         for page, heading, lines in recipes():
             for line in lines:
-                if len(lines) > 1 and STAYS.match(line) and '...' not in line:
-                    self.assertRegex(line, r'&$', f'{page}, {heading}')
+                if len(lines) > 1 and '...' not in line:
+                    self.assertIsNone(STAYS.match(line), f'{page}, {heading}: {line}')
 
     def test_paths(self):
         """Debian has no /etc/pki."""

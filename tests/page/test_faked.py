@@ -616,6 +616,23 @@ class Looks(Fake):
             self.assertTrue(self.browser.run('return opened.history.read_p99.at(-1) > 0'))
         self.end()
 
+    def test_seconds_without_a_tick_are_fetched(self):
+        """They do not repeat the last rate."""
+        self.machine()
+        self.opened('scratch')
+        self.choose_minutes(1)
+        self.browser.until(lambda: self.browser.run("return opened.history.read_bytes.length === 60 && state.rates.has('scratch')"), 'the rates are known')
+        lengths = self.browser.run("""
+            const {history} = opened;
+            for (const values of Object.values(history)) if (Array.isArray(values)) values.splice(-20);
+            history.end -= 20;
+            opened.goOn();
+            return [history, opened.history].map((each) => each.read_bytes.length);""")
+        self.assertEqual(lengths, [40, 40])
+        self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.length') == 60, 'the history is complete')
+        self.assertGreater(self.browser.run('return new Set(opened.history.read_bytes.slice(-20)).size'), 15)
+        self.end()
+
 
 if __name__ == '__main__':
     server.main()

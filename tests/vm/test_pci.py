@@ -4,11 +4,12 @@ test_kernel_client.py describes the guest. Its CPU has no SSE 4.1, so the server
 import os
 import shutil
 
+import recipe
 import test_kernel_client as guest
 import server
 from server import MiB
 
-EXPECTED = ['listed ok', 'served ok', 'alone ok', 'again ok', 'refused ok', 'forced ok']
+EXPECTED = ['listed ok', 'served ok', 'alone ok', 'again ok', 'manual ok', 'refused ok', 'forced ok']
 MARK = b'the bytes that the host will look for in the memory of the card'
 
 
@@ -20,6 +21,9 @@ class Pci(server.Test):
         for program in ('nbdinfo', 'nbdcopy'):
             initramfs.program(shutil.which(program))
         initramfs.program(server.PROGRAM, 'gpunbd')
+        devices, unbind, serve = recipe.blocks('server/manual/sharing-a-gpu.md', 'Memory of a PCI card')[0]
+        self.assertIn('/driver/unbind', unbind)  # no driver has the card
+        initramfs.file('manual/pci', recipe.script([devices, serve.replace('0000:01:00.0', '0000:00:04.0')]))
         cards = ('-cpu', 'qemu64',
                  '-object', f'memory-backend-file,id=bar,share=on,mem-path={memory},size={64 * MiB}',
                  '-device', 'ivshmem-plain,memdev=bar,addr=04.0', '-device', 'VGA,vgamem_mb=16,addr=05.0,romfile=')

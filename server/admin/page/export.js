@@ -42,11 +42,11 @@ const opened = {
   continueHistory() {
     const {history} = this, rates = state.rates.get(this.name), now = Math.floor(state.status.time);
     if (history.step !== 1 || !rates || now <= history.end) return;
-    for (; history.end < now; history.end++) {
-      history.read_bytes.push(rates.read);
-      history.written_bytes.push(rates.written);
-      for (const [of, latency] of Object.entries(this.exported.last_second)) history[of].push(latency);
-    }
+    if (now > history.end + 1) return void this.fetchHistory(); // the rates are those of the last second only
+    history.end = now;
+    history.read_bytes.push(rates.read);
+    history.written_bytes.push(rates.written);
+    for (const [of, latency] of Object.entries(this.exported.last_second)) history[of].push(latency);
     const most = 60 * this.minutes;
     for (const values of Object.values(history)) if (Array.isArray(values) && values.length > most) values.splice(0, values.length - most);
   },

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "config/quote.hpp"
+#include "server/base/background.hpp"
 #include "server/base/exit_code.hpp"
 #include "server/base/own_program.hpp"
 #include "server/protection/heap.hpp"
@@ -25,7 +26,6 @@
 #include "server/protection/safe_log.hpp"
 #include "server/supervisor/notify_socket.hpp"
 #include "server/tools/attach/attachment.hpp"
-#include "server/tools/attach/background.hpp"
 #include "server/tools/attach/detachment.hpp"
 #include "server/tools/attach/device.hpp"
 #include "server/tools/attach/dismantling.hpp"
@@ -41,6 +41,7 @@
 namespace gpunbd::attach {
 namespace {
 
+using server::Background;
 using server::exit_failure;
 using server::exit_usage;
 
@@ -250,7 +251,10 @@ class AttachProcess {
 
     void report_ready() {
         say(device_.path() + " is ready");
-        if (background_) background_->announce_ready();
+        if (background_) {
+            say_to_kernel_log();
+            background_->announce_ready(Background::Output::discard);
+        }
         if (!supervisor_) return;
         if (const auto wrong = supervisor_->send("READY=1")) say(*wrong);
     }
@@ -335,10 +339,12 @@ int run_attach(const AttachOptions& command) {
     if (command.background) {
         auto entered = Background::enter();
         if (const auto* caller = std::get_if<Background::CallerEnds>(&entered)) {
-            return caller->status;
+            if (caller->status) return *caller->status;
+            say("a signal killed the process that attaches; start it again");
+            return exit_failure;
         }
-        if (const auto* failed = std::get_if<Failure>(&entered)) {
-            return print_failure(program, *failed, exit_failure);
+        if (auto* const error = std::get_if<std::string>(&entered)) {
+            return print_failure(program, {std::move(*error)}, exit_failure);
         }
         background.emplace(std::get<Background>(std::move(entered)));
     }

@@ -6,6 +6,7 @@
 
 #include "config/command_line/store.hpp"
 #include "config/quote.hpp"
+#include "server/base/background.hpp"
 #include "server/supervisor/supervisor.hpp"
 
 namespace gpunbd::tools {
@@ -69,8 +70,17 @@ systemd: gpunbd(8) describes the settings of the unit.
                          .more = ": this process and the server get the protections that swap "
                                  "needs from their start.",
                          .manual = swap_manual,
-                         .store = into(settings.swap)}}}},
+                         .store = into(settings.swap)},
+                        {.name = "--background",
+                         .brief = "Return once the server is ready",
+                         .more =
+                             ", or with the status of a failed start. The keeper and the server "
+                             "continue in the background, and the log still goes to standard "
+                             "error.",
+                         .called = "--fork --daemon --daemonize --detach -d",
+                         .store = into(settings.background)}}}},
            .examples = R"(  gpunbd keep -- serve --config /etc/gpunbd.yaml
+  gpunbd keep --background -- serve --size 8G --keep 2>>/var/log/gpunbd.log
   gpunbd keep --max-restarts 100 --within 3600 -- serve --size 8G
 )",
            .ending =
@@ -85,6 +95,7 @@ See also: gpunbd(8)
 .Op Fl -within Ar seconds
 .Op Fl -max-descriptors Ar n
 .Op Fl -swap
+.Op Fl -background
 .Op Fl -
 .Cm serve
 .Op Ar flags
@@ -128,6 +139,9 @@ It locks its memory as far as permitted, forwards the notifications of the serve
 and passes inherited sockets to the server.
 It cannot be combined with
 .Fl -run .
+With
+.Fl -background
+it returns with status 0 once the server is ready, and the keeper and the server continue in the background.
 )"}) {}
 
 void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
@@ -141,6 +155,12 @@ void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
             in_quotes(line.front())));
     }
     for (const std::string& each : line) {
+        if (each == "--background") {
+            throw UsageError(
+                "--background is a flag of keep here, which stays with the server; write gpunbd "
+                "keep "
+                "--background -- serve");
+        }
         if (each != "--run" && !each.starts_with("--run=")) continue;
         throw UsageError(
             "--run ends the server with its command, so there is nothing to keep; leave keep out");
@@ -149,11 +169,14 @@ void KeepCommand::store_wrapped(const std::vector<std::string>& line) {
 }
 
 int KeepCommand::run(const Commands&) {
-    return server::keep({.restarts = settings.max_restarts,
-                         .within = std::chrono::seconds(settings.within),
-                         .descriptors = settings.max_descriptors,
-                         .swap = settings.swap},
-                        settings.server);
+    const server::SupervisorLimits limits{.restarts = settings.max_restarts,
+                                          .within = std::chrono::seconds(settings.within),
+                                          .descriptors = settings.max_descriptors,
+                                          .swap = settings.swap};
+    if (!settings.background) return server::keep(limits, settings.server, {});
+    return server::run_in_background("gpunbd keep", [&](const auto& on_ready) {
+        return server::keep(limits, settings.server, on_ready);
+    });
 }
 
 }  // namespace gpunbd::tools

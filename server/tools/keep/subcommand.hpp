@@ -20,6 +20,7 @@ class KeepCommand final : public config::Command {
         std::uint64_t within = 60;  // seconds
         std::uint64_t max_descriptors = 16384;
         bool swap = false;
+        bool background = false;
         std::vector<std::string> server = {};  // "serve" and its command line
     } settings;
 };

@@ -134,7 +134,7 @@ int run_kept(const KeptOptions& command, const std::optional<std::string>& confi
     if (failed == nullptr) text = fetch(command, std::get<AdminServer>(server));
     if (failed == nullptr) failed = std::get_if<Failure>(&text);
     if (failed != nullptr) {
-        fmt::print(stderr, "gpunbd kept: {}\n", failed->text);
+        fmt::print(stderr, "gpunbd kept: {}\n", with_remedy(*failed));
         return server::exit_failure;
     }
     fmt::print("{}", std::get<std::string>(text));

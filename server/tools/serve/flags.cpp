@@ -453,30 +453,58 @@ describes the files and their permissions.)"}}};
 }
 
 FlagGroup process_flags() {
-    return {"Process",
-            {{.name = "--pidfile",
-              .takes = file_argument,
-              .example = "/run/gpunbd.pid",
-              .brief = "Write the process id once clients can connect",
-              .more = "; the file is removed when the server ends.",
-              .called = "--pid --pid-file",
-              .with_file = true,
-              .manual = R"(Write the server's process id to
+    return {
+        "Process",
+        {{.name = "--pidfile",
+          .takes = file_argument,
+          .example = "/run/gpunbd.pid",
+          .brief = "Write the process id once clients can connect",
+          .more = "; the file is removed when the server ends.",
+          .called = "--pid --pid-file",
+          .with_file = true,
+          .manual = R"(Write the server's process id to
 .Ar file
 once clients can connect, and remove the file when the server ends.)"},
-             {.name = "--exit-with-parent",
-              .brief = "End the server when its parent process ends",
-              .more = ", as with SIGTERM.",
-              .called = "--exit --die-with-parent",
-              .with_file = true,
-              .manual = R"(End the server when its parent process ends, as with
+         {.name = "--background",
+          .brief = "Return once clients can connect",
+          .more = ", or with the status of a failed start. The server continues in the "
+                  "background, and its log still goes to standard error.",
+          .called = "--fork --daemon --daemonize --detach -d",
+          .with_file = true,
+          .manual =
+              R"(Return with status 0 once clients can connect, or with the status of a failed start.
+The server continues in the background.
+It leaves the session and closes standard input and output.
+Its log still goes to standard error: redirect that to a file, for instance with
+.Ql 2>>gpunbd.log ,
+if the terminal will be closed or the output of the command is captured.
+.Fl -pidfile
+has the id of the process that stays.
+Excludes
+.Fl -run
+and
+.Fl -exit-with-parent ;
+for a server under
+.Nm Cm keep ,
+it is a flag of
+.Cm keep .
+It is refused under a supervisor, which sets
+.Ev NOTIFY_SOCKET
+or
+.Ev LISTEN_FDS .)"},
+         {.name = "--exit-with-parent",
+          .brief = "End the server when its parent process ends",
+          .more = ", as with SIGTERM.",
+          .called = "--exit --die-with-parent",
+          .with_file = true,
+          .manual = R"(End the server when its parent process ends, as with
 .Dv SIGTERM .)"},
-             {.name = "--core-dumps",
-              .brief = "Include exported memory in core dumps",
-              .more = ", which then contain client data; default: left out.",
-              .called = "--core --coredump --dump",
-              .with_file = true,
-              .manual = R"(Include exported memory in core dumps, as configured by the system.
+         {.name = "--core-dumps",
+          .brief = "Include exported memory in core dumps",
+          .more = ", which then contain client data; default: left out.",
+          .called = "--core --coredump --dump",
+          .with_file = true,
+          .manual = R"(Include exported memory in core dumps, as configured by the system.
 By default core dumps contain no memory, because memory holds client data.
 The command of
 .Fl -run

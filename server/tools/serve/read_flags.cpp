@@ -26,11 +26,22 @@ class Reader {
         if (out.config_file) refuse_beside_file();
         out.pidfile = file_name("--pidfile");
         out.exit_with_parent = given_.given("--exit-with-parent");
+        out.background = given_.given("--background");
         out.core_dumps = given_.given("--core-dumps");
+        if (out.background && out.exit_with_parent) {
+            throw UsageError(
+                "--background returns to its parent, and --exit-with-parent ends the server with "
+                "it; leave one of the two out");
+        }
         if (const auto* command = given_.text("--run")) {
             if (command->find_first_not_of(" \t\n") == std::string::npos) {
                 throw UsageError(
                     "--run: the command is empty; write for example --run 'nbdinfo \"$uri\"'");
+            }
+            if (out.background) {
+                throw UsageError(
+                    "--run ends the server with its command; leave --background out, or run both "
+                    "in the background of the shell");
             }
             out.run = *command;
         }

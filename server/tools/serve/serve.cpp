@@ -5,12 +5,14 @@
 
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "config/rules.hpp"
 #include "config/yaml_file.hpp"
+#include "server/base/background.hpp"
 #include "server/base/exit_code.hpp"
 #include "server/base/parent.hpp"
 #include "server/base/privileges.hpp"
@@ -31,6 +33,26 @@ std::string find_contradiction(const config::ServeCommand& command,
            "priority and the exemption from the OOM killer; leave one of the two out";
 }
 
+int serve_until_ended(const config::ServeCommand& command, config::Options options, pid_t parent,
+                      const std::function<void()>& on_ready) {
+    // Before the log starts its thread.
+    const std::vector<std::string> unprotected =
+        options.any_swap() ? server::protect_process() : std::vector<std::string>{};
+    const server::Log log(options.log);
+    for (const std::string& each : unprotected) spdlog::error("swap: {}", each);
+    if (!unprotected.empty()) return server::exit_failure;
+    try {
+        if (command.exit_with_parent && !server::end_with_parent(parent)) {
+            spdlog::info("--exit-with-parent: the parent has already ended");
+            return 0;
+        }
+        return server::Server(command, std::move(options), log.events()).run(on_ready);
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
+        return server::exit_failure;
+    }
+}
+
 }  // namespace
 
 int serve(const config::ServeCommand& command, pid_t parent) {
@@ -46,22 +68,12 @@ int serve(const config::ServeCommand& command, pid_t parent) {
         return server::exit_usage;
     }
     if (!command.core_dumps) server::keep_memory_out_of_core_dumps();
-    // Before the log starts its thread.
-    const std::vector<std::string> unprotected =
-        options.any_swap() ? server::protect_process() : std::vector<std::string>{};
-    const server::Log log(options.log);
-    for (const std::string& each : unprotected) spdlog::error("swap: {}", each);
-    if (!unprotected.empty()) return server::exit_failure;
-    try {
-        if (command.exit_with_parent && !server::end_with_parent(parent)) {
-            spdlog::info("--exit-with-parent: the parent has already ended");
-            return 0;
-        }
-        return server::Server(command, std::move(options), log.events()).run();
-    } catch (const std::exception& error) {
-        spdlog::error("{}", error.what());
-        return server::exit_failure;
+    if (command.background) {
+        return server::run_in_background("gpunbd serve", [&](const auto& on_ready) {
+            return serve_until_ended(command, std::move(options), parent, on_ready);
+        });
     }
+    return serve_until_ended(command, std::move(options), parent, {});
 }
 
 }  // namespace gpunbd::tools

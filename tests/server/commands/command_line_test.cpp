@@ -250,6 +250,8 @@ TEST_CASE("flags of the process: pid file and parent, with or without --config")
     CHECK_FALSE(serve({}).exit_with_parent);
     CHECK_FALSE(serve({}).pidfile.has_value());
     CHECK(serve({"--exit-with-parent"}).exit_with_parent);
+    CHECK_FALSE(serve({}).background);
+    CHECK(serve({"--config", "c", "--background", "--pidfile=p"}).background);
     CHECK(serve({"--pidfile", "/run/a b.pid"}).pidfile == "/run/a b.pid");
     const ServeCommand all =
         serve({"--config", "c", "--run", "true", "--exit-with-parent", "--pidfile=p"});
@@ -495,6 +497,15 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--run", "x", "-U", "a"},
          "gpunbd serve: --run and --unix exclude each other: --run serves on a private Unix "
          "socket; leave one of the two out"},
+        {{"serve", "--run", "x", "--background"},
+         "gpunbd serve: --run ends the server with its command; leave --background out, or run "
+         "both in the background of the shell"},
+        {{"serve", "--exit-with-parent", "--background"},
+         "gpunbd serve: --background returns to its parent, and --exit-with-parent ends the server "
+         "with it; leave one of the two out"},
+        {{"keep", "--", "serve", "--background"},
+         "gpunbd keep: --background is a flag of keep here, which stays with the server; write "
+         "gpunbd keep --background -- serve"},
         {{"serve", "--config", ""},
          "gpunbd serve: --config: the name of the file is empty; write for example --config "
          "/etc/gpunbd.yaml"},

@@ -61,6 +61,21 @@ TEST_CASE("exposure: TLS without client verification is reported") {
     CHECK_FALSE(unproved_in_tls(options).has_value());
 }
 
+TEST_CASE("exposure: certificates and keys without TLS are reported") {
+    config::Options options = options_of("exports: [{name: a}]");
+    CHECK_FALSE(unused_credentials(options).has_value());
+    options.tls = {config::TlsMode::off, "/f", true, ""};
+    CHECK(unused_credentials(options).value_or("").starts_with("certificates have no effect"));
+    options.admin.tcp.tls = true;  // uses them
+    CHECK_FALSE(unused_credentials(options).has_value());
+    options.tls.psk = "/keys";
+    CHECK(unused_credentials(options).value_or("").starts_with("psk has no effect"));
+    options.admin.tcp.tls = false;
+    CHECK(unused_credentials(options).value_or("").starts_with("certificates and psk have"));
+    options.tls.mode = config::TlsMode::optional;
+    CHECK_FALSE(unused_credentials(options).has_value());
+}
+
 std::string answers(const config::Options& options, const config::AccessQuery& query) {
     std::string out;
     for (const std::string& line : access_report(options, peer_of(query))) {
