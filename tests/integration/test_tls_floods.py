@@ -1,6 +1,6 @@
 """TLS clients that flood the server with records that contain little or no data, and reconnect when they are disconnected:
 a client without TLS on the same worker is still served, also during an upgrade, watchdog notifications continue, and the
-server stops in time. `python3 test_tls_floods.py --measure` prints that client's latencies with and without the floods."""
+server stops in time. `python3 test_tls_floods.py --measure [ROUNDS]` prints that client's latencies with and without the floods."""
 import contextlib
 import ctypes
 import hashlib
@@ -31,6 +31,8 @@ except ImportError:
     server.skip('python3-cryptography is not installed')
 
 server.need('openssl')
+
+MEASURE = '--measure' in sys.argv
 
 FLOODERS = 4
 # Sent in addition to what a flooder produces while it sends, which is slower than the server. A server that handles all
@@ -262,6 +264,9 @@ class Flooder:
                     length += len(backlog[-1])
                 self.ready.set()
                 self.begun.wait()
+                if MEASURE:
+                    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+                    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
             for batch in backlog:
                 self.send(client.socket, batch)
             for batch in batches:
@@ -441,5 +446,45 @@ class TlsFloods(server.Test):
             os.waitpid(pid, 0)
 
 
+def nbdload(address):
+    """The result of one sequential reader of 4 KiB with priority over the flooders, which use the same core."""
+    command = ['chrt', '-f', '2', os.path.join(os.path.dirname(server.PROGRAM), 'nbdload'), '--size', '4k', '--qd', '1',
+               '--warmup', '0.1', '--seconds', '1', '--uri', f'nbd+unix:///?socket={address}']
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def measure(rounds):
+    """Prints the median p99 alone and under each flood. The server has one core and the clients have another, all
+    with real-time priority, so that other programs on the machine do not delay them."""
+    server_core, client_core = both = sorted(os.sched_getaffinity(0))[:2]
+    files = test_tls.make_folder(f'{server.tempfile.mkdtemp()}/pki')
+    results = {name: [] for name in ('alone', *FLOODS)}
+    for _ in range(rounds):
+        for name, of_name in results.items():
+            os.sched_setaffinity(0, {server_core})
+            config = CONFIG.replace('{certificates}', files).replace('{drain}', '0').replace('{threads}', '1')
+            one = server.Server(config=config)
+            subprocess.run(['chrt', '-a', '-r', '-p', '1', str(one.process.pid)], check=True)
+            os.sched_setaffinity(0, both)
+            with contextlib.ExitStack() as stack:
+                flooders = [] if name == 'alone' else stack.enter_context(
+                    flooded(one.address, files, name, 16 * MiB if name not in DISCONNECTED else 64 * KiB))
+                os.sched_setaffinity(0, {client_core})
+                before = [(each.sent.value, each.disconnects.value) for each in flooders]
+                result = nbdload(one.address)
+                sent = sum(each.sent.value - then for each, (then, _) in zip(flooders, before))
+                ended = sum(each.disconnects.value - then for each, (_, then) in zip(flooders, before))
+            of_name.append((result['p50_us'], result['p99_us'], sent / MiB, ended))
+            one.stop()
+    alone = statistics.median(each[1] for each in results['alone'])
+    print('| | p50, us | p99, us | of alone | MiB of the flood | disconnects |\n|---|---:|---:|---:|---:|---:|')
+    for name, of_name in results.items():
+        p50, p99, sent, ended = (statistics.median(each) for each in zip(*of_name))
+        print(f'| {name} | {p50:.0f} | {p99:.0f} | {p99 / alone:.1f}x | {sent:.1f} | {ended:.0f} |')
+
+
 if __name__ == '__main__':
-    server.main()
+    if MEASURE:
+        measure(int(sys.argv[2]) if len(sys.argv) > 2 else 3)
+    else:
+        server.main()
