@@ -24,7 +24,6 @@
 #include "server/admin/model/history.hpp"
 #include "server/base/line_limit.hpp"
 #include "server/base/privileges.hpp"
-#include "server/net/connection_slots.hpp"
 #include "server/net/listener.hpp"
 #include "server/net/tcp_address.hpp"
 #include "storage/base/signals_blocked.hpp"
@@ -225,7 +224,7 @@ class Endpoint::Running final : public Connection::RequestHandler {
                     .say("{}: has no access to kept contents", peer.text());
                 return;
             }
-            if (!entry.pool.make_room(peer_key(peer))) {
+            if (!entry.pool.make_room(client_key(peer))) {
                 if (!entry.tls) {
                     const std::string text = too_many_connections();
                     static_cast<void>(

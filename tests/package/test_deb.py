@@ -44,6 +44,66 @@ FILES = {  # path: mode
     './usr/share/zsh/vendor-completions/_gpunbd': '-rw-r--r--',
 }
 
+PROGRAMS_OF_SCRIPTS = ('systemctl', 'systemd-sysusers', 'systemd-tmpfiles', 'deb-systemd-helper', 'deb-systemd-invoke')
+DROP_INS = 'usr/lib/systemd/system/gpunbd.service.d'
+
+
+class DropIn(server.Test):
+    """preserve.conf has a key that systemd before 254 logs as unknown, so postinst enables it by version."""
+
+    def setUp(self):
+        self.root = self.directory()
+        self.link = os.path.join(self.root, DROP_INS, 'preserve.conf')
+        self.target = os.path.join(self.root, 'usr/lib/gpunbd/preserve.conf')
+        os.makedirs(os.path.dirname(self.target))
+        with open(self.target, 'wb'):
+            pass
+        self.programs = self.directory()
+        for name in PROGRAMS_OF_SCRIPTS:
+            self.stand_in(name, '')
+
+    def stand_in(self, name, text):
+        path = os.path.join(self.programs, name)
+        with open(path, 'w', encoding='ascii') as file:
+            file.write(f'#!/bin/sh\n{text}\n')
+        os.chmod(path, 0o755)
+
+    def script(self, name, *arguments, systemd=''):
+        """`systemd`: the installed version; empty: none."""
+        self.stand_in('dpkg-query', f'echo {systemd}' if systemd else 'exit 1')
+        self.command('sh', os.path.join(server.ROOT, 'config/packaging/debian', name), *arguments,
+                     environment={'DPKG_ROOT': self.root, 'PATH': f'{self.programs}:{os.environ["PATH"]}'})
+
+    def test_versions(self):
+        for version, enabled in (('252.39-1~deb12u1', False), ('253.5-1', False), ('254~rc3-3', False), ('', False),
+                                 ('254-1', True), ('254.26-1', True), ('257.9-1~deb13u1', True),
+                                 ('252.39-1~deb12u1', False)):
+            with self.subTest(version=version):
+                self.script('postinst', 'configure', '', systemd=version)
+                self.assertEqual(os.path.lexists(self.link), enabled)
+                if enabled:
+                    self.assertTrue(os.path.samefile(self.link, self.target))
+
+    def test_upgrade_and_removal(self):
+        for version in ('252.39-1~deb12u1', '254.26-1'):
+            with self.subTest(version=version):
+                enabled = version.startswith('254')
+                self.script('postinst', 'configure', '', systemd=version)
+                self.script('prerm', 'upgrade', '0.2.0-1', systemd=version)
+                self.assertEqual(os.path.lexists(self.link), enabled)
+                self.script('postinst', 'configure', '0.1.0-1', systemd=version)
+                self.assertEqual(os.path.lexists(self.link), enabled)
+                self.script('prerm', 'remove', systemd=version)
+                self.assertFalse(os.path.exists(os.path.dirname(self.link)))
+
+    def test_other_drop_ins_stay(self):
+        self.script('postinst', 'configure', '', systemd='254.26-1')
+        other = os.path.join(self.root, DROP_INS, 'other.conf')
+        with open(other, 'wb'):
+            pass
+        self.script('prerm', 'remove', systemd='254.26-1')
+        self.assertEqual(os.listdir(os.path.dirname(other)), ['other.conf'])
+
 
 class Package(server.Test):
     @classmethod

@@ -57,11 +57,19 @@ void log_failure(const std::exception_ptr& failure) {
 
 }  // namespace
 
+std::string client_key(const Peer& peer) {
+    if (peer.kind == Peer::Kind::tcp) {
+        const auto address = config::parse_ip(peer.address);
+        if (address && address->loopback()) return "loopback";
+    }
+    return peer_key(peer);
+}
+
 Connection::Connection(asio::io_context& io, OwnedFd socket, Peer peer, std::size_t listener,
                        std::shared_ptr<const TlsContext> tls, RequestHandler& handler,
                        const Limits& limits)
     : peer_(std::move(peer)),
-      client_(peer_key(peer_)),
+      client_(client_key(peer_)),
       listener_(listener),
       local_address_(local_address_of(socket.get())),
       handler_(handler),

@@ -25,6 +25,10 @@ namespace gpunbd::server::admin {
 
 class Stream;
 
+// What distinguishes one client from another: its peer_key(), but all loopback addresses are one
+// client, because a local user can connect from each of them.
+std::string client_key(const Peer& peer);
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
     // Outlives its connections.
@@ -70,7 +74,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void close() noexcept;
 
     const Peer& peer() const { return peer_; }
-    // What distinguishes one client from another; see peer_key().
+    // See client_key().
     const std::string& client() const { return client_; }
     std::size_t listener() const { return listener_; }
     // The address and port that the client connected to; empty: not TCP.

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/admin/http/connection.hpp"
 #include "server/net/address_error.hpp"
 #include "server/net/tcp_address.hpp"
 #include "tests/server/admin/fake_server.hpp"
@@ -219,6 +220,25 @@ TEST_CASE("endpoint: silent clients are closed for new ones") {
     CHECK(silent.front()->rest().empty());
     silent.back()->send(get("/"));
     CHECK(status_of(silent.back()->answer()) == 200);
+}
+
+TEST_CASE("endpoint: all loopback addresses are one client") {
+    const auto key_at = [](const char* address) {
+        Peer peer;
+        peer.kind = Peer::Kind::tcp;
+        peer.address = address;
+        return client_key(peer);
+    };
+    for (const char* address : {"127.0.0.2", "127.255.255.254", "::1", "::ffff:127.0.0.3"}) {
+        CAPTURE(address);
+        CHECK(key_at(address) == key_at("127.0.0.1"));
+    }
+    for (const char* address : {"128.0.0.1", "10.0.0.1", "::2", "::ffff:10.0.0.1"}) {
+        CAPTURE(address);
+        CHECK(key_at(address) != key_at("127.0.0.1"));
+    }
+    CHECK(key_at("10.0.0.1") != key_at("10.0.0.2"));
+    CHECK(key_at("fe80::1%lo") == "fe80::1%lo");
 }
 
 // Each listener has its own limit, so TCP clients do not use slots of the Unix socket.
