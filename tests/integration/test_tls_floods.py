@@ -1,9 +1,9 @@
-"""TLS clients that flood the server with records that contain little or no data, and reconnect when they are disconnected:
-a client without TLS on the same worker is still served, also during an upgrade, watchdog notifications continue, and the
-server stops in time. `python3 test_tls_floods.py --measure [ROUNDS]` prints that client's latencies with and without the floods."""
+"""TLS clients that flood the server with records that contain little or no data, and reconnect when they are
+disconnected: a client without TLS on the same worker is still served, also during an upgrade, watchdog notifications
+continue, and the server stops in time. `python3 test_tls_floods.py --measure [ROUNDS]` prints that client's latencies with
+and without the floods."""
 import contextlib
 import ctypes
-import hashlib
 import hmac
 import json
 import multiprocessing
@@ -35,9 +35,8 @@ server.need('openssl')
 MEASURE = '--measure' in sys.argv
 
 FLOODERS = 4
-# Sent in addition to what a flooder produces while it sends, which is slower than the server. A server that handles all
-# key updates that have arrived in one turn is blocked by this backlog for several seconds.
-BACKLOG = 3 * MiB
+# Prepared in addition to what a flooder produces while it sends, which is slower than the server.
+BACKLOG = MiB
 BATCH = 64  # records
 # The longest messages that the server accepts, so that there are few replies.
 LONGEST = 32 * MiB
@@ -45,9 +44,9 @@ OPTION = struct.pack('>QII', wire.IHAVEOPT, 77, MiB)
 WRITE = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, LONGEST)
 DATA, ALERT, HANDSHAKE = 23, 21, 22
 DRAIN = 1  # seconds
-# What the server may take in addition, also on a busy machine. It takes 0.05 s; without the bounds of tls_stream.cpp the
-# backlogs of key updates take more than 3 s.
-MARGIN = 2  # seconds
+# What the server may take in addition, also on a busy machine. It takes 0.05 s; without the bounds of tls_stream.cpp it
+# takes 7 s and more under the flood of renegotiations.
+MARGIN = 4  # seconds
 WATCHDOG = 2  # seconds
 CONFIG = '''
 listeners: {unix: [{path: '{socket}'}]}
@@ -398,7 +397,7 @@ class TlsFloods(server.Test):
                     self.assertGreaterEqual(took, DRAIN)
 
     def test_second_sigterm_under_each_flood(self):
-        for flood, threads in (('key updates', 1), ('single bytes', 1), ('single bytes', 0)):
+        for flood, threads in (('key updates', 1), ('renegotiations', 1), ('single bytes', 1), ('single bytes', 0)):
             with self.subTest(flood=flood, threads=threads):
                 one = self.start(threads, drain=3600)
                 with flooded(one.address, self.certificates, flood):
@@ -437,7 +436,7 @@ class TlsFloods(server.Test):
             os.kill(successor, signal.SIGTERM)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(successor, 0)[1]), 0)
             self.assertLess(time.monotonic() - stopped_at, DRAIN + MARGIN)
-        self.assertLess(reader.longest, MARGIN)
+        self.assertLess(reader.longest, DRAIN + MARGIN)
 
     @staticmethod
     def end(pid):
