@@ -22,5 +22,5 @@ int main(int argc, char** argv) {
                                  .within = std::chrono::seconds(std::stoul(argv[3])),
                                  .descriptors = std::stoul(argv[4]),
                                  .swap = false},
-                                command);
+                                command, {});
 }
