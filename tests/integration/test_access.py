@@ -376,7 +376,7 @@ class Exposed(server.Test):
                 one = self.serve(config=f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}], "
                                  f"unix: [{{path: '{{socket}}'}}]}}\n{rest}", extra=flags)
                 wire.connect(('127.0.0.1', port), 'a').disconnect()
-                self.assertEqual(f'warning: insecure: 0.0.0.0:{port}: anyone who reaches this address' in one.log(),
+                self.assertEqual(f'warning: insecure: 0.0.0.0:{port}: every client that can reach this address' in one.log(),
                                  expect_warning, one.log())
                 one.stop()
 

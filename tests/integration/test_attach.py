@@ -121,7 +121,7 @@ class Attach(server.Test):
 
     def test_block_size(self):
         whole = greeting() + export() + blocks(4096) + ACK
-        self.assertIn('no blocks below 4096 bytes', self.attach_to(whole, arguments=('--block-size', '2K')))
+        self.assertIn('the server does not accept blocks below 4096 bytes', self.attach_to(whole, arguments=('--block-size', '2K')))
         self.assertRegex(self.attach_to(whole, arguments=('--block-size', '4K')), KERNEL)
         self.assertRegex(self.attach_to(greeting() + export() + blocks(1) + ACK, arguments=('--block-size', '1K')), KERNEL)
 
@@ -199,7 +199,7 @@ class Attach(server.Test):
         path = os.path.join(self.directory(), 'socket')
         self.run_beside(['nbdkit', '-f', '-U', path, '--filter=blocksize-policy', 'memory', '16M', 'blocksize-minimum=4096'], path)
         self.assertRegex(self.attach(unix_uri(path), '--connections', '4'), KERNEL)
-        self.assertIn('no blocks below 4096', self.attach(unix_uri(path), '--block-size', '512'))
+        self.assertIn('does not accept blocks below 4096', self.attach(unix_uri(path), '--block-size', '512'))
 
     def test_qemu_nbd(self):
         server.need('qemu-nbd')

@@ -190,7 +190,7 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
     def test_more_memory_than_available(self):
         self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
         found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
-                          r'set a size of at most (\S+), or for 100%', self.errors)
+                          r'set a size of at most (\S+), or 100%', self.errors)
         self.assertTrue(found, self.errors)
         powers = {'M': 2, 'G': 3, 'T': 4}
         available = float(found[1]) * 1024 ** powers[found[2]]

@@ -726,10 +726,10 @@ os.kill(os.getpid(), signal.SIGKILL)
         before = os.path.getsize(starts)
         self.assertGreaterEqual(before, 3)
         # Otherwise the delay of the next server would be twice that of the last one.
-        delays = re.findall(r'started again in (\S+) s', keeper.log())
+        delays = re.findall(r'will be restarted in (\S+) s', keeper.log())
         keeper.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: len(re.findall(r'started again in (\S+) s', keeper.log())) > len(delays), 60, keeper.log)
-        self.assertEqual(re.findall(r'started again in (\S+) s', keeper.log())[len(delays)], delays[0])
+        server.wait_until(lambda: len(re.findall(r'will be restarted in (\S+) s', keeper.log())) > len(delays), 60, keeper.log)
+        self.assertEqual(re.findall(r'will be restarted in (\S+) s', keeper.log())[len(delays)], delays[0])
         self.assertGreaterEqual(os.path.getsize(starts), before + 3)
 
     def test_ready_is_reset(self):

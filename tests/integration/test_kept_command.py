@@ -140,7 +140,7 @@ class List(Kept):
         self.assertRegex(table.splitlines()[0], '^EXPORT +SIZE +USED +DEVICES +SINCE +INSTANCE +STATE$')
         self.assertRegex(table, r"'one' +64 MiB +[0-9.]+ MiB +host +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d +" + one['instance'] +
                          ' +in use\n')
-        self.assertIn('has them', self.kept(self.file, '--drop', 'one', status=1))
+        self.assertIn('uses them', self.kept(self.file, '--drop', 'one', status=1))
         self.assertIn("nothing is kept under the name 'nowhere'", self.kept(self.file, '--drop', 'nowhere', status=1))
         self.assertEqual(set(self.listed()), {'one', 'two'})
 
@@ -192,7 +192,7 @@ with socket.socket(socket.AF_UNIX) as one:
         done = subprocess.run([server.PROGRAM, 'keep', '--', 'serve', '--config', self.file], capture_output=True,
                               text=True, check=False, stdin=subprocess.DEVNULL, timeout=60)
         self.assertEqual(done.returncode, 1)
-        self.assertIn('is in the way', done.stderr)
+        self.assertIn('the path is a file that is not a socket', done.stderr)
 
     def test_default_socket(self):
         """The admin socket is found in the folder of the service, and among several servers the one that keeps contents."""
@@ -263,7 +263,7 @@ class Drop(Kept):
         self.start_command('keep', '--', 'serve', '--size', '64M', *flags)
         self.write('', 0, b'data')
         self.assertEqual(set(self.listed()), {''})
-        self.assertIn('has them', self.kept('--socket', self.keeping, '--drop', '', status=1))
+        self.assertIn('uses them', self.kept('--socket', self.keeping, '--drop', '', status=1))
 
 
 class Hostile(Kept):

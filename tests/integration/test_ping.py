@@ -195,7 +195,7 @@ class InvalidServers(Ping):
                              ('nbds+unix:///?socket=/s&tls-psk-file=/k', 'the user of the shared key is missing'),
                              ('nbd+unix:///', 'requires socket=PATH'), ('nbd+unix://host/?socket=/a', 'takes no host'),
                              ('nbd://a/?socket=/a', 'requires nbd+unix'), ('nbd://a/%zz', 'hexadecimal'),
-                             ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'or 00'), ('nbd://a/?frob=1', "parameter 'frob'"),
+                             ('nbd://a/%4', 'hexadecimal'), ('nbd://a/%00', 'other than 00'), ('nbd://a/?frob=1', "parameter 'frob'"),
                              ('nbd://a/?tls-certificates=/a', 'write nbds instead of nbd'),
                              ('nbds://a/?tls-verify-peer=1', 'is true or false'),
                              ('nbd://a/' + 'x' * 4097, 'exceeds 4096 bytes'),

@@ -68,7 +68,7 @@ class Servers(Status):
         self.assertEqual(one.requests[1][1]['Host'], f'127.0.0.1:{one.port}')
         os.chmod(file, 0o644)
         self.refused('all users may', '--url', one.url, '--token', file)
-        self.refused('/no/such: cannot be read: there is no folder \'/no\'; copy there the server\'s', '--url', one.url, '--token', '/no/such')
+        self.refused('/no/such: cannot be read: there is no folder \'/no\'; copy the server\'s token there', '--url', one.url, '--token', '/no/such')
 
     def test_control_characters_are_replaced(self):
         path = self.path()

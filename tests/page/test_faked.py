@@ -626,7 +626,7 @@ class Looks(Fake):
             const {history} = opened;
             for (const values of Object.values(history)) if (Array.isArray(values)) values.splice(-20);
             history.end -= 20;
-            opened.goOn();
+            opened.continueHistory();
             return [history, opened.history].map((each) => each.read_bytes.length);""")
         self.assertEqual(lengths, [40, 40])
         self.browser.until(lambda: self.browser.run('return opened.history.read_bytes.length') == 60, 'the history is complete')

@@ -116,7 +116,7 @@ class OfAnyServer:
         self.stop()
         self.browser.shows('#notices', 'The server has not answered since ')
         self.assertIn('trying again', self.browser.text('#notices'))
-        self.assertEqual(self.browser.text('#state'), 'does not answer')
+        self.browser.shows('#state', 'does not answer')
         self.assertEqual(self.browser.run("return getComputedStyle(document.querySelector('main section')).opacity"), '0.5')
         self.restart()
         self.browser.shows('#notices', 'The server was restarted at ')

@@ -834,11 +834,13 @@ TEST_CASE("tls: an access rule with a TLS identity needs the TLS setting that it
     for (const config::TlsOptions& tls : {config::TlsOptions{off, files.folder(), true, ""},
                                           {required, files.folder(), false, ""},
                                           {required, "", true, keys}}) {
-        CHECK(said(by_name, tls).starts_with("export 'x': access[0]: tls_name is about"));
+        CHECK(said(by_name, tls)
+                  .starts_with("export 'x': access[0]: tls_name requires client certificates"));
     }
     for (const config::TlsOptions& tls :
          {config::TlsOptions{off, "", true, keys}, {required, files.folder(), true, ""}}) {
-        CHECK(said(by_key, tls).starts_with("export 'x': access[0]: psk_user is about"));
+        CHECK(
+            said(by_key, tls).starts_with("export 'x': access[0]: psk_user requires shared keys"));
     }
 }
 

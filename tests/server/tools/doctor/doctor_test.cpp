@@ -185,7 +185,7 @@ TEST_CASE("doctor: expiring certificates") {
     const TlsFolder soon(29);
     const std::string certificate = soon.file("server-cert.pem");
     CHECK(soon.look(certificate).verdict == Verdict::warn);
-    CHECK(soon.look(certificate).is.starts_with("ends in 2"));
+    CHECK(soon.look(certificate).is.starts_with("expires in 2"));
     const TlsFolder late(31);
     CHECK(late.look(late.file("server-cert.pem")).verdict == Verdict::ok);
     const TlsFolder ended(-1);
