@@ -65,7 +65,8 @@ AttachRequest wanted_by(const AttachOptions& command, client::Endpoint endpoint)
         .connections = command.connections,
         .timeouts = {.dead_connection = std::chrono::seconds(dead),
                      .request = std::chrono::seconds(command.timeout.value_or(default_timeout))},
-        .block_size = command.block_size};
+        .block_size = command.block_size,
+        .swap = command.swap};
 }
 
 // SIGHUP is left out if it is ignored, for example by nohup.

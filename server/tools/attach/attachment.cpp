@@ -1,6 +1,7 @@
 #include "server/tools/attach/attachment.hpp"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,11 +24,23 @@ constexpr std::chrono::milliseconds reconnect_interval_after_refusal(
 constexpr std::chrono::milliseconds check_interval(
     2000);  // the kernel sends no event when a device is detached
 constexpr std::chrono::seconds handshake_timeout(10);  // includes the connection setup
+constexpr int unix_send_buffer = 4 << 20;              // bytes
 
 struct Connection {
     OwnedFd socket;
     ExportFacts facts;
 };
+
+// The default buffer of a Unix socket holds a fraction of a long request, so the kernel's client
+// and the server would switch many times for each. Not for swap, which has to work while memory is
+// short.
+void enlarge_send_buffer(int socket) {
+    int family = 0;
+    socklen_t length = sizeof family;
+    ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &length);
+    if (family != AF_UNIX) return;
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &unix_send_buffer, sizeof unix_send_buffer);
+}
 
 Or<Connection> connect_one(const AttachRequest& wanted) {
     auto called = client::call(wanted.endpoint, client::Clock::now() + handshake_timeout);
@@ -39,6 +52,7 @@ Or<Connection> connect_one(const AttachRequest& wanted) {
     if (auto failed = fit_for_kernel(facts, wanted.block_size)) return std::move(*failed);
     auto socket = stream.release_socket();
     if (auto* failed = std::get_if<Failure>(&socket)) return std::move(*failed);
+    if (!wanted.swap) enlarge_send_buffer(std::get<OwnedFd>(socket).get());
     return Connection{.socket = std::get<OwnedFd>(std::move(socket)), .facts = std::move(facts)};
 }
 

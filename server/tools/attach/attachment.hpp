@@ -17,6 +17,7 @@ struct AttachRequest {
     unsigned connections = 1;
     KernelTimeouts timeouts;
     std::optional<std::uint32_t> block_size;  // none: the server's minimum
+    bool swap = false;
 };
 
 class Attachment {
