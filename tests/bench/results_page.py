@@ -190,6 +190,7 @@ SECTIONS = (
     Section("Beside other programs on the same H200", tuple(f"neighbour{kind and '-'}{kind}" for kind in BESIDE), beside),
     Section("Several H200s, striped, and one of two", ("two-h200", "one-of-two-h200", "four-h200"), throughput),
     Section("Before and after the connection was rewritten", ("redesign",), before_and_after),
+    Section("Before and after the server was split into services and libraries", ("structure",), before_and_after),
     Section("Contents that outlive the server, and first writes: on one H200, and on 2 cores", ("kept-h200", "kept"), throughput),
     Section("One reader beside hostile clients", ("fairness",), fairness),
     Section("nbd-vram beside nbdkit, one H200", ("nbd-vram",), throughput),
