@@ -7,7 +7,7 @@
 namespace gpunbd::config {
 
 struct AccessQuery {
-    std::string who;
+    std::string client;
     std::optional<std::string> tls_name = {};
     std::optional<std::string> psk_user = {};
 };

@@ -23,11 +23,11 @@ T value_of(config::rules::Checked<T> checked, std::string_view flag) {
     return std::get<T>(std::move(checked));
 }
 
-[[noreturn]] void refuse(const std::string& who) {
+[[noreturn]] void refuse(const std::string& client) {
     throw std::runtime_error(fmt::format(
         "--who: {} is not a client; write for example 10.1.2.3, ::1, unix:uid=1000,gid=100, or "
         "vsock:3",
-        config::in_quotes(who)));
+        config::in_quotes(client)));
 }
 
 // Returns the text before the separator and removes both from `text`.
@@ -39,7 +39,7 @@ std::string_view split(std::string_view& text, char separator) {
 }
 
 // "uid=1000,gid=100,gid=101"
-Peer unix_client(const std::string& who, std::string_view parts) {
+Peer unix_client(const std::string& client, std::string_view parts) {
     Peer peer;
     peer.kind = Peer::Kind::unix_socket;
     bool has_uid = false;
@@ -56,10 +56,10 @@ Peer unix_client(const std::string& who, std::string_view parts) {
             if (!has_gid) peer.gid = gid;
             has_gid = true;
         } else {
-            refuse(who);
+            refuse(client);
         }
     }
-    if (!has_uid) refuse(who);
+    if (!has_uid) refuse(client);
     // Every process has a group; without one given, use one that matches no rule.
     if (!has_gid) peer.gid = static_cast<gid_t>(-1);
     return peer;
@@ -68,22 +68,22 @@ Peer unix_client(const std::string& who, std::string_view parts) {
 }  // namespace
 
 Peer peer_of(const config::AccessQuery& query) {
-    const std::string& who = query.who;
-    const std::string_view text = who;
+    const std::string& client = query.client;
+    const std::string_view text = client;
     constexpr std::string_view local = "unix:";
     constexpr std::string_view vsock = "vsock:";
     Peer peer;
     if (text.starts_with(local)) {
-        peer = unix_client(who, text.substr(local.size()));
+        peer = unix_client(client, text.substr(local.size()));
     } else if (text.starts_with(vsock)) {
         peer.kind = Peer::Kind::vsock;
         peer.cid = static_cast<std::uint32_t>(value_of(
             config::rules::integer(text.substr(vsock.size()), {0, 4'294'967'295}), "--who"));
     } else {
-        const auto address = config::parse_ip(who);
-        if (!address) refuse(who);
+        const auto address = config::parse_ip(client);
+        if (!address) refuse(client);
         peer.kind = Peer::Kind::tcp;
-        peer.address = who;
+        peer.address = client;
     }
     if (query.tls_name || query.psk_user) peer.tls.emplace();
     if (query.tls_name) {

@@ -65,13 +65,7 @@ def keep_one(test, devices=None, size=GiB, mapped=None, **options):
 
 def driver_files(pid):
     """The number of open files through which a process maps GPU memory."""
-    folder, count = f'/proc/{pid}/fd', 0
-    for number in os.listdir(folder):
-        try:
-            count += re.fullmatch('/dev/nvidia[0-9]+', os.readlink(f'{folder}/{number}')) is not None
-        except FileNotFoundError:
-            pass  # closed meanwhile
-    return count
+    return sum(re.fullmatch('/dev/nvidia[0-9]+', each) is not None for each in server.open_files(pid))
 
 
 class Killed(kept.Test):

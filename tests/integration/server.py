@@ -4,6 +4,7 @@ The program is $GPUNBD_PROGRAM, which CTest sets, or else build/release/gpunbd. 
 gpunbd; tests/conformance tests any server against the specification.
 """
 import atexit
+import contextlib
 import ctypes
 import os
 import random
@@ -84,6 +85,15 @@ def free_port(address='127.0.0.1'):
     with socket.socket(family) as probe:
         probe.bind((address, 0))
         return probe.getsockname()[1]
+
+
+def open_files(pid):
+    """What each descriptor of a process refers to, as /proc shows it."""
+    folder, files = f'/proc/{pid}/fd', []
+    for number in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # closed since the folder was listed
+            files.append(os.readlink(f'{folder}/{number}'))
+    return files
 
 
 def wait_for_text(text, source, seconds=10):

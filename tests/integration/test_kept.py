@@ -1,5 +1,4 @@
 """Contents outlive the server: after a kill at any moment it has every acknowledged byte."""
-import contextlib
 import os
 import signal
 import time
@@ -186,12 +185,7 @@ class Configured(kept.Test):
         self.assertTrue(self.holds(keeper, 'a'))
 
     def sockets(self, keeper):
-        folder = f'/proc/{keeper.process.pid}/fd'
-        count = 0
-        for each in os.listdir(folder):
-            with contextlib.suppress(FileNotFoundError):  # closed since the folder was listed
-                count += os.readlink(f'{folder}/{each}').startswith('socket:')
-        return count
+        return sum(each.startswith('socket:') for each in server.open_files(keeper.process.pid))
 
     def test_nothing_is_kept_any_more(self):
         """The listening socket is not stored any more either, but the next server still takes it over."""

@@ -129,7 +129,7 @@ class Background(server.Test):
         self.assertNotEqual(os.getsid(pid), os.getsid(0))
         for stream in (0, 1):
             self.assertEqual(os.readlink(f'/proc/{pid}/fd/{stream}'), '/dev/null')
-        self.assertNotIn(self.folder + '/inherited', [os.readlink(f'/proc/{pid}/fd/{each}') for each in os.listdir(f'/proc/{pid}/fd')])
+        self.assertNotIn(self.folder + '/inherited', server.open_files(pid))
         server.wait_for_text('ready: ', self.log)
         return pid
 

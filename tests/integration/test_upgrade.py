@@ -1,5 +1,4 @@
 """SIGUSR2: another server takes over without interrupting clients. If it cannot, nothing changes."""
-import contextlib
 import json
 import os
 import random
@@ -230,12 +229,7 @@ class Load4(Upgrade):
         keeper = self.gpunbd('--device', 'host', '--size', 3 * SLAB, '--keep', '--page-size', '64M')
 
         def kept():
-            folder = f'/proc/{keeper.process.pid}/fd'
-            count = 0
-            for number in os.listdir(folder):
-                with contextlib.suppress(FileNotFoundError):  # closed since the folder was listed
-                    count += 'memfd:gpunbd slab' in os.readlink(f'{folder}/{number}')
-            return count
+            return sum('memfd:gpunbd slab' in each for each in server.open_files(keeper.process.pid))
 
         with wire.connect(self.path) as client:
             for number in range(3):

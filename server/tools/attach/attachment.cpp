@@ -35,10 +35,6 @@ struct Connection {
 // and the server would switch many times for each. Not for swap, which has to work while memory is
 // short.
 void enlarge_send_buffer(int socket) {
-    int family = 0;
-    socklen_t length = sizeof family;
-    ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &length);
-    if (family != AF_UNIX) return;
     ::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &unix_send_buffer, sizeof unix_send_buffer);
 }
 
@@ -52,7 +48,8 @@ Or<Connection> connect_one(const AttachRequest& wanted) {
     if (auto failed = fit_for_kernel(facts, wanted.block_size)) return std::move(*failed);
     auto socket = stream.release_socket();
     if (auto* failed = std::get_if<Failure>(&socket)) return std::move(*failed);
-    if (!wanted.swap) enlarge_send_buffer(std::get<OwnedFd>(socket).get());
+    const bool is_unix = wanted.endpoint.address.addresses.front().storage.ss_family == AF_UNIX;
+    if (is_unix && !wanted.swap) enlarge_send_buffer(std::get<OwnedFd>(socket).get());
     return Connection{.socket = std::get<OwnedFd>(std::move(socket)), .facts = std::move(facts)};
 }
 

@@ -100,23 +100,24 @@ TEST_CASE("question: reports the exports of a client, with the rule and its line
     const std::string no_b = "export 'b': denied: the one rule of its access list does not match\n";
     const std::string rest =
         no_b + "export 'c': read-only: it has no access list; the export is read_only\n";
-    CHECK(answers(options, {.who = "10.1.2.3"}) ==
+    CHECK(answers(options, {.client = "10.1.2.3"}) ==
           "export 'a': read-only: rule 1 matches: network 10.1.0.0/16 (line 4)\n" + rest);
-    CHECK(answers(options, {.who = "::ffff:10.1.2.3"}) == answers(options, {.who = "10.1.2.3"}));
-    CHECK(answers(options, {.who = "10.2.2.3"}) == no_a + rest);
-    CHECK(answers(options, {.who = "10.2.2.3", .tls_name = "CLIENT.EXAMPLE"}) ==
+    CHECK(answers(options, {.client = "::ffff:10.1.2.3"}) ==
+          answers(options, {.client = "10.1.2.3"}));
+    CHECK(answers(options, {.client = "10.2.2.3"}) == no_a + rest);
+    CHECK(answers(options, {.client = "10.2.2.3", .tls_name = "CLIENT.EXAMPLE"}) ==
           "export 'a': read-write: rule 2 matches: network 10.0.0.0/8, tls_name 'client.example' "
           "(line 5)\n" +
               rest);
-    CHECK(answers(options, {.who = "::1", .psk_user = "alice"}) ==
+    CHECK(answers(options, {.client = "::1", .psk_user = "alice"}) ==
           "export 'a': read-only: rule 4 matches: psk_user 'alice' (line 8)\n" + rest);
     for (const char* who : {"unix:uid=1,gid=7", "unix:gid=7,uid=1", "unix:uid=1,gid=8,gid=7"}) {
         CAPTURE(who);
-        CHECK(answers(options, {.who = who}) ==
+        CHECK(answers(options, {.client = who}) ==
               "export 'a': read-write: rule 3 matches: gid '7' (line 7)\n" + rest);
     }
-    CHECK(answers(options, {.who = "unix:uid=7"}) == no_a + rest);
-    CHECK(answers(options, {.who = "vsock:3"}) ==
+    CHECK(answers(options, {.client = "unix:uid=7"}) == no_a + rest);
+    CHECK(answers(options, {.client = "vsock:3"}) ==
           no_a +
               "export 'b': read-only: rule 1 matches: cid 3 (line 9); the export is read_only\n"
               "export 'c': read-only: it has no access list; the export is read_only\n");
@@ -127,15 +128,15 @@ TEST_CASE("question: an invalid client is refused with an explanation") {
          {"", "10.1.2", "10.1.2.3/8", "localhost", "unix:", "unix:gid=7", "unix:uid",
           "unix:uid=1,x=2", "unix:uid=1,uid=2", "fe80::1%eth0", "tcp:10.1.2.3"}) {
         CAPTURE(who);
-        CHECK_THROWS_AS(peer_of({.who = who}), std::runtime_error);
+        CHECK_THROWS_AS(peer_of({.client = who}), std::runtime_error);
     }
     for (const char* who : {"vsock:", "vsock:x", "vsock:4294967296", "unix:uid=no such user"}) {
         CAPTURE(who);
-        CHECK_THROWS_AS(peer_of({.who = who}), std::runtime_error);
+        CHECK_THROWS_AS(peer_of({.client = who}), std::runtime_error);
     }
-    CHECK_THROWS_AS(peer_of({.who = "::1", .tls_name = ""}), std::runtime_error);
-    CHECK_THROWS_AS(peer_of({.who = "::1", .psk_user = "a:b"}), std::runtime_error);
-    CHECK_THROWS_WITH(peer_of({.who = "10.1.2"}),
+    CHECK_THROWS_AS(peer_of({.client = "::1", .tls_name = ""}), std::runtime_error);
+    CHECK_THROWS_AS(peer_of({.client = "::1", .psk_user = "a:b"}), std::runtime_error);
+    CHECK_THROWS_WITH(peer_of({.client = "10.1.2"}),
                       "--who: '10.1.2' is not a client; write for example 10.1.2.3, ::1, "
                       "unix:uid=1000,gid=100, or vsock:3");
 }

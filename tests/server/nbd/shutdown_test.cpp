@@ -200,7 +200,7 @@ TEST_CASE("shutdown: copies in flight are completed, and new requests are refuse
     }
 }
 
-TEST_CASE("shutdown: a session that is cut ends after its copy in flight") {
+TEST_CASE("shutdown: a session that is closed by force ends after its copy in flight") {
     for (const bool structured : {false, true}) {
         Rig rig;
         Client client = rig.enter({.structured = structured});
