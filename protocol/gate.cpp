@@ -7,12 +7,6 @@
 namespace gpunbd::protocol {
 namespace {
 
-// Payloads below 2^25 bytes should not be taken for an attack, whatever maximum was advertised
-// ("Block size constraints").
-std::uint64_t max_discard(const ExportInfo& info) {
-    return std::max<std::uint64_t>(std::uint64_t{2} * info.maximum_payload, max_payload);
-}
-
 // Bytes that follow the header. In a compact header only a WRITE has any.
 std::uint64_t payload_after(const Request& request, Headers headers) {
     const bool has_any = headers == Headers::extended
@@ -58,15 +52,6 @@ bool changes(CommandType type) {
     return false;
 }
 
-// Does not add the client's numbers, so nothing overflows.
-bool in_range(const Request& request, std::uint64_t size) {
-    return request.offset <= size && request.length <= size - request.offset;
-}
-
-bool aligned(const Request& request, std::uint32_t block) {
-    return ((request.offset | request.length) & (block - 1)) == 0;
-}
-
 struct Verdict {
     Error error = Error::none;
     std::string_view text = {};
@@ -88,23 +73,15 @@ constexpr Verdict wrong_context{Error::einval, "a metadata context is unknown or
 constexpr Verdict unaligned{Error::einval, "not aligned to the minimum block"};
 constexpr std::string_view past_end = "beyond the end of the export";
 
-Verdict verdict_on_flags(const Request& request, CommandType type, Headers headers) {
-    const auto unknown = static_cast<std::uint16_t>(request.flags & ~known_flags(type, headers));
-    if (unknown == 0) {
-        const bool missing = headers == Headers::extended && type == CommandType::write &&
-                             (request.flags & command_flag::payload_len) == 0;
-        return missing ? missing_payload : Verdict{};
-    }
-    return headers == Headers::extended && unknown == command_flag::payload_len ? unwanted_payload
-                                                                                : unknown_flag;
-}
-
 Verdict verdict(const Request& request, CommandType type, const NegotiatedOptions& negotiated) {
     const ExportInfo& info = negotiated.export_info;
+    const bool extended = negotiated.headers == Headers::extended;
     if (request.type >= command_types) return unknown_command;
-    if (const Verdict flags = verdict_on_flags(request, type, negotiated.headers);
-        flags.error != Error::none)
-        return flags;
+    if (const int unknown = request.flags & ~known_flags(type, negotiated.headers); unknown != 0) {
+        return extended && unknown == command_flag::payload_len ? unwanted_payload : unknown_flag;
+    }
+    if (extended && type == CommandType::write && (request.flags & command_flag::payload_len) == 0)
+        return missing_payload;
     if (info.read_only && changes(type)) return read_only;
 
     switch (type) {
@@ -124,8 +101,9 @@ Verdict verdict(const Request& request, CommandType type, const NegotiatedOption
         case CommandType::write_zeroes:
             break;
     }
-    if (!aligned(request, info.minimum_block)) return unaligned;
-    if (!in_range(request, info.size)) {
+    if (((request.offset | request.length) & (info.minimum_block - 1)) != 0) return unaligned;
+    // Does not add the client's numbers, so nothing overflows.
+    if (request.offset > info.size || request.length > info.size - request.offset) {
         const bool stores = type == CommandType::write || type == CommandType::write_zeroes;
         return {stores ? Error::enospc : Error::einval, past_end};
     }
@@ -176,7 +154,11 @@ Validated validate(const Request& request, const NegotiatedOptions& negotiated) 
     // A DISC has no reply, so it cannot be refused.
     if (type == CommandType::disc) return Command{.type = type, .cookie = request.cookie};
     const std::uint64_t payload = payload_after(request, negotiated.headers);
-    if (payload > max_discard(negotiated.export_info)) return Hangup{"a payload far too long"};
+    // Payloads below 2^25 bytes should not be taken for an attack, whatever maximum was advertised
+    // ("Block size constraints").
+    const std::uint64_t most = std::uint64_t{2} * negotiated.export_info.maximum_payload;
+    if (payload > std::max<std::uint64_t>(most, max_payload))
+        return Hangup{"a payload far too long"};
     if (type == CommandType::block_status && negotiated.headers == Headers::extended &&
         (request.flags & command_flag::payload_len) != 0)
         return expect_status_payload(request, negotiated);

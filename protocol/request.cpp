@@ -5,14 +5,6 @@
 namespace gpunbd::protocol {
 namespace {
 
-// All fields but the length, in which the formats differ.
-Request decode_common(const std::byte* from) {
-    return {.flags = load_be<std::uint16_t>(from + 4),
-            .type = load_be<std::uint16_t>(from + 6),
-            .cookie = load_be<std::uint64_t>(from + 8),
-            .offset = load_be<std::uint64_t>(from + 16)};
-}
-
 std::byte* encode_common(std::byte* to, std::uint32_t magic, const Request& request) {
     to = store_be(to, magic);
     to = store_be(to, request.flags);
@@ -23,21 +15,17 @@ std::byte* encode_common(std::byte* to, std::uint32_t magic, const Request& requ
 
 }  // namespace
 
-std::optional<Request> decode_request(std::span<const std::byte, request_size> bytes) {
-    const std::byte* from = bytes.data();
-    if (load_be<std::uint32_t>(from) != request_magic) return std::nullopt;
-    Request request = decode_common(from);
-    request.length = load_be<std::uint32_t>(from + 24);
-    return request;
-}
-
-std::optional<Request> decode_extended_request(
-    std::span<const std::byte, extended_request_size> bytes) {
-    const std::byte* from = bytes.data();
-    if (load_be<std::uint32_t>(from) != extended_request_magic) return std::nullopt;
-    Request request = decode_common(from);
-    request.length = load_be<std::uint64_t>(from + 24);
-    return request;
+std::optional<Request> decode_request(std::span<const std::byte> bytes, Headers headers) {
+    const std::byte* const from = bytes.data();
+    const bool extended = headers == Headers::extended;
+    const std::uint32_t magic = extended ? extended_request_magic : request_magic;
+    if (load_be<std::uint32_t>(from) != magic) return std::nullopt;
+    return Request{
+        .flags = load_be<std::uint16_t>(from + 4),
+        .type = load_be<std::uint16_t>(from + 6),
+        .cookie = load_be<std::uint64_t>(from + 8),
+        .offset = load_be<std::uint64_t>(from + 16),
+        .length = extended ? load_be<std::uint64_t>(from + 24) : load_be<std::uint32_t>(from + 24)};
 }
 
 void encode_request(const Request& request, std::span<std::byte, request_size> out) {

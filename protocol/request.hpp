@@ -7,6 +7,7 @@
 #include <span>
 
 #include "protocol/constants.hpp"
+#include "protocol/headers.hpp"
 
 namespace gpunbd::protocol {
 
@@ -20,10 +21,9 @@ struct Request {
     bool operator==(const Request&) const = default;
 };
 
-// Nothing if the magic is wrong or that of the other format; the connection must be closed then.
-std::optional<Request> decode_request(std::span<const std::byte, request_size> bytes);
-std::optional<Request> decode_extended_request(
-    std::span<const std::byte, extended_request_size> bytes);
+// `bytes`: at least request_size_of(headers). Returns nothing if the magic is wrong or that of the
+// other format; the connection must be closed then.
+std::optional<Request> decode_request(std::span<const std::byte> bytes, Headers headers);
 
 // The inverse, for clients and tests. A compact request has the lower 32 bits of the length.
 void encode_request(const Request& request, std::span<std::byte, request_size> out);

@@ -8,29 +8,49 @@
 
 #include "protocol/gate.hpp"
 #include "server/nbd/budget.hpp"
+#include "server/nbd/command_cost.hpp"
 #include "server/nbd/throttle.hpp"
 
 namespace gpunbd::server {
 
 class Admission {
  public:
-    // `max_in_flight`: bytes of payload and work of unanswered requests; see in_flight_cost().
+    // `max_in_flight`: bytes of payload and work of unanswered requests; see CommandCost.
     Admission(std::uint64_t max_in_flight, Budget& budget, Budget::Waiter& waiter)
         : max_in_flight_(max_in_flight), budget_(budget), waiter_(waiter) {}
     ~Admission() { budget_.discharge(memory_); }
     Admission(const Admission&) = delete;
     Admission& operator=(const Admission&) = delete;
 
-    // A request starts. `memory`: bytes that it takes while it lives; see memory_cost().
-    void enter(const protocol::Command& command, std::uint64_t page_size, std::uint64_t memory);
+    void enter(const CommandCost& cost) {
+        ++requests_;
+        in_flight_ += cost.in_flight;
+        memory_ += cost.memory;
+        budget_.charge(cost.memory);
+    }
     // A request has ended. true: requests may be taken again.
-    bool leave(const protocol::Command& command, std::uint64_t page_size, std::uint64_t memory);
+    bool leave(const CommandCost& cost) {
+        const bool was_over = in_flight_ > max_in_flight_;
+        --requests_;
+        in_flight_ -= cost.in_flight;
+        memory_ -= cost.memory;
+        budget_.discharge(cost.memory);
+        return was_over || requests_ == 0;
+    }
     // Bytes of buffers and queues of the connection itself.
-    void hold_memory(std::uint64_t bytes);
+    void hold_memory(std::uint64_t bytes) {
+        if (bytes != held_) change_held_memory(bytes);
+    }
 
     // One request may always be taken. If the worker's budget is exceeded, the waiter is called
     // when there is room.
-    bool may_take();
+    bool may_take() {
+        if (requests_ == 0) return true;
+        if (in_flight_ > max_in_flight_) return false;
+        if (!budget_.exceeded()) return true;
+        budget_.wait(waiter_);
+        return false;
+    }
 
     // The rates of the export; none at first. A request that is held back is admitted by the new
     // ones.
@@ -47,6 +67,8 @@ class Admission {
     protocol::Validated withdraw() { return throttle_->withdraw(); }
 
  private:
+    void change_held_memory(std::uint64_t bytes);
+
     const std::uint64_t max_in_flight_;
     Budget& budget_;
     Budget::Waiter& waiter_;

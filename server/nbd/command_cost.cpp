@@ -14,50 +14,40 @@ namespace {
 
 constexpr std::uint64_t max_work = 256 * 1024;  // of one request, in a turn
 constexpr std::uint64_t page_work = 8 * 1024;   // to map or unmap a page
-// The same for in_flight_cost().
+// The same for CommandCost::in_flight.
 constexpr std::uint64_t request_cost = 512;
 constexpr std::uint64_t page_cost = 4096;
 
-std::int64_t with_request(std::uint64_t bytes) {
-    return request_work + static_cast<std::int64_t>(std::min(bytes, max_work));
-}
-
 }  // namespace
 
-std::int64_t turn_work(const Command& command, std::uint64_t page_size) {
+CommandCost cost_of(const Command& command, std::uint64_t page_size) {
+    std::uint64_t work = 0;
+    std::uint64_t in_flight = 0;
+    std::uint64_t memory = sizeof(ReadOperation);
     switch (command.type) {
         case CommandType::read:
-            return with_request(command.length);
+            work = in_flight = command.length;
+            break;
+        case CommandType::write:
+            in_flight = command.length;
+            break;
         case CommandType::trim:
         case CommandType::write_zeroes:
-            return with_request(command.length / page_size * page_work);
+            work = command.length / page_size * page_work;
+            in_flight = command.no_hole ? command.length : command.length / page_size * page_cost;
+            break;
         case CommandType::block_status:
-            return with_request(command.length / page_size * command.contexts.count());
-        case CommandType::write:
+            work = command.length / page_size * command.contexts.count();
+            memory = StatusOperation::max_memory(command, page_size);
+            break;
         case CommandType::disc:
         case CommandType::flush:
         case CommandType::cache:
             break;
     }
-    return request_work;
-}
-
-std::uint64_t in_flight_cost(const Command& command, std::uint64_t page_size) {
-    switch (command.type) {
-        case CommandType::read:
-        case CommandType::write:
-            return request_cost + command.length;
-        case CommandType::trim:
-        case CommandType::write_zeroes:
-            return request_cost +
-                   (command.no_hole ? command.length : command.length / page_size * page_cost);
-        case CommandType::block_status:
-        case CommandType::disc:
-        case CommandType::flush:
-        case CommandType::cache:
-            break;
-    }
-    return request_cost;
+    return {.turn = request_work + static_cast<std::int64_t>(std::min(work, max_work)),
+            .in_flight = request_cost + in_flight,
+            .memory = memory};
 }
 
 std::uint64_t rate_cost(const Command& command) {
@@ -74,22 +64,6 @@ std::uint64_t rate_cost(const Command& command) {
             break;
     }
     return 0;
-}
-
-std::uint64_t memory_cost(const Command& command, std::uint64_t page_size) {
-    switch (command.type) {
-        case CommandType::block_status:
-            return StatusOperation::max_memory(command, page_size);
-        case CommandType::read:
-        case CommandType::write:
-        case CommandType::trim:
-        case CommandType::write_zeroes:
-        case CommandType::disc:
-        case CommandType::flush:
-        case CommandType::cache:
-            break;
-    }
-    return sizeof(ReadOperation);
 }
 
 }  // namespace gpunbd::server

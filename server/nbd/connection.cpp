@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "server/nbd/command_cost.hpp"
-
 namespace gpunbd::server {
 
 Connection::Connection(WorkerContext& worker, Socket socket, std::string peer,
@@ -32,12 +30,13 @@ void Connection::serve(const protocol::NegotiatedOptions& negotiated,
     transport_.begin_serving();
 }
 
-void Connection::start(Operation& operation, const protocol::Command& command) {
-    operation.charged = memory_cost(command, page_size_);
+void Connection::start(Operation& operation, const protocol::Command& command,
+                       const CommandCost& cost) {
+    operation.cost = cost;
     const bool alone = operations_.empty();
     if (alone) worker_.scheduler.begins_work();
     operations_.push_front(operation);
-    admission_.enter(command, page_size_, operation.charged);
+    admission_.enter(cost);
     accounting_.begin(operation, command.type, alone);
     operation.start(*this, command);
 }
@@ -46,7 +45,7 @@ void Connection::ended(Operation& operation) {
     operations_.erase(operations_.iterator_to(operation));
     if (operation.state() != RequestState::answered) [[unlikely]]
         accounting_.abandoned(operation.command().type);
-    bool may_take = admission_.leave(operation.command(), page_size_, operation.charged);
+    bool may_take = admission_.leave(operation.cost);
     if (&operation == half_written_) [[unlikely]] {
         half_written_ = nullptr;
         may_take = true;

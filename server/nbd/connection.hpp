@@ -130,14 +130,11 @@ class Connection final : public OperationContext,
 
     RequestReader::Received::Amount receive();
     RoundResult take_requests();
-    bool may_take_request();
-    // false: the request waits for the rates.
-    bool take(const protocol::Request& request, const protocol::Validated& validated);
+    // false: the request still waits for the rates.
     bool take_held();
-    void act_on(const protocol::Request& request, const protocol::Validated& validated);
-    void execute(const protocol::Command& command);
+    void execute(const protocol::Request& request, const protocol::Validated& validated);
     void refuse(const protocol::Refusal& refusal);
-    void start(Operation& operation, const protocol::Command& command);
+    void start(Operation& operation, const protocol::Command& command, const CommandCost& cost);
     void ended(Operation& operation) override;
     void payload_complete(WriteOperation& write);
     bool reading_is_over() const { return end_of_requests_ || closed_; }

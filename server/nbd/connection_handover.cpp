@@ -11,7 +11,7 @@ void Connection::quiesce() {
         return;
     }
     if (reading_is_over()) return;
-    if (admission_.holding()) act_on({}, admission_.withdraw());
+    if (admission_.holding()) execute({}, admission_.withdraw());
     quiesced_ = Quiesced::yes;
     if (WriteOperation* const write = reader_.stop_writing(); write != nullptr) {
         if (write->missing() == 0) {
@@ -41,10 +41,11 @@ void Connection::take_up_half_write() {
     const auto half = std::exchange(half_write_, {});
     WriteOperation& write = worker_.operations.writes.take();
     write.skip(half.arrived);
-    start(write, {.type = protocol::CommandType::write,
-                  .cookie = half.cookie,
-                  .offset = half.offset,
-                  .length = half.length});
+    const protocol::Command command{.type = protocol::CommandType::write,
+                                    .cookie = half.cookie,
+                                    .offset = half.offset,
+                                    .length = half.length};
+    start(write, command, cost_of(command, page_size_));
     write.skip(0);  // the operation has not ended, since the rest of its payload is missing
     reader_.expect_payload_of(write);
 }

@@ -47,12 +47,11 @@ Connection::Round Connection::round() {
     if (amount == Amount::end || reading_is_over()) return Round::over;
     switch (taken) {
         case RoundResult::hungry:
-            if (amount == Amount::all || transport_.pending()) {  // there may be more to take
+            if (amount == Amount::all) {  // there may be more to take
                 return turn_left_ <= 0 ? Round::yield : Round::again;
             }
             reader_.release_buffer();
-            transport_.release_memory();
-            admission_.hold_memory(send_queue_.memory() + transport_.memory());
+            admission_.hold_memory(send_queue_.memory() + transport_.release_memory());
             return Round::idle;
         case RoundResult::yield:
             return Round::yield;
@@ -89,38 +88,40 @@ Connection::RoundResult Connection::take_requests() {
     if (admission_.holding() && !reading_is_over() && !take_held()) return RoundResult::blocked;
     while (!reading_is_over()) {
         if (reader_.at_request()) {
-            if (!may_take_request()) return RoundResult::blocked;
+            if (send_queue_.full() || !send_queue_.sequencer().takes_requests() ||
+                !admission_.may_take()) {
+                return RoundResult::blocked;
+            }
             if (turn_left_ <= 0) return RoundResult::yield;
         }
+        protocol::Validated validated;
         switch (reader_.next(request, write)) {
             case RequestReader::Next::bytes:
                 return RoundResult::hungry;
             case RequestReader::Next::request:
                 accounting_.taken();
-                if (!take(request, protocol::validate(request, negotiated_)))
-                    return RoundResult::blocked;
+                validated = protocol::validate(request, negotiated_);
                 break;
             case RequestReader::Next::status:
-                if (!take(request, protocol::validate_status(request, reader_.status_payload(),
-                                                             negotiated_))) {
-                    return RoundResult::blocked;
-                }
+                validated =
+                    protocol::validate_status(request, reader_.status_payload(), negotiated_);
                 break;
             case RequestReader::Next::written:
                 payload_complete(*write);
-                break;
+                continue;
             case RequestReader::Next::memory:
                 return RoundResult::blocked;
             case RequestReader::Next::invalid:
                 hang_up("a request without its magic number");
-                break;
+                continue;
         }
+        if (!draining_ && admission_.keeps(validated)) {  // until the rates admit it
+            accounting_.held_back();
+            return RoundResult::blocked;
+        }
+        execute(request, validated);
     }
     return RoundResult::over;
-}
-
-bool Connection::may_take_request() {
-    return !send_queue_.full() && send_queue_.sequencer().takes_requests() && admission_.may_take();
 }
 
 void Connection::payload_complete(WriteOperation& write) {
@@ -128,22 +129,13 @@ void Connection::payload_complete(WriteOperation& write) {
     write.payload_complete();
 }
 
-bool Connection::take(const protocol::Request& request, const protocol::Validated& validated) {
-    if (!draining_ && admission_.keeps(validated)) {
-        accounting_.held_back();
-        return false;
-    }
-    act_on(request, validated);
-    return true;
-}
-
 bool Connection::take_held() {
-    // A request that is held back is never a StatusPayload, the only case where act_on() needs the
+    // A request that is held back is never a StatusPayload, the only case where execute() needs the
     // request.
     if (draining_) {
-        act_on({}, admission_.withdraw());
+        execute({}, admission_.withdraw());
     } else if (admission_.due()) {
-        act_on({}, admission_.release());
+        execute({}, admission_.release());
     } else {
         if (transport_.hung_up()) close("the client hung up");
         return false;
@@ -151,20 +143,15 @@ bool Connection::take_held() {
     return true;
 }
 
-void Connection::act_on(const protocol::Request& request, const protocol::Validated& validated) {
-    if (const auto* command = std::get_if<protocol::Command>(&validated)) {
-        execute(*command);
-    } else if (const auto* refusal = std::get_if<protocol::Refusal>(&validated)) {
-        refuse(*refusal);
-    } else if (const auto* payload = std::get_if<protocol::StatusPayload>(&validated)) {
-        reader_.expect_status_payload(request, payload->length);
-    } else {
-        hang_up(std::get<protocol::Hangup>(validated).reason);
+void Connection::execute(const protocol::Request& request, const protocol::Validated& validated) {
+    if (const auto* refusal = std::get_if<protocol::Refusal>(&validated)) return refuse(*refusal);
+    if (const auto* payload = std::get_if<protocol::StatusPayload>(&validated)) {
+        return reader_.expect_status_payload(request, payload->length);
     }
-}
-
-void Connection::execute(const protocol::Command& command) {
-    turn_left_ -= turn_work(command, page_size_);
+    if (const auto* end = std::get_if<protocol::Hangup>(&validated)) return hang_up(end->reason);
+    const auto& command = std::get<protocol::Command>(validated);
+    const CommandCost cost = cost_of(command, page_size_);
+    turn_left_ -= cost.turn;
     if (draining_ && command.type != protocol::CommandType::disc) {
         refuse({.type = static_cast<std::uint16_t>(command.type),
                 .error = protocol::Error::eshutdown,
@@ -176,11 +163,11 @@ void Connection::execute(const protocol::Command& command) {
     }
     switch (command.type) {
         case protocol::CommandType::read:
-            start(worker_.operations.reads.take(), command);
+            start(worker_.operations.reads.take(), command, cost);
             return;
         case protocol::CommandType::write: {
             WriteOperation& write = worker_.operations.writes.take();
-            start(write, command);
+            start(write, command, cost);
             reader_.expect_payload_of(write);  // it may be empty
             return;
         }
@@ -194,10 +181,10 @@ void Connection::execute(const protocol::Command& command) {
                         .text = "fast zeroing is not possible with NO_HOLE"});
                 return;
             }
-            start(worker_.operations.zeroes.take(), command);
+            start(worker_.operations.zeroes.take(), command, cost);
             return;
         case protocol::CommandType::block_status:
-            start(worker_.operations.statuses.take(), command);
+            start(worker_.operations.statuses.take(), command, cost);
             return;
         case protocol::CommandType::flush:  // every answered WRITE is in device memory
         case protocol::CommandType::cache:  // all of it is in memory

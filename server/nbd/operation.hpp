@@ -6,6 +6,7 @@
 #include <boost/intrusive/list_hook.hpp>
 
 #include "protocol/gate.hpp"
+#include "server/nbd/command_cost.hpp"
 #include "server/nbd/operation_context.hpp"
 
 namespace gpunbd::server {
@@ -36,7 +37,7 @@ class Operation : public storage::TransferOwner,
     storage::Range range() const { return {command_.offset, command_.length}; }
 
     storage::TraceClock::time_point received_at;
-    std::uint64_t charged = 0;  // bytes of the worker's budget
+    CommandCost cost;
 
  protected:
     virtual void begin() = 0;

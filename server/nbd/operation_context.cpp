@@ -15,8 +15,8 @@ void OperationContext::add_error(const protocol::Refusal& refusal) {
     item.payload_length = static_cast<std::uint32_t>(text.size());
     if (!encoded.offset_follows) return;
     SendQueue::Item& offset = send_queue_.add();
-    offset.header_length =
-        static_cast<std::uint8_t>(protocol::encode_error_offset(offset.header, *refusal.failed_at));
+    offset.header_length = static_cast<std::uint8_t>(
+        protocol::ReplyEncoder::error_offset(offset.header, *refusal.failed_at));
 }
 
 void OperationContext::report_failure(const protocol::Command& command, storage::Status status) {

@@ -22,32 +22,32 @@ void ReadOperation::begin() {
         return;
     }
     const Form form = context_->encoder().splits(command_) ? Form::chunks : Form::whole;
-    if (context_->send_queue().sequencer().enter(*this, form)) begin_transfer();
-}
-
-void ReadOperation::begin_transfer() {
-    transfer_.begin(context_->transfer_context(), *this, range());
-    send_ready();
-    end_if_done();
+    context_->send_queue().sequencer().enter(*this, form);
+    state_ = RequestState::waiting;
+    resume();
 }
 
 void ReadOperation::resume() {
-    if (state_ != RequestState::waiting) {
-        send_ready();
-        end_if_done();
-    } else if (context_->send_queue().sequencer().begin(*this)) {
-        begin_transfer();
+    if (state_ == RequestState::waiting) {
+        if (!context_->send_queue().sequencer().begin(*this)) return;
+        state_ = RequestState::executing;
+        transfer_.begin(context_->transfer_context(), *this, range());
     }
+    advance();
 }
 
 void ReadOperation::moved() {
-    send_ready();
     context_->wakeup().flush_soon();
-    end_if_done();
+    advance();
 }
 
-void ReadOperation::send_ready() {
-    if (!needs_reply(state_)) return;
+// Queues what is ready, and ends the operation once nothing is left of it.
+void ReadOperation::advance() {
+    if (needs_reply(state_)) queue_ready();
+    if (!needs_reply(state_) && in_queue_ == 0 && transfer_.idle()) context_->ended(*this);
+}
+
+void ReadOperation::queue_ready() {
     if (form() == Form::whole && !has_replied() && !transfer_.whole_ready()) {
         // It will take several polls and needs the stream to itself for all of them.
         if (transfer_.all_issued()) memory_complete();
@@ -76,11 +76,8 @@ void ReadOperation::send_ready() {
 }
 
 void ReadOperation::memory_complete() {
+    if (state_ == RequestState::executing) state_ = RequestState::staged;
     if (context_->send_queue().sequencer().staged(*this)) context_->wakeup().resume();
-}
-
-void ReadOperation::leave_sequence() {
-    if (context_->send_queue().leave(*this)) context_->wakeup().resume();
 }
 
 void ReadOperation::add_chunk(const storage::ReadTransfer::Piece& piece, bool last) {
@@ -130,8 +127,7 @@ void ReadOperation::fail_transfer() {
 void ReadOperation::sent() {
     --in_queue_;
     transfer_.give_back();
-    send_ready();
-    end_if_done();
+    advance();
 }
 
 void ReadOperation::abandon() {
@@ -139,11 +135,7 @@ void ReadOperation::abandon() {
     give_up_answer();
     in_queue_ = 0;
     if (has_begun) transfer_.abandon();
-    end_if_done();
-}
-
-void ReadOperation::end_if_done() {
-    if (!needs_reply(state_) && in_queue_ == 0 && transfer_.idle()) context_->ended(*this);
+    advance();
 }
 
 void ReadOperation::return_to(OperationPools& pools) { pools.reads.give_back(*this); }

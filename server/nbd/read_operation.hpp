@@ -16,15 +16,16 @@ class ReadOperation : public Operation {
     void begin() override;
     void moved() override;
     void resume() override;
-    void begin_transfer();
-    void send_ready();
+    void advance();
+    void queue_ready();
     void add_chunk(const storage::ReadTransfer::Piece& piece, bool last);
     void add_part_of_whole(const storage::ReadTransfer::Piece& piece);
     void memory_complete();
-    void leave_sequence();
+    void leave_sequence() {
+        if (context_->send_queue().leave(*this)) context_->wakeup().resume();
+    }
     bool has_replied() const { return state_ == RequestState::replying; }
     void fail_transfer();
-    void end_if_done();
 
     storage::ReadTransfer transfer_;
     std::uint32_t in_queue_ = 0;  // pieces

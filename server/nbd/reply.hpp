@@ -31,7 +31,7 @@ class Reply {
 
  private:
     friend class ReplySequencer;
-    Form form_ = Form::chunks;
+    Form form_ = Form::chunks;  // set by ReplySequencer::enter()
 };
 
 }  // namespace gpunbd::server

@@ -5,22 +5,13 @@
 namespace gpunbd::server {
 
 bool ReplySequencer::hold(Reply& reply) {
-    const bool may = reply.state_ == RequestState::staged || unanswered(Reply::Form::whole) == 1;
+    const bool may = needs_memory_ != &reply || unanswered(Reply::Form::whole) == 1;
     if (holder_ == &reply || (holder_ == nullptr && may)) {
         holder_ = &reply;
         return true;
     }
     wait(reply);
     return false;
-}
-
-bool ReplySequencer::leave(Reply& reply) {
-    --unanswered(reply.form_);
-    if (!waiting_.empty()) std::erase(waiting_, &reply);
-    if (holder_ == &reply) holder_ = nullptr;
-    if (needs_memory_ != &reply) return false;
-    needs_memory_ = nullptr;
-    return true;
 }
 
 void ReplySequencer::resume_in_order() {

@@ -21,26 +21,20 @@ namespace gpunbd::server {
 // - Only the holder of the stream sends between its header and its last byte.
 class ReplySequencer {
  public:
-    // Counts the reply as unanswered. false: it may not start yet, and is resumed.
-    bool enter(Reply& reply, Reply::Form form) {
+    // Counts the reply as unanswered. begin() follows.
+    void enter(Reply& reply, Reply::Form form) {
         reply.form_ = form;
         ++unanswered(form);
         if (form == Reply::Form::whole) needs_memory_ = &reply;
-        return begin(reply);
     }
-    // As enter(), for a reply that has been resumed.
+    // false: the reply may not start yet, and is resumed to try again.
     bool begin(Reply& reply) {
-        if (reply.form_ == Reply::Form::whole && unanswered(Reply::Form::chunks) != 0) {
-            reply.state_ = RequestState::waiting;
-            wait(reply);
-            return false;
-        }
-        reply.state_ = RequestState::executing;
-        return true;
+        if (reply.form_ == Reply::Form::chunks || unanswered(Reply::Form::chunks) == 0) return true;
+        wait(reply);
+        return false;
     }
     // The reply has all the memory that it needs. true: requests may be taken again.
-    bool staged(Reply& reply) {
-        if (reply.state_ == RequestState::executing) reply.state_ = RequestState::staged;
+    bool staged(const Reply& reply) {
         if (needs_memory_ != &reply) return false;
         needs_memory_ = nullptr;
         return true;
@@ -50,7 +44,12 @@ class ReplySequencer {
     bool hold(Reply& reply);
     // The reply has queued its last byte. true: requests may be taken again. The caller calls
     // resume_waiting() next.
-    bool leave(Reply& reply);
+    bool leave(Reply& reply) {
+        --unanswered(reply.form_);
+        if (holder_ == &reply) holder_ = nullptr;
+        if (!waiting_.empty()) std::erase(waiting_, &reply);
+        return staged(reply);
+    }
     // Replies that had to wait try again, in order, until one holds the stream.
     void resume_waiting() {
         if (!waiting_.empty()) resume_in_order();

@@ -25,12 +25,6 @@ ReceiveBuffer& RequestReader::buffer() {
     return *buffer_;
 }
 
-void RequestReader::drop_buffer() {
-    if (buffer_ == nullptr) return;
-    buffer_->consume(buffer_->bytes().size());
-    buffers_.give_back(*std::exchange(buffer_, nullptr));
-}
-
 void RequestReader::release_buffer() {
     if (buffer_ == nullptr) return;
     const std::span<const std::byte> left = buffer_->bytes();
@@ -40,7 +34,7 @@ void RequestReader::release_buffer() {
 }
 
 void RequestReader::begin(protocol::Headers headers, std::span<const std::byte> bytes) {
-    request_size_ = protocol::request_size_of(headers);
+    headers_ = headers;
     const std::span<std::byte> room = buffer().room(bytes.size());
     std::copy(bytes.begin(), bytes.end(), room.begin());  // `bytes` may be empty
     buffer_->received(bytes.size());
@@ -87,15 +81,9 @@ RequestReader::Received RequestReader::receive(Transport& transport) {
     const std::size_t direct = std::min(got.bytes, lent);
     if (direct != 0) into->received(direct);
     if (got.bytes != direct) buffer_->received(got.bytes - direct);
-    return {.amount = got.bytes == asked ? Amount::all : Amount::less,
+    return {.amount = got.bytes == asked || got.more ? Amount::all : Amount::less,
             .bytes = got.bytes,
             .work = got.work};
-}
-
-std::optional<protocol::Request> RequestReader::decode(std::span<const std::byte> bytes) const {
-    return request_size_ == protocol::request_size
-               ? protocol::decode_request(bytes.first<protocol::request_size>())
-               : protocol::decode_extended_request(bytes.first<protocol::extended_request_size>());
 }
 
 RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperation*& write) {
@@ -129,9 +117,10 @@ RequestReader::Next RequestReader::next(protocol::Request& request, WriteOperati
             reading_ = Header{};
             return Next::status;
         } else {
-            if (bytes.size() < request_size_) return Next::bytes;
-            const auto decoded = decode(bytes);
-            buffer_->consume(request_size_);
+            const std::size_t size = protocol::request_size_of(headers_);
+            if (bytes.size() < size) return Next::bytes;
+            const auto decoded = protocol::decode_request(bytes, headers_);
+            buffer_->consume(size);
             if (!decoded) return Next::invalid;
             request = *decoded;
             return Next::request;

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -33,7 +33,7 @@ class RequestReader {
 
     struct Received {
         enum class Amount : std::uint8_t {
-            all,   // the requested amount, so there is likely more
+            all,   // all that was requested, or Transport::Result::more: more may follow
             less,  // the transport has no more now
             none,  // nothing was requested, because the WRITE has no memory to lend now
             end,   // end of stream, or errno in `error`
@@ -98,13 +98,15 @@ class RequestReader {
     };
 
     ReceiveBuffer& buffer();
-    std::optional<protocol::Request> decode(std::span<const std::byte> bytes) const;
-    void drop_buffer();
+    void drop_buffer() {
+        if (buffer_ == nullptr) return;
+        buffer_->consume(buffer_->bytes().size());
+        buffers_.give_back(*std::exchange(buffer_, nullptr));
+    }
 
     Pool<ReceiveBuffer>& buffers_;
     ReceiveBuffer* buffer_ = nullptr;
-    std::size_t request_size_ =
-        protocol::request_size;  // bytes; also identifies the kind of header
+    protocol::Headers headers_ = protocol::Headers::simple;
     std::variant<Header, Payload, Discarded, StatusPayload> reading_;
     std::array<std::byte, protocol::max_status_payload> status_payload_;
     std::size_t status_payload_length_ = 0;

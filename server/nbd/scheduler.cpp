@@ -8,7 +8,6 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr auto busy_poll = std::chrono::microseconds(50);
 constexpr std::uint32_t quiet_polls = 8;  // of the channels, for one poll of the sockets
 // Limits of sockets and turns before the channels are polled again. Either is enough to batch
 // requests of many clients into one submission. A lone connection delays no other; data that is
@@ -105,7 +104,5 @@ bool Scheduler::begins_lone_turn(const Runnable& connection) {
 }
 
 bool Scheduler::alone() const { return turns_in_a_row_ > turns_until_alone; }
-
-void Scheduler::expect_next_soon() { busy_poll_until_ = Clock::now() + busy_poll; }
 
 }  // namespace gpunbd::server

@@ -57,10 +57,11 @@ class Scheduler {
     }
     // A client with one request in flight was just answered. Its next one is likely to arrive
     // before the worker could sleep and wake up.
-    void expect_next_soon();
+    void expect_next_soon() { busy_poll_until_ = Clock::now() + busy_poll; }
 
  private:
     using Clock = std::chrono::steady_clock;
+    static constexpr auto busy_poll = std::chrono::microseconds(50);
 
     using Runnables = boost::intrusive::list<Runnable, boost::intrusive::constant_time_size<false>>;
 

@@ -1,12 +1,12 @@
 #include "server/nbd/send_queue.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpunbd::server {
 
 namespace {
 
-constexpr std::size_t max_idle_items = 512;  // initial capacity, and that kept when empty
 // Bytes. A payload of this length is sent by a call of its own, after another call for its header:
 // the header wakes the client, which then reads the payload while it is still in the CPU's cache.
 constexpr std::size_t long_payload = 512 << 10;
@@ -42,22 +42,22 @@ bool SendQueue::leave(Reply& reply) {
 std::size_t SendQueue::gather(std::span<iovec> out) const {
     std::size_t count = 0;
     std::size_t skip = sent_of_first_;
-    const auto add_piece = [&](const std::byte* data, std::size_t length) {
-        if (skip >= length) {
-            skip -= length;
-            return;
-        }
-        // sendmsg() does not write through it.
-        out[count++] = {.iov_base = const_cast<std::byte*>(data) + skip, .iov_len = length - skip};
-        skip = 0;
-    };
     for (std::size_t i = first_; i != items_.size() && count + 2 <= out.size(); ++i) {
         const Item& item = items_[i];
         const bool alone = item.payload_length >= long_payload;
         if (alone && count != 0) break;  // a long payload follows in the next call
-        add_piece(item.header.data(), item.header_length);
-        if (alone && count != 0) break;  // after its header
-        add_piece(item.payload, item.payload_length);
+        // sendmsg() does not write through the pieces.
+        if (skip < item.header_length) {
+            out[count++] = {.iov_base = const_cast<std::byte*>(item.header.data()) + skip,
+                            .iov_len = item.header_length - skip};
+            if (alone) break;  // the payload follows its header in the next call
+        }
+        skip -= std::min<std::size_t>(skip, item.header_length);
+        if (item.payload_length != 0) {
+            out[count++] = {.iov_base = const_cast<std::byte*>(item.payload) + skip,
+                            .iov_len = item.payload_length - skip};
+        }
+        skip = 0;
         if (alone) break;
     }
     return count;
@@ -68,9 +68,15 @@ void SendQueue::sent(std::size_t bytes) {
     while (first_ != items_.size()) {
         const Item& item = items_[first_];
         const std::size_t length = std::size_t{item.header_length} + item.payload_length;
-        if (sent_of_first_ < length) return;
+        if (sent_of_first_ < length) {
+            if (sent_of_first_ <= item.header_length) return;
+            const auto read =
+                std::min<std::uint64_t>(sent_of_first_ - item.header_length, item.read);
+            read_sent_ += read - std::exchange(read_of_first_, read);
+            return;
+        }
         sent_of_first_ -= length;
-        read_sent_ += item.read;
+        read_sent_ += item.read - std::exchange(read_of_first_, 0);
         ++first_;
         if (trace_ != nullptr) trace_->record(storage::TraceClock::now() - item.since);
         // The item may move or disappear as soon as its reply adds another.
@@ -78,14 +84,7 @@ void SendQueue::sent(std::size_t bytes) {
     }
 }
 
-std::uint64_t SendQueue::read_sent() const {
-    if (first_ == items_.size()) return read_sent_;
-    const Item& item = items_[first_];
-    if (sent_of_first_ <= item.header_length) return read_sent_;
-    return read_sent_ + std::min<std::uint64_t>(sent_of_first_ - item.header_length, item.read);
-}
-
-void SendQueue::free_memory() {
+void SendQueue::free_burst() {
     if (items_.capacity() > max_idle_items) {
         std::vector<Item>().swap(items_);
         first_ = 0;
@@ -98,6 +97,7 @@ void SendQueue::clear() {
     behind_.clear();
     first_ = 0;
     sent_of_first_ = 0;
+    read_of_first_ = 0;
     sequencer_.clear();
 }
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "protocol/reply.hpp"
+#include "protocol/reply_encoder.hpp"
 #include "server/nbd/reply_sequencer.hpp"
 #include "storage/base/histogram.hpp"
 
@@ -53,21 +53,29 @@ class SendQueue {
     // `bytes` of them have been sent. Notifies replies whose item is complete; these may add items.
     void sent(std::size_t bytes);
     // Bytes of READs that have been sent since the beginning.
-    std::uint64_t read_sent() const;
+    std::uint64_t read_sent() const { return read_sent_; }
     // Call while it is empty: frees the memory that a burst has left.
-    void free_memory();
+    void free_memory() {
+        if (items_.capacity() > max_idle_items || behind_.capacity() > max_idle_items) [[unlikely]]
+            free_burst();
+    }
     // Forgets everything without notifying replies.
     void clear();
 
  private:
     static constexpr std::size_t max_unsent = 4096;  // items
+    static constexpr std::size_t max_idle_items =
+        512;  // initial capacity, and that kept when empty
+
+    void free_burst();
 
     storage::Histogram* const trace_;
     std::vector<Item> items_;  // [first_, end) are to be sent
     std::size_t first_ = 0;
-    std::size_t sent_of_first_ = 0;  // bytes
-    std::uint64_t read_sent_ = 0;    // bytes, of items that have been sent
-    std::vector<Item> behind_;       // added by others while a reply holds the stream
+    std::size_t sent_of_first_ = 0;    // bytes
+    std::uint64_t read_sent_ = 0;      // bytes
+    std::uint64_t read_of_first_ = 0;  // bytes of read_sent_ that belong to the first item
+    std::vector<Item> behind_;         // added by others while a reply holds the stream
     ReplySequencer sequencer_;
 };
 

@@ -5,8 +5,6 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#else
-#include <atomic>
 #endif
 
 namespace gpunbd::storage {
@@ -114,7 +112,6 @@ void load_streaming(std::byte* to, const std::byte* from, std::size_t length) {
     }
 }
 
-void store_fence() { _mm_sfence(); }
 void drop_loaded_lines() { _mm_mfence(); }
 
 // Written as bytes, since compilers emit the instruction only for CPUs that have it. Other CPUs
@@ -136,7 +133,6 @@ void zero_streaming(std::byte* to, std::size_t length) { std::memset(to, 0, leng
 void load_streaming(std::byte* to, const std::byte* from, std::size_t length) {
     std::memcpy(to, from, length);
 }
-void store_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 void drop_loaded_lines() { store_fence(); }
 void demote(const std::byte*, std::size_t) {}
 

@@ -3,6 +3,12 @@
 
 #include <cstddef>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#else
+#include <atomic>
+#endif
+
 namespace gpunbd::storage {
 
 // Copies with wide non-temporal stores, in order: into write-combined mappings, and into host
@@ -16,7 +22,13 @@ void zero_streaming(std::byte* to, std::size_t length);
 void load_streaming(std::byte* to, const std::byte* from, std::size_t length);
 // When it returns, stores of this thread into pages are visible to their devices and to other
 // threads.
-void store_fence();
+inline void store_fence() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
 
 // Streaming loads may have left lines of the mapping in the CPU's fill buffers. No later load is
 // served from them.

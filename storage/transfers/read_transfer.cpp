@@ -5,7 +5,6 @@ namespace gpunbd::storage {
 void ReadTransfer::begin(const TransferContext& context, TransferOwner& owner, Range range) {
     start(context, owner, range);
     taken_ = 0;
-    abandoned_ = false;
     advance();
 }
 
@@ -69,24 +68,24 @@ void ReadTransfer::release(Chunk& chunk) {
 void ReadTransfer::give_back() {
     release(chunk(returned_));
     ++returned_;
-    if (!abandoned_) advance();
+    advance();
 }
 
 void ReadTransfer::abandon() {
-    abandoned_ = true;
     position_ = end_;
+    taken_ = issued_;
     stop_waiting();
-    release_abandoned();
+    release_ready();
 }
 
-void ReadTransfer::release_abandoned() {
+void ReadTransfer::release_ready() {
     for (; returned_ != issued_ && chunk(returned_).state == Chunk::State::ready; ++returned_) {
         release(chunk(returned_));
     }
 }
 
 void ReadTransfer::chunk_done(Chunk&) {
-    if (abandoned_) release_abandoned();
+    if (taken_ == issued_) release_ready();  // only after abandon() is a moving chunk taken
 }
 
 }  // namespace gpunbd::storage

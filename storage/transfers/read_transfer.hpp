@@ -41,10 +41,9 @@ class ReadTransfer final : public Transfer {
     void advance() override;
     void chunk_done(Chunk& chunk) override;
     void release(Chunk& chunk);
-    void release_abandoned();
+    void release_ready();
 
-    std::uint32_t taken_ = 0;
-    bool abandoned_ = false;
+    std::uint32_t taken_ = 0;  // abandon() takes all chunks, also those that are still moving
 };
 
 }  // namespace gpunbd::storage

@@ -18,11 +18,6 @@ void Transfer::start(const TransferContext& context, TransferOwner& owner, Range
     request_.waiter = this;
 }
 
-std::uint32_t Transfer::next_length() const {
-    const std::uint64_t page_left = volume_->page_size() - volume_->offset_in_page(position_);
-    return static_cast<std::uint32_t>(std::min(page_left, end_ - position_));
-}
-
 std::optional<Status> Transfer::acquire(PageRef& page) {
     if (request_.in_progress) return std::nullopt;
     if (request_.status != Status::ok) return request_.status;
@@ -79,13 +74,6 @@ void Transfer::unstage(Chunk& chunk, StagingArena& arena, std::size_t& held) {
     --staged_;
 }
 
-void Transfer::issue(const Chunk& chunk) {
-    position_ += chunk.length;
-    ++issued_;
-    // It may have waited for staging memory and got a page that needs none.
-    stop_waiting();
-}
-
 void Transfer::copy_done(Copy& copy) {
     const auto moved = std::find_if(chunks_.begin(), chunks_.end(),
                                     [&](const Chunk& chunk) { return &chunk.copy == &copy; });
@@ -96,11 +84,6 @@ void Transfer::copy_done(Copy& copy) {
     }
     chunk_done(*moved);
     owner_->transfer_moved(*this);
-}
-
-void Transfer::stop_waiting() {
-    if (waiting_at_ != nullptr) waiting_at_->stop_waiting(*this);
-    waiting_at_ = nullptr;
 }
 
 void Transfer::page_ready() {

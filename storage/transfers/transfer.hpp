@@ -5,6 +5,7 @@
 // A transfer is used on the thread of its channels only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -77,7 +78,10 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     Chunk& chunk(std::uint32_t number) { return chunks_[number % window]; }
     const Chunk& chunk(std::uint32_t number) const { return chunks_[number % window]; }
     // The next chunk starts at position_ and ends with its page or with the range.
-    std::uint32_t next_length() const;
+    std::uint32_t next_length() const {
+        const std::uint64_t page_left = volume_->page_size() - volume_->offset_in_page(position_);
+        return static_cast<std::uint32_t>(std::min(page_left, end_ - position_));
+    }
     // The page at position_, for writing. Empty: the page is being mapped, and advance() is called
     // then.
     std::optional<Status> acquire(PageRef& page);
@@ -93,8 +97,17 @@ class Transfer : private CopyOwner, private StagingWaiter, private PageWaiter {
     void unstage(Chunk& chunk, StagingArena& arena, std::size_t& held);
 
     // The chunk that starts at position_ is in use from now on.
-    void issue(const Chunk& chunk);
-    void stop_waiting();
+    void issue(const Chunk& chunk) {
+        position_ += chunk.length;
+        ++issued_;
+        // It may have waited for staging memory and got a page that needs none.
+        stop_waiting();
+    }
+    void stop_waiting() {
+        if (waiting_at_ == nullptr) return;
+        waiting_at_->stop_waiting(*this);
+        waiting_at_ = nullptr;
+    }
 
     // Issues as many chunks as possible. Called again whenever that may have changed.
     virtual void advance() = 0;

@@ -154,17 +154,19 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
 }
 
 // Decodes a request, and checks that encoding it again gives the same bytes.
-template <std::size_t Size>
-std::optional<Request> decoded(std::span<const std::byte, Size> wire,
-                               std::optional<Request> (*decode)(std::span<const std::byte, Size>),
-                               void (*encode)(const Request&, std::span<std::byte, Size>),
-                               std::uint32_t magic) {
-    const auto request = decode(wire);
-    require(request.has_value() == (load_be<std::uint32_t>(wire.data()) == magic),
+std::optional<Request> decoded(std::span<const std::byte> wire, Headers headers) {
+    const bool extended = headers == Headers::extended;
+    const auto request = decode_request(wire, headers);
+    require(request.has_value() == (load_be<std::uint32_t>(wire.data()) ==
+                                    (extended ? extended_request_magic : request_magic)),
             "a request is decoded if its magic number is right");
     if (request) {
-        std::array<std::byte, Size> again{};
-        encode(*request, again);
+        std::vector<std::byte> again(wire.size());
+        if (extended) {
+            encode_extended_request(*request, std::span(again).first<extended_request_size>());
+        } else {
+            encode_request(*request, std::span(again).first<request_size>());
+        }
         require(std::equal(again.begin(), again.end(), wire.begin()),
                 "encoding restores the bytes");
     }
@@ -180,12 +182,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const std::size_t header_size = request_size_of(negotiated.headers);
         const auto wire = script.bytes(header_size);
         if (wire.size() < header_size) return 0;
-        const auto request = is_extended(negotiated)
-                                 ? decoded<extended_request_size>(
-                                       wire.first<extended_request_size>(), decode_extended_request,
-                                       encode_extended_request, extended_request_magic)
-                                 : decoded<request_size>(wire.first<request_size>(), decode_request,
-                                                         encode_request, request_magic);
+        const auto request = decoded(wire, negotiated.headers);
         if (!request) continue;
         Validated validated = validate(*request, negotiated);
         if (const auto* payload = std::get_if<StatusPayload>(&validated)) {

@@ -121,9 +121,7 @@ TEST_CASE("random requests never become a command out of range") {
             wire.insert(wire.begin() + 24, high.begin(), high.end());
         }
         ExactBuffer bytes(wire);
-        const auto request =
-            extended ? decode_extended_request(bytes.span().first<extended_request_size>())
-                     : decode_request(bytes.span().first<request_size>());
+        const auto request = decode_request(bytes.span(), negotiated.headers);
         REQUIRE(request.has_value());
         Validated validated = validate(*request, negotiated);
         if (const auto* payload = std::get_if<StatusPayload>(&validated)) {

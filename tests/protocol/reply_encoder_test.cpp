@@ -1,14 +1,31 @@
-// The form of each reply, for each command and each combination of negotiated options.
+// The bytes of each reply header, and its form for each command and negotiated option.
 #include "protocol/reply_encoder.hpp"
 
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <memory>
+
 #include "protocol/bytes.hpp"
+#include "tests/protocol/bytes_of.hpp"
 
 namespace gpunbd::protocol::test {
 namespace {
 
-constexpr std::uint64_t cookie = 0x1122334455667788;
+constexpr std::uint64_t cookie = 0x0102030405060708;
+constexpr std::uint64_t offset = 0x1112131415161718;
+constexpr Command command{.cookie = cookie, .offset = 0x2122232425262728};
+
+ReplyEncoder encoder(Headers headers) {
+    return ReplyEncoder(NegotiatedOptions{.headers = headers});
+}
+const ReplyEncoder simple = encoder(Headers::simple);
+const ReplyEncoder compact = encoder(Headers::structured);
+const ReplyEncoder extended = encoder(Headers::extended);
+
+Refusal refusal(Error error, std::string_view text = {}) {
+    return {.error = error, .cookie = cookie, .offset = command.offset, .text = text};
+}
 
 constexpr CommandType all_types[] = {
     CommandType::read,  CommandType::write,        CommandType::flush,       CommandType::trim,
@@ -16,41 +33,72 @@ constexpr CommandType all_types[] = {
 
 constexpr Headers all_headers[] = {Headers::simple, Headers::structured, Headers::extended};
 
-ReplyEncoder encoder(Headers headers) {
-    return ReplyEncoder(NegotiatedOptions{.headers = headers});
-}
-
 std::uint32_t magic_of(const ReplyHeader& header) { return load_be<std::uint32_t>(header.data()); }
 
 std::uint32_t chunk_magic(Headers headers) {
     return headers == Headers::extended ? extended_reply_magic : structured_reply_magic;
 }
 
-TEST_CASE("reply encoder: an error is a chunk with a text if chunks are possible") {
-    const Refusal refusal{
-        .error = Error::eio, .cookie = cookie, .offset = 0x7777, .text = "it broke"};
-    ReplyHeader header;
-    for (const Headers headers : {Headers::structured, Headers::extended}) {
-        CAPTURE(static_cast<int>(headers));
-        const std::size_t size = chunk_header_size_of(headers);
-        const auto encoded = encoder(headers).error(header, refusal);
-        CHECK(encoded.header_length == size + 6);
-        CHECK(encoded.text == "it broke");
-        CHECK(magic_of(header) == chunk_magic(headers));
-        CHECK(load_be<std::uint64_t>(header.data() + 8) == cookie);
-        CHECK(load_be<std::uint32_t>(header.data() + size) ==
-              static_cast<std::uint32_t>(Error::eio));
-        CHECK(load_be<std::uint16_t>(header.data() + size + 4) == refusal.text.size());
-        CHECK(load_be<std::uint32_t>(header.data() + size - 4) == 6 + refusal.text.size());
-    }
-    CHECK(load_be<std::uint64_t>(header.data() + 16) == 0x7777);
+struct Row {
+    const char* name;
+    std::function<std::size_t(ReplyHeader&)> encode;
+    const char* wire;
+};
 
-    const auto simple = encoder(Headers::simple).error(header, refusal);
-    CHECK(simple.header_length == 16);
-    CHECK(simple.text.empty());
-    CHECK(magic_of(header) == simple_reply_magic);
-    CHECK(load_be<std::uint32_t>(header.data() + 4) == static_cast<std::uint32_t>(Error::eio));
-    CHECK(load_be<std::uint64_t>(header.data() + 8) == cookie);
+const Row rows[] = {
+    {"simple, success", [](auto& out) { return simple.success(out, command); },
+     "67446698 00000000 0102030405060708"},
+    {"simple, error",
+     [](auto& out) { return simple.error(out, refusal(Error::eshutdown)).header_length; },
+     "67446698 0000006c 0102030405060708"},
+    {"data", [](auto& out) { return compact.data(out, command, offset, 1, false); },
+     "668e33ef 0000 0001 0102030405060708 00000009 1112131415161718"},
+    {"data, last, 32 MiB",
+     [](auto& out) { return compact.data(out, command, offset, max_payload, true); },
+     "668e33ef 0001 0001 0102030405060708 02000008 1112131415161718"},
+    {"data, the longest that fits",
+     [](auto& out) { return compact.data(out, command, offset, UINT32_MAX - 8, true); },
+     "668e33ef 0001 0001 0102030405060708 ffffffff 1112131415161718"},
+    {"hole", [](auto& out) { return compact.hole(out, command, offset, 0x2000, false); },
+     "668e33ef 0000 0002 0102030405060708 0000000c 1112131415161718 00002000"},
+    {"hole, last", [](auto& out) { return compact.hole(out, command, 0, UINT32_MAX, true); },
+     "668e33ef 0001 0002 0102030405060708 0000000c 0000000000000000 ffffffff"},
+    {"done",
+     [](auto& out) { return compact.success(out, {.type = CommandType::read, .cookie = cookie}); },
+     "668e33ef 0001 0000 0102030405060708 00000000"},
+    {"error", [](auto& out) { return compact.error(out, refusal(Error::eio)).header_length; },
+     "668e33ef 0001 8001 0102030405060708 00000006 00000005 0000"},
+    {"error, and a message follows",
+     [](auto& out) {
+         return compact.error(out, refusal(Error::eio, std::string(max_string, 'x'))).header_length;
+     },
+     "668e33ef 0001 8001 0102030405060708 00001006 00000005 1000"},
+    {"extended data", [](auto& out) { return extended.data(out, command, offset, 1, false); },
+     "6e8a278c 0000 0001 0102030405060708 2122232425262728 0000000000000009 1112131415161718"},
+    {"extended data, the longest that fits",
+     [](auto& out) { return extended.data(out, command, offset, UINT32_MAX - 8, true); },
+     "6e8a278c 0001 0001 0102030405060708 2122232425262728 00000000ffffffff 1112131415161718"},
+    {"extended hole", [](auto& out) { return extended.hole(out, command, 7, 0x2000, true); },
+     "6e8a278c 0001 0002 0102030405060708 2122232425262728 000000000000000c"
+     "0000000000000007 00002000"},
+    {"extended done", [](auto& out) { return extended.success(out, command); },
+     "6e8a278c 0001 0000 0102030405060708 2122232425262728 0000000000000000"},
+    {"extended error, and a message follows",
+     [](auto& out) { return extended.error(out, refusal(Error::einval, "why")).header_length; },
+     "6e8a278c 0001 8001 0102030405060708 2122232425262728 0000000000000009 00000016 0003"},
+};
+
+TEST_CASE("reply headers are encoded, and bytes after them are not changed") {
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        const auto out = std::make_unique<ReplyHeader>();
+        out->fill(std::byte{0xa5});
+        const std::size_t size = row.encode(*out);
+        REQUIRE(size <= max_reply_header);
+        CHECK(to_hex(std::span(*out).first(size)) == squeezed(row.wire));
+        CHECK(to_hex(std::span(*out).subspan(size)) ==
+              to_hex(Bytes(max_reply_header - size, std::byte{0xa5})));
+    }
 }
 
 TEST_CASE("reply encoder: success is a simple reply, except for chunked READs and extended mode") {
@@ -96,29 +144,87 @@ TEST_CASE("reply encoder: a READ is split only if chunks are negotiated and DF i
     }
 }
 
-TEST_CASE("reply encoder: an extended chunk always repeats the offset of the request") {
-    const Command read{.type = CommandType::read, .cookie = cookie, .offset = 77, .length = 500};
-    ReplyHeader header;
-    encoder(Headers::extended).data(header, read, 100, 3, false);
-    CHECK(load_be<std::uint64_t>(header.data() + 16) == 77);
-    CHECK(load_be<std::uint64_t>(header.data() + 32) == 100);
-    encoder(Headers::extended).hole(header, read, 103, 4, true);
-    CHECK(load_be<std::uint64_t>(header.data() + 16) == 77);
-    CHECK(load_be<std::uint64_t>(header.data() + 32) == 103);
-    std::vector<std::byte> status;
-    const Extent extent{.length = 500};
-    encoder(Headers::extended)
-        .block_status(status, read, MetaContext::base_allocation, {&extent, 1}, true);
-    CHECK(load_be<std::uint64_t>(status.data() + 16) == 77);
+TEST_CASE("each error has its number on the wire") {
+    struct Value {
+        Error error;
+        const char* wire;
+    };
+    constexpr Value values[] = {
+        {Error::eperm, "00000001"},   {Error::eio, "00000005"},
+        {Error::enomem, "0000000c"},  {Error::einval, "00000016"},
+        {Error::enospc, "0000001c"},  {Error::eoverflow, "0000004b"},
+        {Error::enotsup, "0000005f"}, {Error::eshutdown, "0000006c"},
+    };
+    for (const Value& value : values) {
+        CAPTURE(value.wire);
+        ReplyHeader out;
+        CHECK(simple.error(out, refusal(value.error)).header_length == simple_reply_size);
+        CHECK(to_hex(std::span(out).subspan(4, 4)) == value.wire);
+        CHECK(compact.error(out, refusal(value.error)).header_length == chunk_header_size + 6);
+        CHECK(to_hex(std::span(out).subspan(chunk_header_size, 4)) == value.wire);
+    }
 }
 
-TEST_CASE("an error chunk of a READ contains the offset of the failure") {
-    const Refusal known{.error = Error::eio, .cookie = cookie, .text = "why", .failed_at = 4096};
-    const Refusal unknown{.error = Error::eio, .cookie = cookie, .text = "why"};
-    for (const Headers headers : {Headers::simple, Headers::structured, Headers::extended}) {
-        ReplyHeader header;
-        CHECK(encoder(headers).error(header, known).offset_follows == (headers != Headers::simple));
-        CHECK_FALSE(encoder(headers).error(header, unknown).offset_follows);
+TEST_CASE("an error with an offset: the offset follows the message and is counted") {
+    ReplyHeader out;
+    Refusal placed = refusal(Error::eio, "why");
+    placed.failed_at = 0x0102030405060708;
+    for (const Headers headers : {Headers::structured, Headers::extended}) {
+        const auto encoded = encoder(headers).error(out, placed);
+        const std::size_t before = chunk_header_size_of(headers);
+        CHECK(encoded.header_length == before + 6);
+        CHECK(encoded.offset_follows);
+        CHECK(to_hex(std::span(out).subspan(4, 4)) == "00018002");
+        CHECK(to_hex(std::span(out).subspan(before - 4, 10)) == squeezed("00000011 00000005 0003"));
+    }
+    CHECK_FALSE(compact.error(out, refusal(Error::eio, "why")).offset_follows);
+    CHECK_FALSE(simple.error(out, placed).offset_follows);
+    CHECK(ReplyEncoder::error_offset(out, 0x0102030405060708) == 8);
+    CHECK(to_hex(std::span(out).first(8)) == "0102030405060708");
+}
+
+TEST_CASE("block status extents are appended") {
+    std::vector<std::byte> out = hex("abcd");
+    const Extent extents[] = {{4096, 0}, {UINT32_MAX, state_hole | state_zero}};
+    compact.block_status(out, command, MetaContext::base_allocation, extents, true);
+    compact.block_status(out, command, MetaContext::device, std::span(extents).first(1), false);
+    CHECK(to_hex(out) == squeezed("abcd"
+                                  "668e33ef 0001 0005 0102030405060708 00000014 00000000"
+                                  "00001000 00000000 ffffffff 00000003"
+                                  "668e33ef 0000 0005 0102030405060708 0000000c 00000001"
+                                  "00001000 00000000"));
+}
+
+TEST_CASE("extended block status extents may exceed 4 GiB") {
+    std::vector<std::byte> out = hex("abcd");
+    const Extent extents[] = {{4096, 0}, {1ULL << 40, state_hole | state_zero}};
+    extended.block_status(out, command, MetaContext::base_allocation, extents, true);
+    CHECK(to_hex(out) ==
+          squeezed("abcd"
+                   "6e8a278c 0001 0006 0102030405060708 2122232425262728 0000000000000028"
+                   "00000000 00000002"
+                   "0000000000001000 0000000000000000 0000010000000000 0000000000000003"));
+}
+
+TEST_CASE("a block status chunk holds at most max_extents") {
+    struct Count {
+        std::size_t given;
+        std::size_t reported;
+    };
+    for (const Count count :
+         {Count{max_extents - 1, max_extents - 1}, Count{max_extents, max_extents},
+          Count{max_extents + 1, max_extents}}) {
+        CAPTURE(count.given);
+        std::vector<std::byte> out;
+        const std::vector<Extent> extents(count.given, Extent{512, 0});
+        compact.block_status(out, command, MetaContext::base_allocation, extents, true);
+        CHECK(out.size() == chunk_header_size + 4 + 8 * count.reported);
+        CHECK(to_hex(std::span(out).subspan(16, 4)) == to_hex(be32(4 + 8 * count.reported)));
+        out.clear();
+        extended.block_status(out, command, MetaContext::base_allocation, extents, true);
+        CHECK(out.size() == extended_chunk_header_size + 8 + 16 * count.reported);
+        CHECK(to_hex(std::span(out).subspan(24, 8)) == to_hex(be64(8 + 16 * count.reported)));
+        CHECK(to_hex(std::span(out).subspan(36, 4)) == to_hex(be32(count.reported)));
     }
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("an extended request is decoded and encoded") {
         CAPTURE(row.name);
         ExactBuffer wire(hex(row.wire));
         REQUIRE(wire.span().size() == extended_request_size);
-        const auto decoded = decode_extended_request(wire.span().first<extended_request_size>());
+        const auto decoded = decode_request(wire.span(), Headers::extended);
         REQUIRE(decoded.has_value());
         CHECK(*decoded == row.request);
 
@@ -83,8 +83,7 @@ TEST_CASE("an extended request with a wrong magic is refused") {
                               "21e41c70", "20e41c71", "711ce421"}) {
         CAPTURE(magic);
         ExactBuffer wire(joined({hex(magic), Bytes(extended_request_size - 4)}));
-        CHECK_FALSE(
-            decode_extended_request(wire.span().first<extended_request_size>()).has_value());
+        CHECK_FALSE(decode_request(wire.span(), Headers::extended).has_value());
     }
 }
 
@@ -93,7 +92,7 @@ TEST_CASE("a request is decoded and encoded") {
         CAPTURE(row.name);
         ExactBuffer wire(hex(row.wire));
         REQUIRE(wire.span().size() == request_size);
-        const auto decoded = decode_request(wire.span().first<request_size>());
+        const auto decoded = decode_request(wire.span(), Headers::simple);
         REQUIRE(decoded.has_value());
         CHECK(*decoded == row.request);
 
@@ -108,7 +107,7 @@ TEST_CASE("a request with a wrong magic is refused") {
                               "ffffffff", "25609512", "24609513", "13956025"}) {
         CAPTURE(magic);
         ExactBuffer wire(joined({hex(magic), Bytes(request_size - 4)}));
-        CHECK_FALSE(decode_request(wire.span().first<request_size>()).has_value());
+        CHECK_FALSE(decode_request(wire.span(), Headers::simple).has_value());
     }
 }
 

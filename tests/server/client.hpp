@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "protocol/constants.hpp"
-#include "protocol/reply.hpp"
+#include "protocol/reply_encoder.hpp"
 #include "protocol/request.hpp"
 
 namespace gpunbd::server::test {

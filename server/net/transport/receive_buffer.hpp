@@ -2,7 +2,9 @@
 // an idle connection has none.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,7 +28,14 @@ class ReceiveBuffer {
     }
     // Where to receive the next bytes. Moves the existing ones to the front if there is too little
     // room.
-    std::span<std::byte> room(std::size_t wanted);
+    std::span<std::byte> room(std::size_t wanted) {
+        if (begin_ != 0 && size_ - end_ < wanted) {
+            std::memmove(memory_.get(), memory_.get() + begin_, end_ - begin_);
+            end_ -= begin_;
+            begin_ = 0;
+        }
+        return {memory_.get() + end_, std::min(wanted, size_ - end_)};
+    }
     void received(std::size_t count) { end_ += count; }
 
  private:

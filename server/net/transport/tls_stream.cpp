@@ -182,7 +182,6 @@ Transport::Result TlsStream::shake_hands() {
     if (returned == 1) {
         leave_to_kernel();
         established_ = true;
-        more_ = true;
         return {};
     }
     const long verified = ::SSL_get_verify_result(ssl_.get());
@@ -350,8 +349,7 @@ Transport::Result TlsStream::receive(std::span<iovec> into) {
     if (!failure_.empty()) return {.ended = true, .error = EPROTO};
     if (in_ == nullptr) in_ = &take_buffer();
     ::ERR_clear_error();  // OpenSSL would report a stale error of another call
-    more_ = true;
-    Transport::Result all;
+    Transport::Result all{.more = true};
     for (const iovec& piece : into) {
         for (std::size_t filled = 0; filled != piece.iov_len;) {
             if (all.work >= max_work) return all;
@@ -377,19 +375,17 @@ Transport::Result TlsStream::receive(std::span<iovec> into) {
                     ControlAllowance::most, ControlAllowance::payload >> 20);
                 result = {.ended = true, .error = EPROTO};
             }
-            result = end_of_receiving(result);
+            end_receiving(result.ended);
+            result.more = all.more = result.ended;  // the end is reported after the bytes
             return all.bytes != 0 ? all : result;
         }
     }
     return all;
 }
 
-// Ends this receive().
-Transport::Result TlsStream::end_of_receiving(Transport::Result result) {
-    more_ = result.ended;       // reported again after the bytes
-    if (result.ended) flush();  // the alert with the cause
+void TlsStream::end_receiving(bool ended) {
+    if (ended) flush();  // the alert with the cause
     if (in_ != nullptr && in_->bytes().empty()) give_back(in_);
-    return result;
 }
 
 bool TlsStream::room_for_record() const {

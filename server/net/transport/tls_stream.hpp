@@ -52,7 +52,6 @@ class TlsStream {
     // The peer is served now and gets receive buffers of full size.
     void begin_serving() { serving_ = true; }
     Transport::Result send(std::span<iovec> from);
-    bool pending() const { return more_; }
 
     void release_memory() noexcept;
     std::size_t memory() const;
@@ -77,7 +76,7 @@ class TlsStream {
     void leave_to_kernel();
     Transport::Result outcome(int returned);
     std::size_t cost_of_record(std::size_t got, std::size_t room) const;
-    Transport::Result end_of_receiving(Transport::Result result);
+    void end_receiving(bool ended);
     bool seal(std::span<const std::byte> plain);
     bool seal_some(std::span<const iovec> from);
     Transport::Result flush() noexcept;
@@ -106,7 +105,6 @@ class TlsStream {
     std::uint64_t records_ = 0;  // sealed with this key
     bool established_ = false;
     bool kernel_sends_ = false;
-    bool more_ = false;
     bool peer_has_ended_ = false;
     bool unknown_user_ = false;
     std::string psk_user_;  // as the client sent it

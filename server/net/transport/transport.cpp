@@ -25,15 +25,11 @@ void set(int fd, int level, int option, int value) {
                  sizeof value);  // an optimization, so errors are ignored
 }
 
-template <typename Call>
-Transport::Result attempt(Transport::Wait wait, Call call) {
-    for (;;) {
-        const ssize_t bytes = call();
-        if (bytes > 0) return {.bytes = static_cast<std::size_t>(bytes)};
-        if (bytes == 0) return {.ended = true};
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return {.wait = wait};
-        if (errno != EINTR) return {.ended = true, .error = errno};
-    }
+Transport::Result result_of(ssize_t bytes, Transport::Wait wait) {
+    if (bytes > 0) return {.bytes = static_cast<std::size_t>(bytes)};
+    if (bytes == 0) return {.ended = true};
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {.wait = wait};
+    return {.ended = true, .error = errno};
 }
 
 }  // namespace
@@ -75,8 +71,6 @@ Transport::Result Transport::send(std::span<iovec> from) {
     return send_to(socket_.native_handle(), from);
 }
 
-bool Transport::pending() const { return tls_ != nullptr && tls_->pending(); }
-
 void Transport::begin_serving() {
     if (tls_ != nullptr) tls_->begin_serving();
 }
@@ -85,25 +79,26 @@ std::string_view Transport::failure() const {
     return tls_ != nullptr ? std::string_view(tls_->failure()) : std::string_view();
 }
 
-void Transport::release_memory() noexcept {
-    if (tls_ != nullptr) tls_->release_memory();
-}
-
 std::size_t Transport::memory() const { return tls_ != nullptr ? tls_->memory() : 0; }
+
+std::size_t Transport::release_memory() noexcept {
+    if (tls_ == nullptr) return 0;
+    tls_->release_memory();
+    return tls_->memory();
+}
 
 Transport::Result Transport::receive_from(int fd, std::span<iovec> into) {
     msghdr message{};
     message.msg_iov = into.data();
     message.msg_iovlen = into.size();
-    return attempt(Wait::readable, [&] { return ::recvmsg(fd, &message, MSG_DONTWAIT); });
+    return result_of(::recvmsg(fd, &message, MSG_DONTWAIT), Wait::readable);
 }
 
 Transport::Result Transport::send_to(int fd, std::span<iovec> from) {
     msghdr message{};
     message.msg_iov = from.data();
     message.msg_iovlen = from.size();
-    return attempt(Wait::writable,
-                   [&] { return ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+    return result_of(::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), Wait::writable);
 }
 
 bool Transport::enable_keepalive(std::chrono::seconds limit) noexcept {

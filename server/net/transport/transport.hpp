@@ -38,15 +38,15 @@ class Transport {
         // The work of receiving, as bytes of payload that take as long; 0: as `bytes`. TLS may do
         // work without bytes, wait or end: call again after other connections had their turn.
         std::size_t work = 0;
+        // receive() may return more although the socket has none, since TLS reads many records at
+        // once.
+        bool more = false;
     };
     Result receive(std::span<iovec> into);
     Result send(std::span<iovec> from);
     // The same for any socket, in plain text.
     static Result receive_from(int fd, std::span<iovec> into);
     static Result send_to(int fd, std::span<iovec> from);
-    // receive() may return bytes although the socket has none, since TLS reads many records at
-    // once.
-    bool pending() const;
 
     // Starts TLS with its handshake. `buffers` must outlive the transport.
     TlsStream& start_tls(std::shared_ptr<const TlsContext> context, Pool<ReceiveBuffer>& buffers);
@@ -54,9 +54,9 @@ class Transport {
     void begin_serving();
     // The cause of the end of receive(), if there is more to say than errno; else empty.
     std::string_view failure() const;
-    // Frees memory that an idle connection does not need.
-    void release_memory() noexcept;
     std::size_t memory() const;  // bytes
+    // Frees memory that an idle connection does not need. Returns what is left, in bytes.
+    std::size_t release_memory() noexcept;
 
     // Sends keepalives when nothing is received for half of `limit`. Returns false if this is not
     // TCP; the kernel detects a vanished peer of other sockets itself.
