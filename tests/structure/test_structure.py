@@ -1,4 +1,5 @@
-"""Every #include of the product names a library that its folder may use, as CMakeLists.txt declares."""
+"""Every #include of the product names a library that its folder may use, as CMakeLists.txt declares. Unit tests mirror the
+folders of the sources."""
 import os
 import re
 import unittest
@@ -55,6 +56,18 @@ class Structure(unittest.TestCase):
         for folder, uses in self.libraries.items():
             self.assertLessEqual(uses, above, folder)
             above.add(folder)
+
+    def test_unit_tests_are_in_the_folder_of_what_they_test(self):
+        misplaced = []
+        for top in FOLDERS:
+            for folder, _, names in os.walk(os.path.join(ROOT, 'tests', top)):
+                tested = os.path.relpath(folder, os.path.join(ROOT, 'tests'))
+                for name in (name for name in names if name.endswith('_test.cpp')):
+                    with open(os.path.join(folder, name), encoding='utf-8') as file:
+                        header = re.search(rf'^#include "([\w/]+)/{name.removesuffix("_test.cpp")}[.]hpp"', file.read(), re.M)
+                    if not os.path.isdir(os.path.join(ROOT, tested)) or header and header[1] != tested:
+                        misplaced.append(os.path.join(folder, name))
+        self.assertEqual(misplaced, [])
 
 
 if __name__ == '__main__':
