@@ -12,7 +12,7 @@ Diagnoses check_configuration(const Machine& machine, const std::optional<std::s
     const std::string path = file.value_or(machine.root() + packaged_configuration);
     const config::Loaded loaded = config::load_file(path);
     if (loaded.problems.empty()) return check_tls_files(loaded.options.tls);
-    return {bad("configuration", loaded.problems.front().text(), "gpunbd check " + path)};
+    return {fail("configuration", loaded.problems.front().text(), "gpunbd check " + path)};
 }
 
 }  // namespace gpunbd::server

@@ -18,21 +18,21 @@ struct Diagnosis {
 };
 using Diagnoses = std::vector<Diagnosis>;
 
-inline Diagnosis well(std::string what, std::string is) {
+inline Diagnosis ok(std::string what, std::string is) {
     return {Diagnosis::Verdict::ok, std::move(what), std::move(is)};
 }
-inline Diagnosis doubtful(std::string what, std::string is, std::string remedy) {
+inline Diagnosis warn(std::string what, std::string is, std::string remedy) {
     return {Diagnosis::Verdict::warn, std::move(what), std::move(is), std::move(remedy)};
 }
-inline Diagnosis bad(std::string what, std::string is, std::string remedy) {
+inline Diagnosis fail(std::string what, std::string is, std::string remedy) {
     return {Diagnosis::Verdict::fail, std::move(what), std::move(is), std::move(remedy)};
 }
 
 // Checks that a value has at least the given size. If not, the result is a warning with the remedy.
 inline Diagnosis no_less(std::uint64_t value, std::uint64_t least, std::string what, std::string is,
                          std::string remedy) {
-    return value >= least ? well(std::move(what), std::move(is))
-                          : doubtful(std::move(what), std::move(is), std::move(remedy));
+    return value >= least ? ok(std::move(what), std::move(is))
+                          : warn(std::move(what), std::move(is), std::move(remedy));
 }
 
 }  // namespace gpunbd::server

@@ -24,38 +24,38 @@ std::optional<unsigned> systemd_version(const Machine& machine) {
 
 Diagnosis check_supervisor(const Machine& machine) {
     const auto version = systemd_version(machine);
-    if (!version) return well("supervisor", "systemd is not running: use gpunbd keep");
+    if (!version) return ok("supervisor", "systemd is not running: use gpunbd keep");
     const std::string is = fmt::format("systemd {}", *version);
-    if (*version >= systemd_that_preserves) return well("supervisor", is);
+    if (*version >= systemd_that_preserves) return ok("supervisor", is);
     if (*version >= systemd_with_store) {
-        return well(
+        return ok(
             "supervisor",
             is + ": contents outlive crashes and restarts of the server, but not systemctl stop");
     }
-    return bad("supervisor", is + " does not store descriptors", "use gpunbd keep");
+    return fail("supervisor", is + " does not store descriptors", "use gpunbd keep");
 }
 
 Diagnosis check_descriptors(const Machine& machine) {
     const rlim_t most = machine.limit(RLIMIT_NOFILE);
     if (most >= files_of_kept_slabs) {
-        return well("descriptors",
-                    most == RLIM_INFINITY ? "no limit" : fmt::format("at most {}", most));
+        return ok("descriptors",
+                  most == RLIM_INFINITY ? "no limit" : fmt::format("at most {}", most));
     }
-    return doubtful("descriptors", fmt::format("at most {}: large exports need one per slab", most),
-                    fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_kept_slabs));
+    return warn("descriptors", fmt::format("at most {}: large exports need one per slab", most),
+                fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_kept_slabs));
 }
 
 // Kept host memory is in memory files, which use small pages by default.
 Diagnosis check_huge_pages(const Machine& machine) {
     const auto mode = machine.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     if (!mode)
-        return doubtful("huge pages", "the kernel does not support them",
-                        "use a kernel with transparent huge pages");
+        return warn("huge pages", "the kernel does not support them",
+                    "use a kernel with transparent huge pages");
     if (mode->find("[deny]") == std::string::npos) {
-        return well("huge pages", "available for kept host memory");
+        return ok("huge pages", "available for kept host memory");
     }
-    return doubtful("huge pages", "disabled for memory files",
-                    "echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    return warn("huge pages", "disabled for memory files",
+                "echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
 
 }  // namespace

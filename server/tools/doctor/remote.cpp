@@ -13,9 +13,9 @@ constexpr rlim_t files_of_many = 4096;
 Diagnosis check_kernel_tls(const Machine& machine) {
     const auto offered = machine.text("/proc/sys/net/ipv4/tcp_available_ulp").value_or("");
     if (machine.has("/sys/module/tls") || (' ' + offered + ' ').find(" tls ") != offered.npos) {
-        return well("kernel TLS", "supported");
+        return ok("kernel TLS", "supported");
     }
-    return doubtful(
+    return warn(
         "kernel TLS",
         "the module is not loaded: a server does TLS in user space, and gpunbd attach refuses TLS",
         "modprobe tls, and for each boot: echo tls >/etc/modules-load.d/tls.conf");
@@ -30,7 +30,7 @@ Diagnosis check_backlog(const Machine& machine) {
 
 Diagnosis check_open_files(const Machine& machine) {
     const rlim_t most = machine.limit(RLIMIT_NOFILE);
-    if (most == RLIM_INFINITY) return well("open files", "no limit");
+    if (most == RLIM_INFINITY) return ok("open files", "no limit");
     return no_less(most, files_of_many, "open files", fmt::format("at most {}", most),
                    fmt::format("LimitNOFILE={} in the unit, or ulimit -Hn", files_of_many));
 }
@@ -38,7 +38,7 @@ Diagnosis check_open_files(const Machine& machine) {
 }  // namespace
 
 Diagnoses check_remote(const Machine& machine) {
-    return {well("TLS", ::OpenSSL_version(OPENSSL_VERSION)), check_kernel_tls(machine),
+    return {ok("TLS", ::OpenSSL_version(OPENSSL_VERSION)), check_kernel_tls(machine),
             check_backlog(machine), check_open_files(machine)};
 }
 

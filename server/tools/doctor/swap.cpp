@@ -25,7 +25,7 @@ Diagnosis check_reserve(const Machine& machine) {
     const std::string remedy = fmt::format("sysctl vm.min_free_kbytes={}", fit_reserve(memory));
     constexpr const char* what = "the kernel's reserve of memory";
     if (memory != 0 && is_reserve_too_large(reserve, memory)) {
-        return doubtful(what, fmt::format("{}, more than a fifth of {} KiB", is, memory), remedy);
+        return warn(what, fmt::format("{}, more than a fifth of {} KiB", is, memory), remedy);
     }
     return no_less(reserve, fit_reserve(memory), what, is, remedy);
 }
@@ -33,8 +33,8 @@ Diagnosis check_reserve(const Machine& machine) {
 // Documentation/admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
 Diagnosis check_compaction(const Machine& machine) {
     const auto allowed = machine.number("/proc/sys/vm/compact_unevictable_allowed");
-    if (allowed.value_or(0) == 0) return well("locked memory", "the kernel does not move it");
-    return doubtful(
+    if (allowed.value_or(0) == 0) return ok("locked memory", "the kernel does not move it");
+    return warn(
         "locked memory",
         "vm.compact_unevictable_allowed is 1: the kernel may move it, which delays accesses",
         "sysctl vm.compact_unevictable_allowed=0");
@@ -42,9 +42,9 @@ Diagnosis check_compaction(const Machine& machine) {
 
 Diagnosis check_real_time(const Machine& machine) {
     const auto runtime = machine.text("/proc/sys/kernel/sched_rt_runtime_us").value_or("");
-    if (runtime != "0") return well("real-time scheduling", "allowed by the kernel");
-    return bad("real-time scheduling", "kernel.sched_rt_runtime_us is 0",
-               "sysctl kernel.sched_rt_runtime_us=950000");
+    if (runtime != "0") return ok("real-time scheduling", "allowed by the kernel");
+    return fail("real-time scheduling", "kernel.sched_rt_runtime_us is 0",
+                "sysctl kernel.sched_rt_runtime_us=950000");
 }
 
 }  // namespace
@@ -54,11 +54,11 @@ Diagnoses check_swap(const Machine& machine) {
     const std::vector<std::string> lacking = missing_protections();
     for (const std::string& each : lacking) {
         const std::size_t remedy = each.find("; ");
-        out.push_back(bad("protection for --swap", each.substr(0, remedy),
-                          remedy == std::string::npos ? "" : each.substr(remedy + 2)));
+        out.push_back(fail("protection for --swap", each.substr(0, remedy),
+                           remedy == std::string::npos ? "" : each.substr(remedy + 2)));
     }
     if (lacking.empty()) {
-        out.push_back(well("protection for --swap", "available for this user"));
+        out.push_back(ok("protection for --swap", "available for this user"));
     }
     return out;
 }

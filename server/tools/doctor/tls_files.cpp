@@ -75,36 +75,35 @@ Diagnosis check_dates(const std::string& path, const X509& certificate) {
     ::ASN1_TIME_diff(&days, &seconds, nullptr, ::X509_get0_notAfter(&certificate));
     const std::string last = last_day(certificate);
     if (::X509_cmp_current_time(::X509_get0_notBefore(&certificate)) > 0) {
-        return bad(path, "is not valid yet", "check the clock");
+        return fail(path, "is not valid yet", "check the clock");
     }
-    if (days < 0 || seconds < 0) return bad(path, "expired on " + last, "create a new one");
+    if (days < 0 || seconds < 0) return fail(path, "expired on " + last, "create a new one");
     if (days < soon) {
-        return doubtful(path, fmt::format("expires in {} days, on {}", days, last),
-                        "create a new one");
+        return warn(path, fmt::format("expires in {} days, on {}", days, last), "create a new one");
     }
-    return well(path, "valid until " + last);
+    return ok(path, "valid until " + last);
 }
 
 Diagnosis check_names(const std::string& path, const X509& certificate) {
     const std::string names = names_in(certificate);
-    if (!names.empty()) return well("names of " + path, names);
-    return doubtful("names of " + path,
-                    "none; clients compare them with the name or address that they connect to",
-                    "create one with the server's names in subjectAltName");
+    if (!names.empty()) return ok("names of " + path, names);
+    return warn("names of " + path,
+                "none; clients compare them with the name or address that they connect to",
+                "create one with the server's names in subjectAltName");
 }
 
 Diagnosis check_key(const std::string& path, const X509& certificate) {
     try {
         const auto key = read_private_key(path);
         if (::X509_check_private_key(&certificate, key.get()) == 1) {
-            return well(path, "matches the certificate, and only its owner and group can read it");
+            return ok(path, "matches the certificate, and only its owner and group can read it");
         }
         ::ERR_clear_error();
-        return bad(path, "belongs to another certificate",
-                   "install a matching certificate and key");
+        return fail(path, "belongs to another certificate",
+                    "install a matching certificate and key");
     } catch (const std::runtime_error& error) {
-        return bad("private key", error.what(),
-                   "use a PEM file that only the server's user can read");
+        return fail("private key", error.what(),
+                    "use a PEM file that only the server's user can read");
     }
 }
 
@@ -127,9 +126,9 @@ Diagnoses check_authority(const std::string& path, X509& certificate) {
     Diagnoses out{check_dates(path, *read_certificate(path))};
     const std::string why = verification_failure(certificate, path);
     if (why.empty()) {
-        out.push_back(well("authority", "has signed the server's certificate"));
+        out.push_back(ok("authority", "has signed the server's certificate"));
     } else {
-        out.push_back(doubtful(
+        out.push_back(warn(
             "authority", "has not signed the server's certificate: " + why,
             "give clients the authority that has, or create a certificate signed by this one"));
     }
@@ -150,7 +149,7 @@ Diagnoses check_folder(const config::TlsOptions& tls) {
             out.push_back(std::move(each));
         }
     } catch (const std::runtime_error& error) {
-        out.push_back(bad(path, error.what(), make_files));
+        out.push_back(fail(path, error.what(), make_files));
     }
     return out;
 }
@@ -158,9 +157,9 @@ Diagnoses check_folder(const config::TlsOptions& tls) {
 Diagnosis check_shared_keys(const std::string& path) {
     try {
         static_cast<void>(PskKeys::load(path));
-        return well(path, "contains shared keys, and only its owner and group can read it");
+        return ok(path, "contains shared keys, and only its owner and group can read it");
     } catch (const std::runtime_error& error) {
-        return bad("shared keys", error.what(), "create one: gpunbd tls-setup DIR --psk USER");
+        return fail("shared keys", error.what(), "create one: gpunbd tls-setup DIR --psk USER");
     }
 }
 

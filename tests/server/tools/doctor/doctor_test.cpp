@@ -321,8 +321,8 @@ TEST_CASE("doctor: checks that contents can outlive the server") {
 }
 
 TEST_CASE("doctor: output as lines and as JSON") {
-    const Diagnoses found{well("one", "fine"), doubtful("two", "odd", "mend it"),
-                          bad("three", "broken", "make it \"new\"")};
+    const Diagnoses found{ok("one", "fine"), warn("two", "odd", "mend it"),
+                          fail("three", "broken", "make it \"new\"")};
     CHECK(as_lines(found) ==
           "ok    one: fine\nwarn  two: odd; mend it\nfail  three: broken; make it \"new\"\n");
     const auto json = boost::json::parse(as_json(found));
