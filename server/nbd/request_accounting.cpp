@@ -40,10 +40,18 @@ void RequestAccounting::answered(const Operation& operation) {
         of_export_->of(command.type).latency.record(took);
         if (trace_ != nullptr) trace_->answered(command.type, took);
     }
-    if (command.type == protocol::CommandType::read) {
-        activity_->read(command.offset, command.length);
-    } else if (command.type != protocol::CommandType::block_status) {
-        activity_->written(command.offset, command.length);
+    switch (command.type) {
+        case protocol::CommandType::read:
+            return activity_->read(command.offset, command.length);
+        case protocol::CommandType::write:
+        case protocol::CommandType::trim:
+        case protocol::CommandType::write_zeroes:
+            return activity_->written(command.offset, command.length);
+        case protocol::CommandType::disc:
+        case protocol::CommandType::flush:
+        case protocol::CommandType::cache:
+        case protocol::CommandType::block_status:
+            return;
     }
 }
 
@@ -81,9 +89,20 @@ void RequestAccounting::publish() {
         counters.begun.add(each.begun);
         counters.answered.add(each.answered);
         in_flight_ += each.begun - each.answered;
-        const auto command = static_cast<protocol::CommandType>(type);
-        if (command != protocol::CommandType::read) counters.bytes.add(each.bytes);
-        if (command == protocol::CommandType::write) written_ += each.bytes;
+        switch (static_cast<protocol::CommandType>(type)) {
+            case protocol::CommandType::read:  // publish_sent() counts its bytes
+                break;
+            case protocol::CommandType::write:
+                written_ += each.bytes;
+                [[fallthrough]];
+            case protocol::CommandType::disc:
+            case protocol::CommandType::flush:
+            case protocol::CommandType::trim:
+            case protocol::CommandType::cache:
+            case protocol::CommandType::write_zeroes:
+            case protocol::CommandType::block_status:
+                counters.bytes.add(each.bytes);
+        }
         each = {};
     }
     counters_->requests.set(requests_);
