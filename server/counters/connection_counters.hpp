@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "storage/base/counter.hpp"
+#include "server/counters/counts.hpp"
 
 namespace gpunbd::server {
 
@@ -25,20 +25,15 @@ struct ConnectionFacts {
     std::string identity = {};  // what the client has proved in TLS
 };
 
-struct ConnectionCounters {
+struct ConnectionCounters : ConnectionCounts<Counter> {
     ConnectionCounters(std::uint64_t number, ConnectionFacts known)
         : id(number), facts(std::make_shared<const ConnectionFacts>(std::move(known))) {}
 
     const std::uint64_t id;                        // unique in the process
     std::shared_ptr<const ConnectionFacts> facts;  // for WorkerCounters only
 
-    storage::Counter requests;   // taken
-    storage::Counter in_flight;  // of those, not answered yet
-    storage::Counter errors;     // requests answered with an error
-    storage::Counter read;       // bytes sent
-    storage::Counter written;    // bytes acknowledged
     // When the client stopped taking replies that wait: nanoseconds of Stall::Clock; 0: none wait.
-    storage::Counter unsent_since;
+    Counter unsent_since;
 };
 
 // A client is stalled if it takes none of its replies for this long.

@@ -8,42 +8,30 @@
 #include <utility>
 
 #include "protocol/constants.hpp"
-#include "storage/base/counter.hpp"
-#include "storage/base/histogram.hpp"
+#include "server/counters/counts.hpp"
 
 namespace gpunbd::server {
 
-using storage::Counter;
-
-// The errors that are counted, each with an index.
-inline constexpr std::array request_errors{
-    protocol::Error::eperm,   protocol::Error::eio,       protocol::Error::enomem,
-    protocol::Error::einval,  protocol::Error::enospc,    protocol::Error::eoverflow,
-    protocol::Error::enotsup, protocol::Error::eshutdown,
+struct RequestsBegun {
+    Counter begun;
+    Counter abandoned;  // never answered, since the client is gone
 };
 
-struct RequestCounters {
-    Counter begun;
-    Counter answered;   // with or without an error
-    Counter abandoned;  // never answered, since the client is gone
-    Counter bytes;      // of the answered ones; for READs, bytes sent
-    std::array<Counter, request_errors.size()> errors;
-    storage::Histogram latency;  // received -> the whole answer is queued
-
+struct RequestCounters : RequestsBegun, RequestCounts<Counter> {
     void count_answer(std::uint64_t length) {
-        answered.add();
+        requests.add();
         bytes.add(length);
     }
     void failed(protocol::Error error) {
-        for (std::size_t i = 0; i != request_errors.size(); ++i) {
-            if (request_errors[i] == error) errors[i].add();
+        for (std::size_t i = 0; i != RequestErrors::size; ++i) {
+            if (RequestErrors::errors[i] == error) errors[i].add();
         }
     }
 };
 
 // For all clients of a worker. It lives as long as the server, even if its export is removed and
 // another of that name is added.
-struct ExportCounters {
+struct ExportCounters : ExportCounts<Counter> {
     // Unknown types share the last index.
     static constexpr std::size_t types = protocol::command_types + 1;
 
@@ -56,7 +44,6 @@ struct ExportCounters {
 
     const std::string name;
     std::array<RequestCounters, types> by_type;
-    Counter held_back;  // requests that waited for the rate limits
 };
 
 }  // namespace gpunbd::server

@@ -3,7 +3,6 @@
 // lock: a worker that waits for it may be the one that provides memory.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,27 +12,12 @@
 #include <vector>
 
 #include "server/counters/connection_counters.hpp"
+#include "server/counters/counts.hpp"
 #include "server/counters/request_counters.hpp"
 
 namespace gpunbd::server {
 
-// Why a handshake ended without an export.
-enum class HandshakeFailure : std::uint8_t {
-    hung_up,      // the client
-    aborted,      // by the client, with NBD_OPT_ABORT
-    refused,      // the client may open no such export
-    protocol,     // the client violated the protocol
-    tls,          // the TLS handshake failed
-    timeout,      // the deadline passed
-    evicted,      // for another connection
-    export_gone,  // removed by a reload
-    closed,       // by this server, for another reason
-};
-inline constexpr std::array handshake_failures{"hung_up",  "aborted",     "refused",
-                                               "protocol", "tls",         "timeout",
-                                               "evicted",  "export_gone", "closed"};
-
-class WorkerCounters {
+class WorkerCounters : public WorkerCounts<Counter> {
  public:
     // The worker's thread.
     std::shared_ptr<ExportCounters> of_export(const std::string& name);
@@ -41,9 +25,6 @@ class WorkerCounters {
     void learn(ConnectionCounters& connection, ConnectionFacts facts);
     void end(const ConnectionCounters& connection) noexcept;
 
-    Counter handshakes;      // that ended with an export
-    Counter tls_handshakes;  // that succeeded
-    std::array<Counter, handshake_failures.size()> failed_handshakes;
     void handshake_failed(HandshakeFailure why) {
         failed_handshakes[static_cast<std::size_t>(why)].add();
     }

@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::array directions{"read", "write", "zero"};  // as storage::Copy::Kind
+constexpr auto& directions = CopyStatus::directions;  // as storage::Copy::Kind
 
 double seconds_since_1970(std::chrono::system_clock::time_point time) {
     return std::chrono::duration<double>(time.time_since_epoch()).count();
@@ -45,19 +45,12 @@ std::string type_name(std::size_t type) {
 }
 
 // Adds the counters of one worker.
-void add(RequestStatus& status, const RequestCounters& counted) {
-    status.requests += counted.answered.value();
-    status.bytes += counted.bytes.value();
+void add_requests(RequestStatus& status, const RequestCounters& counted) {
     // In this order, requests that begin meanwhile do not give a negative number in flight.
-    const std::uint64_t ended = counted.answered.value() + counted.abandoned.value();
+    const std::uint64_t ended = counted.requests.value() + counted.abandoned.value();
     const std::uint64_t begun = counted.begun.value();
     status.in_flight += begun > ended ? begun - ended : 0;
-    for (std::size_t i = 0; i != request_errors.size(); ++i) {
-        if (const std::uint64_t errors = counted.errors[i].value(); errors != 0) {
-            status.errors[std::string(protocol::name_of(request_errors[i]))] += errors;
-        }
-    }
-    status.latency.add(counted.latency);
+    add(status, counted);
 }
 
 // Seconds; 0: the client reads its replies.
@@ -77,20 +70,20 @@ RateStatus describe(const config::Rates& rates) {
 
 ExportStatus describe(const Export& served) {
     const config::ExportOptions& options = served.options;
-    ExportStatus status{
-        .name = served.info.name,
-        .description = options.description,
-        .size = served.info.size,
-        .page_size = served.volume->page_size(),
-        .layout = options.layout == config::LayoutKind::stripe ? "stripe" : "linear",
-        .provision = options.provision == config::Provision::full ? "full" : "thin",
-        .read_only = served.info.read_only,
-        .keep = served.contents_outlive_server(),
-        .swap = options.swap,
-        .instance = served.info.instance,
-        .connections = served.use->connections(),
-        .rates = describe(options.rates),
-        .rates_per_peer = describe(options.rates_per_peer)};
+    ExportStatus status;
+    status.name = served.info.name;
+    status.description = options.description;
+    status.size = served.info.size;
+    status.page_size = served.volume->page_size();
+    status.layout = options.layout == config::LayoutKind::stripe ? "stripe" : "linear";
+    status.provision = options.provision == config::Provision::full ? "full" : "thin";
+    status.read_only = served.info.read_only;
+    status.keep = served.contents_outlive_server();
+    status.swap = options.swap;
+    status.instance = served.info.instance;
+    status.connections = served.use->connections();
+    status.rates = describe(options.rates);
+    status.rates_per_peer = describe(options.rates_per_peer);
     for (const storage::Volume::Memory& each : served.volume->memory()) {
         status.memory.push_back({.device = each.device->info().id,
                                  .used = each.mapped,
@@ -121,7 +114,7 @@ void count_requests(std::vector<ExportStatus>& exports, const WorkerCounters& co
             return each.name == counted->name;
         });
         if (found == exports.end()) continue;
-        found->held_back += counted->held_back.value();
+        add(*found, *counted);
         for (std::size_t type = 0; type != ExportCounters::types; ++type) {
             const RequestCounters& of_type = counted->by_type[type];
             if (of_type.begun.value() == 0) continue;
@@ -129,9 +122,10 @@ void count_requests(std::vector<ExportStatus>& exports, const WorkerCounters& co
             auto place = std::find_if(found->requests.begin(), found->requests.end(),
                                       [&](const auto& each) { return each.type == name; });
             if (place == found->requests.end()) {
-                place = found->requests.insert(place, RequestStatus{.type = name});
+                place = found->requests.emplace(place);
+                place->type = name;
             }
-            add(*place, of_type);
+            add_requests(*place, of_type);
         }
     }
 }
@@ -153,8 +147,9 @@ void count_copies(DeviceStatus& status, const storage::Channel& channel) {
                 return each.path == way_name(way) && each.direction == directions[direction];
             });
             if (place == copies.end()) {
-                place = copies.insert(
-                    place, CopyStatus{.path = way_name(way), .direction = directions[direction]});
+                place = copies.insert(place,
+                                      CopyStatus{.path = way_name(way),
+                                                 .direction = std::string(directions[direction])});
             }
             place->copies += moved.copies.value();
             place->bytes += moved.bytes.value();
@@ -220,31 +215,22 @@ void ServerAdminBackend::add_exports(Status& status, const Workers& workers) con
 }
 
 void ServerAdminBackend::add_connections(Status& status, const Workers& workers) const {
-    for (const char* const reason : handshake_failures) status.failed_handshakes[reason] = 0;
     for (Worker* const worker : workers) {
         const WorkerCounters& counters = worker->counters();
-        status.handshakes += counters.handshakes.value();
-        status.tls_handshakes += counters.tls_handshakes.value();
-        for (std::size_t i = 0; i != handshake_failures.size(); ++i) {
-            status.failed_handshakes[handshake_failures[i]] +=
-                counters.failed_handshakes[i].value();
-        }
+        add(status, counters);
         for (const auto& [counted, facts] : counters.connections()) {
-            status.connections.push_back({.id = counted->id,
-                                          .peer = facts->peer,
-                                          .listener = facts->listener,
-                                          .export_name = facts->export_name,
-                                          .serving = facts->serving,
-                                          .read_only = facts->read_only,
-                                          .since = seconds_since_1970(facts->since),
-                                          .tls = facts->tls,
-                                          .identity = facts->identity,
-                                          .requests = counted->requests.value(),
-                                          .in_flight = counted->in_flight.value(),
-                                          .errors = counted->errors.value(),
-                                          .read = counted->read.value(),
-                                          .written = counted->written.value(),
-                                          .stalled = stalled_for(*counted)});
+            ConnectionStatus& connection = status.connections.emplace_back();
+            connection.id = counted->id;
+            connection.peer = facts->peer;
+            connection.listener = facts->listener;
+            connection.export_name = facts->export_name;
+            connection.serving = facts->serving;
+            connection.read_only = facts->read_only;
+            connection.since = seconds_since_1970(facts->since);
+            connection.tls = facts->tls;
+            connection.identity = facts->identity;
+            connection.stalled = stalled_for(*counted);
+            add(connection, *counted);
         }
     }
     for (const ConnectionStatus& each : status.connections) {
@@ -263,8 +249,7 @@ Status ServerAdminBackend::status() {
     status.process = describe_own_process();
     status.process.started = seconds_since_1970(started_);
     status.process.workers = static_cast<std::uint32_t>(workers.size());
-    constexpr std::array states{"starting", "serving", "draining"};
-    status.process.state = states[static_cast<std::size_t>(state_.load())];
+    status.process.state = ProcessStatus::states[static_cast<std::size_t>(state_.load())];
     for (const auto& work : storage::LongWork::in_progress()) {
         status.progress.push_back({.what = work.what,
                                    .of = work.of,

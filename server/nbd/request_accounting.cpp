@@ -87,7 +87,7 @@ void RequestAccounting::publish() {
         if (each.begun == 0 && each.answered == 0) continue;
         RequestCounters& counters = of_export_->by_type[type];
         counters.begun.add(each.begun);
-        counters.answered.add(each.answered);
+        counters.requests.add(each.answered);
         in_flight_ += each.begun - each.answered;
         switch (static_cast<protocol::CommandType>(type)) {
             case protocol::CommandType::read:  // publish_sent() counts its bytes

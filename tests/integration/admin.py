@@ -1,8 +1,12 @@
 """Requests to the admin endpoint of a server: http.client over a Unix socket or TCP."""
 import http.client
 import json
+import os
 import select
 import socket
+import subprocess
+
+import server
 
 
 class Connection(http.client.HTTPConnection):
@@ -22,6 +26,12 @@ class Connection(http.client.HTTPConnection):
             self.sock.connect(self.address)
         if self.tls:
             self.sock = self.tls.wrap_socket(self.sock, server_hostname='localhost')
+
+
+def openapi():
+    """The description of the API, in YAML."""
+    template = os.path.join(server.ROOT, 'server/admin/openapi.yaml.in')
+    return subprocess.run([server.PROGRAM, 'manual', template], check=True, capture_output=True, text=True).stdout
 
 
 def ask(address, path, body=None, tls=None, **fields):

@@ -1,4 +1,4 @@
-"""A fake admin endpoint as described by server/admin/openapi.yaml. Tests can change its responses while it runs, and make
+"""A fake admin endpoint as described by openapi.yaml. Tests can change its responses while it runs, and make
 it send invalid ones."""
 import http.server
 import json

@@ -39,8 +39,7 @@ class Description:
     """openapi.yaml, and validation of responses."""
 
     def __init__(self):
-        with open(os.path.join(server.ROOT, 'server/admin/openapi.yaml'), encoding='utf-8') as file:
-            self.all = yaml.safe_load(file)
+        self.all = yaml.safe_load(admin.openapi())
 
     def operations(self, method):
         """{path: operation}"""

@@ -1,6 +1,4 @@
-"""The metrics in their text formats: checked with promtool and Prometheus's client for Python. The manual describes all of
-them."""
-import os
+"""The metrics in their text formats: checked with promtool and Prometheus's client for Python."""
 import re
 import subprocess
 
@@ -87,26 +85,6 @@ class Scraped(server.Test):
         metadata = prometheus.ask('metadata')
         self.assertEqual(metadata['gpunbd_export_connections'][0]['type'], 'gauge')
         self.assertTrue(metadata['gpunbd_export_connections'][0]['help'])
-
-
-def documented():
-    """The names and labels in the table of the manual."""
-    with open(os.path.join(server.ROOT, 'server/manual/monitoring.md'), encoding='utf-8') as file:
-        section = re.search(r'\n## Metrics\n(.*?)\n## ', file.read(), re.DOTALL)[1]
-    for line in section.splitlines():
-        if line.startswith('| `'):
-            for name, labels in re.findall(r'`(\w+)(?:\{([\w, ]*)\})?`', line.split('|')[1]):
-                yield name, frozenset(labels.split(', ')) if labels else frozenset()
-
-
-class Manual(server.Test):
-    def test_it_names_every_metric_with_its_labels(self):
-        exposed = set()
-        for family in parser.text_string_to_metric_families(printed('prometheus')):
-            for each in family.samples:
-                name = re.sub('_(bucket|sum|count)$', '', each.name)
-                exposed.add((name, frozenset(each.labels) - {'le'}))
-        self.assertEqual(set(documented()), exposed)
 
 
 if __name__ == '__main__':

@@ -34,6 +34,7 @@ FILES = {  # path: mode
     './usr/share/doc/gpunbd/examples/pci.conf': '-rw-r--r--',
     './usr/share/doc/gpunbd/examples/swap.conf': '-rw-r--r--',
     './usr/share/doc/gpunbd/gpunbd.example.yaml': '-rw-r--r--',
+    './usr/share/doc/gpunbd/openapi.yaml': '-rw-r--r--',
     './usr/share/fish/vendor_completions.d/gpunbd.fish': '-rw-r--r--',
     './usr/share/initramfs-tools/hooks/gpunbd': '-rwxr-xr-x',
     './usr/share/initramfs-tools/scripts/local-bottom/gpunbd': '-rwxr-xr-x',

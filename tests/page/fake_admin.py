@@ -1,4 +1,4 @@
-"""A simulated admin endpoint. It implements server/admin/openapi.yaml with loads that a real server cannot have in a test, and
+"""A simulated admin endpoint. It implements openapi.yaml with loads that a real server cannot have in a test, and
 fails on demand.
 
     /usr/bin/python3 tests/page/fake_admin.py [PORT]      # serves the page without a gpunbd server

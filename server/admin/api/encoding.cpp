@@ -95,12 +95,14 @@ template <Described Object>
 json::object encode(const Object& object) {
     json::object out;
     for_each_field<Object>([&](const auto& field) {
-        if constexpr (requires { field.member; }) {
-            const bool null = field.not_null_if != nullptr && !field.not_null_if(object);
-            out[field.name] = null ? json::value(nullptr) : encode_value(object.*field.member);
-        } else {
-            out[field.name] = encode_value(field.value(object));
+        if (field.name.empty()) return;
+        if constexpr (requires { field.not_null_if; }) {
+            if (field.not_null_if != nullptr && !field.not_null_if(object)) {
+                out[field.name] = nullptr;
+                return;
+            }
         }
+        out[field.name] = encode_value(field.value_in(object));
     });
     return out;
 }

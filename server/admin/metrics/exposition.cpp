@@ -73,10 +73,10 @@ void Exposition::begin(const Metric& metric) {
 }
 
 void Exposition::add(const Labels& labels, double value) {
-    add_sample(suffix(), labels, fmt::format("{}", value));
+    add_sample(suffix_of(metric_.type), labels, fmt::format("{}", value));
 }
 
-void Exposition::add(const Labels& labels) { add_sample(suffix(), labels, "1"); }
+void Exposition::add(const Labels& labels) { add_sample(suffix_of(metric_.type), labels, "1"); }
 
 void Exposition::add(const Labels& labels, const storage::Histogram& durations) {
     for (const Edge& edge : latency_edges) {
@@ -94,8 +94,8 @@ std::string Exposition::text() && {
     return std::move(text_);
 }
 
-std::string_view Exposition::suffix() const {
-    switch (metric_.type) {
+std::string_view suffix_of(MetricType type) {
+    switch (type) {
         case MetricType::counter:
             return "_total";
         case MetricType::info:
@@ -106,7 +106,7 @@ std::string_view Exposition::suffix() const {
 }
 
 void Exposition::add_head() {
-    const std::string_view suffix = openmetrics_ ? std::string_view() : this->suffix();
+    const std::string_view suffix = openmetrics_ ? std::string_view() : suffix_of(metric_.type);
     const auto add_line = [&](std::string_view what, std::string_view text) {
         fmt::format_to(std::back_inserter(text_), "# {} {}{} {}\n", what, metric_.name, suffix,
                        text);

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/admin/model/field.hpp"
+#include "server/counters/field.hpp"
 #include "storage/base/histogram.hpp"
 
 namespace gpunbd::server {
@@ -21,6 +21,9 @@ struct Label {
 };
 using Labels = std::vector<Label>;
 
+// Appended to the name of a metric: "_total", "_info", or nothing.
+std::string_view suffix_of(MetricType type);
+
 class Exposition {
  public:
     explicit Exposition(bool openmetrics) : openmetrics_(openmetrics) {}
@@ -30,7 +33,8 @@ class Exposition {
 
     template <std::integral Number>
     void add(const Labels& labels, Number value) {
-        add_sample(suffix(), labels, fmt::format_int(static_cast<std::uint64_t>(value)).c_str());
+        add_sample(suffix_of(metric_.type), labels,
+                   fmt::format_int(static_cast<std::uint64_t>(value)).c_str());
     }
     void add(const Labels& labels, double value);
     void add(const Labels& labels);  // of an info metric, whose value is 1
@@ -39,7 +43,6 @@ class Exposition {
     std::string text() &&;
 
  private:
-    std::string_view suffix() const;
     void add_head();
     void add_sample(std::string_view suffix, const Labels& labels, std::string_view value,
                     std::string_view edge = {});

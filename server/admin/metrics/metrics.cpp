@@ -38,16 +38,27 @@ Labels labels_of(const Object& object, Labels labels, FieldRole role) {
 }
 
 template <class Object>
+bool is_exposed(const Object& object, const auto& field) {
+    if constexpr (requires { field.exposed_if; }) {
+        return field.exposed_if == nullptr || field.exposed_if(object);
+    } else {
+        return true;
+    }
+}
+
+template <class Object>
 void add_sample(Exposition& out, const Labelled<Object>& of, const auto& field) {
-    const auto& value = (*of.object).*field.member;
-    if (field.exposed_if != nullptr && !field.exposed_if(*of.object)) return;
+    if (!is_exposed(*of.object, field)) return;
+    const auto& value = field.value_in(*of.object);
     if constexpr (requires { value.has_value(); }) {
         if (value) out.add(of.labels, *value);
     } else if constexpr (requires { out.add(of.labels, value); }) {
         out.add(of.labels, value);
     } else if constexpr (std::is_same_v<decltype(value), const CountsByReason&>) {
         CountsByReason all;
-        for (const std::string_view key : field.expected_keys) all.emplace(key, 0);
+        if constexpr (requires { field.expected_keys; }) {
+            for (const std::string_view key : field.expected_keys) all.emplace(key, 0);
+        }
         for (const auto& [key, count] : value) all[key] = count;
         for (const auto& [key, count] : all) out.add(with(of.labels, field.label, key), count);
     }
@@ -86,38 +97,14 @@ void add_metrics(Exposition& out, LabelledObjects<Object> objects) {
             out.add(labels_of(*each.object, each.labels, FieldRole::info));
     }
     for_each_field<Object>([&](const auto& field) {
-        if constexpr (requires { field.member; }) {
-            if (!field.metric.name.empty()) {
-                out.begin(field.metric);
-                for (const auto& each : objects) add_sample(out, each, field);
-            }
+        if (!field.metric.name.empty()) {
+            out.begin(field.metric);
+            for (const auto& each : objects) add_sample(out, each, field);
+        }
+        if constexpr (requires { field.role; }) {
             if (field.role == FieldRole::part) add_part(out, objects, field);
         }
     });
-}
-
-void add_state(Exposition& out, const ProcessStatus& process) {
-    out.begin({"gpunbd_state", MetricType::gauge, "1 for the state that the server is in."});
-    for (const std::string_view state : ProcessStatus::states) {
-        out.add({{"state", state}}, process.state == state);
-    }
-}
-
-// Connections are counted by their properties. Each client would leave series behind.
-void add_connections(Exposition& out, const std::vector<ConnectionStatus>& connections) {
-    const auto count = [&](auto is) { return std::ranges::count_if(connections, is); };
-    const auto serving = count([](const ConnectionStatus& each) { return each.serving; });
-    out.begin({"gpunbd_connections", MetricType::gauge, "Current connections."});
-    out.add({{"state", "negotiating"}}, std::ssize(connections) - serving);
-    out.add({{"state", "serving"}}, serving);
-    out.begin({"gpunbd_tls_connections", MetricType::gauge, "Current connections in TLS."});
-    out.add({}, count([](const ConnectionStatus& each) { return !each.tls.empty(); }));
-
-    CountsByReason by_listener;
-    for (const ConnectionStatus& each : connections) ++by_listener[each.listener];
-    out.begin(
-        {"gpunbd_listener_connections", MetricType::gauge, "Current connections of a listener."});
-    for (const auto& [listener, number] : by_listener) out.add({{"listener", listener}}, number);
 }
 
 }  // namespace
@@ -125,8 +112,6 @@ void add_connections(Exposition& out, const std::vector<ConnectionStatus>& conne
 std::string metrics_text(const Status& status, bool openmetrics) {
     Exposition out(openmetrics);
     add_metrics(out, LabelledObjects<Status>{{&status, {}}});
-    add_state(out, status.process);
-    add_connections(out, status.connections);
     return std::move(out).text();
 }
 

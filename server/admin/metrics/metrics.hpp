@@ -1,5 +1,4 @@
-// The metrics of a server's status. server/manual/monitoring.md lists their names, because alerts
-// depend on them.
+// The metrics of a server's status.
 #pragma once
 
 #include <string>

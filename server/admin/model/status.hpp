@@ -1,50 +1,36 @@
 // The state of a server at one moment, as plain values. fields() of each structure describes its
 // members once for all readers and writers: metrics, JSON, and the tools that read the JSON. To add
-// a value or a metric, add a member and its field. Counters only grow, from the start of the
-// process. Times are in seconds since 1970, durations in seconds, sizes in bytes.
+// a value or a metric, add a member and its field; what workers count is in
+// server/counters/counts.hpp. Counters only grow, from the start of the process. Times are in
+// seconds since 1970, durations in seconds, sizes in bytes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "server/admin/model/field.hpp"
-#include "storage/base/histogram.hpp"
+#include "server/counters/counts.hpp"
 
 namespace gpunbd::server {
 
-using CountsByReason = std::map<std::string, std::uint64_t>;
-
 // Requests of one type of an export.
-struct RequestStatus {
+struct RequestStatus : RequestCounts<std::uint64_t> {
     std::string type = {};  // lower-case name of the protocol: "read", "write_zeroes", ...
-    std::uint64_t requests = 0;
-    std::uint64_t bytes = 0;
     std::uint64_t in_flight = 0;
-    CountsByReason errors = {};  // by "EIO", "ENOSPC", ...
-    storage::Histogram latency = {};
 
-    static constexpr std::array<std::string_view, 2> expected_errors{"EIO", "ENOSPC"};
+    static constexpr Schema schema{"Requests", "Requests of one type."};
     static constexpr auto fields() {
         using Self = RequestStatus;
-        return std::tuple{
-            label("type", &Self::type, "type"),
-            counter("requests", &Self::requests, "gpunbd_export_requests", "Answered requests."),
-            counter("bytes", &Self::bytes, "gpunbd_export_request_bytes",
-                    "Bytes of the answered requests; of reads, the bytes sent."),
-            gauge("in_flight", &Self::in_flight, "gpunbd_export_requests_in_flight",
-                  "Requests not yet answered."),
-            counters("errors", &Self::errors, "error", "gpunbd_export_request_errors",
-                     "Requests answered with an error.", expected_errors),
-            histogram(
-                "latency", &Self::latency, "gpunbd_export_request_duration_seconds",
-                "Time from receiving a request until its reply is ready, of the requests that "
-                "are timed."),
-        };
+        return std::tuple_cat(
+            std::tuple{
+                label("type", &Self::type, "type", "Lower-case name of the protocol, or unknown.")},
+            RequestCounts<std::uint64_t>::fields(),
+            std::tuple{gauge("in_flight", &Self::in_flight, "gpunbd_export_requests_in_flight",
+                             "Requests not yet answered.")});
     }
 };
 
@@ -54,6 +40,7 @@ struct RateStatus {
     double burst = 1;
 
     bool limited() const { return bytes_per_second || iops; }
+    static constexpr Schema schema{"Rates"};
     static constexpr auto fields() {
         using Self = RateStatus;
         return std::tuple{
@@ -77,6 +64,9 @@ struct LastSecond {
     double write_p50 = 0;
     double write_p99 = 0;
 
+    static constexpr Schema schema{
+        "LastSecond",
+        "Latencies of the requests that were timed in the last second; 0 if there were none."};
     static constexpr auto fields() {
         using Self = LastSecond;
         return std::tuple{field("read_p50", &Self::read_p50), field("read_p99", &Self::read_p99),
@@ -91,6 +81,7 @@ struct ExportMemory {
     std::uint64_t allocated = 0;
     std::uint64_t slabs = 0;
 
+    static constexpr Schema schema{"Memory", "Memory of an export on one device."};
     static constexpr auto fields() {
         using Self = ExportMemory;
         return std::tuple{
@@ -105,13 +96,13 @@ struct ExportMemory {
     }
 };
 
-struct ExportStatus {
+struct ExportStatus : ExportCounts<std::uint64_t> {
     std::string name = {};
     std::string description = {};
     std::uint64_t size = 0;
     std::uint64_t page_size = 0;
-    std::string layout = {};     // "linear", "stripe"
-    std::string provision = {};  // "thin", "full"
+    std::string layout = {};     // one of `layouts`
+    std::string provision = {};  // one of `provisions`
     bool read_only = false;
     bool keep = false;
     bool swap = false;
@@ -119,9 +110,8 @@ struct ExportStatus {
     std::vector<ExportMemory> memory = {};  // of its devices, in their order
     std::uint32_t connections = 0;
     std::uint32_t stalled = 0;
-    RateStatus rates = {};           // of all clients together
-    RateStatus rates_per_peer = {};  // of each client
-    std::uint64_t held_back = 0;
+    RateStatus rates = {};                     // of all clients together
+    RateStatus rates_per_peer = {};            // of each client
     std::vector<RequestStatus> requests = {};  // of the types that it has received
     LastSecond last_second = {};
 
@@ -130,53 +120,61 @@ struct ExportStatus {
         for (const ExportMemory& each : memory) all += each.*value;
         return all;
     }
+    static constexpr std::array<std::string_view, 2> layouts{"linear", "stripe"};
+    static constexpr std::array<std::string_view, 2> provisions{"thin", "full"};
+    static constexpr Schema schema{"Export"};
     static constexpr Metric info_metric{
         "gpunbd_export", MetricType::info,
         "Properties of the exports that do not change; contents: the id of an export's contents."};
     static constexpr auto fields() {
         using Self = ExportStatus;
-        return std::tuple{
-            label("name", &Self::name, "export"),
-            info("description", &Self::description, "description"),
-            gauge("size", &Self::size, "gpunbd_export_size_bytes", "Size of the export."),
-            gauge("page_size", &Self::page_size, "gpunbd_export_page_size_bytes",
-                  "Size of its pages."),
-            info("layout", &Self::layout, "layout"),
-            info("provision", &Self::provision, "provision"),
-            gauge("read_only", &Self::read_only, "gpunbd_export_read_only",
-                  "1: the export is read-only."),
-            info("keep", &Self::keep, "keep"),
-            info("swap", &Self::swap, "swap"),
-            info("instance", &Self::instance, "contents"),
-            calculated(
-                "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
-            calculated(
-                "allocated", +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
-            part("memory", &Self::memory),
-            gauge("connections", &Self::connections, "gpunbd_export_connections",
-                  "Connections that have the export open."),
-            gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
-                  "Connections whose clients do not read their replies."),
-            part("rates", &Self::rates),
-            field("rates_per_peer", &Self::rates_per_peer),
-            counter("held_back", &Self::held_back, "gpunbd_export_requests_held_back",
-                    "Requests delayed by the export's limits."),
-            part("requests", &Self::requests),
-            field("last_second", &Self::last_second),
-        };
+        return std::tuple_cat(
+            std::tuple{
+                label("name", &Self::name, "export"),
+                info("description", &Self::description, "description"),
+                gauge("size", &Self::size, "gpunbd_export_size_bytes", "Size of the export."),
+                gauge("page_size", &Self::page_size, "gpunbd_export_page_size_bytes",
+                      "Size of its pages."),
+                info("layout", &Self::layout, "layout").one_of(layouts),
+                info("provision", &Self::provision, "provision").one_of(provisions),
+                gauge("read_only", &Self::read_only, "gpunbd_export_read_only",
+                      "1: the export is read-only."),
+                info("keep", &Self::keep, "keep"),
+                info("swap", &Self::swap, "swap"),
+                info("instance", &Self::instance, "contents"),
+                calculated(
+                    "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
+                calculated(
+                    "allocated",
+                    +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
+                part("memory", &Self::memory),
+                gauge("connections", &Self::connections, "gpunbd_export_connections",
+                      "Connections that have the export open."),
+                gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
+                      "Connections whose clients have accepted no data for five seconds or more "
+                      "while replies wait."),
+                part("rates", &Self::rates, "Limits of all clients together."),
+                field("rates_per_peer", &Self::rates_per_peer, "Limits of each client."),
+            },
+            ExportCounts<std::uint64_t>::fields(),
+            std::tuple{part("requests", &Self::requests),
+                       field("last_second", &Self::last_second)});
     }
 };
 
 struct CopyStatus {
     std::string path = {};       // "mapping", "copy engine", "kernel", ...
-    std::string direction = {};  // "read", "write", "zero"
+    std::string direction = {};  // one of `directions`
     std::uint64_t copies = 0;
     std::uint64_t bytes = 0;
 
+    static constexpr std::array<std::string_view, 3> directions{"read", "write", "zero"};
+    static constexpr Schema schema{"Copies"};
     static constexpr auto fields() {
         using Self = CopyStatus;
         return std::tuple{
-            label("path", &Self::path, "path"), label("direction", &Self::direction, "direction"),
+            label("path", &Self::path, "path"),
+            label("direction", &Self::direction, "direction").one_of(directions),
             counter("copies", &Self::copies, "gpunbd_device_copies",
                     "Copies, by path and direction."),
             counter("bytes", &Self::bytes, "gpunbd_device_copied_bytes", "Bytes copied.")};
@@ -202,6 +200,7 @@ struct DeviceStatus {
     std::optional<bool> others_compute = {};  // unset: not known, or not a GPU
     std::uint64_t competition_noticed = 0;
 
+    static constexpr Schema schema{"Device"};
     static constexpr Metric info_metric{"gpunbd_device", MetricType::info,
                                         "The devices and their names."};
     static constexpr auto fields() {
@@ -243,7 +242,7 @@ struct DeviceStatus {
     }
 };
 
-struct ConnectionStatus {
+struct ConnectionStatus : ConnectionCounts<std::uint64_t> {
     std::uint64_t id = 0;
     std::string peer = {};
     std::string listener = {};
@@ -253,36 +252,32 @@ struct ConnectionStatus {
     double since = 0;
     std::string tls = {};       // "TLS 1.3, TLS_AES_256_GCM_SHA384"; empty: no TLS
     std::string identity = {};  // that the client has proved in TLS
-    std::uint64_t requests = 0;
-    std::uint64_t in_flight = 0;
-    std::uint64_t errors = 0;  // requests answered with an error
-    std::uint64_t read = 0;    // bytes sent
-    std::uint64_t written = 0;
-    double stalled = 0;  // for how long the client has not read its replies; 0: not stalled
+    double stalled = 0;         // for how long the client has not read its replies; 0: not stalled
 
+    static constexpr Schema schema{"Connection"};
     static constexpr auto fields() {
         using Self = ConnectionStatus;
-        return std::tuple{
-            field("id", &Self::id),
-            field("peer", &Self::peer),
-            field("listener", &Self::listener),
-            nullable(
-                "export", &Self::export_name, +[](const Self& self) { return self.serving; }),
-            field("serving", &Self::serving),
-            field("read_only", &Self::read_only),
-            field("since", &Self::since),
-            nullable(
-                "tls", &Self::tls, +[](const Self& self) { return !self.tls.empty(); }),
-            nullable(
-                "identity", &Self::identity,
-                +[](const Self& self) { return !self.identity.empty(); }),
-            field("requests", &Self::requests),
-            field("in_flight", &Self::in_flight),
-            field("errors", &Self::errors),
-            field("read", &Self::read),
-            field("written", &Self::written),
-            field("stalled", &Self::stalled),
-        };
+        return std::tuple_cat(
+            std::tuple{
+                field("id", &Self::id),
+                field("peer", &Self::peer),
+                field("listener", &Self::listener),
+                nullable(
+                    "export", &Self::export_name, +[](const Self& self) { return self.serving; },
+                    "null: the client is still negotiating."),
+                field("serving", &Self::serving),
+                field("read_only", &Self::read_only),
+                field("since", &Self::since),
+                nullable(
+                    "tls", &Self::tls, +[](const Self& self) { return !self.tls.empty(); }),
+                nullable(
+                    "identity", &Self::identity,
+                    +[](const Self& self) { return !self.identity.empty(); }),
+                field("stalled", &Self::stalled,
+                      "Seconds since the client stopped reading its replies, if these are five or "
+                      "more; otherwise 0."),
+            },
+            ConnectionCounts<std::uint64_t>::fields());
     }
 };
 
@@ -296,6 +291,8 @@ struct RetainedStatus {
     std::string instance = {};
     std::string state = {};  // "in use", "no export has them", or a reason
 
+    static constexpr Schema schema{"Kept",
+                                   "Contents that outlive the server. Unknown values are null."};
     static constexpr auto fields() {
         using Self = RetainedStatus;
         return std::tuple{
@@ -304,11 +301,13 @@ struct RetainedStatus {
             field("used", &Self::used),
             nullable(
                 "devices", &Self::devices, +[](const Self& self) { return !self.devices.empty(); }),
-            field("made", &Self::made),
+            field("made", &Self::made, "In seconds since 1970."),
             nullable(
                 "instance", &Self::instance,
                 +[](const Self& self) { return !self.instance.empty(); }),
-            field("state", &Self::state),
+            field("state", &Self::state,
+                  "`in use`, `no export has them`, or the reason why they could not be taken "
+                  "over."),
         };
     }
 };
@@ -327,20 +326,22 @@ struct ProgressStatus {
     std::string of = {};    // the export or the device
     std::uint64_t done = 0;
     std::uint64_t total = 0;  // 0: not known
-    std::string unit = {};    // "bytes", "connections"
+    std::string unit = {};    // one of `units`
 
+    static constexpr std::array<std::string_view, 2> units{"bytes", "connections"};
+    static constexpr Schema schema{"Progress"};
     static constexpr auto fields() {
         using Self = ProgressStatus;
         return std::tuple{
             label("what", &Self::what, "what"),
             label("of", &Self::of, "of"),
             gauge("done", &Self::done, "gpunbd_progress_done",
-                  "How much of a long operation is done."),
+                  "How much of a long operation is done; missing while there is none."),
             gauge(
                 "total", &Self::total, "gpunbd_progress_expected",
-                "Total of a long operation, if it is known.",
+                "Total of a long operation; missing if it is not known, and 0 in JSON.",
                 +[](const Self& self) { return self.total != 0; }),
-            label("unit", &Self::unit, "unit"),
+            label("unit", &Self::unit, "unit").one_of(units),
         };
     }
 };
@@ -359,6 +360,12 @@ struct ProcessStatus {
     std::string state = {};  // one of `states`
 
     static constexpr std::array<std::string_view, 3> states{"starting", "serving", "draining"};
+    CountsByReason by_state() const {
+        CountsByReason out;
+        for (const std::string_view each : states) out.emplace(each, each == state);
+        return out;
+    }
+    static constexpr Schema schema{"Process"};
     static constexpr Metric info_metric{"gpunbd_build", MetricType::info,
                                         "The version of the server and how it was built."};
     // The names that begin with process_ are those of Prometheus's own clients.
@@ -371,53 +378,78 @@ struct ProcessStatus {
             gauge("pid", &Self::pid, "gpunbd_process_id", "Process id."),
             gauge("started", &Self::started, "process_start_time_seconds",
                   "Start of the process, since 1970."),
-            counter("cpu_seconds", &Self::cpu_seconds, "process_cpu_seconds",
-                    "CPU time used, in user and system mode."),
+            counter(
+                "cpu_seconds", &Self::cpu_seconds, "process_cpu_seconds",
+                "CPU time used, in user and system mode; workers that poll use it without work."),
             gauge("resident", &Self::resident, "process_resident_memory_bytes", "Resident memory."),
             gauge("open_files", &Self::open_files, "process_open_fds", "Open file descriptors."),
             gauge("max_open_files", &Self::max_open_files, "process_max_fds",
                   "Limit on open file descriptors."),
             gauge("workers", &Self::workers, "gpunbd_workers", "Threads that serve requests."),
-            field("state", &Self::state),
+            field("state", &Self::state).one_of(states),
+            only_gauge(
+                "gpunbd_state", "1 for the state that the server is in.",
+                +[](const Self& self) { return self.by_state(); }, "state"),
         };
     }
 };
 
-struct Status {
+struct Status : WorkerCounts<std::uint64_t> {
     double time = 0;
     ProcessStatus process;
     std::vector<ProgressStatus> progress = {};
     std::uint64_t accepted = 0;
     CountsByReason refused = {};
-    std::uint64_t handshakes = 0;
-    std::uint64_t tls_handshakes = 0;
-    CountsByReason failed_handshakes = {};
     std::vector<DeviceStatus> devices = {};
     std::vector<ExportStatus> exports = {};
     std::vector<ConnectionStatus> connections = {};
 
+    // Connections are counted by their properties: each client would leave series behind.
+    std::uint64_t connections_with(bool (*property)(const ConnectionStatus&)) const {
+        return static_cast<std::uint64_t>(std::ranges::count_if(connections, property));
+    }
+    CountsByReason connections_by_state() const {
+        const auto serving =
+            connections_with([](const ConnectionStatus& each) { return each.serving; });
+        return {{"negotiating", connections.size() - serving}, {"serving", serving}};
+    }
+    CountsByReason connections_by_listener() const {
+        CountsByReason out;
+        for (const ConnectionStatus& each : connections) ++out[each.listener];
+        return out;
+    }
+    static constexpr Schema schema{
+        "Status", "The state of the server, without connections, events and maps."};
     static constexpr auto fields() {
         using Self = Status;
-        return std::tuple{
-            gauge("time", &Self::time, "gpunbd_time_seconds",
-                  "When these values were taken, since 1970."),
-            part("process", &Self::process),
-            part("progress", &Self::progress),
-            counter("accepted", &Self::accepted, "gpunbd_connections_accepted",
-                    "Accepted connections."),
-            calculated(
-                "connections", +[](const Self& self) { return self.connections.size(); }),
-            counters("refused", &Self::refused, "reason", "gpunbd_connections_refused",
-                     "Connections closed before their handshake."),
-            counter("handshakes", &Self::handshakes, "gpunbd_handshakes",
-                    "Handshakes that opened an export."),
-            counter("tls_handshakes", &Self::tls_handshakes, "gpunbd_tls_handshakes",
-                    "TLS handshakes that succeeded."),
-            counters("failed_handshakes", &Self::failed_handshakes, "reason",
-                     "gpunbd_handshake_failures", "Handshakes that failed."),
-            part("devices", &Self::devices),
-            part("exports", &Self::exports),
-        };
+        return std::tuple_cat(
+            std::tuple{
+                gauge("time", &Self::time, "gpunbd_time_seconds",
+                      "When these values were taken, since 1970."),
+                part("process", &Self::process),
+                part("progress", &Self::progress),
+                counter("accepted", &Self::accepted, "gpunbd_connections_accepted",
+                        "Accepted connections."),
+                calculated(
+                    "connections", +[](const Self& self) { return self.connections.size(); },
+                    "Current connections."),
+                only_gauge(
+                    "gpunbd_connections", "Current connections.",
+                    +[](const Self& self) { return self.connections_by_state(); }, "state"),
+                only_gauge(
+                    "gpunbd_tls_connections", "Current connections in TLS.",
+                    +[](const Self& self) {
+                        return self.connections_with(
+                            [](const ConnectionStatus& each) { return !each.tls.empty(); });
+                    }),
+                only_gauge(
+                    "gpunbd_listener_connections", "Current connections of a listener.",
+                    +[](const Self& self) { return self.connections_by_listener(); }, "listener"),
+                counters("refused", &Self::refused, "reason", "gpunbd_connections_refused",
+                         "Connections closed before their handshake."),
+            },
+            WorkerCounts<std::uint64_t>::fields(),
+            std::tuple{part("devices", &Self::devices), part("exports", &Self::exports)});
     }
 };
 

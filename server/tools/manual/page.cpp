@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "config/schema.hpp"
+#include "server/admin/metrics/metric_list.hpp"
+#include "server/admin/model/schemas.hpp"
 
 namespace gpunbd::tools {
 namespace {
@@ -100,6 +102,16 @@ std::string all_command_flags(const Commands& all) {
     return out + command_flags(program());
 }
 
+std::string metric_entries() {
+    std::string out;
+    for (const server::MetricText& metric : server::all_metrics()) {
+        out += fmt::format(".It Li {}", metric.name);
+        if (!metric.labels.empty()) out += fmt::format(" Brq {}", fmt::join(metric.labels, ", "));
+        out += fmt::format("\n{}\n", metric.help);
+    }
+    return out;
+}
+
 }  // namespace
 
 std::string manual_page(std::istream& page, const Commands& all) {
@@ -118,6 +130,10 @@ std::string manual_page(std::istream& page, const Commands& all) {
             for (const auto& each : all) out += each->synopsis;
         } else if (request == "@COMMANDS") {
             for (const auto& each : all) out += each->manual;
+        } else if (request == "@METRICS") {
+            out += metric_entries();
+        } else if (request == "@SCHEMAS") {
+            out += server::status_schemas();
         } else {
             out += line + '\n';
         }

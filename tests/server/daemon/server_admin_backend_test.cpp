@@ -48,7 +48,7 @@ RequestStatus of_type(const ExportStatus& exported, const std::string& type) {
     for (const RequestStatus& each : exported.requests) {
         if (each.type == type) return each;
     }
-    return {.type = "none"};
+    return {};
 }
 
 TEST_CASE("observed: requests by type, with their bytes and errors") {

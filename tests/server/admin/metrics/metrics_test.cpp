@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "server/admin/metrics/metric_list.hpp"
 #include "tests/server/admin/metrics/sample_status.hpp"
 
 namespace gpunbd::server::test {
@@ -147,7 +149,7 @@ bool belongs(const std::string& sample, const std::string& family) {
 
 }  // namespace
 
-TEST_CASE("metrics: exposes every member of a status") {
+TEST_CASE("metrics: the published series have their names, labels and values") {
     for (const bool openmetrics : {false, true}) {
         CAPTURE(openmetrics);
         const Lines lines = lines_of(metrics_text(sample_status(), openmetrics));
@@ -171,6 +173,28 @@ TEST_CASE("metrics: omits values that are unknown") {
     CHECK(nothing.find("gpunbd_export") == std::string::npos);
     CHECK(nothing.find("gpunbd_progress") == std::string::npos);
     CHECK(times(lines_of(nothing), R"(gpunbd_connections{state="serving"} 0)") == 1);
+}
+
+// "name{label,label}" of each sample, without the suffixes and the label of histograms.
+std::set<std::string> series_of(const std::string& text) {
+    std::set<std::string> out;
+    for (const std::string& line : samples(text)) {
+        std::string one = std::regex_replace(line, std::regex(R"("(\\.|[^"\\])*")"), "");
+        one =
+            std::regex_replace(one, std::regex(",le=(?=[}])|_(bucket|sum|count)(?=[{])|=| .*"), "");
+        out.insert(one);
+    }
+    return out;
+}
+
+TEST_CASE("metrics: the list for the manual has all of them, with their labels") {
+    std::set<std::string> listed;
+    for (const MetricText& each : all_metrics()) {
+        const std::string labels = fmt::format("{{{}}}", fmt::join(each.labels, ","));
+        listed.insert(each.name + (each.labels.empty() ? "" : labels));
+        CHECK_FALSE(each.help.empty());
+    }
+    CHECK(listed == series_of(metrics_text(sample_status(), false)));
 }
 
 TEST_CASE("metrics: has no series per client") {

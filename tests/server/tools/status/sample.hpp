@@ -1,4 +1,4 @@
-// Sample responses as described in server/admin/openapi.yaml.
+// Sample responses as described in openapi.yaml.
 #pragma once
 
 #include <fmt/format.h>

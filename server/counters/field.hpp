@@ -1,5 +1,6 @@
 // Describes a member of a status structure in one place: its name in the JSON of the API, and the
-// metric or label that it is. Writers and readers of a status derive from these descriptions.
+// metric or label that it is. Writers and readers of a status, the schemas of the API and the list
+// of metrics in gpunbd(8) derive from these descriptions.
 #pragma once
 
 #include <concepts>
@@ -17,7 +18,7 @@ struct Metric {
     std::string_view name = {};  // without _total and _info; ends in the unit, if that is bytes or
                                  // seconds. Empty: no metric
     MetricType type = MetricType::gauge;
-    std::string_view help = {};
+    std::string_view help = {};  // also describes a value that is no metric
 };
 
 // What the member means to the metrics of its object.
@@ -39,15 +40,32 @@ struct Field {
     Metric metric = {};
     // Samples that counters have before the first event, so that their rates are known.
     std::span<const std::string_view> expected_keys = {};
-    Condition exposed_if = nullptr;   // else there is no sample; null: always
-    Condition not_null_if = nullptr;  // else JSON has null; null: always
+    std::span<const std::string_view> words = {};  // its possible values, if they are listed
+    Condition exposed_if = nullptr;                // else there is no sample; null: always
+    Condition not_null_if = nullptr;               // else JSON has null; null: always
+
+    constexpr Field one_of(std::span<const std::string_view> values) const {
+        Field out = *this;
+        out.words = values;
+        return out;
+    }
+    const Value& value_in(const Owner& object) const { return object.*member; }
 };
 
-// JSON only: a value that is calculated from the others.
+// A value that is calculated from the others.
 template <class Owner, class Value>
 struct Calculated {
+    std::string_view name;  // in JSON; empty: it is only a metric
+    Value (*value_in)(const Owner&);
+    std::string_view label = {};  // of a map: the label of its keys
+    Metric metric = {};
+    std::span<const std::string_view> words = {};
+};
+
+// The name of a structure's schema in the API.
+struct Schema {
     std::string_view name;
-    Value (*value)(const Owner&);
+    std::string_view description = {};
 };
 
 // Calls `visit` with each field of an object's type.
@@ -67,13 +85,18 @@ struct IsVector<std::vector<Item>> : std::true_type {};
 // --- the kinds of fields
 
 template <class Owner, class Value>
-constexpr Field<Owner, Value> field(std::string_view name, Value Owner::*member) {
-    return {.name = name, .member = member};
+constexpr Field<Owner, Value> field(std::string_view name, Value Owner::*member,
+                                    std::string_view help = {}) {
+    return {.name = name, .member = member, .metric = {.help = help}};
 }
 template <class Owner, class Value>
 constexpr Field<Owner, Value> label(std::string_view name, Value Owner::*member,
-                                    std::string_view label) {
-    return {.name = name, .member = member, .role = FieldRole::label, .label = label};
+                                    std::string_view label, std::string_view help = {}) {
+    return {.name = name,
+            .member = member,
+            .role = FieldRole::label,
+            .label = label,
+            .metric = {.help = help}};
 }
 template <class Owner, class Value>
 constexpr Field<Owner, Value> info(std::string_view name, Value Owner::*member,
@@ -81,8 +104,9 @@ constexpr Field<Owner, Value> info(std::string_view name, Value Owner::*member,
     return {.name = name, .member = member, .role = FieldRole::info, .label = label};
 }
 template <class Owner, class Value>
-constexpr Field<Owner, Value> part(std::string_view name, Value Owner::*member) {
-    return {.name = name, .member = member, .role = FieldRole::part};
+constexpr Field<Owner, Value> part(std::string_view name, Value Owner::*member,
+                                   std::string_view help = {}) {
+    return {.name = name, .member = member, .role = FieldRole::part, .metric = {.help = help}};
 }
 template <class Owner, class Value>
 constexpr Field<Owner, Value> gauge(std::string_view name, Value Owner::*member,
@@ -117,12 +141,22 @@ constexpr Field<Owner, Value> histogram(std::string_view name, Value Owner::*mem
 }
 template <class Owner, class Value>
 constexpr Field<Owner, Value> nullable(std::string_view name, Value Owner::*member,
-                                       bool (*not_null_if)(const Owner&)) {
-    return {.name = name, .member = member, .not_null_if = not_null_if};
+                                       bool (*not_null_if)(const Owner&),
+                                       std::string_view help = {}) {
+    return {.name = name, .member = member, .metric = {.help = help}, .not_null_if = not_null_if};
 }
 template <class Owner, class Value>
-constexpr Calculated<Owner, Value> calculated(std::string_view name, Value (*value)(const Owner&)) {
-    return {.name = name, .value = value};
+constexpr Calculated<Owner, Value> calculated(std::string_view name, Value (*value)(const Owner&),
+                                              std::string_view help = {}) {
+    return {.name = name, .value_in = value, .metric = {.help = help}};
+}
+// A metric that JSON does not have; of a map: one sample for each key.
+template <class Owner, class Value>
+constexpr Calculated<Owner, Value> only_gauge(std::string_view metric, std::string_view help,
+                                              Value (*value)(const Owner&),
+                                              std::string_view label = {}) {
+    return {
+        .name = {}, .value_in = value, .label = label, .metric = {metric, MetricType::gauge, help}};
 }
 
 }  // namespace gpunbd::server

@@ -1,0 +1,12 @@
+// The schemas of a status in the API, in the YAML of OpenAPI.
+#pragma once
+
+#include <string>
+
+namespace gpunbd::server {
+
+// Those of every structure of a Status, of connections and of kept contents, as entries of
+// `components.schemas`. They refer to the schemas Count, Counts and Latency.
+std::string status_schemas();
+
+}  // namespace gpunbd::server
