@@ -68,10 +68,12 @@ struct Schema {
     std::string_view description = {};
 };
 
-// Calls `visit` with each field of an object's type.
-template <class Described, class Visit>
+// Calls `visit` with each field of an object's type, and with those of the counts that it inherits.
+template <class Object, class Visit>
 constexpr void for_each_field(Visit visit) {
-    std::apply([&](const auto&... field) { (visit(field), ...); }, Described::fields());
+    std::apply([&](const auto&... field) { (visit(field), ...); }, Object::fields());
+    if constexpr (requires { typename Object::Counts; })
+        for_each_field<typename Object::Counts>(visit);
 }
 
 template <class Type>

@@ -19,18 +19,18 @@ namespace gpunbd::server {
 
 // Requests of one type of an export.
 struct RequestStatus : RequestCounts<std::uint64_t> {
+    using Counts = RequestCounts<std::uint64_t>;
+
     std::string type = {};  // lower-case name of the protocol: "read", "write_zeroes", ...
     std::uint64_t in_flight = 0;
 
     static constexpr Schema schema{"Requests", "Requests of one type."};
     static constexpr auto fields() {
         using Self = RequestStatus;
-        return std::tuple_cat(
-            std::tuple{
-                label("type", &Self::type, "type", "Lower-case name of the protocol, or unknown.")},
-            RequestCounts<std::uint64_t>::fields(),
-            std::tuple{gauge("in_flight", &Self::in_flight, "gpunbd_export_requests_in_flight",
-                             "Requests not yet answered.")});
+        return std::tuple{
+            label("type", &Self::type, "type", "Lower-case name of the protocol, or unknown."),
+            gauge("in_flight", &Self::in_flight, "gpunbd_export_requests_in_flight",
+                  "Requests not yet answered.")};
     }
 };
 
@@ -97,6 +97,8 @@ struct ExportMemory {
 };
 
 struct ExportStatus : ExportCounts<std::uint64_t> {
+    using Counts = ExportCounts<std::uint64_t>;
+
     std::string name = {};
     std::string description = {};
     std::uint64_t size = 0;
@@ -128,37 +130,34 @@ struct ExportStatus : ExportCounts<std::uint64_t> {
         "Properties of the exports that do not change; contents: the id of an export's contents."};
     static constexpr auto fields() {
         using Self = ExportStatus;
-        return std::tuple_cat(
-            std::tuple{
-                label("name", &Self::name, "export"),
-                info("description", &Self::description, "description"),
-                gauge("size", &Self::size, "gpunbd_export_size_bytes", "Size of the export."),
-                gauge("page_size", &Self::page_size, "gpunbd_export_page_size_bytes",
-                      "Size of its pages."),
-                info("layout", &Self::layout, "layout").one_of(layouts),
-                info("provision", &Self::provision, "provision").one_of(provisions),
-                gauge("read_only", &Self::read_only, "gpunbd_export_read_only",
-                      "1: the export is read-only."),
-                info("keep", &Self::keep, "keep"),
-                info("swap", &Self::swap, "swap"),
-                info("instance", &Self::instance, "contents"),
-                calculated(
-                    "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
-                calculated(
-                    "allocated",
-                    +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
-                part("memory", &Self::memory),
-                gauge("connections", &Self::connections, "gpunbd_export_connections",
-                      "Connections that have the export open."),
-                gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
-                      "Connections whose clients have accepted no data for five seconds or more "
-                      "while replies wait."),
-                part("rates", &Self::rates, "Limits of all clients together."),
-                field("rates_per_peer", &Self::rates_per_peer, "Limits of each client."),
-            },
-            ExportCounts<std::uint64_t>::fields(),
-            std::tuple{part("requests", &Self::requests),
-                       field("last_second", &Self::last_second)});
+        return std::tuple{
+            label("name", &Self::name, "export"),
+            info("description", &Self::description, "description"),
+            gauge("size", &Self::size, "gpunbd_export_size_bytes", "Size of the export."),
+            gauge("page_size", &Self::page_size, "gpunbd_export_page_size_bytes",
+                  "Size of its pages."),
+            info("layout", &Self::layout, "layout").one_of(layouts),
+            info("provision", &Self::provision, "provision").one_of(provisions),
+            gauge("read_only", &Self::read_only, "gpunbd_export_read_only",
+                  "1: the export is read-only."),
+            info("keep", &Self::keep, "keep"),
+            info("swap", &Self::swap, "swap"),
+            info("instance", &Self::instance, "contents"),
+            calculated(
+                "used", +[](const Self& self) { return self.sum(&ExportMemory::used); }),
+            calculated(
+                "allocated", +[](const Self& self) { return self.sum(&ExportMemory::allocated); }),
+            part("memory", &Self::memory),
+            gauge("connections", &Self::connections, "gpunbd_export_connections",
+                  "Connections that have the export open."),
+            gauge("stalled", &Self::stalled, "gpunbd_export_stalled_connections",
+                  "Connections whose clients have accepted no data for five seconds or more "
+                  "while replies wait."),
+            part("rates", &Self::rates, "Limits of all clients together."),
+            field("rates_per_peer", &Self::rates_per_peer, "Limits of each client."),
+            part("requests", &Self::requests),
+            field("last_second", &Self::last_second),
+        };
     }
 };
 
@@ -243,6 +242,8 @@ struct DeviceStatus {
 };
 
 struct ConnectionStatus : ConnectionCounts<std::uint64_t> {
+    using Counts = ConnectionCounts<std::uint64_t>;
+
     std::uint64_t id = 0;
     std::string peer = {};
     std::string listener = {};
@@ -257,27 +258,25 @@ struct ConnectionStatus : ConnectionCounts<std::uint64_t> {
     static constexpr Schema schema{"Connection"};
     static constexpr auto fields() {
         using Self = ConnectionStatus;
-        return std::tuple_cat(
-            std::tuple{
-                field("id", &Self::id),
-                field("peer", &Self::peer),
-                field("listener", &Self::listener),
-                nullable(
-                    "export", &Self::export_name, +[](const Self& self) { return self.serving; },
-                    "null: the client is still negotiating."),
-                field("serving", &Self::serving),
-                field("read_only", &Self::read_only),
-                field("since", &Self::since),
-                nullable(
-                    "tls", &Self::tls, +[](const Self& self) { return !self.tls.empty(); }),
-                nullable(
-                    "identity", &Self::identity,
-                    +[](const Self& self) { return !self.identity.empty(); }),
-                field("stalled", &Self::stalled,
-                      "Seconds since the client stopped reading its replies, if these are five or "
-                      "more; otherwise 0."),
-            },
-            ConnectionCounts<std::uint64_t>::fields());
+        return std::tuple{
+            field("id", &Self::id),
+            field("peer", &Self::peer),
+            field("listener", &Self::listener),
+            nullable(
+                "export", &Self::export_name, +[](const Self& self) { return self.serving; },
+                "null: the client is still negotiating."),
+            field("serving", &Self::serving),
+            field("read_only", &Self::read_only),
+            field("since", &Self::since),
+            nullable(
+                "tls", &Self::tls, +[](const Self& self) { return !self.tls.empty(); }),
+            nullable(
+                "identity", &Self::identity,
+                +[](const Self& self) { return !self.identity.empty(); }),
+            field("stalled", &Self::stalled,
+                  "Seconds since the client stopped reading its replies, if these are five or "
+                  "more; otherwise 0."),
+        };
     }
 };
 
@@ -395,6 +394,8 @@ struct ProcessStatus {
 };
 
 struct Status : WorkerCounts<std::uint64_t> {
+    using Counts = WorkerCounts<std::uint64_t>;
+
     double time = 0;
     ProcessStatus process;
     std::vector<ProgressStatus> progress = {};
@@ -422,34 +423,33 @@ struct Status : WorkerCounts<std::uint64_t> {
         "Status", "The state of the server, without connections, events and maps."};
     static constexpr auto fields() {
         using Self = Status;
-        return std::tuple_cat(
-            std::tuple{
-                gauge("time", &Self::time, "gpunbd_time_seconds",
-                      "When these values were taken, since 1970."),
-                part("process", &Self::process),
-                part("progress", &Self::progress),
-                counter("accepted", &Self::accepted, "gpunbd_connections_accepted",
-                        "Accepted connections."),
-                calculated(
-                    "connections", +[](const Self& self) { return self.connections.size(); },
-                    "Current connections."),
-                only_gauge(
-                    "gpunbd_connections", "Current connections.",
-                    +[](const Self& self) { return self.connections_by_state(); }, "state"),
-                only_gauge(
-                    "gpunbd_tls_connections", "Current connections in TLS.",
-                    +[](const Self& self) {
-                        return self.connections_with(
-                            [](const ConnectionStatus& each) { return !each.tls.empty(); });
-                    }),
-                only_gauge(
-                    "gpunbd_listener_connections", "Current connections of a listener.",
-                    +[](const Self& self) { return self.connections_by_listener(); }, "listener"),
-                counters("refused", &Self::refused, "reason", "gpunbd_connections_refused",
-                         "Connections closed before their handshake."),
-            },
-            WorkerCounts<std::uint64_t>::fields(),
-            std::tuple{part("devices", &Self::devices), part("exports", &Self::exports)});
+        return std::tuple{
+            gauge("time", &Self::time, "gpunbd_time_seconds",
+                  "When these values were taken, since 1970."),
+            part("process", &Self::process),
+            part("progress", &Self::progress),
+            counter("accepted", &Self::accepted, "gpunbd_connections_accepted",
+                    "Accepted connections."),
+            calculated(
+                "connections", +[](const Self& self) { return self.connections.size(); },
+                "Current connections."),
+            only_gauge(
+                "gpunbd_connections", "Current connections.",
+                +[](const Self& self) { return self.connections_by_state(); }, "state"),
+            only_gauge(
+                "gpunbd_tls_connections", "Current connections in TLS.",
+                +[](const Self& self) {
+                    return self.connections_with(
+                        [](const ConnectionStatus& each) { return !each.tls.empty(); });
+                }),
+            only_gauge(
+                "gpunbd_listener_connections", "Current connections of a listener.",
+                +[](const Self& self) { return self.connections_by_listener(); }, "listener"),
+            counters("refused", &Self::refused, "reason", "gpunbd_connections_refused",
+                     "Connections closed before their handshake."),
+            part("devices", &Self::devices),
+            part("exports", &Self::exports),
+        };
     }
 };
 
