@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/commit.hpp"  // made by commit.cmake
+#include "config/devices/device_drivers.hpp"
 
 // Weak: null in programs that do not link OpenSSL.
 extern "C" __attribute__((weak)) const char* OpenSSL_version(int);
@@ -45,15 +46,19 @@ std::string version() { return GPUNBD_VERSION; }
 std::string commit() { return GPUNBD_COMMIT; }
 
 std::string build_summary() {
-    constexpr std::string_view cuda = GPUNBD_CUDA_VERSION;
-    return cuda.empty() ? GPUNBD_BUILD_TYPE ", without CUDA"
-                        : fmt::format("{}, CUDA {}", GPUNBD_BUILD_TYPE, cuda);
+    std::string out = GPUNBD_BUILD_TYPE;
+    for (const DriverInfo& driver : device_drivers()) {
+        if (driver.library.empty()) continue;
+        out += driver.library_version.empty()
+                   ? fmt::format(", without {}", driver.library)
+                   : fmt::format(", {} {}", driver.library, driver.library_version);
+    }
+    return out;
 }
 
 std::string version_text() { return "gpunbd " + version() + "\n"; }
 
 std::string build_text() {
-    constexpr std::string_view cuda = GPUNBD_CUDA_VERSION;
     const std::string commit = config::commit();
     std::error_code error;
     const fs::path program = fs::read_symlink("/proc/self/exe", error);
@@ -61,7 +66,12 @@ std::string build_text() {
     out += line("commit", commit.empty() ? "unknown" : commit);
     out += line("build", GPUNBD_BUILD_TYPE);
     out += line("compiler", GPUNBD_COMPILER);
-    out += line("CUDA", cuda.empty() ? "without: no cuda:N devices" : cuda);
+    for (const DriverInfo& driver : device_drivers()) {
+        if (driver.library.empty()) continue;
+        out += line(driver.library, driver.library_version.empty()
+                                        ? fmt::format("without: no {} devices", driver.form)
+                                        : driver.library_version);
+    }
     out += line("Boost", GPUNBD_BOOST_VERSION);
     out += line("OpenSSL", openssl());
     out += line("fmt", GPUNBD_FMT_VERSION);

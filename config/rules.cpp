@@ -7,7 +7,7 @@
 #include <charconv>
 #include <vector>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "config/network.hpp"
 #include "config/quote.hpp"
 #include "config/size.hpp"

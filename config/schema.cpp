@@ -6,7 +6,7 @@
 #include <concepts>
 #include <stdexcept>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "config/schema_reader.hpp"
 #include "config/schema_visitors.hpp"
 #include "config/value_kinds.hpp"

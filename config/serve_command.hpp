@@ -13,7 +13,7 @@ namespace gpunbd::config {
 
 // Values of flags that take precedence over the configuration file.
 struct Overrides {
-    std::vector<std::pair<std::string_view, std::string>> values;  // by key, already validated
+    std::vector<std::pair<std::string, std::string>> values;  // by key, already validated
 
     // Also raises `pinned` to the minimum for the chunk size. Call after each load of the file.
     void apply_to(Options& options) const;

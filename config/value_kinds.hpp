@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/size.hpp"

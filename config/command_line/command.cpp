@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/devices/device_drivers.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 
@@ -70,11 +71,13 @@ const Description& program() {
                      {.name = "--verbose",
                       .brief = "With --version: also show the build",
                       .more = ", the libraries, and the paths of the installed files."}}}},
-        .examples = R"(  gpunbd serve                      the first GPU's memory, on port 10809
-  gpunbd serve --size 8G --device cuda:0
+        .examples =
+            fmt::format(R"(  gpunbd serve                      the first GPU's memory, on port 10809
+  gpunbd serve --size 8G --device {}
   gpunbd serve --config /etc/gpunbd.yaml
   gpunbd check /etc/gpunbd.yaml
 )",
+                        example_device()),
         .ending = R"(Exit codes: 0 done; 1 failed at run time; 2 wrong usage or configuration.
 See also: gpunbd(8), gpunbd.yaml(5)
 )"};

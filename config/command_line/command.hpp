@@ -29,9 +29,9 @@ struct Flag {
     std::string_view brief;                    // one phrase, also for completions
     std::string more = {};                     // the help appends this to `brief`
     std::vector<std::string_view> words = {};  // the possible arguments, if they can be listed
-    std::string_view called = "";              // its names in other programs: "--listen --address"
+    std::string called = {};                   // its names in other programs: "--listen --address"
     std::string_view old = "";                 // a former name, which the parser still accepts
-    std::string_view key = "";  // the configuration key that it sets: "pipeline.slots"
+    std::string key = {};  // the configuration key that it sets: "pipeline.slots"
     bool repeats = false;
     bool with_file = false;  // may be given together with --config
     // Its entry in gpunbd(8), in mdoc; empty: `brief` and `more`.
@@ -63,7 +63,7 @@ struct Description {
     std::string_view usage;
     std::string_view about;
     std::vector<FlagGroup> groups;  // --help follows the last flag
-    std::string_view examples;
+    std::string examples;
     std::string_view ending;
     std::string_view wraps = "";     // the sub-command whose command line follows this one's
     std::string_view synopsis = "";  // its lines in gpunbd(8), in mdoc

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "server/base/privileges.hpp"
 
 namespace gpunbd::server {

@@ -90,11 +90,11 @@ void DeviceRegistry::refuse_absent(const std::string& id) const {
     std::string why_none;
     const std::vector<std::string> there = gpus(why_none);
     if (there.empty()) {
-        throw std::runtime_error(
-            fmt::format("{}: no GPU can be used: {}; choose host instead", id, why_none));
+        throw std::runtime_error(fmt::format("{}: no GPU can be used: {}; choose {} instead", id,
+                                             why_none, fmt::join(others(), " or ")));
     }
-    throw std::runtime_error(
-        fmt::format("{}: unknown GPU; choose one of host, {}", id, fmt::join(there, ", ")));
+    throw std::runtime_error(fmt::format("{}: unknown GPU; choose one of {}, {}", id,
+                                         fmt::join(others(), ", "), fmt::join(there, ", ")));
 }
 
 std::vector<std::string> DeviceRegistry::opened_otherwise() const {
@@ -162,10 +162,19 @@ std::vector<int> DeviceRegistry::numa_nodes() const {
 }
 
 std::vector<std::string> DeviceRegistry::gpus(std::string& why_none) const {
+    return ids(true, why_none);
+}
+
+std::vector<std::string> DeviceRegistry::others() const {
+    std::string why_none;
+    return ids(false, why_none);
+}
+
+std::vector<std::string> DeviceRegistry::ids(bool of_gpus, std::string& why_none) const {
     std::vector<std::string> all;
     std::string reasons;
     for (const storage::DeviceDriver* driver : drivers_) {
-        if (!driver->drives_gpus()) continue;
+        if (driver->drives_gpus() != of_gpus) continue;
         std::string reason;
         for (std::string& id : driver->enumerate(reason)) all.push_back(std::move(id));
         if (!reasons.empty() && !reason.empty()) reasons += "; ";

@@ -38,6 +38,8 @@ class DeviceRegistry {
     std::vector<int> numa_nodes() const;
     // The ids of the GPUs of this machine. Empty: `why_none` gets cause and remedy.
     std::vector<std::string> gpus(std::string& why_none) const;
+    // The ids of the other devices; the first one is used if there is no GPU.
+    std::vector<std::string> others() const;
     // Devices of this machine that are opened only if a configuration names them.
     std::vector<storage::DeviceInfo> only_by_name() const;
 
@@ -59,6 +61,7 @@ class DeviceRegistry {
     config::DeviceOptions options_of(const std::string& id) const;
     std::unique_ptr<storage::Device> open_anew(const std::string& id,
                                                const config::DeviceOptions& options);
+    std::vector<std::string> ids(bool of_gpus, std::string& why_none) const;
     [[noreturn]] void refuse_absent(const std::string& id) const;
     void calibrate(storage::Device& device);
 

@@ -11,7 +11,7 @@ namespace gpunbd::server {
 
 namespace {
 
-constexpr std::uint64_t host_fallback = 1 * config::GiB;
+constexpr std::uint64_t size_without_gpu = 1 * config::GiB;
 constexpr std::uint64_t sector = 512;  // bytes: the kernel's unit of disk sizes
 
 std::string ids_of(const std::vector<storage::Device*>& devices) {
@@ -107,12 +107,12 @@ VolumePlan plan_volume(const config::ExportOptions& wanted, DeviceRegistry& regi
     std::vector<std::string> ids = wanted.devices;
     config::Size size = wanted.size.value_or(config::Size{.percent = 100});
     if (ids.empty()) {
-        // No device is named: use the first GPU, or the host with a small default size.
+        // No device is named: use the first GPU, or else host memory of a small default size.
         ids = registry.gpus(plan.instead_of_gpu);
         ids.resize(ids.empty() ? 0 : 1);
         if (ids.empty()) {
-            ids = {"host"};
-            if (!wanted.size) size = {.bytes = host_fallback};
+            ids = {registry.others().at(0)};
+            if (!wanted.size) size = {.bytes = size_without_gpu};
         }
     }
     std::vector<std::uint64_t> available;

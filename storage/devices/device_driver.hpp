@@ -11,8 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "config/devices/device_drivers.hpp"
 #include "storage/devices/competition.hpp"
 #include "storage/devices/device.hpp"
+#include "storage/diagnosis/diagnosis.hpp"
+#include "storage/diagnosis/machine.hpp"
 
 namespace gpunbd::storage {
 
@@ -32,31 +35,6 @@ class DeviceInUse : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The syntax of a driver's device ids, and the settings that apply to them. All texts are for
-// messages.
-struct DeviceSyntax {
-    // A setting that applies only to the devices of some drivers, such as "mapped", and its
-    // purpose.
-    struct Setting {
-        std::string_view key;
-        std::string_view purpose;
-    };
-    std::string_view form;             // "cuda:N"
-    std::string_view description;      // "cuda:N with the GPU's number, for example cuda:0"
-    std::string_view example;          // "cuda:0"
-    std::string_view correction = "";  // what to write instead of a malformed id of this scheme
-    // The canonical spelling of an id; nullopt if the text is not an id of this driver.
-    std::optional<std::string> (*parse)(std::string_view text) = nullptr;
-    // The id for a name of another program, in lower case: "gpu0" -> "cuda:0";
-    // empty if none.
-    std::string (*guess)(std::string_view text) = nullptr;
-    std::vector<Setting> settings = {};
-    // Completions offer one id for each file named so with a number appended; empty: they offer
-    // `form` itself.
-    std::string_view device_files = "";
-    bool completed = true;  // whether completions offer ids at all
-};
-
 class DeviceDriver {
  public:
     DeviceDriver() = default;
@@ -67,13 +45,16 @@ class DeviceDriver {
     // The id of its device, or the start of its ids: "host", "cuda", "pci".
     virtual std::string_view scheme() const = 0;
     virtual bool drives_gpus() const = 0;
-    virtual DeviceSyntax syntax() const { return {}; }
+    // Describes the driver to the configuration; the caller adds its scheme.
+    virtual config::DriverInfo info() const { return {}; }
     // The ids of existing devices, which may be opened to list them. If there are none, sets
     // `why_none` to the reason and the remedy.
     virtual std::vector<std::string> enumerate(std::string& why_none) const = 0;
     // The devices that are opened only if they are named, because opening them changes their
     // contents.
     virtual std::vector<DeviceInfo> only_by_name() const { return {}; }
+    // Checks for `gpunbd doctor` whether the machine is configured for the devices.
+    virtual diagnosis::Diagnoses diagnose(const diagnosis::Machine&) const { return {}; }
     // Returns null if there is no such device. Throws std::runtime_error with one line about the
     // missing requirement.
     virtual std::unique_ptr<Device> open(std::string_view id, std::uint32_t number,

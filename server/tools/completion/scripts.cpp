@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 
 namespace gpunbd::tools {
 namespace {

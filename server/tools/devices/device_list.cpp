@@ -43,7 +43,7 @@ void print_device(const storage::Device& device) {
 int list_devices(bool calibrate) {
     const Log log({.level = "warn"});  // to standard error
     DeviceRegistry devices({}, calibrate);
-    print_device(devices.open("host"));
+    for (const std::string& id : devices.others()) print_device(devices.open(id));
     std::string why_none;
     const std::vector<std::string> gpus = devices.gpus(why_none);
     if (gpus.empty()) {

@@ -4,8 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "server/tools/doctor/diagnosis.hpp"
-#include "server/tools/doctor/machine.hpp"
+#include "server/tools/doctor/topics.hpp"
 
 namespace gpunbd::server {
 

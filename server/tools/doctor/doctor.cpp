@@ -8,6 +8,7 @@
 
 #include "server/tools/doctor/configuration.hpp"
 #include "server/tools/doctor/topics.hpp"
+#include "storage/devices/drivers/device_drivers.hpp"
 
 namespace gpunbd::server {
 
@@ -19,7 +20,7 @@ struct Topic {
 };
 constexpr std::array topics{
     Topic{"swap", check_kernel_client}, Topic{"swap", check_swap}, Topic{"remote", check_remote},
-    Topic{"gpu", check_gpus},           Topic{"keep", check_keep},
+    Topic{"gpu", check_device_drivers}, Topic{"keep", check_keep},
 };
 
 std::string_view word(Diagnosis::Verdict verdict) {
@@ -35,6 +36,14 @@ std::string_view word(Diagnosis::Verdict verdict) {
 }
 
 }  // namespace
+
+Diagnoses check_device_drivers(const Machine& machine) {
+    Diagnoses out;
+    for (const storage::DeviceDriver* driver : storage::device_drivers()) {
+        for (Diagnosis& each : driver->diagnose(machine)) out.push_back(std::move(each));
+    }
+    return out;
+}
 
 Diagnoses diagnose(std::string_view topic, const Machine& machine,
                    const std::optional<std::string>& configuration) {

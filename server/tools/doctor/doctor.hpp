@@ -5,8 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/tools/doctor/diagnosis.hpp"
-#include "server/tools/doctor/machine.hpp"
+#include "server/tools/doctor/topics.hpp"
 
 namespace gpunbd::server {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/options.hpp"
-#include "server/tools/doctor/diagnosis.hpp"
+#include "server/tools/doctor/topics.hpp"
 
 namespace gpunbd::server {
 

@@ -1,11 +1,12 @@
 // The doctor's checks, by topic. They change nothing.
 #pragma once
 
-#include "server/tools/doctor/diagnosis.hpp"
-#include "server/tools/doctor/machine.hpp"
-#include "storage/devices/device.hpp"
+#include "storage/diagnosis/diagnosis.hpp"
+#include "storage/diagnosis/machine.hpp"
 
 namespace gpunbd::server {
+
+using namespace storage::diagnosis;
 
 // The kernel's NBD client on this machine.
 Diagnoses check_kernel_client(const Machine& machine);
@@ -13,9 +14,8 @@ Diagnoses check_kernel_client(const Machine& machine);
 Diagnoses check_swap(const Machine& machine);
 // Clients on other machines.
 Diagnoses check_remote(const Machine& machine);
-Diagnoses check_gpus(const Machine& machine);
-// The CPU's access to the memory of an open GPU.
-Diagnosis check_mapping(const storage::DeviceInfo& gpu);
+// The devices of every driver.
+Diagnoses check_device_drivers(const Machine& machine);
 // Contents that outlive the server.
 Diagnoses check_keep(const Machine& machine);
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "config/schema.hpp"
 
 namespace gpunbd::tools {
@@ -27,6 +29,29 @@ std::vector<std::string_view> device_words() {
     std::vector<std::string_view> out{"auto"};
     for (const DriverInfo& driver : device_drivers()) {
         if (driver.completed) out.push_back(driver.form);
+    }
+    return out;
+}
+
+// The names of --device in other programs.
+std::string device_flags_elsewhere() {
+    std::string out = "--devices";
+    for (const DriverInfo& driver : device_drivers()) out += fmt::format(" {}", driver.called);
+    return out;
+}
+
+// The flags for settings of the devices of one driver.
+std::vector<Flag> driver_flags() {
+    std::vector<Flag> out;
+    for (const DriverInfo& driver : device_drivers()) {
+        for (const DriverInfo::Setting& setting : driver.settings) {
+            if (setting.flag.empty()) continue;
+            out.push_back({.name = setting.flag,
+                           .brief = setting.summary,
+                           .more = fmt::format(". Needs --device {}.", driver.form),
+                           .called = std::string(setting.called),
+                           .key = fmt::format("devices[].{}", setting.key)});
+        }
     }
     return out;
 }
@@ -61,24 +86,13 @@ Default: 100%.)"},
           .example = example_device(),
           .brief = "Device whose memory the export uses",
           .more = fmt::format(": {}, or auto (the first GPU, else the host); default auto. Repeat "
-                              "it to spread the export over several devices.",
+                              "it, with each device once, to spread the export over several "
+                              "devices.",
                               device_forms()),
           .words = device_words(),
-          .called = "--gpu --gpus --cuda --card --devices --pci --bar",
+          .called = device_flags_elsewhere(),
           .key = "exports[].devices",
-          .repeats = true,
-          .manual = R"(Device whose memory the export uses:
-.Cm host ,
-.Cm cuda: Ns Ar N ,
-.Cm pci: Ns Ar address Ns / Ns Ar BAR ,
-memory of a PCI card (see
-.Xr gpunbd.yaml 5 ) ,
-or
-.Cm auto ,
-the first GPU or, without a GPU, the host.
-Repeat the flag, with each device once, to spread the export over several devices.
-Default:
-.Cm auto .)"},
+          .repeats = true},
          {.name = "--layout",
           .takes = "KIND",
           .example = "stripe",
@@ -133,14 +147,6 @@ that is left to other users of the device.
 Needs
 .Fl -device .
 Default: the device's own.)"},
-         {.name = "--force-pci",
-          .brief = "Allow memory of a PCI card that has a driver, or that is a display",
-          .more = ". Needs --device pci:ADDRESS/BAR.",
-          .called = "--force",
-          .key = "devices[].force",
-          .manual = R"(Serve memory of a PCI card even if it has a driver, or is a display.
-Needs
-.Fl -device Cm pci: Ns Ar address Ns / Ns Ar BAR .)"},
          {.name = "--read-only",
           .brief = "Refuse requests that change the export",
           .more = ".",
@@ -578,7 +584,11 @@ prints.)"}}};
 }  // namespace
 
 std::vector<FlagGroup> serve_flags() {
-    return {described(export_flags()),
+    FlagGroup of_export = export_flags();
+    const std::vector<Flag> of_drivers = driver_flags();
+    const auto place = std::ranges::find(of_export.flags, "--read-only", &Flag::name);
+    of_export.flags.insert(place, of_drivers.begin(), of_drivers.end());
+    return {described(std::move(of_export)),
             described(listener_flags()),
             described(tls_flags()),
             process_flags(),

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 #include "config/quote.hpp"
 #include "config/rules.hpp"
 #include "config/schema.hpp"
@@ -135,8 +135,6 @@ class Reader {
         }
     }
 
-    static bool takes_force(std::string_view device_id) { return has_setting(device_id, "force"); }
-
     void read_device_options(Options& out) const {
         const std::vector<std::string>& ids = out.exports[0].devices;
         const std::string* reserve = given_.text("--reserve");
@@ -144,18 +142,26 @@ class Reader {
             throw UsageError(fmt::format(
                 "--reserve requires --device; add it, for example --device {}", example_device()));
         }
-        const bool force = given_.given("--force-pci");
-        if (force && std::none_of(ids.begin(), ids.end(), takes_force)) {
-            throw UsageError(
-                "--force-pci applies to memory of PCI cards; add --device, for example --device "
-                "pci:0000:01:00.0/2, or leave it out");
+        std::vector<const DriverInfo::Setting*> settings;  // of the devices of one driver
+        for (const DriverInfo& driver : device_drivers()) {
+            for (const DriverInfo::Setting& setting : driver.settings) {
+                if (setting.flag.empty() || !given_.given(setting.flag)) continue;
+                settings.push_back(&setting);
+                const auto has = [&](const auto& id) { return has_setting(id, setting.key); };
+                if (std::ranges::any_of(ids, has)) continue;
+                throw UsageError(fmt::format(
+                    "{} is for {}; add --device, for example --device {}, or leave it out",
+                    setting.flag, setting.purpose, driver.example));
+            }
         }
         for (const std::string& id : ids) {
-            const bool forced = force && takes_force(id);
-            if (reserve == nullptr && !forced) continue;
+            const auto applies = [&](const auto* setting) { return has_setting(id, setting->key); };
+            if (reserve == nullptr && std::ranges::none_of(settings, applies)) continue;
             out.devices.emplace_back().id = id;
             if (reserve != nullptr) set("--reserve", *reserve, out);
-            if (forced) set("--force-pci", "true", out);
+            for (const auto* setting : settings) {
+                if (applies(setting)) set(setting->flag, "true", out);
+            }
         }
     }
 

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "storage/devices/cuda/cuda_device.hpp"
-#include "storage/devices/cuda/cuda_syntax.hpp"
+#include "storage/devices/cuda/cuda_diagnosis.hpp"
+#include "storage/devices/cuda/cuda_info.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 
 namespace gpunbd::storage::cuda {
@@ -16,7 +17,10 @@ class CudaDriver final : public DeviceDriver {
  public:
     std::string_view scheme() const override { return "cuda"; }
     bool drives_gpus() const override { return true; }
-    DeviceSyntax syntax() const override { return cuda_syntax(); }
+    config::DriverInfo info() const override { return cuda_info(); }
+    diagnosis::Diagnoses diagnose(const diagnosis::Machine& machine) const override {
+        return diagnose_cards(*this, machine);
+    }
     std::vector<std::string> enumerate(std::string& why_none) const override {
         std::vector<std::string> ids;
         const int count = cuda_device_count(why_none);

@@ -7,7 +7,7 @@
 
 namespace gpunbd::storage {
 
-// In the order in which they are listed for users. The host driver is the first.
+// In the order in which they are listed for users.
 std::span<const DeviceDriver* const> device_drivers();
 
 }  // namespace gpunbd::storage

@@ -22,7 +22,7 @@ class HostDriver final : public DeviceDriver {
  public:
     std::string_view scheme() const override { return "host"; }
     bool drives_gpus() const override { return false; }
-    DeviceSyntax syntax() const override {
+    config::DriverInfo info() const override {
         return {.form = "host",
                 .description = "host",
                 .example = "host",

@@ -45,7 +45,7 @@ class PciDriver final : public DeviceDriver {
  public:
     std::string_view scheme() const override { return "pci"; }
     bool drives_gpus() const override { return false; }
-    DeviceSyntax syntax() const override {
+    config::DriverInfo info() const override {
         return {.form = "pci:ADDRESS/BAR",
                 .description = "pci:ADDRESS/BAR",
                 .example = "pci:0000:01:00.0/2",
@@ -54,8 +54,14 @@ class PciDriver final : public DeviceDriver {
                     "example pci:0000:01:00.0/2",
                 .parse = parse,
                 .guess = guess,
-                .settings = {{"force", "memory of PCI cards (pci:), which others may use"}},
-                .completed = false};
+                .settings = {{.key = "force",
+                              .purpose = "memory of PCI cards (pci:), which others may use",
+                              .flag = "--force-pci",
+                              .summary = "Allow memory of a PCI card that has a driver, or that "
+                                         "is a display",
+                              .called = "--force"}},
+                .completed = false,
+                .called = "--pci --bar"};
     }
     std::vector<std::string> enumerate(std::string&) const override { return {}; }
     std::vector<DeviceInfo> only_by_name() const override { return list_bars(); }

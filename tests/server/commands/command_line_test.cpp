@@ -454,8 +454,8 @@ TEST_CASE("wrong usage is one line and exit code 2") {
         {{"serve", "--device", "pci:0a:00.0/2", "--device", "pci:0000:0A:00.0/2"},
          "gpunbd serve: --device pci:0000:0A:00.0/2 is given twice; give each device once"},
         {{"serve", "--device", "host", "--force-pci"},
-         "gpunbd serve: --force-pci applies to memory of PCI cards; add --device, for example "
-         "--device pci:0000:01:00.0/2, or leave it out"},
+         "gpunbd serve: --force-pci is for memory of PCI cards (pci:), which others may use; add "
+         "--device, for example --device pci:0000:01:00.0/2, or leave it out"},
         {{"serve", "--layout", "mirror"},
          "gpunbd serve: --layout: 'mirror' is none of linear or stripe"},
         {{"serve", "--stripe-size", "4M"},

@@ -12,6 +12,7 @@
 #include "server/tools/doctor/tls_files.hpp"
 #include "server/tools/doctor/topics.hpp"
 #include "server/tools/tls_setup/tls_setup.hpp"
+#include "storage/devices/cuda/cuda_diagnosis.hpp"
 
 namespace gpunbd::server::test {
 namespace {
@@ -250,7 +251,7 @@ TEST_CASE("doctor: checks the files that the configuration names") {
 
 TEST_CASE("doctor: a GPU") {
     MadeUpMachine machine;
-    CHECK(of(check_gpus(machine), "GPU").verdict == Verdict::warn);
+    CHECK(of(check_device_drivers(machine), "GPU").verdict == Verdict::warn);
     const std::string card = "/sys/bus/pci/devices/0000:65:00.0/";
     machine.put(card + "vendor", "0x10de");
     machine.put(card + "class", "0x030200");
@@ -258,7 +259,7 @@ TEST_CASE("doctor: a GPU") {
     const std::string first = "0x00000000a3000000 0x00000000a3ffffff 0x0000000000040200\n";
     machine.put(card + "resource",
                 first + "0x0000000090000000 0x000000009fffffff 0x000000000014220c");
-    Diagnoses found = check_gpus(machine);
+    Diagnoses found = check_device_drivers(machine);
     CHECK(of(found, "NVIDIA driver").verdict == Verdict::fail);
     CHECK(!of(found, "NVIDIA driver").remedy.empty());
     CHECK(of(found, "persistence mode").verdict == Verdict::warn);
@@ -266,28 +267,29 @@ TEST_CASE("doctor: a GPU") {
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").verdict == Verdict::warn);
     CHECK(of(found, "NUMA node of 0000:65:00.0").is == "1");
     machine.put(card + "numa_node", "-1");
-    CHECK(of(check_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::ok);
+    CHECK(of(check_device_drivers(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::ok);
     machine.put("/sys/devices/system/node/node1/cpulist", "8-15");
-    CHECK(of(check_gpus(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::warn);
+    CHECK(of(check_device_drivers(machine), "NUMA node of 0000:65:00.0").verdict == Verdict::warn);
     machine.line_ = "Disabled";
-    CHECK(of(check_gpus(machine), "persistence mode").verdict == Verdict::warn);
+    CHECK(of(check_device_drivers(machine), "persistence mode").verdict == Verdict::warn);
     machine.line_ = "Enabled";
-    CHECK(of(check_gpus(machine), "persistence mode").verdict == Verdict::ok);
+    CHECK(of(check_device_drivers(machine), "persistence mode").verdict == Verdict::ok);
     machine.line_.reset();
     machine.put(card + "resource",
                 first + "0x0000202000000000 0x0000203fffffffff 0x000000000014220c");
     machine.put("/proc/driver/nvidia/version", "NVRM version: 550.54\nGCC version: 12");
     machine.put("/run/nvidia-persistenced/socket", "");
-    found = check_gpus(machine);
+    found = check_device_drivers(machine);
     CHECK(of(found, "NVIDIA driver").is == "NVRM version: 550.54");
     CHECK(of(found, "persistence mode").verdict == Verdict::ok);
     CHECK(of(found, "memory of 0000:65:00.0 that the CPU sees").is == "128 GiB");
     // In a virtual machine (H200) the registers take up two entries.
     machine.put(card + "resource",
                 first + "0x0 0x0 0x0\n0x0000202000000000 0x0000205fffffffff 0x000000000014220c");
-    CHECK(of(check_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").is == "256 GiB");
+    CHECK(of(check_device_drivers(machine), "memory of 0000:65:00.0 that the CPU sees").is ==
+          "256 GiB");
     machine.put(card + "resource", first + "0x00");
-    CHECK(of(check_gpus(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
+    CHECK(of(check_device_drivers(machine), "memory of 0000:65:00.0 that the CPU sees").verdict ==
           Verdict::warn);
 }
 
@@ -295,11 +297,11 @@ TEST_CASE("doctor: a GPU whose memory the CPU can address, and one without") {
     storage::DeviceInfo gpu;
     gpu.id = "cuda:1";
     gpu.access = "mapped: writes are received into GPU memory";
-    CHECK(check_mapping(gpu).verdict == Verdict::ok);
-    CHECK(check_mapping(gpu).what == "mapping of cuda:1");
+    CHECK(storage::cuda::check_mapping(gpu).verdict == Verdict::ok);
+    CHECK(storage::cuda::check_mapping(gpu).what == "mapping of cuda:1");
     gpu.access = "not mapped (there is no libvulkan.so.1): by kernels and copy engines";
-    CHECK(check_mapping(gpu).verdict == Verdict::warn);
-    CHECK(check_mapping(gpu).is == gpu.access);
+    CHECK(storage::cuda::check_mapping(gpu).verdict == Verdict::warn);
+    CHECK(storage::cuda::check_mapping(gpu).is == gpu.access);
 }
 
 TEST_CASE("doctor: checks that contents can outlive the server") {

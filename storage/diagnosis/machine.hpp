@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gpunbd::server {
+namespace gpunbd::storage::diagnosis {
 
 class Machine {
  public:
@@ -39,4 +39,4 @@ class Machine {
     std::string root_;
 };
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::storage::diagnosis

@@ -1,4 +1,4 @@
-#include "server/tools/doctor/machine.hpp"
+#include "storage/diagnosis/machine.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 #include "storage/base/owned_fd.hpp"
 
-namespace gpunbd::server {
+namespace gpunbd::storage::diagnosis {
 
 namespace {
 
@@ -109,4 +109,4 @@ std::optional<std::string> Machine::first_line_of(const std::vector<std::string>
     return out.substr(0, out.find('\n'));
 }
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::storage::diagnosis

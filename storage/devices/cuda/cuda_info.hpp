@@ -5,6 +5,6 @@
 
 namespace gpunbd::storage::cuda {
 
-DeviceSyntax cuda_syntax();
+config::DriverInfo cuda_info();
 
 }  // namespace gpunbd::storage::cuda

@@ -1,4 +1,4 @@
-// The findings of `gpunbd doctor`: one line per check.
+// The findings of `gpunbd doctor`, one per check.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace gpunbd::server {
+namespace gpunbd::storage::diagnosis {
 
 struct Diagnosis {
     enum class Verdict { ok, warn, fail };
@@ -35,4 +35,4 @@ inline Diagnosis no_less(std::uint64_t value, std::uint64_t least, std::string w
                           : warn(std::move(what), std::move(is), std::move(remedy));
 }
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::storage::diagnosis

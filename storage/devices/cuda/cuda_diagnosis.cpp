@@ -1,14 +1,17 @@
+#include "storage/devices/cuda/cuda_diagnosis.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
-#include "config/size.hpp"
-#include "server/tools/doctor/topics.hpp"
-#include "storage/devices/drivers/device_drivers.hpp"
 #include "storage/devices/gpu/nvidia_card.hpp"
 #include "storage/devices/pci/pci_card.hpp"
 
-namespace gpunbd::server {
+namespace gpunbd::storage::cuda {
+
+using namespace diagnosis;
 
 namespace {
 
@@ -18,7 +21,7 @@ constexpr std::uint64_t small_window = std::uint64_t{256}
 Diagnosis check_driver(const Machine& machine, const std::vector<std::string>& cards) {
     const auto version = machine.text("/proc/driver/nvidia/version");
     if (version) return ok("NVIDIA driver", version->substr(0, version->find('\n')));
-    std::string remedy = storage::gpu_remedy(cards, true);
+    std::string remedy = gpu_remedy(cards, true);
     return fail("NVIDIA driver", fmt::format("not loaded; the machine has {} cards", cards.size()),
                 remedy.empty() ? "install it" : std::move(remedy));
 }
@@ -37,16 +40,22 @@ Diagnosis check_persistence(const Machine& machine) {
                 "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
 }
 
+// Of a window, whose size is a power of two.
+std::string size_text(std::uint64_t bytes) {
+    return bytes >> 30 != 0 ? fmt::format("{} GiB", bytes >> 30)
+                            : fmt::format("{} MiB", bytes >> 20);
+}
+
 Diagnosis check_window(const Machine& machine, const std::string& card) {
     std::uint64_t bytes = 0;  // of the largest BAR, because its index depends on the machine
-    if (const auto found = storage::read_pci_card(card, machine.root() + "/sys")) {
-        for (const storage::Bar& bar : found->bars) {
+    if (const auto found = read_pci_card(card, machine.root() + "/sys")) {
+        for (const Bar& bar : found->bars) {
             if (bar.memory) bytes = std::max(bytes, bar.bytes);
         }
     }
     const std::string what = "memory of " + card + " that the CPU sees";
-    if (bytes > small_window) return ok(what, config::human_size(bytes));
-    return warn(what, config::human_size(bytes),
+    if (bytes > small_window) return ok(what, size_text(bytes));
+    return warn(what, size_text(bytes),
                 "enable resizable BAR and above 4G decoding in the firmware; otherwise the GPU "
                 "copies writes");
 }
@@ -61,7 +70,7 @@ Diagnosis check_node(const Machine& machine, const std::string& card) {
 }
 
 // If the device cannot be opened, the finding contains the reason.
-Diagnosis check_mapping_of(const storage::DeviceDriver& driver, const std::string& id) {
+Diagnosis check_mapping_of(const DeviceDriver& driver, const std::string& id) {
     try {
         const auto gpu = driver.open(id, 0, {});
         if (gpu) return check_mapping(gpu->info());
@@ -73,7 +82,7 @@ Diagnosis check_mapping_of(const storage::DeviceDriver& driver, const std::strin
 
 }  // namespace
 
-Diagnosis check_mapping(const storage::DeviceInfo& gpu) {
+Diagnosis check_mapping(const DeviceInfo& gpu) {
     const std::string what = "mapping of " + gpu.id;
     if (gpu.access.starts_with("mapped")) return ok(what, gpu.access);
     return warn(what, gpu.access,
@@ -81,30 +90,24 @@ Diagnosis check_mapping(const storage::DeviceInfo& gpu) {
                 "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
 }
 
-Diagnoses check_gpus(const Machine& machine) {
-    Diagnoses out;
-    const std::vector<std::string> cards = storage::nvidia_cards(machine.root() + "/sys");
+Diagnoses diagnose_cards(const DeviceDriver& driver, const Machine& machine) {
+    const std::vector<std::string> cards = nvidia_cards(machine.root() + "/sys");
     if (cards.empty()) {
-        out.push_back(warn("GPU", "no NVIDIA card in this machine",
-                           "use --device host to export host memory"));
-        return out;
+        return {warn("GPU", "no NVIDIA card in this machine",
+                     "use --device host to export host memory")};
     }
-    out.push_back(check_driver(machine, cards));
-    out.push_back(check_persistence(machine));
+    Diagnoses out{check_driver(machine, cards), check_persistence(machine)};
     for (const std::string& card : cards) {
         out.push_back(check_window(machine, card));
         out.push_back(check_node(machine, card));
     }
-    for (const storage::DeviceDriver* driver : storage::device_drivers()) {
-        if (!driver->drives_gpus()) continue;
-        std::string why_none;
-        const auto found = driver->enumerate(why_none);
-        const std::string what = fmt::format("devices of gpunbd, {}", driver->scheme());
-        out.push_back(found.empty() ? fail(what, "none: " + why_none, "")
-                                    : ok(what, fmt::format("{}", found.size())));
-        for (const std::string& id : found) out.push_back(check_mapping_of(*driver, id));
-    }
+    std::string why_none;
+    const std::vector<std::string> found = driver.enumerate(why_none);
+    const std::string what = fmt::format("devices of gpunbd, {}", driver.scheme());
+    out.push_back(found.empty() ? fail(what, "none: " + why_none, "")
+                                : ok(what, std::to_string(found.size())));
+    for (const std::string& id : found) out.push_back(check_mapping_of(driver, id));
     return out;
 }
 
-}  // namespace gpunbd::server
+}  // namespace gpunbd::storage::cuda

@@ -1,4 +1,4 @@
-#include "storage/devices/cuda/cuda_syntax.hpp"
+#include "storage/devices/cuda/cuda_info.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,11 @@ namespace {
 
 constexpr std::string_view prefix = "cuda:";
 constexpr std::size_t max_digits = 3;
+#ifdef GPUNBD_CUDA_VERSION
+constexpr std::string_view library_version = GPUNBD_CUDA_VERSION;
+#else
+constexpr std::string_view library_version = {};
+#endif
 
 bool is_number(std::string_view text) {
     return text.size() <= max_digits && text.find_first_not_of("0123456789") == text.npos;
@@ -40,7 +45,7 @@ std::string guess(std::string_view text) {
 
 }  // namespace
 
-DeviceSyntax cuda_syntax() {
+config::DriverInfo cuda_info() {
     constexpr std::string_view purpose = "GPUs, whose memory the CPU cannot address directly";
     return {.form = "cuda:N",
             .description = "cuda:N with the GPU's number, for example cuda:0",
@@ -48,7 +53,10 @@ DeviceSyntax cuda_syntax() {
             .parse = parse,
             .guess = guess,
             .settings = {{"mapped", purpose}, {"gpu_use", purpose}},
-            .device_files = "/dev/nvidia"};
+            .device_files = "/dev/nvidia",
+            .called = "--cuda --gpu --gpus --card",
+            .library = "CUDA",
+            .library_version = library_version};
 }
 
 }  // namespace gpunbd::storage::cuda

@@ -1,4 +1,4 @@
-#include "config/device_drivers.hpp"
+#include "config/devices/device_drivers.hpp"
 
 #include <fmt/format.h>
 
