@@ -25,7 +25,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def requests(command, offsets, length, flags=0):
-    return b"".join(struct.pack(">IHHQQI", wire.REQUEST, flags, command, n, offset, length)
+    return b"".join(wire.encode_request(command, offset, length, flags, cookie=n)
                     for n, offset in enumerate(offsets))
 
 
@@ -75,30 +75,30 @@ def flood(target, clients, block, structured=True):
 
 def zeroes(target):
     half = target.end - target.middle
-    flood(target, 4, requests(wire.CMD_ZEROES, [target.middle] * 64, half, wire.NO_HOLE))
+    flood(target, 4, requests(wire.WRITE_ZEROES, [target.middle] * 64, half, wire.NO_HOLE))
 
 
 def trims(target):
     half = target.end - target.middle
-    flood(target, 4, requests(wire.CMD_TRIM, [target.middle] * 64, half))
+    flood(target, 4, requests(wire.TRIM, [target.middle] * 64, half))
 
 
 def holes(target):
     with target.connect() as client:
         client.trim(target.middle, target.end - target.middle)
-    flood(target, 16, requests(wire.CMD_READ, target.offsets(32, 64 * KIB), 4 * KIB))
+    flood(target, 16, requests(wire.READ, target.offsets(32, 64 * KIB), 4 * KIB))
 
 
 def flush(target):
-    flood(target, 16, requests(wire.CMD_FLUSH, [0] * 1024, 0))
+    flood(target, 16, requests(wire.FLUSH, [0] * 1024, 0))
 
 
 def greedy(target):
-    flood(target, 4, requests(wire.CMD_READ, target.offsets(32, 64 * KIB), 4 * KIB), False)
+    flood(target, 4, requests(wire.READ, target.offsets(32, 64 * KIB), 4 * KIB), False)
 
 
 def disconnect(target):
-    block = requests(wire.CMD_READ, target.offsets(60_000, 1), 1)
+    block = requests(wire.READ, target.offsets(60_000, 1), 1)
 
     def again():
         while True:
@@ -115,7 +115,7 @@ def disconnect(target):
 def trickle(target):
     clients = [target.connect() for _ in range(16)]
     for client in clients:
-        client.send(requests(wire.CMD_WRITE, [target.middle], MIB))
+        client.send(requests(wire.WRITE, [target.middle], MIB))
 
     def drip():
         while True:
@@ -133,7 +133,7 @@ def stalled(target):
     global kept
     kept = [target.connect() for _ in range(40)]
     for client in kept:
-        client.send(requests(wire.CMD_READ, [target.middle] * 8, 32 * MIB))
+        client.send(requests(wire.READ, [target.middle] * 8, 32 * MIB))
 
 
 def handshakes(target):
@@ -148,9 +148,9 @@ def handshakes(target):
         clients = [wire.Wire(target.address, 5) for _ in range(64)]
         for client in clients:
             client.greet()
-            client.option(wire.OPT_STARTTLS)
+            client.option(wire.STARTTLS)
         for client in clients:
-            client.option_reply()
+            client.option_reply(wire.STARTTLS)
         for client in clients:
             client.send(hello)
         for client in clients:

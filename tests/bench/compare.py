@@ -509,7 +509,7 @@ def attacked(server, cell, options):
 def empty(server, options):
     with attack.wire.connect(server.address, server.export, structured=False) as client:
         for offset in range(0, options.span, GIB):
-            client.request(attack.wire.CMD_TRIM, offset, min(GIB, options.span - offset))
+            client.request(attack.wire.TRIM, offset, min(GIB, options.span - offset))
             error, _ = client.simple_reply()
             if error:
                 raise BenchError(f"{server.name} does not free its memory: error {error}")

@@ -13,16 +13,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "protocol/constants.hpp"
+#include "protocol/request.hpp"
+#include "tests/bench/connection.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "tests/bench/histogram.hpp"
-#include "tests/bench/nbd_wire.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::bench {
+
+namespace wire = protocol::wire;
 
 enum class Phase : int { warm_up, measure, stop };
 
@@ -78,7 +85,7 @@ struct DriverOptions {
 class Driver {
  public:
     // `payload` is shared, constant, and as long as the longest write.
-    Driver(Socket socket, const DriverOptions& options, const unsigned char* payload)
+    Driver(Socket socket, const DriverOptions& options, const std::byte* payload)
         : socket_(std::move(socket)),
           options_(options),
           payload_(payload),
@@ -138,7 +145,7 @@ class Driver {
     static constexpr std::size_t write_bytes_per_send =
         1 << 18;  // later requests get a later send time
     static constexpr std::uint64_t discard_threshold = 64 * 1024;
-    static constexpr std::uint32_t max_error_chunk = 6 + 8 + protocol::max_string;
+    static constexpr std::uint32_t max_short_chunk = 6 + 8 + protocol::max_string;
 
     void receive_once(int flags, const std::atomic<Phase>& phase) {
         ssize_t got = 0;
@@ -180,7 +187,8 @@ class Driver {
     bool queue() {
         if (free_.empty() || exhausted_) return false;
         const auto now = now_ns();
-        const auto type = plan_.write ? protocol::CommandType::write : protocol::CommandType::read;
+        const auto type = static_cast<std::uint16_t>(plan_.write ? protocol::CommandType::write
+                                                                 : protocol::CommandType::read);
         std::uint32_t count = 0;
         std::size_t bytes = 0;
         std::uint64_t offset = 0;
@@ -193,10 +201,12 @@ class Driver {
             slot = {
                 .cookie = (++generation_ << 32) | (index + 1), .sent_at = now, .length = length};
             auto* header = headers_.data() + std::size_t{count} * protocol::request_size;
-            encode_request(header, type, slot.cookie, offset, length);
+            protocol::encode_request(
+                {.type = type, .cookie = slot.cookie, .offset = offset, .length = length},
+                std::span<std::byte, protocol::request_size>(header, protocol::request_size));
             if (plan_.write) {
                 iov_[2 * count] = {header, protocol::request_size};
-                iov_[2 * count + 1] = {const_cast<unsigned char*>(payload_), length};
+                iov_[2 * count + 1] = {const_cast<std::byte*>(payload_), length};
                 bytes += length;
             }
             ++count;
@@ -219,13 +229,13 @@ class Driver {
         while (sending() && left >= iov_[iov_next_].iov_len) left -= iov_[iov_next_++].iov_len;
         if (!sending()) return true;
         auto& rest = iov_[iov_next_];
-        rest = {static_cast<unsigned char*>(rest.iov_base) + left, rest.iov_len - left};
+        rest = {static_cast<std::byte*>(rest.iov_base) + left, rest.iov_len - left};
         return false;
     }
 
     void parse(std::uint64_t now, bool measured) {
-        const unsigned char* at = buffer_.data();
-        const unsigned char* const end = at + filled_;
+        const std::byte* at = buffer_.data();
+        const std::byte* const end = at + filled_;
         while (true) {
             const auto left = static_cast<std::size_t>(end - at);
             if (skip_ > 0) {
@@ -245,67 +255,61 @@ class Driver {
     }
 
     // Returns the length of the reply header at the front, or 0 if it is incomplete.
-    std::size_t parse_reply(const unsigned char* at, std::size_t left, std::uint64_t now,
+    std::size_t parse_reply(const std::byte* at, std::size_t left, std::uint64_t now,
                             bool measured) {
         if (left < protocol::simple_reply_size) return 0;
-        const auto magic = load<std::uint32_t>(at);
-        if (magic == protocol::simple_reply_magic) {
-            find(load<std::uint64_t>(at + 8));
-            auto& slot = slots_[current_];
-            const auto error = load<std::uint32_t>(at + 4);
-            if (error != 0) note_error(slot, error, {});
-            if (error == 0 && !plan_.write) {
-                if (options_.structured)
-                    fail("a simple reply to a READ, although structured replies were negotiated");
-                slot.covered = slot.length;
-                skip_ = slot.length;
-                ends_after_skip_ = true;
-            } else {
-                finish(now, measured);
-            }
-            return protocol::simple_reply_size;
+        const std::size_t size = wire::reply_head_size(at);
+        if (size == 0) fail("wrong magic in a reply");
+        if (left < size) return 0;
+        const auto head = wire::parse_reply_head(at);
+        find(head.cookie);
+        if (!head.simple()) {
+            if (!options_.structured || head.headers != protocol::Headers::structured)
+                fail("a chunk of a kind that was not negotiated");
+            const auto used = parse_chunk(head, at + size, left - size, now, measured);
+            return used ? size + *used : 0;
         }
-        if (magic != protocol::structured_reply_magic || !options_.structured)
-            fail("wrong magic in a reply");
-        return parse_chunk(at, left, now, measured);
+        auto& slot = slots_[current_];
+        if (head.error != protocol::Error::none) note_error(slot, head.error, {});
+        if (head.error == protocol::Error::none && !plan_.write) {
+            if (options_.structured)
+                fail("a simple reply to a READ, although structured replies were negotiated");
+            slot.covered = slot.length;
+            skip_ = slot.length;
+            ends_after_skip_ = true;
+        } else {
+            finish(now, measured);
+        }
+        return size;
     }
 
-    std::size_t parse_chunk(const unsigned char* at, std::size_t left, std::uint64_t now,
-                            bool measured) {
-        constexpr auto header = protocol::chunk_header_size;
-        if (left < header) return 0;
-        const bool done = (load<std::uint16_t>(at + 4) & protocol::chunk_flag_done) != 0;
-        const auto type = protocol::ChunkType{load<std::uint16_t>(at + 6)};
-        const auto length = load<std::uint32_t>(at + 16);
-        find(load<std::uint64_t>(at + 8));
+    // Returns the used part of the payload, or nothing if it is incomplete. Data are skipped later.
+    std::optional<std::size_t> parse_chunk(const wire::ReplyHead& head, const std::byte* at,
+                                           std::size_t left, std::uint64_t now, bool measured) {
         auto& slot = slots_[current_];
-        if (type == protocol::ChunkType::offset_data) {
-            if (length <= 8 || plan_.write) fail("an invalid data chunk");
-            slot.covered += length - 8;
-            skip_ = length;
-            ends_after_skip_ = done;
-            return header;
+        if (head.type == protocol::ChunkType::offset_data) {
+            if (head.length <= wire::data_offset_size || plan_.write) fail("an invalid data chunk");
+            slot.covered += head.length - wire::data_offset_size;
+            skip_ = head.length;
+            ends_after_skip_ = head.done();
+            return 0;
         }
-        if (type == protocol::ChunkType::offset_hole) {
-            if (length != 12 || plan_.write) fail("an invalid hole chunk");
-        } else if (type == protocol::ChunkType::error ||
-                   type == protocol::ChunkType::error_offset) {
-            if (length < 6 || length > max_error_chunk)
-                fail("an error chunk with an invalid length");
-        } else if (type != protocol::ChunkType::none || length != 0) {
+        if (head.length > max_short_chunk) fail("a chunk with an invalid length");
+        if (left < head.length) return std::nullopt;
+        const std::span payload(at, static_cast<std::size_t>(head.length));
+        if (head.type == protocol::ChunkType::offset_hole) {
+            const auto hole = wire::parse_content(head.type, payload);
+            if (!hole || plan_.write) fail("an invalid hole chunk");
+            slot.covered += hole->length;
+        } else if (head.is_error()) {
+            const auto error = wire::parse_error(head.type, payload);
+            if (!error) fail("an invalid error chunk");
+            note_error(slot, error->error, error->text);
+        } else if (head.type != protocol::ChunkType::none || head.length != 0) {
             fail("a chunk of unknown type");
         }
-        if (left < header + length) return 0;
-        const auto* body = at + header;
-        if (type == protocol::ChunkType::offset_hole) {
-            slot.covered += load<std::uint32_t>(body + 8);
-        } else if (type != protocol::ChunkType::none) {
-            const auto text = std::min(std::uint32_t{load<std::uint16_t>(body + 4)}, length - 6);
-            note_error(slot, load<std::uint32_t>(body),
-                       std::string(reinterpret_cast<const char*>(body + 6), text));
-        }
-        if (done) finish(now, measured);
-        return header + length;
+        if (head.done()) finish(now, measured);
+        return payload.size();
     }
 
     void find(std::uint64_t cookie) {
@@ -315,11 +319,12 @@ class Driver {
         current_ = index;
     }
 
-    void note_error(Slot& slot, std::uint32_t error, const std::string& text) {
+    void note_error(Slot& slot, protocol::Error error, std::string_view text) {
         slot.failed = true;
         if (first_error_.empty())
             first_error_ = std::string(plan_.write ? "write" : "read") + " failed with error " +
-                           std::to_string(error) + (text.empty() ? "" : ": " + text);
+                           std::to_string(static_cast<std::uint32_t>(error)) +
+                           (text.empty() ? "" : ": " + std::string(text));
     }
 
     void finish(std::uint64_t now, bool measured) {
@@ -343,7 +348,7 @@ class Driver {
 
     Socket socket_;
     DriverOptions options_;
-    const unsigned char* payload_;
+    const std::byte* payload_;
 
     Plan plan_;
     Random random_{1};
@@ -357,12 +362,12 @@ class Driver {
     std::uint32_t in_flight_ = 0;
 
     std::uint32_t max_batch_ = 1;
-    std::vector<unsigned char> headers_;
+    std::vector<std::byte> headers_;
     std::vector<iovec> iov_;
     std::size_t iov_next_ = 0;
     std::size_t iov_count_ = 0;
 
-    std::vector<unsigned char> buffer_;
+    std::vector<std::byte> buffer_;
     std::size_t filled_ = 0;
     std::uint64_t skip_ = 0;  // remaining payload of the current slot
     bool ends_after_skip_ = false;

@@ -22,7 +22,7 @@
 
 #include "tests/bench/cpu_time.hpp"
 #include "tests/bench/driver.hpp"
-#include "tests/bench/nbd_wire.hpp"
+#include "tests/bench/connection.hpp"
 
 namespace gpunbd::bench {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/bench/nbd_wire.hpp"
+#include "tests/bench/connection.hpp"
 #include "tests/bench/run_load.hpp"
 #include "tests/bench/verify.hpp"
 
@@ -163,13 +163,14 @@ int main(int argc, char** argv) {
             std::fputs(usage, stderr);
             return 2;
         }
-        const auto address = parse_uri(uri);
-        if (options.driver.discard && address.is_unix) fail("--discard works over TCP only");
-        if (address.tls && certificates.empty()) fail("TLS needs --tls-certificates");
-        if (address.tls && (verify || options.driver.discard))
+        const auto target = gpunbd::client::parse_nbd_uri(uri);
+        const bool is_unix = target.host.empty();
+        if (options.driver.discard && is_unix) fail("--discard works over TCP only");
+        if (target.tls && certificates.empty()) fail("TLS needs --tls-certificates");
+        if (target.tls && (verify || options.driver.discard))
             fail("--verify and --discard work in the clear only");
         std::optional<TlsContext> tls;
-        if (address.tls) tls.emplace(certificates);
+        if (target.tls) tls.emplace(certificates);
         if (options.connections == 0) fail("--connections must be 1 or more");
         if (options.window.measured == 0 && !verify) fail("--seconds must be above 0");
         if (options.window.server && !process_cpu_ns(*options.window.server))
@@ -177,15 +178,15 @@ int main(int argc, char** argv) {
         std::vector<Socket> sockets;
         ExportInfo info;
         for (std::uint64_t i = 0; i < options.connections; ++i) {
-            auto socket = connect_to(address);
+            auto socket = connect_to(target);
             set_timeout(socket.fd(), options.window.stall);
-            info =
-                negotiate(socket, address.name, options.driver.structured, tls ? &*tls : nullptr);
+            info = negotiate(socket, target.export_name, options.driver.structured,
+                             tls ? &*tls : nullptr);
             set_timeout(socket.fd(), 0);
             sockets.push_back(std::move(socket));
         }
-        const std::string transport = std::string(address.is_unix ? "unix" : "tcp") +
-                                      (address.tls ? ", " + sockets.front().tls()->cipher() : "");
+        const std::string transport = std::string(is_unix ? "unix" : "tcp") +
+                                      (target.tls ? ", " + sockets.front().tls()->cipher() : "");
         if (verify)
             return run_verify(options, size_given ? options.size : 0,
                               seconds_given ? options.window.measured : 0, info, std::move(sockets),

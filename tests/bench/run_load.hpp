@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/bench/connection.hpp"
 #include "tests/bench/driver.hpp"
 #include "tests/bench/load.hpp"
-#include "tests/bench/nbd_wire.hpp"
 
 namespace gpunbd::bench {
 
@@ -162,9 +162,10 @@ inline int run_load(const LoadOptions& options, const ExportInfo& info, std::vec
 
     // Not zero, not compressible and without repeated blocks, so that no server can optimize it
     // away.
-    std::vector<unsigned char> payload(std::max(options.size, prefill_size));
+    std::vector<std::byte> payload(std::max(options.size, prefill_size));
     Random random(options.seed ^ 0x5eed);
-    for (std::size_t i = 0; i + 8 <= payload.size(); i += 8) store(&payload[i], random.next());
+    for (std::size_t i = 0; i + 8 <= payload.size(); i += 8)
+        protocol::store_be(&payload[i], random.next());
 
     std::vector<DriverPtr> drivers;
     for (auto& socket : sockets) {

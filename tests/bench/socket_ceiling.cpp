@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/bench/nbd_wire.hpp"
+#include "tests/bench/connection.hpp"
 #include "tests/bench/run_load.hpp"
 
 namespace gpunbd::bench {
@@ -53,7 +53,7 @@ void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
         auto left = static_cast<std::size_t>(sent);
         while (next < count && left >= parts[next].iov_len) left -= parts[next++].iov_len;
         if (next < count)
-            parts[next] = {static_cast<unsigned char*>(parts[next].iov_base) + left,
+            parts[next] = {static_cast<std::byte*>(parts[next].iov_base) + left,
                            parts[next].iov_len - left};
     }
 }
@@ -61,11 +61,11 @@ void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
 // Ends when the client disconnects. Only the cookie is evaluated, because the client matches
 // replies by it.
 void serve_raw(int fd, Shape shape) {
-    std::vector<unsigned char> buffer(receive_buffer);
-    std::vector<unsigned char> payload(std::max(shape.given, std::size_t{1}), 0x5a);
-    std::vector<unsigned char> headers(max_replies * protocol::simple_reply_size);
+    std::vector<std::byte> buffer(receive_buffer);
+    std::vector<std::byte> payload(std::max(shape.given, std::size_t{1}), std::byte{0x5a});
+    std::vector<protocol::ReplyHeader> headers(max_replies);
     std::vector<iovec> parts(2 * max_replies);
-    unsigned char request[protocol::request_size];
+    std::byte request[protocol::request_size];
     std::size_t into = 0;  // received bytes of the current message
     while (true) {
         const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
@@ -76,8 +76,7 @@ void serve_raw(int fd, Shape shape) {
         const auto flush = [&] {
             const auto stride = shape.given > 0 ? std::size_t{2} : std::size_t{1};
             for (std::size_t i = 0; i < replies; ++i) {
-                parts[stride * i] = {&headers[i * protocol::simple_reply_size],
-                                     protocol::simple_reply_size};
+                parts[stride * i] = {headers[i].data(), protocol::simple_reply_size};
                 if (stride == 2) parts[2 * i + 1] = {payload.data(), shape.given};
             }
             if (replies > 0) send_gathered(fd, parts, stride * replies);
@@ -96,10 +95,8 @@ void serve_raw(int fd, Shape shape) {
             into += body;
             if (into < shape.taken) break;
             into = 0;
-            auto* header = &headers[replies * protocol::simple_reply_size];
-            store(header, protocol::simple_reply_magic);
-            store(header + 4, std::uint32_t{0});
-            std::memcpy(header + 8, request + 8, 8);
+            protocol::encode_simple_reply(headers[replies], protocol::Error::none,
+                                          protocol::load_be<std::uint64_t>(request + 8));
             if (++replies == max_replies) flush();
         }
         flush();
@@ -122,7 +119,7 @@ std::pair<std::vector<Socket>, std::vector<Socket>> connect_pairs(bool is_unix,
                                                                   std::uint64_t count) {
     std::pair<std::vector<Socket>, std::vector<Socket>> ends;
     Socket listener;
-    Address address;
+    client::NbdTarget address;
     if (!is_unix) {
         listener = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         sockaddr_in name{};

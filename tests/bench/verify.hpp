@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +16,16 @@
 #include <memory>
 #include <mutex>
 #include <semaphore>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "tests/bench/nbd_wire.hpp"
+#include "protocol/request.hpp"
+#include "tests/bench/connection.hpp"
 #include "tests/bench/run_load.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::bench {
 
@@ -47,7 +51,7 @@ class Verifier {
         std::uint32_t length = 0;
     };
 
-    Verifier(Socket socket, bool structured, unsigned char* shadow, std::uint64_t shadow_begin)
+    Verifier(Socket socket, bool structured, std::byte* shadow, std::uint64_t shadow_begin)
         : socket_(std::move(socket)),
           structured_(structured),
           shadow_(shadow),
@@ -101,18 +105,16 @@ class Verifier {
         Job job;
         std::uint64_t covered = 0;
         bool failed = false;
-        std::vector<unsigned char> data;
+        std::vector<std::byte> data;
     };
 
-    unsigned char* shadow_at(std::uint64_t offset) const {
-        return shadow_ + (offset - shadow_begin_);
-    }
+    std::byte* shadow_at(std::uint64_t offset) const { return shadow_ + (offset - shadow_begin_); }
 
     void send_jobs(const std::vector<Job>& jobs) {
         for (const auto& job : jobs) {
             available_->acquire();
             if (stopped_) return;
-            unsigned char header[protocol::request_size];
+            std::array<std::byte, protocol::request_size> header;
             {
                 const std::lock_guard lock(mutex_);
                 const auto index = free_.back();
@@ -122,80 +124,82 @@ class Verifier {
                 slot.job = job;
                 slot.covered = 0;
                 slot.failed = false;
-                encode_request(header, job.type, slot.cookie, job.offset, job.length);
+                protocol::encode_request({.type = static_cast<std::uint16_t>(job.type),
+                                          .cookie = slot.cookie,
+                                          .offset = job.offset,
+                                          .length = job.length},
+                                         header);
             }
-            send_all(socket_, header, sizeof(header));
+            send_all(socket_, header);
             if (job.type == protocol::CommandType::write)
-                send_all(socket_, shadow_at(job.offset), job.length);
+                send_all(socket_, {shadow_at(job.offset), job.length});
         }
     }
 
     // Returns true when a request has been answered completely.
     bool receive_reply() {
-        unsigned char header[protocol::chunk_header_size];
-        receive_all(socket_, header, protocol::simple_reply_size);
-        const auto magic = load<std::uint32_t>(header);
-        auto& slot = find(load<std::uint64_t>(header + 8));
+        std::array<std::byte, protocol::extended_chunk_header_size> bytes;
+        receive_all(socket_, std::span(bytes).first(protocol::simple_reply_size));
+        const std::size_t size = wire::reply_head_size(bytes.data());
+        if (size == 0) fail("wrong magic in a reply");
+        receive_all(socket_, std::span(bytes).first(size).subspan(protocol::simple_reply_size));
+        const auto head = wire::parse_reply_head(bytes.data());
+        auto& slot = find(head.cookie);
         const bool reading = slot.job.type == protocol::CommandType::read;
-        if (magic == protocol::simple_reply_magic) {
-            if (const auto error = load<std::uint32_t>(header + 4); error != 0) {
-                note_error(slot, error);
+        if (head.simple()) {
+            if (head.error != protocol::Error::none) {
+                note_error(slot, head.error);
             } else if (reading) {
                 if (structured_)
                     fail("a simple reply to a READ, although structured replies were negotiated");
-                receive_all(socket_, slot.data.data(), slot.job.length);
+                receive_all(socket_, std::span(slot.data).first(slot.job.length));
                 slot.covered = slot.job.length;
             }
             finish(slot);
             return true;
         }
-        if (magic != protocol::structured_reply_magic || !structured_)
-            fail("wrong magic in a reply");
-        receive_all(socket_, header + protocol::simple_reply_size, 4);
-        const bool done = (load<std::uint16_t>(header + 4) & protocol::chunk_flag_done) != 0;
-        const auto type = protocol::ChunkType{load<std::uint16_t>(header + 6)};
-        const auto length = load<std::uint32_t>(header + 16);
-        if (type == protocol::ChunkType::offset_data && reading && length > 8) {
-            auto* to = claim(slot, length - 8);
-            receive_all(socket_, to, length - 8);
-        } else if (type == protocol::ChunkType::offset_hole && reading && length == 12) {
-            // The offset of the hole comes first, as in a data chunk, and its length follows.
-            const auto offset = receive_offset(slot);
-            unsigned char bytes[4];
-            receive_all(socket_, bytes, sizeof(bytes));
-            const auto hole = load<std::uint32_t>(bytes);
-            std::memset(place(slot, offset, hole), 0, hole);
-        } else if (type == protocol::ChunkType::error ||
-                   type == protocol::ChunkType::error_offset) {
-            if (length < 6 || length > 6 + 8 + protocol::max_string)
-                fail("an error chunk of absurd length");
-            std::vector<unsigned char> body(length);
-            receive_all(socket_, body.data(), length);
-            note_error(slot, load<std::uint32_t>(body.data()));
-        } else if (type != protocol::ChunkType::none || length != 0) {
-            fail("an unexpected chunk");
+        if (!structured_ || head.headers != protocol::Headers::structured)
+            fail("a chunk of a kind that was not negotiated");
+        if (head.type == protocol::ChunkType::offset_data && reading) {
+            receive_data(slot, head);
+        } else {
+            if (head.length > 6 + 8 + protocol::max_string) fail("a chunk of absurd length");
+            std::vector<std::byte> payload(head.length);
+            receive_all(socket_, payload);
+            if (head.type == protocol::ChunkType::offset_hole && reading) {
+                const auto hole = wire::parse_content(head.type, payload);
+                if (!hole) fail("an invalid hole chunk");
+                std::memset(place(slot, *hole), 0, hole->length);
+            } else if (head.is_error()) {
+                const auto error = wire::parse_error(head.type, payload);
+                if (!error) fail("an invalid error chunk");
+                note_error(slot, error->error);
+            } else if (head.type != protocol::ChunkType::none || head.length != 0) {
+                fail("an unexpected chunk");
+            }
         }
-        if (done) finish(slot);
-        return done;
+        if (head.done()) finish(slot);
+        return head.done();
     }
 
-    std::uint64_t receive_offset(const Slot& slot) {
-        unsigned char bytes[8];
-        receive_all(socket_, bytes, sizeof(bytes));
-        const auto offset = load<std::uint64_t>(bytes);
-        if (offset < slot.job.offset) fail("a chunk before the start of its read");
-        return offset - slot.job.offset;
+    // The data are received to their place in the slot.
+    void receive_data(Slot& slot, const wire::ReplyHead& head) {
+        if (head.length <= wire::data_offset_size) fail("an empty data chunk");
+        std::array<std::byte, wire::data_offset_size> offset;
+        receive_all(socket_, offset);
+        const std::uint64_t length = head.length - wire::data_offset_size;
+        std::byte* const to =
+            place(slot, {protocol::load_be<std::uint64_t>(offset.data()), length});
+        receive_all(socket_, {to, static_cast<std::size_t>(length)});
     }
 
-    unsigned char* place(Slot& slot, std::uint64_t within, std::uint32_t length) {
-        if (within > slot.job.length || length > slot.job.length - within)
-            fail("a chunk past the end of its read");
-        slot.covered += length;
+    std::byte* place(Slot& slot, const wire::Content& content) {
+        const std::uint64_t within = content.offset - slot.job.offset;
+        if (content.offset < slot.job.offset || within > slot.job.length ||
+            content.length > slot.job.length - within)
+            fail("a chunk outside of its read");
+        slot.covered += content.length;
         return slot.data.data() + within;
-    }
-
-    unsigned char* claim(Slot& slot, std::uint32_t length) {
-        return place(slot, receive_offset(slot), length);
     }
 
     Slot& find(std::uint64_t cookie) {
@@ -213,9 +217,10 @@ class Verifier {
                " of " + std::to_string(job.length) + " bytes at " + std::to_string(job.offset);
     }
 
-    void note_error(Slot& slot, std::uint32_t error) {
+    void note_error(Slot& slot, protocol::Error error) {
         slot.failed = true;
-        totals_.problem(at(slot.job) + " failed with error " + std::to_string(error));
+        totals_.problem(at(slot.job) + " failed with error " +
+                        std::to_string(static_cast<std::uint32_t>(error)));
     }
 
     void finish(Slot& slot) {
@@ -233,8 +238,9 @@ class Verifier {
                 const auto first = static_cast<std::size_t>(
                     std::mismatch(want, want + job.length, slot.data.data()).first - want);
                 totals_.problem(at(job) + ": byte " + std::to_string(job.offset + first) + " is " +
-                                std::to_string(slot.data[first]) + ", written was " +
-                                std::to_string(want[first]));
+                                std::to_string(std::to_integer<int>(slot.data[first])) +
+                                ", written was " +
+                                std::to_string(std::to_integer<int>(want[first])));
             }
         }
         const std::lock_guard lock(mutex_);
@@ -245,7 +251,7 @@ class Verifier {
 
     Socket socket_;
     bool structured_;
-    unsigned char* shadow_;
+    std::byte* shadow_;
     std::uint64_t shadow_begin_;
     VerifyTotals totals_;
 
@@ -261,7 +267,7 @@ namespace detail {
 
 // Each byte depends on its offset, which detects exchanged blocks, and on the version of the
 // contents, which detects lost writes.
-inline void fill_pattern(unsigned char* to, std::uint64_t offset, std::uint64_t length,
+inline void fill_pattern(std::byte* to, std::uint64_t offset, std::uint64_t length,
                          std::uint64_t version) {
     const auto word_at = [version](std::uint64_t index) {
         auto word = (index + 1) * 0x9e3779b97f4a7c15U ^ version * 0xd1342543de82ef95U;
@@ -271,8 +277,8 @@ inline void fill_pattern(unsigned char* to, std::uint64_t offset, std::uint64_t 
     std::uint64_t i = 0;
     while (i < length) {
         const auto position = offset + i;
-        unsigned char word[8];
-        store(word, word_at(position / 8));
+        std::byte word[8];
+        protocol::store_be(word, word_at(position / 8));
         const auto skip = position % 8;
         const auto count = std::min(8 - skip, length - i);
         std::memcpy(to + i, word + skip, count);
@@ -333,7 +339,7 @@ inline int run_verify(const LoadOptions& options, std::uint64_t only_size, doubl
     });
     if (sizes.empty()) fail("no size fits into the span and the export's limits");
 
-    std::vector<unsigned char> shadow(span);
+    std::vector<std::byte> shadow(span);
     std::vector<std::unique_ptr<Verifier>> verifiers;
     for (auto& socket : sockets) {
         set_timeout(socket.fd(), options.window.stall);

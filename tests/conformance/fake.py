@@ -131,28 +131,18 @@ class Connection(socketserver.BaseRequestHandler):
     def handle(self):
         self.fault = self.server.fault
         self.out = []
+        stream = wire.Stream(self.request, None)
+        self.receive, self.unpack = stream.receive, stream.unpack
         try:
             self.greet()
             self.negotiate()
             self.transmit()
-        except (Close, OSError):
+        except (Close, wire.Closed, OSError):
             if self.fault == 'stops at a disconnect' and getattr(self, 'style', None):
                 self.server.dead = True
 
     def faulty(self, fault):
         return self.fault == fault
-
-    def receive(self, length):
-        data = b''
-        while len(data) < length:
-            got = self.request.recv(min(length - len(data), wire.MiB))
-            if not got:
-                raise Close
-            data += got
-        return data
-
-    def unpack(self, layout):
-        return struct.unpack('>' + layout, self.receive(struct.calcsize('>' + layout)))
 
     # Handshake.
 
@@ -160,15 +150,14 @@ class Connection(socketserver.BaseRequestHandler):
         if self.server.dead:
             raise Close
         flags = 7 if self.faulty('sets a third handshake flag') else 3
-        greeting = struct.pack('>QQH', wire.INIT_MAGIC, wire.OPTION_MAGIC, flags)
-        self.request.sendall(greeting * (2 if self.faulty('greets twice') else 1))
+        self.request.sendall(wire.encode_greeting(flags) * (2 if self.faulty('greets twice') else 1))
         self.client_flags, = self.unpack('I')
         if self.client_flags & ~3 and not self.faulty('accepts unknown client flags'):
             raise Close
 
     def reply(self, kind, data=b''):
         option = 77 if self.faulty('echoes another option') else self.option
-        self.request.sendall(struct.pack('>QIII', wire.OPTION_REPLY_MAGIC, option, kind, len(data)) + data)
+        self.request.sendall(wire.encode_option_reply(option, kind, data))
 
     def find(self, name):
         if self.faulty('serves unknown exports') and self.option == wire.EXPORT_NAME:
@@ -352,7 +341,7 @@ class Connection(socketserver.BaseRequestHandler):
                 raise Close
             if command == wire.DISC:
                 if self.faulty('answers DISC'):
-                    self.out.append(struct.pack('>IIQ', wire.SIMPLE_MAGIC, 0, cookie))
+                    self.out.append(wire.encode_simple_reply(cookie))
                 if self.faulty('refuses requests in flight at DISC') and self.out:
                     self.out.pop()
                     self.fail(wire.ESHUTDOWN, 0)
@@ -455,18 +444,16 @@ class Connection(socketserver.BaseRequestHandler):
             cookie ^= 1 << 40
         if self.faulty('mixes up two cookies') and self.out:
             data = data[:-1] + b'?'
-        self.out.append(struct.pack('>IIQ', wire.SIMPLE_MAGIC, error, cookie) + data)
+        self.out.append(wire.encode_simple_reply(cookie, error, data))
 
     def chunk(self, flags, kind, payload=b''):
         if self.faulty('sets a second reply flag'):
             flags |= 4
         cookie = self.cookie ^ (1 << 40 if self.faulty('sends another cookie') else 0)
+        offset = None
         if self.style == 'extended':
             offset = 0 if self.faulty('echoes the offset 0') else self.offset
-            head = struct.pack('>IHHQQQ', wire.EXTENDED_MAGIC, flags, kind, cookie, offset, len(payload))
-        else:
-            head = struct.pack('>IHHQI', wire.STRUCTURED_MAGIC, flags, kind, cookie, len(payload))
-        self.out.append(head + payload)
+        self.out.append(wire.encode_chunk(flags, kind, cookie, payload, offset))
 
     def succeed(self):
         if self.style == 'simple' or (

@@ -1,5 +1,4 @@
 """The handshake up to the first option, and EXPORT_NAME."""
-import struct
 
 import wire
 from session import Session
@@ -46,7 +45,7 @@ def unknown_client_flag(server):
             negotiation.send(wire.LIST)
         except wire.Closed:
             pass
-        count = negotiation.stream.wait_closed()
+        count = len(negotiation.stream.rest())
         expect(count == 0, f'client flag {bit} is accepted: {count} bytes were received')
 
 
@@ -56,7 +55,7 @@ def unadvertised_client_flag(server):
     something advertised by the server"""
     offered(not server.connect(plain=True).flags & wire.NO_ZEROES, 'it advertises both flags')
     negotiation = server.connect(wire.FIXED_NEWSTYLE | wire.NO_ZEROES, plain=True)
-    expect(negotiation.stream.wait_closed() == 0, 'NO_ZEROES is accepted without being advertised')
+    expect(negotiation.stream.rest() == b'', 'NO_ZEROES is accepted without being advertised')
 
 
 def check_export_name(server, client_flags, padding):
@@ -96,7 +95,7 @@ def not_fixed(server):
 def export_name_unknown(server):
     """If the chosen export does not exist [...], the server MUST terminate the session."""
     stream = export_name(server, None, server.unknown_export())
-    count = stream.wait_closed()
+    count = len(stream.rest())
     expect(count == 0, f'{count} bytes were received for an unknown export')
 
 
@@ -138,13 +137,13 @@ def no_tls_without_fixed(server):
 HANG_UPS = {
     'before the client flags': b'',
     'inside the client flags': b'\0\0',
-    'before an option': struct.pack('>I', 1),
-    'inside the header of an option': struct.pack('>IQ', 1, wire.OPTION_MAGIC),
+    'before an option': wire.encode_flags(1),
+    'inside the header of an option': wire.encode_flags(1) + wire.encode_option(wire.GO)[:8],
     'inside the data of an option':
-        struct.pack('>IQII', 1, wire.OPTION_MAGIC, wire.GO, 100) + b'half',
+        wire.encode_flags(1) + wire.encode_option(wire.GO, b'half', 100),
     'inside the name of EXPORT_NAME':
-        struct.pack('>IQII', 1, wire.OPTION_MAGIC, wire.EXPORT_NAME, 100) + b'half',
-    'after LIST, unread': struct.pack('>IQII', 1, wire.OPTION_MAGIC, wire.LIST, 0),
+        wire.encode_flags(1) + wire.encode_option(wire.EXPORT_NAME, b'half', 100),
+    'after LIST, unread': wire.encode_flags(1) + wire.encode_option(wire.LIST),
 }
 
 
@@ -194,7 +193,7 @@ def byte_by_byte(server):
     """TCP is a byte stream: the specification defines messages, not packets."""
     negotiation = server.connect()
     data = wire.info_request(server.export)
-    for byte in struct.pack('>QII', wire.OPTION_MAGIC, wire.INFO, len(data)) + data:
+    for byte in wire.encode_option(wire.INFO, data):
         negotiation.stream.send(bytes([byte]))
     answer = negotiation.answer(wire.INFO)
     expect(answer.ok, f'INFO sent byte by byte is answered with {answer.name}')

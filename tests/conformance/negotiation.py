@@ -2,20 +2,7 @@
 import struct
 
 import wire
-from wire import Broken
-
-
-def check_string(data, what):
-    """Conventions: "a sequence of UTF-8 code points, [...] MUST NOT contain NUL characters, [...]
-    and MUST be no longer than 4096 bytes"."""
-    if len(data) > wire.MAX_STRING:
-        raise Broken(f'{what} has {len(data)} bytes, a string has at most {wire.MAX_STRING}')
-    if b'\0' in data:
-        raise Broken(f'{what} contains NUL: {data[:40]!r}')
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise Broken(f'{what} is not UTF-8: {data[:40]!r}') from error
+from wire import Broken, check_string
 
 
 class Answer:
@@ -95,30 +82,18 @@ class Negotiation:
 
     def __init__(self, stream, client_flags):
         self.stream = stream
-        magic, options, self.flags = stream.unpack('QQH')
-        if magic != wire.INIT_MAGIC:
-            raise Broken(f'the greeting starts with {magic:#x} instead of NBDMAGIC')
-        if options != wire.OPTION_MAGIC:
-            raise Broken(f'NBDMAGIC is followed by {options:#x} instead of IHAVEOPT')
+        self.flags = stream.greeting()
         if client_flags is not None:
-            stream.send(struct.pack('>I', client_flags))
+            stream.send(wire.encode_flags(client_flags))
 
     def send(self, option, data=b'', length=None, magic=wire.OPTION_MAGIC):
-        length = len(data) if length is None else length
-        self.stream.send(struct.pack('>QII', magic, option, length), data)
+        self.stream.send(wire.encode_option(option, data, length, magic))
 
     def reply(self, option):
-        magic, echoed, kind, length = self.stream.unpack('QIII')
+        kind, data = self.stream.option_reply(option)
         name = wire.named(wire.OPTION_NAMES, option)
-        if magic != wire.OPTION_REPLY_MAGIC:
-            raise Broken(f'the reply to {name} starts with {magic:#x}')
-        if echoed != option:
-            raise Broken(f'the reply to {name} says that it is for option {echoed}')
-        if length > wire.MiB:
-            raise Broken(f'the reply to {name} claims {length} bytes')
-        data = self.stream.receive(length)
         if kind == wire.REP_ACK and data:
-            raise Broken(f'the ACK of {name} has {length} bytes of data')
+            raise Broken(f'the ACK of {name} has {len(data)} bytes of data')
         if kind >= 1 << 31:
             check_string(data, f'the error message to {name}')
         elif kind not in wire.REPLY_NAMES:

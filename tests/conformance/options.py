@@ -2,7 +2,6 @@
 import struct
 
 import wire
-from negotiation import check_string
 from suite import MUST, SHOULD, allowed, expect, offered, rule
 
 UNKNOWN_OPTIONS = (0, wire.PEEK_EXPORT, 12, 0x1234, 0x7fffffff, 0xffffffff)
@@ -25,7 +24,7 @@ def unknown_option_with_data(server):
     for length in (1, 15, 16, 17, 512, 4096):
         negotiation = server.connect()
         # Data that the server would execute as an option if it did not skip them.
-        bait = struct.pack('>QII', wire.OPTION_MAGIC, wire.LIST, 0) * 256
+        bait = wire.encode_option(wire.LIST) * 256
         answer = negotiation.option(wire.UNKNOWN_OPTION, bait[:length])
         expect(answer.final == wire.ERR_UNSUP, f'{length} bytes: {answer.name}')
         expect(negotiation.in_step(), f'the option after {length} bytes of data is not understood')
@@ -39,10 +38,8 @@ def option_echoed(server):
     for option, data in ((wire.LIST, b''), (wire.INFO, wire.info_request(server.export)),
                          (0xfedcba98, b'data')):
         negotiation.send(option, data)
-        magic, echoed, kind, length = negotiation.stream.unpack('QIII')
-        expect(magic == wire.OPTION_REPLY_MAGIC, f'the magic of a reply is {magic:#x}')
-        expect(echoed == option, f'option {option:#x} is echoed as {echoed:#x}')
-        negotiation.stream.receive(length)
+        kind, _ = negotiation.stream.option_reply(option)  # Broken where it echoes another option
+        allowed()
         if kind != wire.REP_ACK and kind < 1 << 31:
             negotiation.answer(option)
 
@@ -310,7 +307,7 @@ def error_messages(server):
             answer = negotiation.answer(option)
         except wire.Closed:
             continue
-        check_string(answer.data, 'an error message')
+        wire.check_string(answer.data, 'an error message')
         seen += not answer.ok
     expect(seen, 'no error was received')
 

@@ -14,7 +14,8 @@ import json
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '../integration')]  # for wire.py
 
 # The rules run in the order of these imports.
 import handshake  # noqa: E402, F401
@@ -118,7 +119,7 @@ def main():
         server = target.Server(arguments.uri, arguments.read_only_export, certificate, arguments.tls_export)
         with server.watch(arguments.timeout):
             server.stream()
-    except (target.BadUri, target.wire.Unreachable) as error:
+    except (target.BadUri, suite.Unreachable) as error:
         print(f'run.py: {arguments.uri}: {error}', file=sys.stderr)
         return USAGE
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / 'bench')]
+sys.path[:0] = [str(HERE), str(HERE.parent / 'integration'), str(HERE.parent / 'bench')]
 
 import compare  # noqa: E402
 import run  # noqa: E402

@@ -1,9 +1,7 @@
 """A connection in transmission: sends requests and matches replies to them."""
-import struct
-
 import wire
-from reply import Chunk, Reply, Request
-from wire import Broken
+from reply import Reply, Request
+from wire import Broken, Chunk
 
 _CONTENT = {wire.READ: (wire.CHUNK_DATA, wire.CHUNK_HOLE),
             wire.BLOCK_STATUS: (wire.CHUNK_STATUS, wire.CHUNK_STATUS_EXT)}
@@ -27,12 +25,8 @@ class Session:
     def encode(self, command, offset=0, length=None, payload=b'', flags=0, cookie=0):
         """The bytes of a request, valid or not."""
         length = len(payload) if length is None else length
-        if self.style == 'extended':
-            head = struct.pack('>IHHQQQ', wire.EXTENDED_REQUEST_MAGIC, flags, command, cookie, offset,
-                               length)
-        else:
-            head = struct.pack('>IHHQQI', wire.REQUEST_MAGIC, flags, command, cookie, offset, length)
-        return head + payload
+        magic = wire.EXTENDED_REQUEST_MAGIC if self.style == 'extended' else wire.REQUEST_MAGIC
+        return wire.encode_request(command, offset, length, flags, payload, cookie, magic)
 
     def prepare(self, command, offset=0, length=None, payload=b'', flags=0, cookie=None):
         """The bytes of a request whose reply receive() will match."""
@@ -52,38 +46,27 @@ class Session:
     def receive(self):
         """The next complete reply, to any request. Chunks of different replies may be interleaved."""
         while True:
-            magic, = self.stream.unpack('I')
-            if magic == wire.SIMPLE_MAGIC:
-                if self.style == 'extended':
-                    raise Broken('a simple reply, although extended headers were negotiated')
-                error, cookie = self.stream.unpack('IQ')
-                request = self.asked(cookie)
+            head = self.stream.reply_head()
+            if head.style != self.style and head.style != 'simple':
+                raise Broken(f'a chunk with {head.style} header, although {self.style} replies were '
+                             'negotiated')
+            if head.style == 'simple' and self.style == 'extended':
+                raise Broken('a simple reply, although extended headers were negotiated')
+            request, cookie = self.asked(head.cookie), head.cookie
+            if head.style == 'simple':
                 if request.command == wire.READ and self.style != 'simple':
                     raise Broken(f'{request.name}: a simple reply, although structured replies '
                                  'were negotiated')
-                reply = self.parts.pop(cookie, None)
-                if reply:
+                if self.parts.pop(cookie, None):
                     raise Broken(f'{request.name}: a simple reply among chunks')
-                reads = request.command == wire.READ and not error
+                reads = request.command == wire.READ and not head.error
                 data = self.stream.receive(request.length) if reads else b''
                 del self.pending[cookie]
-                return Reply(request, 'simple', error, data)
-            if magic not in (wire.STRUCTURED_MAGIC, wire.EXTENDED_MAGIC):
-                raise Broken(f'a reply starts with {magic:#x}')
-            style = 'structured' if magic == wire.STRUCTURED_MAGIC else 'extended'
-            if style != self.style:
-                raise Broken(f'a chunk with {style} header, although {self.style} replies were '
-                             'negotiated')
-            if style == 'extended':
-                flags, kind, cookie, offset, length = self.stream.unpack('HHQQQ')
-                request = self.asked(cookie)
-                if offset != request.offset:
-                    raise Broken(f'{request.name}: the reply has the offset {offset:#x}')
-            else:
-                flags, kind, cookie, length = self.stream.unpack('HHQI')
-                request = self.asked(cookie)
-            chunk = self.chunk(request, flags, kind, length)
-            reply = self.parts.setdefault(cookie, Reply(request, style))
+                return Reply(request, 'simple', head.error, data)
+            if head.style == 'extended' and head.offset != request.offset:
+                raise Broken(f'{request.name}: the reply has the offset {head.offset:#x}')
+            chunk = self.chunk(request, head.flags, head.kind, head.length)
+            reply = self.parts.setdefault(cookie, Reply(request, head.style))
             reply.chunks.append(chunk)
             if chunk.done:
                 del self.pending[cookie], self.parts[cookie]

@@ -29,8 +29,8 @@ def read_in_chunks(server):
     with a payload, and MUST NOT use a simple reply for NBD_CMD_READ"""
     session = server.go('structured')
     session.stream.send(session.encode(wire.READ, 0, 4096, cookie=7))
-    magic, = session.stream.unpack('I')
-    expect(magic == wire.STRUCTURED_MAGIC, f'the magic is {magic:#x}')
+    head = session.stream.reply_head()
+    expect(head.style == 'structured', f'the reply is {head.style}')
 
 
 @rule(MUST, 'Structured reply chunk message', 'a READ that fails early is answered in chunks')
@@ -43,11 +43,11 @@ def early_error_in_chunks(server):
         session = server.go('structured')
         session.stream.send(session.encode(wire.READ, offset, 4096, flags=flags))
         try:
-            magic, = session.stream.unpack('I')
+            head = session.stream.reply_head()
         except wire.Closed:
             expect(server.go().alive(), 'a new client is not served')
             continue
-        expect(magic == wire.STRUCTURED_MAGIC, f'READ with {what}: the magic is {magic:#x}')
+        expect(head.style == 'structured', f'READ with {what}: the reply is {head.style}')
 
 
 def coverage(server, style):
@@ -92,10 +92,10 @@ def reply_flags(server):
         session.stream.send(session.encode(wire.READ, *request))
         done = False
         while not done:
-            magic, flags, _, _, length = session.stream.unpack('IHHQI')
-            expect(magic == wire.STRUCTURED_MAGIC and not flags & ~wire.DONE, f'flags {flags:#x}')
-            session.stream.receive(length)
-            done = flags & wire.DONE
+            head = session.stream.reply_head()
+            expect(head.style == 'structured' and not head.flags & ~wire.DONE, f'flags {head.flags:#x}')
+            session.stream.receive(head.length)
+            done = head.flags & wire.DONE
 
 
 @rule(MUST, 'NBD_REPLY_TYPE_ERROR', 'error chunks are well formed')

@@ -3,7 +3,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
-from wire import Broken, Closed, Late, Unreachable
+from wire import Broken, Closed
 
 # A HOLE rule covers a vulnerability of another server; the specification has no sentence for it.
 MUST, SHOULD, HOLE = 'MUST', 'SHOULD', 'hole'
@@ -15,6 +15,10 @@ _expectations = 0  # evaluated so far; a rule that evaluates none has tested not
 
 class Fail(Exception):
     """The server broke the rule."""
+
+
+class Unreachable(Exception):
+    """There is no connection to be had."""
 
 
 class NotOffered(Exception):
@@ -82,7 +86,7 @@ def run(one, server, seconds):
             outcome, reason = FAIL, 'error in the suite: the rule has no expectation'
     except NotOffered as error:
         outcome, reason = NOT_OFFERED, str(error)
-    except (Fail, Broken, Closed, Late, Unreachable, OSError) as error:
+    except (Fail, Broken, Closed, Unreachable, OSError) as error:
         outcome, reason = FAIL, str(error)
     except Exception as error:  # a bug in the suite must not look like a result of the server
         outcome, reason = FAIL, f'error in the suite: {error!r} {traceback.format_exc(limit=-2)}'

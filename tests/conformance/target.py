@@ -7,7 +7,7 @@ import urllib.parse
 import wire
 from negotiation import Negotiation
 from session import Session
-from suite import NotOffered, expect, offered
+from suite import NotOffered, Unreachable, expect, offered
 
 DEFAULT_PORT = 10809
 
@@ -57,7 +57,12 @@ class Server:
             self.streams.clear()
 
     def stream(self):
-        stream = wire.Stream(self.address, self.deadline)
+        try:
+            stream = wire.Stream(self.address, deadline=self.deadline)
+        except wire.Late:
+            raise
+        except OSError as error:
+            raise Unreachable(f'cannot connect: {error}') from error
         self.streams.append(stream)
         return stream
 
@@ -82,7 +87,7 @@ class Server:
         negotiation = Negotiation(self.stream(), None)
         if client_flags is None:
             flags &= negotiation.flags
-        negotiation.stream.send(flags.to_bytes(4, 'big'))
+        negotiation.stream.send(wire.encode_flags(flags))
         if self.secure and not plain:
             if not negotiation.option(wire.STARTTLS).ok:
                 raise NotOffered('the server does not support TLS')

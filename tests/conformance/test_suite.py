@@ -6,8 +6,8 @@ import sys
 import tempfile
 import unittest
 
+import run  # first: it sets the path
 import fake
-import run
 import suite
 import target
 

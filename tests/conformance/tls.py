@@ -1,6 +1,5 @@
 """STARTTLS on servers without TLS, with optional TLS and with mandatory TLS."""
 import ssl
-import struct
 
 import wire
 from suite import MUST, SHOULD, NotOffered, allowed, expect, offered, rule
@@ -127,8 +126,7 @@ def injected(server):
     TLS. (Servers have executed an attacker's buffered options as if they had been received over TLS.)"""
     offered(server.connect(plain=True).option(wire.STARTTLS).ok, 'TLS')
     negotiation = server.connect(plain=True)
-    inject = struct.pack('>QII', wire.OPTION_MAGIC, wire.UNKNOWN_OPTION, 0)
-    negotiation.stream.send(struct.pack('>QII', wire.OPTION_MAGIC, wire.STARTTLS, 0), inject)
+    negotiation.stream.send(wire.encode_option(wire.STARTTLS), wire.encode_option(wire.UNKNOWN_OPTION))
     try:
         if negotiation.answer(wire.STARTTLS).ok:
             server.start_tls(negotiation)
@@ -144,7 +142,7 @@ def failed_handshake(server):
     negotiation = server.connect(plain=True)
     offered(negotiation.option(wire.STARTTLS).ok, 'TLS')
     negotiation.stream.send(b'this is no ClientHello\r\n' * 20)
-    negotiation.stream.wait_closed()
+    negotiation.stream.rest()
     allowed()
 
 
@@ -168,7 +166,7 @@ def forced_export_name(server):
     forced(server)
     negotiation = server.connect(plain=True)
     negotiation.send(wire.EXPORT_NAME, server.export.encode())
-    expect(negotiation.stream.wait_closed() == 0, 'an export is served in the clear')
+    expect(negotiation.stream.rest() == b'', 'an export is served in the clear')
 
 
 def selective(server):
@@ -194,7 +192,7 @@ def selective_export_name(server):
     session."""
     negotiation = selective(server)
     negotiation.send(wire.EXPORT_NAME, server.tls_export.encode())
-    expect(negotiation.stream.wait_closed() == 0, 'the export is served in the clear')
+    expect(negotiation.stream.rest() == b'', 'the export is served in the clear')
 
 
 @rule(MUST, 'SELECTIVETLS mode', 'only INFO and GO ask for TLS')

@@ -7,6 +7,7 @@
 #include "protocol/negotiation.hpp"
 #include "tests/fuzz/require.hpp"
 #include "tests/protocol/plain_export_directory.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace {
 
@@ -23,13 +24,6 @@ struct Outcome {
     bool operator==(const Outcome&) const = default;
 };
 
-const std::byte starttls[] = {
-    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{3},  // the client flags
-    std::byte{0x49}, std::byte{0x48}, std::byte{0x41}, std::byte{0x56},
-    std::byte{0x45}, std::byte{0x4f}, std::byte{0x50}, std::byte{0x54},  // IHAVEOPT
-    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{5},
-    std::byte{0},    std::byte{0},    std::byte{0},    std::byte{0}};
-
 Outcome run(std::span<const std::byte> input, std::size_t piece, unsigned int tls) {
     const test::PlainExportDirectory directory(
         {{.name = "disk", .size = 1 << 20},
@@ -39,6 +33,8 @@ Outcome run(std::span<const std::byte> input, std::size_t piece, unsigned int tl
     const bool active = tls % 3 != 0 && tls / 3 % 2 == 1;
     if (active) {
         std::size_t used = 0;
+        const auto starttls =
+            test::joined({wire::client_flags(), wire::option(wire::opt::starttls)});
         require(negotiation.feed(starttls, used) == Negotiation::Next::start_tls,
                 "STARTTLS is accepted");
         negotiation.take_output();

@@ -12,6 +12,7 @@
 #include "protocol/reply_encoder.hpp"
 #include "tests/fuzz/require.hpp"
 #include "tests/fuzz/script.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace {
 
@@ -60,39 +61,34 @@ bool is_extended(const NegotiatedOptions& negotiated) {
     return negotiated.headers == Headers::extended;
 }
 
-// The payload length in the header of a chunk.
-std::uint64_t payload_length(const std::byte* chunk, const NegotiatedOptions& negotiated) {
-    return is_extended(negotiated) ? load_be<std::uint64_t>(chunk + 24)
-                                   : load_be<std::uint32_t>(chunk + 16);
+// The header of a reply, after a check that it is one of those that were negotiated.
+wire::ReplyHead head_of(const std::byte* from, const NegotiatedOptions& negotiated) {
+    require(wire::reply_head_size(from) != 0, "the magic number of a reply");
+    const wire::ReplyHead head = wire::parse_reply_head(from);
+    require(head.headers == negotiated.headers || (head.simple() && !is_extended(negotiated)),
+            "the format of a reply");
+    return head;
 }
 
 // Checks a complete reply of `size` bytes against the expected `error`.
 void check_end(const ReplyHeader& header, std::size_t size, const Command& command, Error error,
                const NegotiatedOptions& negotiated) {
-    const std::byte* const at = header.data();
-    const std::uint64_t cookie = command.cookie;
-    if (load_be<std::uint32_t>(at) == simple_reply_magic) {
-        require(!is_extended(negotiated), "extended headers exclude simple replies");
+    const wire::ReplyHead head = head_of(header.data(), negotiated);
+    require(head.cookie == command.cookie, "the cookie of a reply");
+    if (head.simple()) {
         require(size == simple_reply_size, "a simple reply has 16 bytes");
-        require(load_be<std::uint32_t>(at + 4) == static_cast<std::uint32_t>(error),
-                "the error of a simple reply");
-        require(load_be<std::uint64_t>(at + 8) == cookie, "the cookie of a simple reply");
+        require(head.error == error, "the error of a simple reply");
         return;
     }
     const std::size_t header_size = chunk_header_size_of(negotiated.headers);
-    require(load_be<std::uint32_t>(at) ==
-                (is_extended(negotiated) ? extended_reply_magic : structured_reply_magic),
-            "the magic number of a chunk");
-    require(load_be<std::uint16_t>(at + 4) == chunk_flag_done, "the last chunk has DONE");
-    require(load_be<std::uint64_t>(at + 8) == cookie, "the cookie of a chunk");
-    require(size == header_size + payload_length(at, negotiated), "the length of a chunk");
+    require(head.flags == chunk_flag_done, "the last chunk has DONE");
+    require(size == header_size + head.length, "the length of a chunk");
     if (is_extended(negotiated)) {
-        require(load_be<std::uint64_t>(at + 16) == command.offset, "the offset of the request");
+        require(head.offset == command.offset, "the offset of the request");
     }
-    const bool failed = (load_be<std::uint16_t>(at + 6) & 0x8000U) != 0;
-    require(failed == (error != Error::none), "an error has an error chunk");
-    if (failed) {
-        require(load_be<std::uint32_t>(at + header_size) == static_cast<std::uint32_t>(error),
+    require(head.is_error() == (error != Error::none), "an error has an error chunk");
+    if (head.is_error()) {
+        require(Error{load_be<std::uint32_t>(header.data() + header_size)} == error,
                 "the error of an error chunk");
     }
 }
@@ -100,29 +96,32 @@ void check_end(const ReplyHeader& header, std::size_t size, const Command& comma
 void check_read(const ReplyEncoder& encoder, const Command& read,
                 const NegotiatedOptions& negotiated) {
     ReplyHeader header{};
-    const std::byte* const at = header.data();
     const auto length = static_cast<std::uint32_t>(read.length);
     if (length == 0) return;
     const std::size_t whole = encoder.whole(header, read);
-    if (load_be<std::uint32_t>(at) == simple_reply_magic) {
+    if (head_of(header.data(), negotiated).simple()) {
         check_end(header, whole, read, Error::none, negotiated);
         return;
     }
     const std::size_t header_size = chunk_header_size_of(negotiated.headers);
     for (const bool hole : {false, true}) {
         if (hole) {
-            require(encoder.hole(header, read, read.offset, length, true) == header_size + 12,
+            require(encoder.hole(header, read, read.offset, length, true) ==
+                        header_size + wire::hole_size,
                     "a hole chunk has no data");
-            require(payload_length(at, negotiated) == 12, "the payload length of a hole chunk");
-            require(load_be<std::uint32_t>(at + header_size + 8) == length, "the length of a hole");
         } else {
             require(encoder.data(header, read, read.offset, length, true) == whole,
                     "data() and whole() agree");
-            require(payload_length(at, negotiated) == 8 + length,
-                    "the payload length of a data chunk");
         }
-        require(load_be<std::uint64_t>(at + 8) == read.cookie, "the cookie of a chunk");
-        require(load_be<std::uint64_t>(at + header_size) == read.offset, "the offset of a chunk");
+        const wire::ReplyHead head = head_of(header.data(), negotiated);
+        require(head.cookie == read.cookie, "the cookie of a chunk");
+        require(head.length == (hole ? wire::hole_size : wire::data_offset_size + length),
+                "the payload length of a chunk");
+        const std::byte* const payload = header.data() + header_size;
+        require(load_be<std::uint64_t>(payload) == read.offset, "the offset of a chunk");
+        if (!hole) continue;
+        const auto content = wire::parse_content(head.type, {payload, wire::hole_size});
+        require(content && content->length == length, "the length of a hole");
     }
 }
 
@@ -145,11 +144,13 @@ void check_command(const Command& command, const NegotiatedOptions& negotiated) 
         std::vector<std::byte> out;
         const Extent extent{.length = command.length, .status = 3};
         encoder.block_status(out, command, MetaContext::base_allocation, {&extent, 1}, true);
-        require(out.size() == (is_extended(negotiated) ? 32 + 8 + 16 : 20 + 4 + 8),
+        const wire::ReplyHead head = head_of(out.data(), negotiated);
+        const auto payload =
+            std::span<const std::byte>(out).subspan(chunk_header_size_of(negotiated.headers));
+        require(payload.size() == head.length, "the length of a BLOCK_STATUS reply");
+        const auto status = wire::parse_status(head.type, payload);
+        require(status && status->extents == std::vector{extent},
                 "a BLOCK_STATUS reply has one extent");
-        require(is_extended(negotiated) ? load_be<std::uint64_t>(out.data() + 40) == command.length
-                                        : load_be<std::uint32_t>(out.data() + 24) == command.length,
-                "the length of an extent");
     }
 }
 

@@ -71,8 +71,7 @@ def send_and_hash(client, total, seed, depth=8):
     digest, pending = hashlib.sha256(), []
     for at, piece in Stream(seed).pieces(total, seed):
         digest.update(piece)
-        header = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, at, at, len(piece))
-        client.send(header)
+        client.send(wire.encode_request(wire.WRITE, at, len(piece), cookie=at))
         client.send(piece)
         pending.append(at)
         if len(pending) == depth:

@@ -134,9 +134,9 @@ class OneGpu(gpu.Test):
                     client = wire.connect(one.address, structured=bool(generator.getrandbits(1)))
                     while True:
                         for n in range(16):
-                            client.request(wire.CMD_WRITE, n * 32 * MiB + 1, 4 * MiB, 0, b'k' * 4 * MiB)
+                            client.request(wire.WRITE, n * 32 * MiB + 1, 4 * MiB, 0, b'k' * 4 * MiB)
                         for n in range(8):
-                            client.request(wire.CMD_READ, n * 32 * MiB, 16 * MiB)
+                            client.request(wire.READ, n * 32 * MiB, 16 * MiB)
                         client.socket.recv(100000)
                 finally:
                     os._exit(0)
@@ -149,7 +149,7 @@ class OneGpu(gpu.Test):
         one = self.one_export()
         client = self.client(one)
         for n in range(12):
-            client.request(wire.CMD_WRITE, n * 32 * MiB, 8 * MiB, 0, b't' * 8 * MiB)
+            client.request(wire.WRITE, n * 32 * MiB, 8 * MiB, 0, b't' * 8 * MiB)
         self.assertLess(one.stop(), 20)
 
 

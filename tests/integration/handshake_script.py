@@ -6,11 +6,7 @@ import threading
 
 import wire
 
-FLAGS = wire.FLAG['has_flags'] | wire.FLAG['flush']
-
-
-def greeting(magic=wire.NBDMAGIC, option_magic=wire.IHAVEOPT, flags=wire.FIXED_NEWSTYLE | wire.NO_ZEROES):
-    return struct.pack('>QQH', magic, option_magic, flags)
+FLAGS = wire.HAS_FLAGS | wire.SEND_FLUSH
 
 
 class Answers:
@@ -19,9 +15,8 @@ class Answers:
     def __init__(self, option):
         self.option = option
 
-    def reply(self, kind, data=b'', option=None, magic=wire.OPTION_REPLY, length=None):
-        return struct.pack('>QIII', magic, self.option if option is None else option, kind,
-                           len(data) if length is None else length) + data
+    def reply(self, kind, data=b'', option=None, magic=wire.OPTION_REPLY_MAGIC, length=None):
+        return wire.encode_option_reply(self.option if option is None else option, kind, data, length, magic)
 
     def info(self, kind, data):
         return self.reply(wire.REP_INFO, struct.pack('>H', kind) + data)

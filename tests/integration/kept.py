@@ -183,13 +183,13 @@ class Load(threading.Thread):
         kind = self.random.randrange(8)
         payload = b''
         if kind < 4:
-            command = wire.CMD_WRITE
+            command = wire.WRITE
             at = self.random.randrange(BLOCK)
             payload = self.noise[at:at + length]
         elif kind < 7:
-            command = wire.CMD_READ
+            command = wire.READ
         else:
-            command = self.random.choice((wire.CMD_TRIM, wire.CMD_ZEROES))
+            command = self.random.choice((wire.TRIM, wire.WRITE_ZEROES))
             start, length = 0, BLOCK
         self.cookie += 1
         request = Request(command, block * BLOCK + start, length, payload)
@@ -202,15 +202,15 @@ class Load(threading.Thread):
     def answer(self, client):
         error, cookie = client.simple_reply()
         request = self.pending[cookie]
-        data = client.receive(request.length) if request.command == wire.CMD_READ and error == 0 else None
+        data = client.receive(request.length) if request.command == wire.READ and error == 0 else None
         if error:
             raise AssertionError(f'{request.command} at {request.offset}: error {error}')
         del self.pending[cookie]
         self.answers += 1
         end = request.offset + request.length
-        if request.command == wire.CMD_WRITE:
+        if request.command == wire.WRITE:
             self.model[request.offset:end] = request.payload
-        elif request.command == wire.CMD_READ:
+        elif request.command == wire.READ:
             if data != self.model[request.offset:end]:
                 raise AssertionError(f'wrong bytes at {self.base + request.offset}, {request.length} long')
         else:

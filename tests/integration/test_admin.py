@@ -202,7 +202,7 @@ class Admin(server.Test):
             writer.write(0, b'x' * 32 * server.MiB)
         with wire.connect(one.path, name='<script>', structured=False) as client:
             for cookie in (1, 2):
-                client.request(wire.CMD_READ, 0, 32 * server.MiB, cookie=cookie)
+                client.request(wire.READ, 0, 32 * server.MiB, cookie=cookie)
             self.assertEqual(client.simple_reply(), (0, 1))
             taken = 598_032
             client.receive(taken)
@@ -250,7 +250,7 @@ class Admin(server.Test):
             server.wait_for_text("'<script>' keeps its contents; read_only changed, for all clients", one.log)
         self.assertTrue(self.exported(address)['read_only'])
         with wire.connect(one.path, name='<script>') as reader:
-            self.assertTrue(reader.flags & wire.FLAG['read_only'])
+            self.assertTrue(reader.flags & wire.READ_ONLY)
             self.assertEqual(reader.read(0, 4), b'kept')
         one.process.send_signal(signal.SIGHUP)
         server.wait_until(lambda: not self.exported(address)['read_only'], what=one.log)
@@ -468,7 +468,7 @@ class Admin(server.Test):
         one, address = self.configured()
         with wire.connect(one.path, name='other') as client:
             # The server waits for the rest of this WRITE.
-            client.request(wire.CMD_WRITE, 0, 4096)
+            client.request(wire.WRITE, 0, 4096)
             client.send(b'x' * 100)
             server.wait_until(lambda: admin.ask(address, API + '/status')[0] == 200)
             one.process.send_signal(signal.SIGTERM)

@@ -115,7 +115,7 @@ exports:
         for turn in range(5):
             for at in range(0, 32 * MiB, 16 * MiB):
                 quick.write(at, b'o' * 16 * MiB)
-            cookie = slow.request(wire.CMD_READ, 0, 32 * MiB)
+            cookie = slow.request(wire.READ, 0, 32 * MiB)
             slow.peek(4)  # the reply has started, and most of it waits in the server
             quick.trim(0, 64 * MiB)
             for at in range(0, 64 * MiB, 4 * MiB):

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 import server
 import wire
-from handshake_script import FLAGS, Answers, greeting, scripted_server
+from handshake_script import FLAGS, Answers, scripted_server
 
-ANSWERS = Answers(wire.OPT_GO)
+greeting = wire.encode_greeting
+ANSWERS = Answers(wire.GO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 DEVICE = '/dev/nbd0'
 ID, OTHER = b'0123456789abcdef' * 2, b'f' * 32
@@ -36,7 +37,7 @@ def blocks(minimum):
 
 
 def described(text):
-    return greeting() + export(flags=FLAGS | wire.FLAG['multi_conn']) + info(wire.INFO_DESCRIPTION, text) + ACK
+    return greeting() + export(flags=FLAGS | wire.CAN_MULTI_CONN) + info(wire.INFO_DESCRIPTION, text) + ACK
 
 
 def unix_uri(path, name=''):
@@ -83,7 +84,7 @@ class Attach(server.Test):
                              (greeting() + reply(wire.ERR_POLICY, b'\x1b[2J'), r"export '': the server denies access to it ('\x1b[2J')"),
                              (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), "export '': the server rejects the request"),
                              (greeting() + reply(wire.REP_ACK, magic=1), 'replied to another option'),
-                             (greeting() + reply(wire.REP_ACK, option=wire.OPT_INFO), 'replied to another option'),
+                             (greeting() + reply(wire.REP_ACK, option=wire.INFO), 'replied to another option'),
                              (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
                              (greeting() + reply(wire.REP_INFO, b'\0'), 'malformed information'),
                              (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'malformed information'),

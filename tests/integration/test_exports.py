@@ -35,12 +35,12 @@ class Exports(server.Test):
     def test_descriptions(self):
         one = self.serve(config=CONFIG)
         server.wait_for_text("export 'striped': layout: stripe has no effect on one device", one.log)
-        for name, size, flag in (('plain', 64, 0), ('second', 96, 0), ('frozen', 32, wire.FLAG['read_only'])):
+        for name, size, flag in (('plain', 64, 0), ('second', 96, 0), ('frozen', 32, wire.READ_ONLY)):
             with wire.Wire(one.address) as client:
                 client.greet()
                 infos = client.go(name, (wire.INFO_NAME, wire.INFO_DESCRIPTION))
                 self.assertEqual(client.size, size * MiB)
-                self.assertEqual(client.flags & wire.FLAG['read_only'], flag)
+                self.assertEqual(client.flags & wire.READ_ONLY, flag)
                 self.assertEqual(infos[wire.INFO_NAME].decode(), name)
                 if name == 'plain':
                     self.assertRegex(infos[wire.INFO_DESCRIPTION], b'^a plain one [(]instance [0-9a-f]{32}[)]$')

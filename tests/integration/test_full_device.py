@@ -69,20 +69,13 @@ class FullDevice(server.Test):
             cookies = []
             for n, client in enumerate(clients):
                 for at in range(n // 2 * 48 * MiB, (n // 2 + 1) * 48 * MiB, 8 * MiB):
-                    client.request(wire.CMD_WRITE, at, 8 * MiB, 0, b'e' * 8 * MiB, cookie=at)
+                    client.request(wire.WRITE, at, 8 * MiB, 0, b'e' * 8 * MiB, cookie=at)
                     cookies.append((client, at))
             outcomes = []
             for client, cookie in cookies:
                 # Replies may arrive in any order.
-                magic = client.peek(4)
-                try:
-                    if magic == wire.struct.pack('>I', wire.SIMPLE_REPLY):
-                        outcomes.append(client.simple_reply()[0])
-                    else:
-                        _, kind, _, payload = client.chunk()
-                        outcomes.append(wire.struct.unpack('>I', payload[:4])[0] if kind & 0x8000 else 0)
-                except wire.Closed:
-                    self.fail('a connection was closed')
+                head, chunk = client.part()
+                outcomes.append(chunk.error()[0] if chunk and chunk.is_error else head.error)
             self.assertLessEqual(set(outcomes), {0, wire.ENOSPC})
             self.assertIn(0, outcomes)
             for client in clients[:2]:

@@ -48,16 +48,17 @@ class Handshake(server.Test):
         infos = client.go(self.name)
         self.assertIn(wire.INFO_EXPORT, infos)
         self.assertEqual(client.size, SIZE)
-        self.assertEqual(client.flags & wire.FLAG['df'], 0)
-        for flag in ('has_flags', 'flush', 'fua', 'trim', 'zeroes', 'multi_conn', 'cache'):
-            self.assertTrue(client.flags & wire.FLAG[flag], flag)
+        self.assertEqual(client.flags & wire.SEND_DF, 0)
+        for flag in (wire.HAS_FLAGS, wire.SEND_FLUSH, wire.SEND_FUA, wire.SEND_TRIM, wire.SEND_WRITE_ZEROES,
+                     wire.CAN_MULTI_CONN, wire.SEND_CACHE):
+            self.assertTrue(client.flags & flag, flag)
         client.disconnect()
 
     def test_df_needs_structured_replies(self):
         client = self.open()
         client.ask_structured()
         client.go(self.name)
-        self.assertTrue(client.flags & wire.FLAG['df'])
+        self.assertTrue(client.flags & wire.SEND_DF)
 
     def test_infos(self):
         client = self.open()
@@ -73,7 +74,7 @@ class Handshake(server.Test):
         for flags, zeroes in ((3, 0), (1, 124), (0, 124), (2, 0)):
             with self.subTest(flags=flags):
                 client = self.open(flags)
-                client.option(wire.OPT_EXPORT_NAME, self.name.encode())
+                client.option(wire.EXPORT_NAME, self.name.encode())
                 size, export_flags = client.unpack('QH')
                 self.assertEqual((size, export_flags & 1), (SIZE, 1))
                 self.assertEqual(client.receive(zeroes), bytes(zeroes))
@@ -83,27 +84,27 @@ class Handshake(server.Test):
 
     def test_unknown_export(self):
         client = self.open()
-        self.refused(wire.ERR_UNKNOWN, client, wire.OPT_GO, wire.info_data('no such export'))
-        self.refused(wire.ERR_UNKNOWN, client, wire.OPT_INFO, wire.info_data('\u00e9' * 2048))
+        self.refused(wire.ERR_UNKNOWN, client, wire.GO, wire.info_request('no such export'))
+        self.refused(wire.ERR_UNKNOWN, client, wire.INFO, wire.info_request('\u00e9' * 2048))
         self.in_sync(client)
         client = self.open()
-        client.option(wire.OPT_EXPORT_NAME, b'no such export')
+        client.option(wire.EXPORT_NAME, b'no such export')
         self.assertEqual(client.rest(), b'')
 
     def test_list(self):
         client = self.open()
-        [(kind, data)] = client.ask(wire.OPT_LIST)
+        [(kind, data)] = client.ask(wire.LIST)
         self.assertEqual(kind, wire.REP_SERVER)
         length = struct.unpack('>I', data[:4])[0]
         self.assertEqual(data[4:4 + length].decode(), self.name)
-        self.refused(wire.ERR_INVALID, client, wire.OPT_LIST, b'data')
+        self.refused(wire.ERR_INVALID, client, wire.LIST, b'data')
         self.in_sync(client)
 
     def test_abort(self):
         for data in (b'', b'bye'):
             client = self.open()
-            client.option(wire.OPT_ABORT, data)
-            self.assertEqual(client.option_reply(), (wire.OPT_ABORT, wire.REP_ACK, b''))
+            client.option(wire.ABORT, data)
+            self.assertEqual(client.option_reply(wire.ABORT), (wire.REP_ACK, b''))
             self.assertEqual(client.rest(), b'')
 
     def test_unknown_options(self):
@@ -115,24 +116,24 @@ class Handshake(server.Test):
     def test_starttls_without_tls(self):
         client = self.open()
         with self.assertRaises(wire.Refused) as caught:
-            client.ask(wire.OPT_STARTTLS)
+            client.ask(wire.STARTTLS)
         self.assertIn(caught.exception.args[0], (wire.ERR_UNSUP, wire.ERR_POLICY))
         self.in_sync(client)
 
     def test_structured_reply(self):
         client = self.open()
-        self.refused(wire.ERR_INVALID, client, wire.OPT_STRUCTURED_REPLY, b'data')
+        self.refused(wire.ERR_INVALID, client, wire.STRUCTURED_REPLY, b'data')
         client.ask_structured()
         self.in_sync(client)
 
     def test_meta_context(self):
         client = self.open()
-        self.refused(wire.ERR_INVALID, client, wire.OPT_SET_META_CONTEXT, wire.meta_data(self.name, 'base:allocation'))
+        self.refused(wire.ERR_INVALID, client, wire.SET_META_CONTEXT, wire.context_query(self.name, 'base:allocation'))
         client.ask_structured()
-        every = client.meta_context(self.name, option=wire.OPT_LIST_META_CONTEXT)
+        every = client.meta_context(self.name, option=wire.LIST_META_CONTEXT)
         self.assertIn('base:allocation', every)
-        self.assertIn('base:allocation', client.meta_context(self.name, 'base:', option=wire.OPT_LIST_META_CONTEXT))
-        self.assertEqual(client.meta_context(self.name, 'x-unknown:context', option=wire.OPT_LIST_META_CONTEXT), {})
+        self.assertIn('base:allocation', client.meta_context(self.name, 'base:', option=wire.LIST_META_CONTEXT))
+        self.assertEqual(client.meta_context(self.name, 'x-unknown:context', option=wire.LIST_META_CONTEXT), {})
         self.assertEqual(client.meta_context(self.name, 'base:'), {})
         self.assertEqual(client.meta_context(self.name, 'x-unknown:context'), {})
         chosen = client.meta_context(self.name, 'x-unknown:context', 'base:allocation', 'base:allocation')
@@ -157,16 +158,16 @@ class Handshake(server.Test):
     def test_malformed_meta_context(self):
         client = self.open()
         client.ask_structured()
-        good = wire.meta_data(self.name, 'base:allocation')
+        good = wire.context_query(self.name, 'base:allocation')
         for data in (b'', b'\0', good[:-1], good + b'x', b'\xff' * 20, good[:4 + len(self.name)] + b'\xff' * 4,
                      struct.pack('>I', 0xFFFFFFFF) + good[4:]):
-            self.refused(wire.ERR_INVALID, client, wire.OPT_SET_META_CONTEXT, data)
+            self.refused(wire.ERR_INVALID, client, wire.SET_META_CONTEXT, data)
         self.in_sync(client)
 
     def test_malformed_info(self):
         client = self.open()
-        good = wire.info_data(self.name, wire.INFO_BLOCK_SIZE)
-        for option in (wire.OPT_INFO, wire.OPT_GO):
+        good = wire.info_request(self.name, wire.INFO_BLOCK_SIZE)
+        for option in (wire.INFO, wire.GO):
             for data in (b'', b'\0' * 3, good[:-1], good + b'x', b'\xff' * 20, struct.pack('>I', 0xFFFFFFFF) + good[4:],
                          struct.pack('>IH', 1, 0), struct.pack('>IH', 0, 1)):
                 self.refused(wire.ERR_INVALID, client, option, data)
@@ -177,25 +178,25 @@ class Handshake(server.Test):
             with self.subTest(flags=flags):
                 client = self.open(flags)
                 with self.assertRaises(wire.Closed):
-                    client.ask(wire.OPT_LIST)
+                    client.ask(wire.LIST)
 
     def test_options_without_fixed_newstyle(self):
         client = self.open(0)
         with self.assertRaises(wire.Closed):
-            client.ask(wire.OPT_LIST)
+            client.ask(wire.LIST)
 
     def test_bad_magic(self):
-        for magic in (0, wire.NBDMAGIC, wire.IHAVEOPT ^ 1, 0xFFFFFFFFFFFFFFFF):
+        for magic in (0, wire.INIT_MAGIC, wire.OPTION_MAGIC ^ 1, 0xFFFFFFFFFFFFFFFF):
             with self.subTest(magic=magic):
                 client = self.open()
                 with self.assertRaises(wire.Closed):
-                    client.option(wire.OPT_LIST, magic=magic)
-                    client.option_replies(wire.OPT_LIST)
+                    client.option(wire.LIST, magic=magic)
+                    client.option_replies(wire.LIST)
 
     def test_giant_options(self):
         """The claimed length is not allocated, and the server does not wait for the missing bytes."""
         before = self.one.memory()
-        for option in (wire.OPT_LIST, wire.OPT_GO, wire.OPT_EXPORT_NAME, wire.OPT_SET_META_CONTEXT, 99):
+        for option in (wire.LIST, wire.GO, wire.EXPORT_NAME, wire.SET_META_CONTEXT, 99):
             for length in (0xFFFFFFFF, 1 << 31, 64 * MiB):
                 with self.subTest(option=option, length=length):
                     client = self.open()
@@ -211,33 +212,25 @@ class Handshake(server.Test):
     def test_byte_by_byte(self):
         with wire.Wire(self.one.address) as client:
             client.greeting()
-            stream = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
-            data = wire.info_data(self.name)
-            stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-            stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_READ, 7, 4 * MiB, 16)
-            for byte in stream:
+            for byte in wire.encode_handshake(self.name) + wire.encode_request(wire.READ, 4 * MiB, 16, cookie=7):
                 client.send(bytes([byte]))
-            self.assertEqual(client.option_replies(wire.OPT_STRUCTURED_REPLY), [])
+            self.assertEqual(client.option_replies(wire.STRUCTURED_REPLY), [])
             client.structured = True
-            client.option_replies(wire.OPT_GO)
+            client.option_replies(wire.GO)
             self.assertEqual(client.read_answer(7, 4 * MiB, 16), bytes(16))
 
     def test_all_at_once(self):
         """The complete handshake and the first requests in one segment."""
         with wire.Wire(self.one.address) as client:
-            data = wire.info_data(self.name)
-            stream = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
-            stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-            stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 5 * MiB, 5) + b'early'
-            stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_FLUSH, 2, 0, 0)
-            client.send(stream)
+            client.send(wire.encode_handshake(self.name), wire.encode_write(5 * MiB, b'early', 1),
+                        wire.encode_request(wire.FLUSH, cookie=2))
             client.greeting()
-            client.option_replies(wire.OPT_STRUCTURED_REPLY)
+            client.option_replies(wire.STRUCTURED_REPLY)
             client.structured = True
-            client.option_replies(wire.OPT_GO)
-            answered = sorted(client.simple_reply() if client.peek(4) == struct.pack('>I', wire.SIMPLE_REPLY)
-                              else (0, client.chunk()[2]) for _ in range(2))
-            self.assertEqual(answered, [(0, 1), (0, 2)])
+            client.option_replies(wire.GO)
+            answered = [client.part() for _ in range(2)]
+            self.assertEqual(sorted(head.cookie for head, _ in answered), [1, 2])
+            self.assertFalse(any(head.error or chunk and chunk.is_error for head, chunk in answered))
             self.assertEqual(client.read(5 * MiB, 5), b'early')
 
     def test_many_options(self):

@@ -46,12 +46,7 @@ class Hostile(server.Test):
     def test_disconnect_after_every_byte_of_the_handshake(self):
         one = self.serve(size=SIZE)
         before = self.baseline(one)
-        data = wire.info_data('')
-        meta = wire.meta_data('', 'base:allocation')
-        stream = struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
-        stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_SET_META_CONTEXT, len(meta)) + meta
-        stream += struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-        stream += struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_READ, 7, 0, MiB)
+        stream = wire.encode_handshake(contexts=['base:allocation']) + wire.encode_request(wire.READ, 0, MiB)
         for end in range(len(stream) + 1):
             for listen in (False, True):
                 client = wire.Wire(one.address)
@@ -67,8 +62,8 @@ class Hostile(server.Test):
         before = self.baseline(one)
         for n in range(60):
             client = wire.connect(one.address)
-            client.request(wire.CMD_WRITE, 0, MiB, 0, b'r' * (n * 15000))
-            client.request(wire.CMD_READ, 0, MiB)
+            client.request(wire.WRITE, 0, MiB, 0, b'r' * (n * 15000))
+            client.request(wire.READ, 0, MiB)
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
             client.close()
         self.alive(one)
@@ -83,7 +78,7 @@ class Hostile(server.Test):
                 client.write(0, b'o' * 8 * MiB)
             for sent in (0, 1, 100, 4096, 65536, 1000000, 3 * MiB, 4 * MiB - 1):
                 client = wire.connect(one.address)
-                client.request(wire.CMD_WRITE, MiB, 4 * MiB, 0, b'n' * sent)
+                client.request(wire.WRITE, MiB, 4 * MiB, 0, b'n' * sent)
                 client.close()
             self.settled(one, before)
             with wire.connect(one.address) as client:
@@ -100,7 +95,7 @@ class Hostile(server.Test):
             client.trim(0, SIZE)
         for n, sent in enumerate((0, 1, 5000, 100000, 2 * MiB + 1)):
             client = wire.connect(one.address)
-            client.request(wire.CMD_WRITE, n * 8 * MiB + 3, 4 * MiB, 0, b'n' * sent)
+            client.request(wire.WRITE, n * 8 * MiB + 3, 4 * MiB, 0, b'n' * sent)
             client.close()
         time.sleep(0.3)
         with wire.connect(one.address) as client:
@@ -112,7 +107,7 @@ class Hostile(server.Test):
         client = wire.connect(one.address, timeout=1)
         try:
             for n in range(100):
-                client.request(wire.CMD_READ, n * 1000, 16 * MiB)
+                client.request(wire.READ, n * 1000, 16 * MiB)
         except TimeoutError:
             pass  # the server may stop reading
         return client
@@ -144,9 +139,9 @@ class Hostile(server.Test):
                     client = wire.connect(one.address)
                     while True:
                         for n in range(16):
-                            client.request(wire.CMD_WRITE, n * MiB, MiB, 0, b'k' * MiB)
+                            client.request(wire.WRITE, n * MiB, MiB, 0, b'k' * MiB)
                         for n in range(8):
-                            client.request(wire.CMD_READ, n * MiB, MiB)
+                            client.request(wire.READ, n * MiB, MiB)
                         client.socket.recv(100000)
                 finally:
                     os._exit(0)
@@ -184,8 +179,8 @@ class Hostile(server.Test):
                 command = generator.choice((0, 0, 3, 4, 5, 6, 7, 8, 99))
                 flags = generator.choice((0, 0, 1, 2, 4, 8, 16, 32, 65535))
                 offset = generator.choice((generator.getrandbits(64), generator.randrange(SIZE), SIZE))
-                stream += struct.pack('>IHHQQI', wire.REQUEST, flags, command, generator.getrandbits(64), offset,
-                                      generator.choice((0, 1, 4096, 1 << 20, 1 << 31, generator.getrandbits(32))))
+                length = generator.choice((0, 1, 4096, 1 << 20, 1 << 31, generator.getrandbits(32)))
+                stream += wire.encode_request(command, offset, length, flags, cookie=generator.getrandbits(64))
             try:
                 client.send(stream)
                 client.socket.settimeout(0.05)
@@ -211,7 +206,7 @@ limits: {handshake: 1, connections: 20, connections_per_peer: 20}
         start = time.monotonic()
         silent.greeting()
         slow.greet()
-        slow.send(struct.pack('>Q', wire.IHAVEOPT))
+        slow.send(wire.encode_option(wire.GO)[:8])
         for client in (silent, slow):
             self.assertEqual(client.rest(), b'')
         taken = time.monotonic() - start
@@ -228,9 +223,7 @@ limits: {handshake: 60, connections: 64, handshakes: 16}
 
     def as_peer(self, port, source, speak=True):
         """A connection from that address of this machine, or None if the server refuses it."""
-        client = wire.Wire.__new__(wire.Wire)
-        client.socket = socket.create_connection(('127.0.0.1', port), 20, (source, 0))
-        client.structured, client.cookie = False, 0
+        client = wire.Wire(socket.create_connection(('127.0.0.1', port), 20, (source, 0)))
         self.addCleanup(client.close)
         try:
             if speak:

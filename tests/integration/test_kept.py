@@ -1,5 +1,4 @@
 """Contents outlive the server: after a kill at any moment it has every acknowledged byte."""
-import os
 import signal
 import time
 

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import signal
-import struct
 import subprocess
 
 import server
@@ -109,17 +108,17 @@ class Json(Log):
         """Requests an unknown export, and disconnects."""
         client = wire.Wire(one.address)
         client.greet()
-        if option == wire.OPT_EXPORT_NAME:
+        if option == wire.EXPORT_NAME:
             client.option(option, name)
             self.assertEqual(client.rest(), b'')
         else:
-            client.option(option, struct.pack('>I', len(name)) + name + struct.pack('>H', 0))
-            self.assertTrue(client.option_reply()[1] & wire.REP_ERR)
+            client.option(option, wire.info_request(name))
+            self.assertTrue(client.option_reply(option)[0] & wire.REP_ERR)
         client.close()
 
     def test_requested_names(self):
         one = self.start(config=CONFIG)
-        for option in (wire.OPT_GO, wire.OPT_INFO, wire.OPT_EXPORT_NAME):
+        for option in (wire.GO, wire.INFO, wire.EXPORT_NAME):
             for name in NAMES:
                 with self.subTest(option=option, name=name[:40], length=len(name)):
                     entry = self.one_entry(one, lambda o=option, n=name: self.ask(one, o, n))
@@ -131,7 +130,7 @@ class Json(Log):
 
     def test_an_unknown_export(self):
         one = self.start(config=CONFIG)
-        entry = self.one_entry(one, lambda: self.ask(one, wire.OPT_GO, b'foo'))
+        entry = self.one_entry(one, lambda: self.ask(one, wire.GO, b'foo'))
         self.assertEqual(entry['error'], 'unknown export')
         self.assertIn("asked for export 'foo', which is not offered; offered: 'scratch', 'a\"b\\c????'", entry['message'])
         self.assertIn('hung up during the handshake', entry['reason'])
@@ -156,8 +155,8 @@ class Json(Log):
         def list_exports():
             with wire.Wire(one.address) as client:
                 client.greet()
-                client.ask(wire.OPT_LIST)
-                client.ask(wire.OPT_ABORT)
+                client.ask(wire.LIST)
+                client.ask(wire.ABORT)
         entry = self.one_entry(one, list_exports)
         self.assertIn(': listed the exports; closed after ', entry['message'])
         self.assertEqual(entry['reason'], 'the client aborted the handshake')
@@ -239,7 +238,7 @@ class Text(Log):
         one = self.start(size='16M')
         for name in NAMES:
             with self.subTest(name=name[:40]):
-                line = self.new_lines(one, lambda n=name: Json.ask(self, one, wire.OPT_GO, n))[0]
+                line = self.new_lines(one, lambda n=name: Json.ask(self, one, wire.GO, n))[0]
                 self.assertTrue(line.isascii() and line.isprintable(), line)
                 self.assertEqual(TEXT.fullmatch(line)[2], 'info')
                 self.assertIn('asked for export ', line)

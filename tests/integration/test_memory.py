@@ -1,6 +1,5 @@
 """The server's own memory: the cost of idle connections, and that TRIM and WRITE_ZEROES return pages to the system."""
 import resource
-import struct
 import time
 
 import server
@@ -84,7 +83,7 @@ class Memory(server.Test):
         before = one.memory()
         for pages, count in ((4096, 40), (64, 100)):  # replies of 32 KiB, and of less than a page
             with self.subTest(pages=pages):
-                block = b''.join(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_STATUS, number, 0, pages * 64 * KiB)
+                block = b''.join(wire.encode_request(wire.BLOCK_STATUS, 0, pages * 64 * KiB, cookie=number)
                                  for number in range(500))
                 clients = [wire.connect(one.address) for _ in range(count)]
                 self.send_until(clients, block, lambda: one.memory() - before > 2 * bound)

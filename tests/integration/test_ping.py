@@ -1,15 +1,15 @@
 """gpunbd ping: it recognizes a server that serves an export, over every transport, and detects invalid and truncated
 responses."""
 import os
-import struct
 import subprocess
 import tempfile
 
 import server
 import wire
-from handshake_script import Answers, greeting, scripted_server
+from handshake_script import Answers, scripted_server
 
-ANSWERS = Answers(wire.OPT_INFO)
+greeting = wire.encode_greeting
+ANSWERS = Answers(wire.INFO)
 reply, info, export = ANSWERS.reply, ANSWERS.info, ANSWERS.export
 ACK = reply(wire.REP_ACK)
 WHOLE = greeting() + info(wire.INFO_NAME, b'x') + export() + ACK
@@ -165,7 +165,7 @@ class InvalidServers(Ping):
                                 (greeting() + reply(wire.ERR_BLOCK_SIZE_REQD), 'request its block sizes'),
                                 (greeting() + reply(wire.REP_SERVER, b'\0\0\0\0'), 'the server rejects the request'),
                                 (greeting() + reply(wire.REP_ACK, magic=1), 'replied to another option'),
-                                (greeting() + reply(wire.REP_ACK, option=wire.OPT_GO), 'replied to another option'),
+                                (greeting() + reply(wire.REP_ACK, option=wire.GO), 'replied to another option'),
                                 (greeting() + reply(wire.REP_INFO, length=1 << 31), 'too long'),
                                 (greeting() + reply(wire.REP_INFO, b'\0'), 'malformed information'),
                                 (greeting() + info(wire.INFO_EXPORT, b'\0' * 9), 'malformed information'),

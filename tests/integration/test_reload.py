@@ -22,8 +22,8 @@ class Reload(server.Test):
     def names(self, one):
         with wire.Wire(one.address) as client:
             client.greet()
-            listed = client.ask(wire.OPT_LIST)
-            client.option(wire.OPT_ABORT)
+            listed = client.ask(wire.LIST)
+            client.option(wire.ABORT)
             client.rest()
         return sorted(data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in listed)
 

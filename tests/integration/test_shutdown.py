@@ -1,7 +1,6 @@
 """SIGTERM and SIGINT: no new clients, replies to requests in flight, refusal of new requests, then the exit."""
 import os
 import signal
-import struct
 import time
 
 import server
@@ -17,8 +16,8 @@ limits: {drain: 2}
 
 def begin_write(client):
     """Sends 1000 bytes of a WRITE of 1 MiB. The reply to a FLUSH beside it shows that they were received."""
-    client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_FLUSH, 7, 0, 0)
-                + struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 8, 0, MiB) + b'h' * 1000)
+    client.send(wire.encode_request(wire.FLUSH, cookie=7),
+                wire.encode_request(wire.WRITE, 0, MiB, payload=b'h' * 1000, cookie=8))
     client.done(7)
     return 8
 
@@ -73,7 +72,7 @@ class Shutdown(server.Test):
         one = self.serve(config=CONFIG)
         client = wire.connect(one.address, structured=False)
         client.write(0, b'f' * 32 * MiB)
-        cookie = client.request(wire.CMD_READ, 0, 32 * MiB)
+        cookie = client.request(wire.READ, 0, 32 * MiB)
         self.assertEqual(client.simple_reply(), (0, cookie))
         stop(one)
         self.assertEqual(client.receive(32 * MiB), b'f' * 32 * MiB)
@@ -84,7 +83,7 @@ class Shutdown(server.Test):
         client = wire.connect(one.address, structured=False)
         hold = begin_write(client)  # keeps the session busy
         stop(one)
-        late = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 99, 0, 4) + b'late'
+        late = wire.encode_write(0, b'late', 99)
         # Sent together with the end of the payload: later requests would find the connection closed.
         client.send(b'h' * (MiB - 2000))
         client.send(b'h' * 1000 + late)
@@ -141,15 +140,12 @@ class Shutdown(server.Test):
         clients = [wire.connect(one.address, structured=False) for _ in range(4)]
         for client in clients:
             for n in range(20):
-                client.request(wire.CMD_WRITE, n * MiB, 65536, 0, b'b' * 65536)
+                client.request(wire.WRITE, n * MiB, 65536, 0, b'b' * 65536)
         one.process.send_signal(signal.SIGTERM)
         for client in clients:
-            answers = client.rest()
-            self.assertEqual(len(answers) % 16, 0)
-            for at in range(0, len(answers), 16):
-                magic, error, _ = struct.unpack('>IIQ', answers[at:at + 16])
-                self.assertEqual(magic, wire.SIMPLE_REPLY)
-                self.assertIn(error, (0, wire.ESHUTDOWN))
+            with self.assertRaisesRegex(wire.Closed, 'after 0 of'):
+                while True:
+                    self.assertIn(client.simple_reply()[0], (0, wire.ESHUTDOWN))
         self.assertLess(one.stop(), 5)
 
 

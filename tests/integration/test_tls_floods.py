@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import ssl
 import statistics
 import struct
@@ -40,8 +39,8 @@ BACKLOG = MiB
 BATCH = 64  # records
 # The longest messages that the server accepts, so that there are few replies.
 LONGEST = 32 * MiB
-OPTION = struct.pack('>QII', wire.IHAVEOPT, 77, MiB)
-WRITE = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, LONGEST)
+OPTION = wire.encode_option(77, length=MiB)
+WRITE = wire.encode_request(wire.WRITE, 0, LONGEST)
 DATA, ALERT, HANDSHAKE = 23, 21, 22
 DRAIN = 1  # seconds
 # What the server may take in addition, also on a busy machine. It takes 0.05 s; without the bounds of tls_stream.cpp it
@@ -151,15 +150,14 @@ DISTINCT_CASES = [('key updates', 1), ('renegotiations', 1), ('single bytes', 1)
 DISCONNECTED = [name for name, flood in FLOODS.items() if flood.record is not byte]
 
 
-class Client:
+class Client(wire.Wire):
     """A client in TLS whose records are encrypted by `records`."""
+    stream = None
 
     def __init__(self, address, context, log, go):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(address)
-        assert self.take(18).startswith(b'NBDMAGIC')
-        self.socket.sendall(struct.pack('>IQII', 1, wire.IHAVEOPT, wire.OPT_STARTTLS, 0))
-        self.take(20)
+        super().__init__(address, None)
+        self.greet()
+        self.ask(wire.STARTTLS)
         self.bare, out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.stream = context.wrap_bio(self.bare, out, server_hostname='localhost')
         before = log.seek(0, os.SEEK_END)
@@ -178,23 +176,10 @@ class Client:
         self.records = Records(context.maximum_version == ssl.TLSVersion.TLSv1_3, {line[0]: line[2] for line in lines},
                                (bytes.fromhex(lines[0][1]), received[11:43]))
         if go is not None:
-            data = struct.pack('>I', len(go)) + go.encode() + b'\0\0'
-            option = struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, len(data)) + data
-            self.socket.sendall(self.records.seal(DATA, option))
-            while True:
-                _, _, kind, length = struct.unpack('>QIII', self.read(20))
-                self.read(length)
-                if kind == wire.REP_ACK or kind & wire.REP_ERR:
-                    break
-
-    def take(self, count):
-        got = b''
-        while len(got) < count:
-            piece = self.socket.recv(count - len(got))
-            if not piece:
-                raise ConnectionResetError
-            got += piece
-        return got
+            self.socket.sendall(self.records.seal(DATA, wire.encode_option(wire.GO, wire.info_request(go))))
+            kind = wire.REP_INFO
+            while kind == wire.REP_INFO:
+                kind, _ = self.option_reply(wire.GO)
 
     def feed(self):
         piece = self.socket.recv(64 * KiB)
@@ -203,7 +188,9 @@ class Client:
         self.bare.write(piece)
         return piece
 
-    def read(self, count):
+    def receive(self, count):
+        if self.stream is None:
+            return super().receive(count)
         got = b''
         while len(got) < count:
             try:

@@ -37,20 +37,20 @@ class Transmission(server.Test):
         for client in self.both():
             for bit in range(5, 16):
                 with self.subTest(bit=bit):
-                    self.fails(wire.EINVAL, client.do, wire.CMD_WRITE, 0, 4, 1 << bit, b'data')
+                    self.fails(wire.EINVAL, client.do, wire.WRITE, 0, 4, 1 << bit, b'data')
                     self.fails(wire.EINVAL, client.read, 0, 4, 1 << bit)
-                    self.fails(wire.EINVAL, client.do, wire.CMD_FLUSH, 0, 0, 1 << bit)
+                    self.fails(wire.EINVAL, client.do, wire.FLUSH, 0, 0, 1 << bit)
             self.alive(client)
 
     def test_misplaced_flags(self):
         for client in self.both():
-            for command, flags in ((wire.CMD_READ, wire.NO_HOLE | wire.FAST_ZERO | wire.REQ_ONE),
-                                   (wire.CMD_TRIM, wire.NO_HOLE | wire.DF | wire.FAST_ZERO | wire.REQ_ONE),
-                                   (wire.CMD_ZEROES, wire.DF | wire.REQ_ONE),
-                                   (wire.CMD_CACHE, wire.DF | wire.NO_HOLE),
-                                   (wire.CMD_FLUSH, wire.DF | wire.NO_HOLE | wire.REQ_ONE)):
+            for command, flags in ((wire.READ, wire.NO_HOLE | wire.FAST_ZERO | wire.REQ_ONE),
+                                   (wire.TRIM, wire.NO_HOLE | wire.DF | wire.FAST_ZERO | wire.REQ_ONE),
+                                   (wire.WRITE_ZEROES, wire.DF | wire.REQ_ONE),
+                                   (wire.CACHE, wire.DF | wire.NO_HOLE),
+                                   (wire.FLUSH, wire.DF | wire.NO_HOLE | wire.REQ_ONE)):
                 for bit in (1 << n for n in range(5) if flags >> n & 1):
-                    length = 0 if command == wire.CMD_FLUSH else 4096
+                    length = 0 if command == wire.FLUSH else 4096
                     with self.subTest(command=command, bit=bit):
                         self.fails(wire.EINVAL, client.do, command, 0, length, bit)
             self.alive(client)
@@ -60,8 +60,8 @@ class Transmission(server.Test):
         text = b'beyond the end of the export'
         error = struct.pack('>IH', wire.EINVAL, len(text)) + text
         for offset, length in ((SIZE, 1), (SIZE - 1, 2), ((1 << 64) - 1, 1), ((1 << 64) - 4096, 8192)):
-            cookie = client.request(wire.CMD_READ, offset, length)
-            self.assertEqual(client.chunks(cookie), [(wire.CHUNK_ERROR, error)])
+            cookie = client.request(wire.READ, offset, length)
+            self.assertEqual(client.chunks(cookie), [wire.Chunk(wire.DONE, wire.CHUNK_ERROR, error)])
         self.alive(client)
 
     def test_past_the_end(self):
@@ -76,7 +76,7 @@ class Transmission(server.Test):
 
     def test_refused_payload_is_consumed(self):
         """The payload of a refused WRITE is not executed as requests."""
-        payload = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_DISC, 1, 0, 0) * 10000
+        payload = wire.encode_request(wire.DISC) * 10000
         for client in self.both():
             self.fails(wire.ENOSPC, client.write, SIZE - 1, payload)
             self.fails(wire.EINVAL, client.write, 0, payload, 1 << 9)
@@ -87,7 +87,7 @@ class Transmission(server.Test):
 
     def test_read_only(self):
         for client in self.both(read_only=True):
-            self.assertTrue(client.flags & wire.FLAG['read_only'])
+            self.assertTrue(client.flags & wire.READ_ONLY)
             self.fails(wire.EPERM, client.write, 0, b'x')
             self.fails(wire.EPERM, client.trim, 0, 4096)
             self.fails(wire.EPERM, client.zero, 0, 4096)
@@ -110,7 +110,7 @@ class Transmission(server.Test):
         one = self.serve(size=SIZE)
         for length in (64 * MiB + 1, 1 << 31, 0xFFFFFFFF):
             client = self.connect(one)
-            client.request(wire.CMD_WRITE, 0, length)
+            client.request(wire.WRITE, 0, length)
             self.assertEqual(client.rest(), b'')
         self.alive(self.connect(one))
 
@@ -126,22 +126,22 @@ class Transmission(server.Test):
 
     def test_bad_request_magic(self):
         one = self.serve(size=SIZE)
-        for magic in (0, wire.SIMPLE_REPLY, 0x12560953, wire.REQUEST + 1):
+        for magic in (0, wire.SIMPLE_MAGIC, 0x12560953, wire.REQUEST_MAGIC + 1):
             client = self.connect(one)
-            client.request(wire.CMD_READ, 0, 512, magic=magic)
+            client.request(wire.READ, 0, 512, magic=magic)
             self.assertEqual(client.rest(), b'')
         self.alive(self.connect(one))
 
     def test_cookies_are_echoed(self):
         for client in self.both():
             for cookie in (0, 1, (1 << 64) - 1, 0x0123456789ABCDEF):
-                client.request(wire.CMD_READ, 0, 16, cookie=cookie)
+                client.request(wire.READ, 0, 16, cookie=cookie)
                 client.read_answer(cookie, 0, 16)
-                client.request(wire.CMD_FLUSH, cookie=cookie)
+                client.request(wire.FLUSH, cookie=cookie)
                 client.done(cookie)
             # Clients may use the same cookie twice.
             for _ in range(2):
-                client.request(wire.CMD_FLUSH, cookie=5)
+                client.request(wire.FLUSH, cookie=5)
             for _ in range(2):
                 client.done(5)
 
@@ -162,14 +162,12 @@ class Transmission(server.Test):
     def test_holes(self):
         client = self.connect()
         client.write(PAGE, b'x' * PAGE)
-        chunks = client.chunks(client.request(wire.CMD_READ, 0, 4 * PAGE))
-        holes, data = 0, 0
-        for kind, payload in chunks:
-            if kind == wire.CHUNK_HOLE:
-                holes += struct.unpack('>QI', payload)[1]
-            elif kind == wire.CHUNK_DATA:
-                data += len(payload) - 8
-        self.assertEqual((holes, data), (3 * PAGE, PAGE))
+        chunks = client.chunks(client.request(wire.READ, 0, 4 * PAGE))
+        covered = {wire.CHUNK_HOLE: 0, wire.CHUNK_DATA: 0}
+        for chunk in chunks:
+            if chunk.is_content:
+                covered[chunk.kind] += chunk.content()[1]
+        self.assertEqual(covered, {wire.CHUNK_HOLE: 3 * PAGE, wire.CHUNK_DATA: PAGE})
         for offset, length in ((0, 4 * PAGE), (PAGE - 1, 2), (2 * PAGE - 1, 2), (5, 3 * PAGE), (PAGE // 2, PAGE)):
             plain = (bytes(PAGE) + b'x' * PAGE + bytes(2 * PAGE))[offset:offset + length]
             self.assertEqual(client.read(offset, length), plain)
@@ -179,15 +177,15 @@ class Transmission(server.Test):
         client.write(PAGE - 1000, b'y' * 2000)
         plain = bytes(PAGE - 1000) + b'y' * 2000 + bytes(15 * PAGE - 1000)
         for offset, length in ((PAGE - 32768, 65536), (PAGE - 1, 2), (0, 1), (8 * PAGE, 65536), (0, 16 * PAGE)):
-            chunks = client.chunks(client.request(wire.CMD_READ, offset, length, wire.DF))
-            self.assertEqual([kind for kind, _ in chunks], [wire.CHUNK_DATA])
-            self.assertEqual(chunks[0][1], struct.pack('>Q', offset) + plain[offset:offset + length])
+            chunks = client.chunks(client.request(wire.READ, offset, length, wire.DF))
+            self.assertEqual([chunk.kind for chunk in chunks], [wire.CHUNK_DATA])
+            self.assertEqual(chunks[0].content(), (offset, length, plain[offset:offset + length]))
         self.alive(client)
 
     def test_pipelined(self):
         """Many requests without reading, then all replies, in any order."""
         client = self.connect()
-        sent = {client.request(wire.CMD_WRITE, n * 4096, 4096, 0, bytes([n % 251]) * 4096) for n in range(128)}
+        sent = {client.request(wire.WRITE, n * 4096, 4096, 0, bytes([n % 251]) * 4096) for n in range(128)}
         answers = [client.simple_reply() for _ in range(128)]
         self.assertEqual({error for error, _ in answers}, {0})
         self.assertEqual(sorted(cookie for _, cookie in answers), sorted(sent))
@@ -197,9 +195,9 @@ class Transmission(server.Test):
     def test_requests_in_flight_at_disconnect(self):
         one = self.serve(size=SIZE)
         client = self.connect(one, structured=False)
-        client.request(wire.CMD_WRITE, 0, 8 * MiB, 0, b'd' * 8 * MiB)
-        client.request(wire.CMD_DISC)
-        self.assertEqual(client.rest(), struct.pack('>IIQ', wire.SIMPLE_REPLY, 0, 1))
+        client.request(wire.WRITE, 0, 8 * MiB, 0, b'd' * 8 * MiB)
+        client.request(wire.DISC)
+        self.assertEqual(client.rest(), wire.encode_simple_reply(1))
         self.assertEqual(self.connect(one).read(0, 8 * MiB), b'd' * 8 * MiB)
 
     def test_block_status(self):

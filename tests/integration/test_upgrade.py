@@ -49,8 +49,7 @@ class Load(threading.Thread):
             cookie = self.random.getrandbits(64)
             if self.random.random() < 0.5:
                 data = self.random.randbytes(length)
-                message = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, cookie, self.start_at + begin,
-                                      length) + data
+                message = wire.encode_write(self.start_at + begin, data, cookie)
                 cut = self.random.choice((1, 20, 28, 29, len(message) // 2, len(message) - 1, 0))
                 if cut:
                     self.wire.send(message[:cut])
@@ -58,7 +57,7 @@ class Load(threading.Thread):
                 self.wire.send(message[cut:])
                 expected[cookie] = ('write', begin, data)
             else:
-                self.wire.request(wire.CMD_READ, self.start_at + begin, length, cookie=cookie)
+                self.wire.request(wire.READ, self.start_at + begin, length, cookie=cookie)
                 expected[cookie] = ('read', begin, bytes(self.model[begin:begin + length]))
             self.requests += 1
         parts = {cookie: bytearray(len(data)) for cookie, (kind, _, data) in expected.items() if kind == 'read'}
@@ -66,23 +65,20 @@ class Load(threading.Thread):
             self.answer(expected, parts)
 
     def answer(self, expected, parts):
-        magic = struct.unpack('>I', self.wire.peek(4))[0]
-        if magic == wire.SIMPLE_REPLY:
-            error, cookie = self.wire.simple_reply()
-            assert error == 0, error
+        head, chunk = self.wire.part()
+        cookie = head.cookie
+        if chunk is None:
+            assert head.error == 0, head
             if cookie in parts:
                 parts[cookie][:] = self.wire.receive(len(parts[cookie]))
-            done = True
         else:
-            flags, kind, cookie, payload = self.wire.chunk()
-            assert not kind & 0x8000, (kind, payload)
-            done = flags & wire.DONE
-            if kind in (wire.CHUNK_DATA, wire.CHUNK_HOLE):
-                at = struct.unpack('>Q', payload[:8])[0] - self.start_at - expected[cookie][1]
-                data = payload[8:] if kind == wire.CHUNK_DATA else bytes(struct.unpack('>I', payload[8:])[0])
-                parts[cookie][at:at + len(data)] = data
-        if not done:
-            return
+            assert not chunk.is_error, chunk.error()
+            if chunk.is_content:
+                offset, length, data = chunk.content()
+                at = offset - self.start_at - expected[cookie][1]
+                parts[cookie][at:at + length] = data
+            if not chunk.done:
+                return
         kind, begin, data = expected.pop(cookie)
         if kind == 'write':
             self.model[begin:begin + len(data)] = data
@@ -323,7 +319,7 @@ class Load4(Upgrade):
         keeper = self.kept()
         with wire.connect(self.path, structured=False) as client:
             data = random.Random(2).randbytes(5 * MiB)
-            message = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 7, 3 * MiB + 5, len(data)) + data
+            message = wire.encode_write(3 * MiB + 5, data, 7)
             sent = 0
             for end in (1, 27, 28, 1000, 2 * MiB, 2 * MiB + 1, 4 * MiB, len(message) - 1):
                 client.send(message[sent:end])
@@ -341,7 +337,7 @@ class Load4(Upgrade):
             other.write(0, b'abc')
             deaf.write(0, b'x' * 32 * MiB)
             for _ in range(4):
-                deaf.request(wire.CMD_READ, 0, 32 * MiB)
+                deaf.request(wire.READ, 0, 32 * MiB)
             self.upgrade(keeper)
             self.assertEqual(other.read(0, 3), b'xxx')
             self.assertLess(len(deaf.rest()), 128 * MiB)
@@ -355,8 +351,8 @@ class Load4(Upgrade):
         with wire.connect(self.path) as other, wire.connect(self.path) as deaf:
             other.write(0, b'abc')
             deaf.write(0, b'x' * 32 * MiB)
-            deaf.request(wire.CMD_READ, 0, 32 * MiB)
-            deaf.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 9, 0, 16 * MiB))
+            deaf.request(wire.READ, 0, 32 * MiB)
+            deaf.send(wire.encode_request(wire.WRITE, 0, 16 * MiB, cookie=9))
 
             def drip():
                 try:
@@ -380,7 +376,7 @@ class Load4(Upgrade):
         with wire.connect(self.path, structured=False) as slow:
             slow.write(0, b'x' * 32 * MiB)
             for cookie in range(2):
-                slow.request(wire.CMD_READ, 0, 32 * MiB, cookie=cookie)
+                slow.request(wire.READ, 0, 32 * MiB, cookie=cookie)
             keeper.process.send_signal(signal.SIGUSR2)
             server.wait_until(lambda: 'to serve in place' in keeper.log(), 30, keeper.log)
             for cookie in range(2):
@@ -398,11 +394,11 @@ class Load4(Upgrade):
         with wire.connect(self.path, structured=False) as client:
             client.write(0, b'x' * 32 * MiB)
             for cookie in (1, 2):
-                client.request(wire.CMD_READ, 0, 16 * MiB, cookie=cookie)
+                client.request(wire.READ, 0, 16 * MiB, cookie=cookie)
             keeper.process.send_signal(signal.SIGUSR2)
             server.wait_until(lambda: 'to serve in place' in keeper.log(), 30, keeper.log)
             data = random.Random(3).randbytes(30 * MiB)
-            message = struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 3, 32 * MiB, len(data)) + data
+            message = wire.encode_write(32 * MiB, data, 3)
             client.send(message[:MiB])
             time.sleep(1)  # the server has paused, with half a WRITE received
             client.send(message[MiB:])
@@ -481,7 +477,7 @@ class Tls(Upgrade):
     def negotiating(self, tls=True):
         client = wire.Wire(self.path)
         client.greet()
-        client.ask(wire.OPT_STARTTLS)
+        client.ask(wire.STARTTLS)
         if tls:
             client.socket = self.context.wrap_socket(client.socket)
         return client
@@ -501,9 +497,9 @@ class Tls(Upgrade):
         keeper = self.gpunbd('--config', self.config)
         data = random.Random(3).randbytes(MiB)
         with self.enter() as client, wire.connect(self.path, 'a') as plain:
-            cookies = [client.request(wire.CMD_WRITE, number * MiB, MiB, payload=data) for number in range(4)]
+            cookies = [client.request(wire.WRITE, number * MiB, MiB, payload=data) for number in range(4)]
             self.assertEqual(sorted(client.simple_reply() for _ in cookies), [(0, cookie) for cookie in cookies])
-            client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 99, 10 * MiB, MiB) + data[:70000])
+            client.send(wire.encode_write(10 * MiB, data, 99)[:70000])
             self.follows(keeper)
             self.assertEqual(client.rest(), b'')
             self.assertEqual(plain.read(3 * MiB, MiB), data)
@@ -548,7 +544,7 @@ class Tls(Upgrade):
                         # Writes in flight of one client never overlap.
                         offset = number * 16 * MiB + count % 256 * 4 * KiB
                         byte = bytes([1 + count // 256 % 255])
-                        asked[client.request(wire.CMD_WRITE, offset, 4 * KiB, payload=byte * 4 * KiB)] = offset, byte
+                        asked[client.request(wire.WRITE, offset, 4 * KiB, payload=byte * 4 * KiB)] = offset, byte
                         written.pop(offset, None)
                         count += 1
                     error, cookie = client.simple_reply()
@@ -556,20 +552,20 @@ class Tls(Upgrade):
                     offset, byte = asked.pop(cookie)
                     written[offset] = byte
             except wire.Closed as closed:
-                assert 'after 0 of' in str(closed) or 'sending' in str(closed), closed
+                assert 'after 0 of' in str(closed) or 'were sent' in str(closed), closed
 
     def test_clients_in_every_state(self):
         keeper = self.gpunbd('--config', self.config)
         clients = [self.enter(), self.negotiating(), self.negotiating(tls=False), wire.Wire(self.path)]
         clients[3].greet()
         begun = self.negotiating()
-        begun.send(struct.pack('>QI', wire.IHAVEOPT, wire.OPT_GO))  # half an option
+        begun.send(wire.encode_option(wire.GO)[:12])  # half an option
         slow = self.enter('slow')
         for _ in range(20):  # the second is delayed by a second, and the others for longer
-            slow.request(wire.CMD_READ, 0, 10)
+            slow.request(wire.READ, 0, 10)
         self.assertEqual(slow.simple_reply()[0], 0)
         busy = self.enter()
-        busy.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 99, 10 * MiB, MiB) + bytes(70000))
+        busy.send(wire.encode_write(10 * MiB, bytes(MiB), 99)[:70000])
         self.follows(keeper)
         for client in (*clients, begun, busy):
             self.assertEqual(client.rest(), b'')
@@ -665,9 +661,10 @@ os.kill(os.getpid(), 9)
 ''')
             with wire.connect(self.path, structured=False) as other:
                 data = random.Random(count).randbytes(MiB)
-                other.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 8 * MiB, MiB) + data[:99999])
+                message = wire.encode_write(8 * MiB, data, 1)
+                other.send(message[:99999])
                 self.refused(keeper)
-                other.send(data[99999:])
+                other.send(message[99999:])
                 self.assertEqual(other.simple_reply(), (0, 1))
                 self.assertEqual(other.read(8 * MiB, MiB), data)
             self.goes_on(keeper, client)

@@ -57,7 +57,7 @@ class VanishedClient(server.Test):
     def test_in_the_middle_of_a_write(self):
         one = self.serve_exports()
         client = self.connect()
-        client.send(struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, 8 * MiB) + bytes(3 * MiB))
+        client.send(wire.encode_request(wire.WRITE, 0, 8 * MiB, payload=bytes(3 * MiB)))
         vanish(client)
         self.check_disconnected(one)
 
@@ -65,9 +65,9 @@ class VanishedClient(server.Test):
         """A reachable client that does not read is not disconnected."""
         one = self.serve_exports()
         slow = self.connect('other')
-        slow.request(wire.CMD_READ, 0, 16 * MiB)
+        slow.request(wire.READ, 0, 16 * MiB)
         client = self.connect()
-        client.request(wire.CMD_READ, 0, 16 * MiB)
+        client.request(wire.READ, 0, 16 * MiB)
         client.receive(MiB)
         vanish(client)
         self.check_disconnected(one)

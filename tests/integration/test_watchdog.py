@@ -91,7 +91,7 @@ class Watchdog(server.Test):
         process = self.start(WATCHDOG_USEC='400000')
         self.supervisor.until('READY=1')
         with wire.connect(self.path, structured=False) as client:
-            client.request(wire.CMD_READ, 0, 16 << 20)
+            client.request(wire.READ, 0, 16 << 20)
             client.peek(4)  # the reply has started, and is not read
             process.send_signal(signal.SIGTERM)
             self.supervisor.until('STOPPING=1')

@@ -1,5 +1,5 @@
-// A client's side of the handshake: builds options byte by byte, parses replies, and runs a whole
-// handshake in pieces of any size.
+// A client's side of the handshake: parses replies, and runs a whole handshake in pieces of any
+// size.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -7,53 +7,26 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "protocol/negotiation.hpp"
 #include "tests/protocol/bytes_of.hpp"
 #include "tests/protocol/plain_export_directory.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::protocol::test {
 
 using Next = Negotiation::Next;
 
-// Numeric option types, so that unknown ones need no cast.
-namespace opt {
-inline constexpr std::uint32_t export_name = 1, abort = 2, list = 3, peek_export = 4, starttls = 5,
-                               info = 6, go = 7, structured = 8, list_meta = 9, set_meta = 10,
-                               extended = 11;
-}
-
-inline Bytes fixed_flags() { return hex("00000003"); }
-
-inline Bytes option_header(std::uint32_t type, std::uint32_t length) {
-    return joined({hex("49484156454f5054"), be32(type), be32(length)});
-}
-
-inline Bytes option(std::uint32_t type, const Bytes& data = {}) {
-    return joined({option_header(type, static_cast<std::uint32_t>(data.size())), data});
-}
-
-inline Bytes wire_string(std::string_view text) {
-    return joined({be32(text.size()), text_bytes(text)});
-}
-
-inline Bytes info_data(std::string_view name, std::initializer_list<std::uint16_t> infos = {}) {
-    Bytes data = joined({wire_string(name), be16(infos.size())});
-    for (const std::uint16_t info : infos) data = joined({data, be16(info)});
-    return data;
-}
-
-inline Bytes meta_data(std::string_view name, std::initializer_list<std::string_view> queries) {
-    Bytes data = joined({wire_string(name), be32(queries.size())});
-    for (const std::string_view query : queries) data = joined({data, wire_string(query)});
-    return data;
-}
+namespace opt = wire::opt;
+using wire::info_data;
+using wire::meta_data;
+using wire::option;
+using wire::option_header;
+using wire::string_field;
 
 struct OptionAnswer {
     std::uint32_t option;
@@ -64,28 +37,24 @@ struct OptionAnswer {
 // Returns the replies in `output`, and fails the test at anything else. If the last reply is one to
 // EXPORT_NAME, which has no reply header, `rest` gets it.
 inline std::vector<OptionAnswer> answers(const Bytes& output, Bytes* rest = nullptr) {
-    const auto number = [&](std::size_t at) {
-        std::uint32_t value = 0;
-        for (std::size_t i = at; i < at + 4; ++i)
-            value = value << 8 | std::to_integer<std::uint32_t>(output.at(i));
-        return value;
-    };
-    const Bytes magic = hex("0003e889045565a9");
     std::vector<OptionAnswer> all;
-    std::size_t at = 0;
-    while (at < output.size()) {
-        const auto here = output.begin() + static_cast<std::ptrdiff_t>(at);
-        if (output.size() - at < 20 || !std::equal(magic.begin(), magic.end(), here)) {
+    std::span<const std::byte> left = output;
+    while (!left.empty()) {
+        const auto header = left.size() < wire::option_reply_size
+                                ? std::nullopt
+                                : wire::parse_option_reply(left.first<wire::option_reply_size>());
+        if (!header) {
             REQUIRE(rest != nullptr);
-            rest->assign(here, output.end());
+            rest->assign(left.begin(), left.end());
             return all;
         }
-        const std::uint32_t length = number(at + 16);
-        REQUIRE(length <= output.size() - at - 20);
-        // Every error has a text.
-        if ((number(at + 12) & 0x80000000U) != 0) CHECK(length != 0);
-        all.push_back({number(at + 8), number(at + 12), Bytes(here + 20, here + 20 + length)});
-        at += 20 + length;
+        left = left.subspan(wire::option_reply_size);
+        REQUIRE(header->length <= left.size());
+        if (header->is_error()) CHECK_MESSAGE(header->length != 0, "every error has a text");
+        const auto data = left.first(header->length);
+        all.push_back({header->option, static_cast<std::uint32_t>(header->type),
+                       Bytes(data.begin(), data.end())});
+        left = left.subspan(header->length);
     }
     return all;
 }

@@ -20,7 +20,7 @@ constexpr std::uint32_t ext_header_reqd = 0x8000000a;
 const PlainExportDirectory exports;
 
 Bytes after_flags(std::initializer_list<Bytes> parts) {
-    return joined({fixed_flags(), joined(parts)});
+    return joined({wire::client_flags(), joined(parts)});
 }
 
 // Returns the type of the reply to the last option. Checks that every earlier option has been
@@ -194,11 +194,11 @@ TEST_CASE("a refused option does not affect the next one") {
         {"GO, long", opt::go, long_data, too_big},
 
         {"LIST_META_CONTEXT, no data", opt::list_meta, {}, invalid},
-        {"LIST_META_CONTEXT, no count", opt::list_meta, wire_string("disk"), invalid},
+        {"LIST_META_CONTEXT, no count", opt::list_meta, string_field("disk"), invalid},
         {"LIST_META_CONTEXT, name overflow", opt::list_meta, hex("fffffffc 00000000"), invalid},
         {"LIST_META_CONTEXT, query missing", opt::list_meta, hex("00000000 00000001"), invalid},
         {"LIST_META_CONTEXT, 2^32 - 1 queries", opt::list_meta,
-         joined({hex("00000000 ffffffff"), wire_string("base:")}), invalid},
+         joined({hex("00000000 ffffffff"), string_field("base:")}), invalid},
         {"LIST_META_CONTEXT, query one too long", opt::list_meta,
          hex("00000000 00000001 00000003 6162"), invalid},
         {"LIST_META_CONTEXT, query overflow", opt::list_meta,
@@ -238,9 +238,9 @@ TEST_CASE("invalid handshakes close the connection") {
         Bytes input;
     };
     const Row rows[] = {
-        {"no option magic", joined({fixed_flags(), hex("0003e889045565a9 00000003 00000000")})},
+        {"no option magic", joined({wire::client_flags(), hex("0003e889045565a9 00000003 00000000")})},
         {"a request instead of an option",
-         joined({fixed_flags(), hex("25609513 0000 0000 0000000000000001 0000000000000000 "
+         joined({wire::client_flags(), hex("25609513 0000 0000 0000000000000001 0000000000000000 "
                                     "00001000")})},
         {"option longer than is drained", after_flags({option_header(77, max_drained_option + 1)})},
         {"a 4 GiB option", after_flags({option_header(opt::info, UINT32_MAX)})},
@@ -534,7 +534,7 @@ TEST_CASE("meta contexts: when a selected set applies in transmission") {
         {"replaced by a set cut after its match",
          joined({structured, set,
                  option(opt::set_meta,
-                        joined({wire_string("disk"), be32(2), wire_string("base:allocation")})),
+                        joined({string_field("disk"), be32(2), string_field("base:allocation")})),
                  go}),
          false},
         {"replaced by a set for an unknown export",
@@ -673,7 +673,7 @@ TEST_CASE("a stop in the middle of an option refuses that option") {
 }
 
 TEST_CASE("the number of options is limited") {
-    Bytes input = fixed_flags();
+    Bytes input = wire::client_flags();
     for (std::uint32_t i = 0; i < max_options; ++i) input = joined({input, option(77)});
     CHECK(run(exports, input).next == Next::receive);
     CHECK(answers(run(exports, input).output).size() == max_options);

@@ -48,7 +48,7 @@ Bytes random_option(Random& random) {
 
 // A valid handshake in which a few bytes are changed.
 Bytes nearly_a_handshake(Random& random) {
-    Bytes input = fixed_flags();
+    Bytes input = wire::client_flags();
     const std::uint32_t count = below(random, 12);
     for (std::uint32_t i = 0; i < count; ++i) input = joined({input, random_option(random)});
     const std::uint32_t changes = below(random, 4);
@@ -71,7 +71,7 @@ TEST_CASE("random bytes") {
         CAPTURE(round);
         const Bytes input = random_bytes(random, below(random, 200));
         check_bounded(input, run(exports, input, 1 + below(random, 50)));
-        const Bytes past_flags = joined({fixed_flags(), input});
+        const Bytes past_flags = joined({wire::client_flags(), input});
         check_bounded(past_flags, run(exports, past_flags, 1 + below(random, 50)));
     }
 }

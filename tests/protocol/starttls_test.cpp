@@ -25,7 +25,7 @@ class Talk {
  public:
     explicit Talk(TlsMode mode, const ExportDirectory& directory = exports)
         : negotiation(directory, mode) {
-        say(fixed_flags());
+        say(wire::client_flags());
     }
 
     Next say(const Bytes& bytes) {

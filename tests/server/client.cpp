@@ -6,39 +6,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <string_view>
 
 #include "protocol/bytes.hpp"
 #include "protocol/meta_context.hpp"
 #include "protocol/request.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::server::test {
 
 namespace {
 
-using protocol::append_be;
-using protocol::load_be;
+namespace wire = protocol::wire;
+using protocol::test::joined;
 
-constexpr std::uint32_t structured_reply = 8;
-constexpr std::uint32_t set_meta_context = 10;
-constexpr std::uint32_t extended_headers = 11;
-constexpr std::uint32_t go = 7;
 constexpr std::size_t piece = 256 * 1024;  // bytes received at once
-
-void append_option(Bytes& out, std::uint32_t type, const Bytes& data) {
-    append_be(out, protocol::option_magic);
-    append_be(out, type);
-    append_be(out, static_cast<std::uint32_t>(data.size()));
-    out.insert(out.end(), data.begin(), data.end());
-}
-
-void append_text(Bytes& out, std::string_view text) {
-    append_be(out, static_cast<std::uint32_t>(text.size()));
-    const auto bytes = std::as_bytes(std::span(text));
-    out.insert(out.end(), bytes.begin(), bytes.end());
-}
 
 }  // namespace
 
@@ -81,44 +64,34 @@ Bytes encoded_header(const Ask& ask, std::uint64_t cookie, bool extended) {
 
 Bytes status_payload_of(const Ask& ask) {
     Bytes payload;
-    append_be(payload, ask.length);
+    protocol::append_be(payload, ask.length);
     for (const protocol::MetaContext context : protocol::all_contexts) {
         const std::uint32_t id = protocol::id_of(context);
-        if ((ask.contexts >> id & 1) != 0) append_be(payload, id);
+        if ((ask.contexts >> id & 1) != 0) protocol::append_be(payload, id);
     }
     return payload;
 }
 
 Bytes encoded(const Ask& ask, std::uint64_t cookie, bool extended) {
-    Bytes bytes = encoded_header(ask, cookie, extended);
+    const Bytes header = encoded_header(ask, cookie, extended);
     const bool asked_for = extended && ask.type != CommandType::disc &&
                            (ask.flags & protocol::command_flag::payload_len) != 0;
-    const bool has_payload = ask.type == CommandType::write || asked_for;
-    if (has_payload) {
-        const Bytes payload =
-            ask.type == CommandType::block_status ? status_payload_of(ask) : payload_of(ask);
-        bytes.insert(bytes.end(), payload.begin(), payload.end());
-    }
-    return bytes;
+    if (ask.type != CommandType::write && !asked_for) return header;
+    return joined(
+        {header, ask.type == CommandType::block_status ? status_payload_of(ask) : payload_of(ask)});
 }
 
 Bytes handshake_bytes(const Handshake& handshake) {
-    Bytes out;
-    append_be(out, std::uint32_t{protocol::flag_fixed_newstyle | protocol::flag_no_zeroes});
+    Bytes replies;
     if (handshake.structured) {
-        append_option(out, handshake.extended ? extended_headers : structured_reply, {});
-        Bytes query;
-        append_text(query, handshake.name);
-        append_be(query, std::uint32_t{handshake.device ? 2U : 1U});
-        append_text(query, "base:allocation");
-        if (handshake.device) append_text(query, "gpunbd:device");
-        append_option(out, set_meta_context, query);
+        std::vector<std::string_view> contexts{"base:allocation"};
+        if (handshake.device) contexts.emplace_back("gpunbd:device");
+        replies =
+            joined({wire::option(handshake.extended ? wire::opt::extended : wire::opt::structured),
+                    wire::option(wire::opt::set_meta, wire::meta_data(handshake.name, contexts))});
     }
-    Bytes name;
-    append_text(name, handshake.name);
-    append_be(name, std::uint16_t{0});
-    append_option(out, go, name);
-    return out;
+    return joined({wire::client_flags(), replies,
+                   wire::option(wire::opt::go, wire::info_data(handshake.name))});
 }
 
 Client::Client(Client&& other) noexcept
@@ -220,20 +193,23 @@ std::size_t Client::offer(std::span<const std::byte> bytes) {
 }
 
 std::optional<std::uint32_t> Client::shake_hands(bool sent) {
-    const auto greeting = take(18);
+    const auto greeting = take(wire::greeting_size);
     if (!greeting) return std::nullopt;
-    REQUIRE(load_be<std::uint64_t>(greeting->data()) == protocol::init_magic);
-    REQUIRE(load_be<std::uint64_t>(greeting->data() + 8) == protocol::option_magic);
+    REQUIRE(wire::parse_greeting(std::span(*greeting).first<wire::greeting_size>()).has_value());
     if (!sent) send_bytes(handshake_bytes(handshake_));
     for (;;) {
-        const auto header = take(20);
-        if (!header) return std::nullopt;
-        REQUIRE(load_be<std::uint64_t>(header->data()) == protocol::option_reply_magic);
-        const auto option = load_be<std::uint32_t>(header->data() + 8);
-        const auto type = load_be<std::uint32_t>(header->data() + 12);
-        if (!take(load_be<std::uint32_t>(header->data() + 16))) return std::nullopt;
-        if (option != go || type == 3) continue;
-        return type == 1 ? 0 : type;
+        const auto bytes = take(wire::option_reply_size);
+        if (!bytes) return std::nullopt;
+        const auto header =
+            wire::parse_option_reply(std::span(*bytes).first<wire::option_reply_size>());
+        REQUIRE(header.has_value());
+        if (!take(header->length)) return std::nullopt;
+        if (header->option != wire::opt::go || header->type == protocol::OptionReply::info) {
+            continue;
+        }
+        return header->type == protocol::OptionReply::ack
+                   ? 0
+                   : static_cast<std::uint32_t>(header->type);
     }
 }
 
@@ -266,22 +242,25 @@ Answer Client::complete(std::map<std::uint64_t, Pending>::iterator at) {
 std::optional<Answer> Client::next() {
     for (;;) {
         begin_ = used_;
-        const auto magic = take(4);
+        const auto magic = take(sizeof(std::uint32_t));
         if (!magic) return std::nullopt;
         ended_within_ = true;  // until the whole reply has been received
-        if (load_be<std::uint32_t>(magic->data()) == protocol::simple_reply_magic) {
-            const auto rest = take(12);
-            if (!rest) return std::nullopt;
-            const auto error = static_cast<Error>(load_be<std::uint32_t>(rest->data()));
-            const auto at = pending_.find(load_be<std::uint64_t>(rest->data() + 4));
-            REQUIRE(at != pending_.end());
-            Pending& pending = at->second;
+        const std::size_t size = wire::reply_head_size(magic->data());
+        REQUIRE(size != 0);
+        used_ -= magic->size();
+        const auto bytes = take(size);
+        if (!bytes) return std::nullopt;
+        const wire::ReplyHead head = wire::parse_reply_head(bytes->data());
+        const auto at = pending_.find(head.cookie);
+        REQUIRE(at != pending_.end());
+        Pending& pending = at->second;
+        if (head.simple()) {
             const bool is_read = pending.ask.type == CommandType::read;
             REQUIRE_FALSE((is_read && handshake_.structured));
             REQUIRE_FALSE(handshake_.extended);
             REQUIRE(pending.answer.chunks.empty());
-            pending.answer.error = error;
-            if (is_read && error == Error::none) {
+            pending.answer.error = head.error;
+            if (is_read && head.error == Error::none) {
                 auto data = take(pending.ask.length);
                 if (!data) return std::nullopt;
                 pending.answer.data = std::move(*data);
@@ -289,14 +268,12 @@ std::optional<Answer> Client::next() {
             ended_within_ = false;
             return complete(at);
         }
-        REQUIRE(load_be<std::uint32_t>(magic->data()) == (handshake_.extended
-                                                              ? protocol::extended_reply_magic
-                                                              : protocol::structured_reply_magic));
         REQUIRE(handshake_.structured);
-        const auto header = chunk_header();
-        if (!header) return std::nullopt;
-        if (!waits_ && received_.size() - used_ < header->length) return std::nullopt;
-        auto answer = chunk(*header);
+        REQUIRE((head.headers == protocol::Headers::extended) == handshake_.extended);
+        if (handshake_.extended) REQUIRE(head.offset == pending.ask.offset);
+        REQUIRE(head.length <= protocol::max_payload + wire::data_offset_size);
+        if (!waits_ && received_.size() - used_ < head.length) return std::nullopt;
+        auto answer = chunk(head);
         ended_within_ = ended_ && used_ != received_.size();
         if (answer || (waits_ && ended_)) return answer;
     }
@@ -320,103 +297,68 @@ std::optional<Answer> Client::next_here() {
     return answer;
 }
 
-std::optional<Client::ChunkHeader> Client::chunk_header() {
-    const bool extended = handshake_.extended;
-    const auto bytes =
-        take((extended ? protocol::extended_chunk_header_size : protocol::chunk_header_size) - 4);
-    if (!bytes) return std::nullopt;
-    const std::byte* const from = bytes->data();
-    ChunkHeader header{
-        .done = load_be<std::uint16_t>(from) == protocol::chunk_flag_done,
-        .type = static_cast<protocol::ChunkType>(load_be<std::uint16_t>(from + 2)),
-        .cookie = load_be<std::uint64_t>(from + 4),
-        .length = extended ? load_be<std::uint64_t>(from + 20) : load_be<std::uint32_t>(from + 12)};
-    const auto at = pending_.find(header.cookie);
-    REQUIRE(at != pending_.end());
-    if (extended) REQUIRE(load_be<std::uint64_t>(from + 12) == at->second.ask.offset);
-    REQUIRE(header.length <= protocol::max_payload + 8);
-    return header;
-}
-
-std::optional<Answer> Client::chunk(const ChunkHeader& header) {
-    const auto [done, type, cookie, length] = header;
-    const auto at = pending_.find(cookie);
+std::optional<Answer> Client::chunk(const protocol::wire::ReplyHead& head) {
+    const auto at = pending_.find(head.cookie);
     Pending& pending = at->second;
-    const auto content = take(length);
-    if (!content) return std::nullopt;
-    const std::byte* const from = content->data();
+    const auto payload = take(head.length);
+    if (!payload) return std::nullopt;
     Answer& answer = pending.answer;
-    answer.chunks.push_back(type);
+    answer.chunks.push_back(head.type);
     REQUIRE(answer.error == Error::none);
-    switch (type) {
+    switch (head.type) {
         case protocol::ChunkType::none:
-            REQUIRE(content->empty());
-            REQUIRE(done);
+            REQUIRE(payload->empty());
+            REQUIRE(head.done());
             break;
         case protocol::ChunkType::error:
         case protocol::ChunkType::error_offset: {
-            const std::size_t behind = type == protocol::ChunkType::error ? 0 : 8;
-            REQUIRE(content->size() > 6 + behind);
-            answer.error = static_cast<Error>(load_be<std::uint32_t>(from));
-            REQUIRE(answer.error != Error::none);
-            const std::size_t text = load_be<std::uint16_t>(from + 4);
-            REQUIRE(content->size() == 6 + text + behind);
-            answer.text = {static_cast<const char*>(static_cast<const void*>(from + 6)), text};
-            if (behind == 0) break;
+            const auto error = wire::parse_error(head.type, *payload);
+            REQUIRE(error.has_value());
+            REQUIRE_FALSE(error->text.empty());
+            answer.error = error->error;
+            answer.text = error->text;
+            answer.failed_at = error->offset;
+            if (!error->offset) break;
             REQUIRE(pending.ask.type == CommandType::read);
-            answer.failed_at = load_be<std::uint64_t>(from + 6 + text);
             // A chunk with data must not cover the failed offset.
-            REQUIRE(*answer.failed_at >= pending.ask.offset + pending.covered);
-            REQUIRE(*answer.failed_at < pending.ask.offset + pending.ask.length);
+            REQUIRE(*error->offset >= pending.ask.offset + pending.covered);
+            REQUIRE(*error->offset < pending.ask.offset + pending.ask.length);
             break;
         }
         case protocol::ChunkType::block_status:
         case protocol::ChunkType::block_status_ext: {
-            const bool ext = type == protocol::ChunkType::block_status_ext;
-            REQUIRE(handshake_.extended == ext);
+            REQUIRE(handshake_.extended == (head.type == protocol::ChunkType::block_status_ext));
             REQUIRE(pending.ask.type == CommandType::block_status);
-            const std::size_t head = ext ? 8 : 4;
-            const std::size_t each = ext ? 16 : 8;
-            REQUIRE(content->size() >= head + each);
-            REQUIRE(content->size() % each == head);
-            const auto context = load_be<std::uint32_t>(from);
-            REQUIRE(context <= (handshake_.device ? 1 : 0));
-            std::vector<protocol::Extent>& extents = context == 0 ? answer.extents : answer.devices;
+            auto status = wire::parse_status(head.type, *payload);
+            REQUIRE(status.has_value());
+            REQUIRE(status->context <= (handshake_.device ? 1 : 0));
+            std::vector<protocol::Extent>& extents =
+                status->context == 0 ? answer.extents : answer.devices;
             REQUIRE(extents.empty());
-            if (ext) REQUIRE(load_be<std::uint32_t>(from + 4) == content->size() / each);
-            for (std::size_t i = head; i != content->size(); i += each) {
-                if (ext) REQUIRE(load_be<std::uint32_t>(from + i + 8) == 0);
-                extents.push_back(
-                    ext ? protocol::Extent{.length = load_be<std::uint64_t>(from + i),
-                                           .status = load_be<std::uint32_t>(from + i + 12)}
-                        : protocol::Extent{.length = load_be<std::uint32_t>(from + i),
-                                           .status = load_be<std::uint32_t>(from + i + 4)});
-            }
+            extents = std::move(status->extents);
             break;
         }
         case protocol::ChunkType::offset_data:
         case protocol::ChunkType::offset_hole: {
-            const bool hole = type == protocol::ChunkType::offset_hole;
             REQUIRE(pending.ask.type == CommandType::read);
-            REQUIRE(content->size() > 8);
-            const auto offset = load_be<std::uint64_t>(from);
-            const std::size_t covers =
-                hole ? load_be<std::uint32_t>(from + 8) : content->size() - 8;
-            if (hole) REQUIRE(content->size() == 12);
-            REQUIRE(covers != 0);
+            const auto content = wire::parse_content(head.type, *payload);
+            REQUIRE(content.has_value());
             // The protocol permits any order; this server sends chunks in the order of their
             // offsets.
-            REQUIRE(offset == pending.ask.offset + pending.covered);
-            REQUIRE(covers <= pending.ask.length - pending.covered);
-            pending.covered += covers;
+            REQUIRE(content->offset == pending.ask.offset + pending.covered);
+            REQUIRE(content->length <= pending.ask.length - pending.covered);
+            pending.covered += content->length;
+            if (head.type == protocol::ChunkType::offset_data) {
+                answer.data.insert(answer.data.end(), payload->begin() + wire::data_offset_size,
+                                   payload->end());
+            }
             answer.data.resize(pending.covered);
-            if (!hole) std::copy_n(from + 8, covers, answer.data.end() - std::ptrdiff_t(covers));
             break;
         }
         default:
             FAIL("an unknown type of chunk");
     }
-    if (!done) return std::nullopt;
+    if (!head.done()) return std::nullopt;
     if (pending.ask.type == CommandType::read && answer.error == Error::none) {
         REQUIRE(pending.covered == pending.ask.length);
     }

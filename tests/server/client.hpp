@@ -14,6 +14,7 @@
 #include "protocol/constants.hpp"
 #include "protocol/reply_encoder.hpp"
 #include "protocol/request.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::server::test {
 
@@ -124,16 +125,7 @@ class Client {
     std::optional<Bytes> take(std::size_t count);
     bool wait_for(short events);
     bool receive();
-    std::optional<Answer> simple_reply(Pending& pending, Error error);
-    // The fields of a chunk header after the magic number.
-    struct ChunkHeader {
-        bool done = false;
-        protocol::ChunkType type = protocol::ChunkType::none;
-        std::uint64_t cookie = 0;
-        std::size_t length = 0;  // bytes
-    };
-    std::optional<ChunkHeader> chunk_header();
-    std::optional<Answer> chunk(const ChunkHeader& header);
+    std::optional<Answer> chunk(const protocol::wire::ReplyHead& head);
     Answer complete(std::map<std::uint64_t, Pending>::iterator at);
 
     int fd_;

@@ -144,8 +144,8 @@ class AbortedTls(Client):
         for _ in range(10):
             with wire.Wire(self.address(), TIMEOUT) as client:
                 client.greet()
-                client.option(wire.OPT_STARTTLS)
-                self.expect(client.option_reply()[1] == wire.REP_ACK, 'STARTTLS is refused')
+                client.option(wire.STARTTLS)
+                self.expect(client.option_reply(wire.STARTTLS) == (wire.REP_ACK, b''), 'STARTTLS is refused')
                 self.until_cut(client, context, self.random.randrange(3000))
 
     def until_cut(self, client, context, remaining):
@@ -158,8 +158,7 @@ class AbortedTls(Client):
             except ssl.SSLWantReadError:
                 done = False
             if done:
-                tls.write(struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, 11)
-                          + wire.info_data('storm'))
+                tls.write(wire.encode_handshake('storm', structured=False))
             data = to_send.read()
             client.send(data[:remaining])
             remaining -= len(data)
@@ -194,9 +193,7 @@ class Aborted(Client):
 
     def round(self):
         for _ in range(20):
-            stream = (struct.pack('>I', 3) + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_STRUCTURED_REPLY, 0)
-                      + struct.pack('>QII', wire.IHAVEOPT, wire.OPT_GO, 11) + wire.info_data('storm')
-                      + struct.pack('>IHHQQI', wire.REQUEST, 0, wire.CMD_WRITE, 1, 0, 9000) + bytes(9000))
+            stream = wire.encode_handshake('storm') + wire.encode_write(0, bytes(9000))
             client = wire.Wire(self.address(), TIMEOUT)
             client.greeting()
             client.send(stream[:self.random.randrange(len(stream))])
@@ -214,19 +211,16 @@ class Storm(Client):
         with client:
             count = 2000
             requests = b''.join(
-                struct.pack('>IHHQQI', wire.REQUEST, self.random.choice((0, wire.NO_HOLE)) if n % 50 == 0 else 0,
-                            wire.CMD_ZEROES if n % 50 == 0 else wire.CMD_TRIM, n, 0,
-                            self.random.choice((64 * KiB, MiB, self.SIZE)))
+                wire.encode_request(wire.WRITE_ZEROES if n % 50 == 0 else wire.TRIM, 0,
+                                    self.random.choice((64 * KiB, MiB, self.SIZE)),
+                                    self.random.choice((0, wire.NO_HOLE)) if n % 50 == 0 else 0, cookie=n)
                 for n in range(count))
             client.send(requests)
             if self.random.random() < 0.5:
                 return
-            answers = client.receive(16 * count)
-            cookies = set()
-            for magic, error, cookie in struct.iter_unpack('>IIQ', answers):
-                self.expect((magic, error) == (wire.SIMPLE_REPLY, 0), f'TRIM or WRITE_ZEROES: error {error}')
-                cookies.add(cookie)
-            self.expect(len(cookies) == count, 'a request was answered twice')
+            answers = [client.simple_reply() for _ in range(count)]
+            self.expect({error for error, _ in answers} == {wire.OK}, 'TRIM or WRITE_ZEROES fails')
+            self.expect(len(set(answers)) == count, 'a request was answered twice')
             client.disconnect()
 
 
@@ -236,7 +230,7 @@ class Stalled(Client):
     def round(self):
         with self.connect('quiet', structured=False) as client:
             for n in range(16):
-                client.request(wire.CMD_READ, 0, 8 * MiB, cookie=n)
+                client.request(wire.READ, 0, 8 * MiB, cookie=n)
             time.sleep(self.random.uniform(0.5, 3))
             if self.random.random() < 0.5:
                 return
@@ -253,7 +247,7 @@ class Trickling(Client):
         data = self.random.randbytes(32 * KiB)
         at = MiB * (16 + self.number)
         with self.connect('quiet', structured=False) as client:
-            cookie = client.request(wire.CMD_WRITE, at, len(data))
+            cookie = client.request(wire.WRITE, at, len(data))
             for start in range(0, len(data), KiB):
                 client.send(data[start:start + KiB])
                 time.sleep(0.02)

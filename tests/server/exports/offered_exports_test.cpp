@@ -15,7 +15,6 @@ namespace {
 
 namespace opt = protocol::test::opt;
 using protocol::test::Bytes;
-using protocol::test::fixed_flags;
 using protocol::test::info_data;
 using protocol::test::joined;
 using protocol::test::meta_data;
@@ -78,7 +77,7 @@ const AskingOption askings[] = {
 };
 
 protocol::test::Outcome ask(const protocol::ExportDirectory& exports, const Bytes& options) {
-    return protocol::test::run(exports, joined({fixed_flags(), options}));
+    return protocol::test::run(exports, joined({protocol::wire::client_flags(), options}));
 }
 
 TEST_CASE("offered: an export without access is not listed, and looks like an unknown one") {

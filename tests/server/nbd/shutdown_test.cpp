@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "protocol/bytes.hpp"
 #include "tests/server/happy_script.hpp"
 
 namespace gpunbd::server::test {
@@ -39,9 +38,8 @@ Bytes lists(std::size_t count, bool then_go) {
     const auto options = handshake.begin() + client_flags_size;
     Bytes said(handshake.begin(), options);
     for (std::size_t i = 0; i != count; ++i) {
-        protocol::append_be(said, protocol::option_magic);
-        protocol::append_be(said, static_cast<std::uint32_t>(protocol::OptionType::list));
-        protocol::append_be(said, std::uint32_t{0});
+        const Bytes list = protocol::wire::option(protocol::wire::opt::list);
+        said.insert(said.end(), list.begin(), list.end());
     }
     if (then_go) said.insert(said.end(), options, handshake.end());
     return said;

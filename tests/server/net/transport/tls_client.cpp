@@ -12,16 +12,13 @@
 #include <cerrno>
 #include <cstring>
 
-#include "protocol/bytes.hpp"
+#include "tests/protocol/wire.hpp"
 
 namespace gpunbd::server::test {
 
 namespace {
 
-constexpr std::uint32_t starttls = 5;
-constexpr std::size_t greeting_size = 18;
-constexpr std::size_t flags_size = 4;
-constexpr std::size_t answer_size = 20;
+namespace wire = protocol::wire;
 
 bool receive_all(int fd, std::byte* into, std::size_t count) {
     while (count != 0) {
@@ -89,21 +86,17 @@ unsigned int TlsClient::give_key(SSL* ssl, const char*, char* user, unsigned int
 }
 
 bool TlsClient::ask_for_tls(std::span<const std::byte> behind) {
-    std::array<std::byte, greeting_size> greeting;
+    std::array<std::byte, wire::greeting_size> greeting;
     if (!receive_all(fd_, greeting.data(), greeting.size())) return false;
-    Bytes out;
-    protocol::append_be(out,
-                        std::uint32_t{protocol::flag_fixed_newstyle | protocol::flag_no_zeroes});
-    protocol::append_be(out, protocol::option_magic);
-    protocol::append_be(out, starttls);
-    protocol::append_be(out, std::uint32_t{0});
-    out.insert(out.end(), behind.begin(), behind.end());
+    const Bytes out = protocol::test::joined(
+        {wire::client_flags(), wire::option(wire::opt::starttls), {behind.begin(), behind.end()}});
     if (::send(fd_, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
         return false;
     }
-    std::array<std::byte, answer_size> answer;
-    return receive_all(fd_, answer.data(), answer.size()) &&
-           protocol::load_be<std::uint32_t>(answer.data() + 12) == 1;
+    std::array<std::byte, wire::option_reply_size> bytes;
+    if (!receive_all(fd_, bytes.data(), bytes.size())) return false;
+    const auto reply = wire::parse_option_reply(bytes);
+    return reply && reply->type == protocol::OptionReply::ack;
 }
 
 std::string TlsClient::shake_hands() {
@@ -168,13 +161,9 @@ void TlsGoBetween::run() {
     if (!tls_.ask_for_tls()) return;
     if (!tls_.shake_hands().empty()) return;
     // The greeting and the flags of the client precede its options.
-    Bytes greeting;
-    protocol::append_be(greeting, protocol::init_magic);
-    protocol::append_be(greeting, protocol::option_magic);
-    protocol::append_be(greeting,
-                        std::uint16_t{protocol::flag_fixed_newstyle | protocol::flag_no_zeroes});
+    const Bytes greeting = wire::greeting();
     if (::send(ends_[1], greeting.data(), greeting.size(), MSG_NOSIGNAL) < 0) return;
-    std::array<std::byte, flags_size> flags;
+    std::array<std::byte, sizeof(std::uint32_t)> flags;
     if (receive_all(ends_[1], flags.data(), flags.size())) pump();
 }
 

@@ -13,7 +13,6 @@
 #include <functional>
 #include <thread>
 
-#include "protocol/bytes.hpp"
 #include "server/net/transport/tls_context.hpp"
 #include "server/net/transport/tls_stream.hpp"
 #include "tests/server/captured_log.hpp"
@@ -25,6 +24,7 @@
 namespace gpunbd::server::test {
 namespace {
 
+using protocol::test::joined;
 using RecordType = TlsRecords::Type;
 using StreamWait = gpunbd::server::Transport::Wait;
 
@@ -50,46 +50,40 @@ struct Flood {
     bool control = true;  // without payload
 };
 
-// The initializer list fixes the order in which the records are sealed.
-Bytes concatenated(std::initializer_list<Bytes> records) {
-    Bytes all;
-    for (const Bytes& each : records) all.insert(all.end(), each.begin(), each.end());
-    return all;
-}
+Bytes unknown_option() { return protocol::wire::option(77); }
 
+// The initializer lists of joined() fix the order in which the records are sealed.
 const Flood floods[] = {
     {"key updates", TLS1_3_VERSION, [](TlsRecords& its, auto) { return its.update_key(); }},
     {"key updates that want others", TLS1_3_VERSION,
      [](TlsRecords& its, auto) { return its.update_key(true); }},
     {"key updates, each behind a byte", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return concatenated({its.seal(RecordType::data, next.first(1)), its.update_key()});
+         return joined({its.seal(RecordType::data, next.first(1)), its.update_key()});
      }},
     {"empty records, 1.3", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return concatenated(
-             {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
+         return joined({its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
      }},
     {"empty records that are long", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) {
-         return concatenated(
+         return joined(
              {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {}, 16'000)});
      }},
     {"empty records, 1.2", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
-         return concatenated(
-             {its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
+         return joined({its.seal(RecordType::data, next.first(1)), its.seal(RecordType::data, {})});
      }},
     {"renegotiations", TLS1_2_VERSION, [](TlsRecords& its, auto) { return its.renegotiate(); }},
     {"renegotiations, each behind a byte", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
-         return concatenated({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
+         return joined({its.seal(RecordType::data, next.first(1)), its.renegotiate()});
      }},
     {"warnings, each behind a byte", TLS1_2_VERSION,
      [](TlsRecords& its, auto next) {
          const Bytes user_canceled{std::byte{1}, std::byte{90}};
-         return concatenated({its.seal(RecordType::data, next.first(1)),
-                              its.seal(RecordType::alert, user_canceled)});
+         return joined({its.seal(RecordType::data, next.first(1)),
+                        its.seal(RecordType::alert, user_canceled)});
      }},
     {"single bytes, 1.3", TLS1_3_VERSION,
      [](TlsRecords& its, auto next) { return its.seal(RecordType::data, next.first(1)); }, false},
@@ -283,12 +277,7 @@ TEST_CASE("tls: a flood of records without payload ends the connection, before G
                 REQUIRE(client.take(answer_to_go).has_value());
             }
             // Valid payload: a request or an option, one byte per record.
-            Bytes payload = served ? encoded({CommandType::flush}, 1) : Bytes();
-            if (!served) {
-                protocol::append_be(payload, protocol::option_magic);
-                protocol::append_be(payload, std::uint32_t{77});
-                protocol::append_be(payload, std::uint32_t{0});
-            }
+            const Bytes payload = served ? encoded({CommandType::flush}, 1) : unknown_option();
             for (std::size_t i = 0; i != 100'000; ++i) {
                 const Bytes next =
                     flood.records(records, std::span(payload).subspan(i % payload.size()));
@@ -329,16 +318,11 @@ Flooder make_flooder(Rig& rig, const TlsFiles& files, int version, bool served) 
     TlsRecords records(its.client->ssl());
     its.client->enter();
     records.begin();
-    Bytes payload = encoded({CommandType::flush}, 1);
+    const Bytes payload = served ? encoded({CommandType::flush}, 1) : unknown_option();
     if (served) {
         const Bytes asks = records.seal(RecordType::data, served_options());
         REQUIRE(::send(its.client->fd(), asks.data(), asks.size(), 0) > 0);
         REQUIRE(its.client->take(answer_to_go).has_value());
-    } else {
-        payload.clear();
-        protocol::append_be(payload, protocol::option_magic);
-        protocol::append_be(payload, std::uint32_t{77});
-        protocol::append_be(payload, std::uint32_t{0});
     }
     constexpr std::size_t reply_to_flush = 16;
     const std::size_t reply_to_option = 20 + std::string("unsupported option").size();

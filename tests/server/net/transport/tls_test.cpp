@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "protocol/bytes.hpp"
 #include "server/net/transport/tls_context.hpp"
 #include "server/net/transport/tls_stream.hpp"
 #include "tests/server/captured_log.hpp"
@@ -80,11 +79,7 @@ std::string shake_hands(TlsClient& client) {
     std::string words = client.shake_hands();
     if (!words.empty()) return words;
     // In TLS 1.3 the client's handshake succeeds before the server has checked its certificate.
-    Bytes list;
-    protocol::append_be(list, protocol::option_magic);
-    protocol::append_be(list, std::uint32_t{3});
-    protocol::append_be(list, std::uint32_t{0});
-    client.send(list);
+    client.send(protocol::wire::option(protocol::wire::opt::list));
     char byte = 0;
     std::size_t got = 0;
     if (::SSL_read_ex(&client.ssl(), &byte, 1, &got) == 1) return "";
@@ -336,13 +331,7 @@ TEST_CASE("tls: older versions are refused") {
 
 TEST_CASE("tls: plain text before and after STARTTLS closes the connection") {
     const TlsFiles files;
-    const Bytes option = [] {
-        Bytes bytes;
-        protocol::append_be(bytes, protocol::option_magic);
-        protocol::append_be(bytes, std::uint32_t{3});
-        protocol::append_be(bytes, std::uint32_t{0});
-        return bytes;
-    }();
+    const Bytes option = protocol::wire::option(protocol::wire::opt::list);
     const EndLog ends;
     Rig rig({.tls = context_of(files)});
     {  // in one segment: neither the injected bytes nor STARTTLS are answered
