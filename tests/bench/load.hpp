@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/bench/connection.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "tests/bench/driver.hpp"
-#include "tests/bench/connection.hpp"
 
 namespace gpunbd::bench {
 

@@ -238,10 +238,11 @@ TEST_CASE("invalid handshakes close the connection") {
         Bytes input;
     };
     const Row rows[] = {
-        {"no option magic", joined({wire::client_flags(), hex("0003e889045565a9 00000003 00000000")})},
+        {"no option magic",
+         joined({wire::client_flags(), hex("0003e889045565a9 00000003 00000000")})},
         {"a request instead of an option",
          joined({wire::client_flags(), hex("25609513 0000 0000 0000000000000001 0000000000000000 "
-                                    "00001000")})},
+                                           "00001000")})},
         {"option longer than is drained", after_flags({option_header(77, max_drained_option + 1)})},
         {"a 4 GiB option", after_flags({option_header(opt::info, UINT32_MAX)})},
         {"a 4 GiB ABORT", after_flags({option_header(opt::abort, UINT32_MAX)})},
