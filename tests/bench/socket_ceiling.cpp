@@ -63,6 +63,7 @@ void send_gathered(int fd, std::vector<iovec>& parts, std::size_t count) {
 void serve_raw(int fd, Shape shape) {
     std::vector<std::byte> buffer(receive_buffer);
     std::vector<std::byte> payload(std::max(shape.given, std::size_t{1}), std::byte{0x5a});
+    const protocol::ReplyEncoder encoder;  // of simple replies
     std::vector<protocol::ReplyHeader> headers(max_replies);
     std::vector<iovec> parts(2 * max_replies);
     std::byte request[protocol::request_size];
@@ -95,8 +96,8 @@ void serve_raw(int fd, Shape shape) {
             into += body;
             if (into < shape.taken) break;
             into = 0;
-            protocol::encode_simple_reply(headers[replies], protocol::Error::none,
-                                          protocol::load_be<std::uint64_t>(request + 8));
+            encoder.success(headers[replies],
+                            {.cookie = protocol::load_be<std::uint64_t>(request + 8)});
             if (++replies == max_replies) flush();
         }
         flush();

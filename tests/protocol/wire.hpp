@@ -15,7 +15,7 @@
 #include "protocol/bytes.hpp"
 #include "protocol/constants.hpp"
 #include "protocol/headers.hpp"
-#include "protocol/reply.hpp"
+#include "protocol/reply_encoder.hpp"
 #include "tests/protocol/bytes_of.hpp"
 
 namespace gpunbd::protocol::wire {

@@ -1,5 +1,6 @@
 #include "tests/server/admin/metrics/sample_status.hpp"
 
+#include "config/size.hpp"
 #include <chrono>
 #include <utility>
 
@@ -7,7 +8,7 @@ namespace gpunbd::server::test {
 
 namespace {
 
-constexpr std::uint64_t GiB = 1 << 30;
+using config::GiB;
 
 ProcessStatus sample_process(std::uint64_t seconds) {
     return {.version = "1.2.3",
