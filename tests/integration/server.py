@@ -6,11 +6,13 @@ gpunbd; tests/conformance tests any server against the specification.
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import os
 import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -76,6 +78,16 @@ def need_libnbd():
     return nbd
 
 
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(('::1', 0))
+        return True
+    return False
+
+
+HAS_IPV6 = has_ipv6()
+
+
 def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -110,15 +122,80 @@ def wait_until(condition, seconds=10, what='a condition'):
         time.sleep(0.01)
 
 
-class Server:
-    """A running server. `path` is its Unix socket, `port` its TCP port if `tcp` is set."""
+def children(pid):
+    """The process ids of the children of a process without threads."""
+    with open(f'/proc/{pid}/task/{pid}/children', encoding='ascii') as file:
+        return [int(each) for each in file.read().split()]
 
-    def __init__(self, size='64M', name='', read_only=False, tcp=False, bind='127.0.0.1', unix=True,
-                 device='host', config=None, extra=(), environment=None):
+
+@contextlib.contextmanager
+def passing(files, names=None):
+    """The start of a command that gets these files as descriptors 3, 4, ..., as systemd passes them, and the `pass_fds`
+    of that command."""
+    start = ('import os, sys; count = int(sys.argv[2]); '
+             '[os.dup2(int(sys.argv[3 + n]), 3 + n) for n in range(count)]; '
+             'os.environ.update(LISTEN_FDS=str(count), LISTEN_PID=str(os.getpid())); '
+             'sys.argv[1] and os.environ.update(LISTEN_FDNAMES=sys.argv[1]); '
+             'os.execv(sys.argv[3 + count], sys.argv[3 + count:])')
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD, 100) for each in files]
+    try:
+        yield [sys.executable, '-c', start, names or '', str(len(high)), *map(str, high)], high
+    finally:
+        for descriptor in high:
+            os.close(descriptor)
+
+
+def filter_calls(rules):
+    """Installs a seccomp filter of BPF rules in this process."""
+    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
+    program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(rules), ctypes.addressof(code)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP
+        raise OSError(ctypes.get_errno(), 'seccomp')
+
+
+class Process:
+    """A program with a folder of its own: `path` is for its Unix socket, and its log and its configuration are there."""
+
+    def __init__(self):
         self.directory = tempfile.mkdtemp(prefix='gpunbd-')
         self.path = os.path.join(self.directory, 'socket')
         self.config_path = os.path.join(self.directory, 'gpunbd.yaml')
         self.log_path = os.path.join(self.directory, 'log')
+
+    def start(self, command, environment=None, before=die_with_parent):
+        self.command = command
+        with open(self.log_path, 'wb') as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            preexec_fn=before, env={**os.environ, **(environment or {})})
+
+    def configure(self, text):
+        """Writes the configuration. {socket} and {directory} are replaced by those of this server."""
+        text = text.replace('{socket}', self.path).replace('{directory}', self.directory)
+        with open(self.config_path, 'w', encoding='utf-8') as file:
+            file.write(text)
+
+    def log(self):
+        with open(self.log_path, encoding='utf-8', errors='replace') as file:
+            return file.read()
+
+    def descriptors(self):
+        return len(os.listdir(f'/proc/{self.process.pid}/fd'))
+
+    def remove_files(self):
+        text = self.log()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.log = lambda: text
+        for report in REPORTS:
+            assert report not in text, f'the server printed "{report}"'
+
+
+class Server(Process):
+    """A running server. `port` is its TCP port if `tcp` is set."""
+
+    def __init__(self, size='64M', name='', read_only=False, tcp=False, bind='127.0.0.1', unix=True,
+                 device='host', config=None, extra=(), environment=None):
+        super().__init__()
         self.bind = bind
         self.port = free_port(bind) if tcp else None
         self.name = name
@@ -134,12 +211,7 @@ class Server:
                 command += ['-p', str(self.port), '-b', bind]
             if read_only:
                 command += ['--read-only']
-        command += extra
-        self.command = command
-        with open(self.log_path, 'wb') as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            preexec_fn=die_with_parent,
-                                            env={**os.environ, **(environment or {})})
+        self.start([*command, *extra], environment)
         try:
             wait_until(lambda: self.listening(unix), 30, f'{command} to listen')
         except BaseException:
@@ -148,11 +220,14 @@ class Server:
             print(self.log(), file=sys.stderr)
             raise
 
-    def configure(self, text):
-        """Writes the configuration. {socket} and {directory} are replaced by those of this server."""
-        text = text.replace('{socket}', self.path).replace('{directory}', self.directory)
-        with open(self.config_path, 'w', encoding='utf-8') as file:
-            file.write(text)
+    def reload(self, text=None):
+        """Sends SIGHUP, with a new configuration if given. Returns the new lines of the log."""
+        if text is not None:
+            self.configure(text)
+        before = len(self.log())
+        self.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: 'SIGHUP: ' in self.log()[before:], 10, 'the end of the reload in the log')
+        return self.log()[before:]
 
     def listening(self, unix):
         if self.process.poll() is not None:
@@ -182,10 +257,6 @@ class Server:
             return f'nbd://{host}:{self.port}/{name}'
         return f'nbd+unix:///{name}?socket={self.path}'
 
-    def log(self):
-        with open(self.log_path, encoding='utf-8', errors='replace') as file:
-            return file.read()
-
     def memory(self):
         """Resident memory in bytes."""
         with open(f'/proc/{self.process.pid}/status', encoding='ascii') as file:
@@ -193,14 +264,6 @@ class Server:
                 if line.startswith('VmRSS:'):
                     return int(line.split()[1]) * KiB
         raise AssertionError('no VmRSS')
-
-    def descriptors(self):
-        return len(os.listdir(f'/proc/{self.process.pid}/fd'))
-
-    def remove_files(self):
-        text = self.log()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.log = lambda: text
 
     def stop(self, number=signal.SIGTERM, seconds=30, status=0):
         """Stops the server, and checks its exit status and its log. Returns the duration."""
@@ -214,10 +277,7 @@ class Server:
             self.process.wait()
             raise AssertionError(f'the server still runs {seconds} s after signal {number}') from error
         taken = time.monotonic() - start
-        text = self.log()
         self.remove_files()
-        for report in REPORTS:
-            assert report not in text, f'the server printed "{report}"'
         assert self.process.returncode == status, f'the server ended with {self.process.returncode}'
         return taken
 

@@ -2,34 +2,17 @@
 unprotected listeners."""
 import inspect
 import os
-import signal
 import socket
 import subprocess
-import sys
-import threading
-import time
 
 import server
 import wire
-from server import KiB, MiB
 
 ERR_POLICY, ERR_UNKNOWN = wire.ERR_POLICY, wire.ERR_UNKNOWN
 
 
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(('::1', 0))
-        return True
-    except OSError:
-        return False
-
-
-HAS_IPV6 = has_ipv6()
-
-
 def config(port, *exports, extra=''):
-    v6 = f", {{address: '::1', port: {port}}}" if HAS_IPV6 else ''
+    v6 = f", {{address: '::1', port: {port}}}" if server.HAS_IPV6 else ''
     return (f"listeners:\n  tcp: [{{address: 127.0.0.1, port: {port}}}{v6}]\n"
             "  unix: [{path: '{socket}', mode: 0666}]\nexports:\n" +
             ''.join(f'  - {{size: 64M, devices: [host], {each}}}\n' for each in exports) + extra)
@@ -46,14 +29,10 @@ class Access(server.Test):
     def names(self, address):
         with wire.Wire(address) as client:
             client.greet()
-            return [data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in client.ask(wire.LIST)]
+            return client.listed()
 
     def reload(self, one, *exports, extra=''):
-        one.configure(config(self.tcp_port, *exports, extra=extra))
-        before = one.log()
-        one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
-        return one.log()[len(before):]
+        return one.reload(config(self.tcp_port, *exports, extra=extra))
 
     def refused(self, address, name):
         with self.assertRaises(wire.Refused) as caught:
@@ -67,7 +46,7 @@ class Access(server.Test):
                                  'name: other, access: [{network: 127.0.0.2}]',
                                  'name: all')
         expected = {self.v4: ['four', 'all'], self.local: ['all']}
-        if HAS_IPV6:
+        if server.HAS_IPV6:
             expected[self.v6] = ['six', 'all']
         for address, names in expected.items():
             with self.subTest(address=address):
@@ -86,25 +65,6 @@ class Access(server.Test):
         server.wait_for_text("asked for export 'six', which it may not open (the one rule of its access list does not "
                              "match); offered: 'four', 'all'", one.log)
         server.wait_for_text("asked for export 'absent', which is not offered; offered: 'four', 'all'", one.log)
-
-    def test_nbdinfo(self):
-        server.need('nbdinfo')
-        one = self.serve_exports('name: four, access: [{network: 127.0.0.1, mode: read-only}]',
-                                 "name: six, access: [{network: '::1'}]")
-        uris = {f'nbd://127.0.0.1:{self.tcp_port}/': ('four', 'six')}
-        if HAS_IPV6:
-            uris[f'nbd://[::1]:{self.tcp_port}/'] = ('six', 'four')
-        for uri, (seen, hidden) in uris.items():
-            listed = self.command('nbdinfo', '--list', uri)
-            self.assertIn(f'export="{seen}"', listed)
-            self.assertNotIn(hidden, listed)
-            self.assertEqual(self.command('nbdinfo', '--size', uri + seen).strip(), str(64 * MiB))
-            self.command('nbdinfo', '--size', uri + hidden, status=1)
-            denied = self.errors.replace(hidden, 'NAME')
-            self.command('nbdinfo', '--size', uri + 'absent', status=1)
-            self.assertEqual(self.errors.replace('absent', 'NAME'), denied)
-        self.command('nbdinfo', '--is', 'read-only', f'nbd://127.0.0.1:{self.tcp_port}/four')
-        self.command('nbdinfo', '--list', f'nbd+unix:///?socket={one.path}')
 
     def test_denied_is_indistinguishable_from_absent(self):
         """The same bytes in reply to each option. EXPORT_NAME closes the connection without a reply."""
@@ -153,7 +113,7 @@ import sys
 try:
     connect(sys.argv[1], sys.argv[2]).close()
 except Refused as error:
-    sys.exit(1 if error.args[0] == ERR_UNKNOWN else 2)
+    sys.exit(3 if error.args[0] == ERR_UNKNOWN else 2)
 '''
         clients = {'user': (1234, 5, []), 'group': (1, 77, []), 'supplementary': (1, 5, [6, 77]), 'both': (1234, 5, [77]),
                    'neither': (1, 5, [6]), 'many': (1, 5, list(range(100, 190)) + [77])}
@@ -163,23 +123,10 @@ except Refused as error:
             for export in ('user', 'group', 'both', 'root'):
                 with self.subTest(client=name, export=export):
                     done = self.as_user(uid, gid, groups, '/usr/bin/python3', '-c', script, self.local, export)
-                    self.assertEqual(done, 0 if export in allowed[name] else 1)
+                    self.assertEqual(done, 0 if export in allowed[name] else 3)
         wire.connect(self.local, 'root').disconnect()
         # A TCP client has no user, not even user 0.
         self.assertEqual(self.refused(self.v4, 'root'), ERR_UNKNOWN)
-
-    def test_read_only(self):
-        self.serve_exports('name: a, access: [{network: 127.0.0.1, mode: read-only}, {uid: %d}]' % os.geteuid())
-        with wire.connect(self.local, 'a') as writer:
-            self.assertFalse(writer.flags & wire.READ_ONLY)
-            writer.write(0, b'data')
-        with wire.connect(self.v4, 'a') as reader:
-            self.assertTrue(reader.flags & wire.READ_ONLY)
-            for change in (lambda: reader.write(0, b'x'), lambda: reader.trim(0, KiB), lambda: reader.zero(0, KiB)):
-                with self.assertRaises(wire.Failed) as caught:
-                    change()
-                self.assertEqual(caught.exception.args[0], wire.EPERM)
-            self.assertEqual(reader.read(0, 4), b'data')
 
     def test_reload(self):
         """New rules apply at once: clients that lose access are disconnected, and other clients are not affected."""
@@ -233,93 +180,6 @@ except Refused as error:
                 return False
         server.wait_until(free, 10, 'a free connection')
 
-    def test_connection_limit_with_simultaneous_clients(self):
-        """Many clients connect at once to several workers. The limit is never exceeded, and connections are released."""
-        one = self.serve_exports('name: a, max_connections: 5', extra=('--threads', '4'))
-        for _ in range(3):
-            inside, lock, start = [], threading.Lock(), threading.Barrier(24)
-
-            def connect():
-                start.wait(60)
-                try:
-                    client = wire.connect(self.local, 'a')
-                except wire.Refused as refusal:
-                    assert refusal.args[0] == ERR_POLICY, refusal
-                    return
-                with lock:
-                    inside.append(client)
-            threads = [threading.Thread(target=connect) for _ in range(24)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            self.assertEqual(len(inside), 5)
-            before = one.log().count('closed after')
-            for client in inside:
-                client.close()
-            server.wait_until(lambda: one.log().count('closed after') >= before + 5, 20, 'the end of the connections')
-
-    def rate(self, work, connections, name):
-        """The work done on each connection, and the duration."""
-        done, stop = [0] * connections, threading.Event()
-
-        def run(n):
-            with wire.connect(self.local, name) as client:
-                while not stop.is_set():
-                    done[n] += work(client)
-        begin = time.monotonic()
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(connections)]
-        for thread in threads:
-            thread.start()
-        time.sleep(2.5)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        return done, time.monotonic() - begin
-
-    def test_rates(self):
-        """The rate and burst are not exceeded over several connections on several workers."""
-        self.serve_exports('name: bytes, rates: {bytes_per_second: 8M, burst: 0}',
-                           'name: iops, rates_per_peer: {iops: 400, burst: 1}', extra=('--threads', '3'))
-
-        def read(client):
-            client.read(0, 64 * KiB)
-            return 64 * KiB
-
-        def write(client):
-            client.write(0, bytes(64 * KiB))
-            return 64 * KiB
-
-        def flush(client):
-            client.flush()
-            return 1
-        for work in (read, write):
-            done, seconds = self.rate(work, 3, 'bytes')
-            # The first requests may use the tokens of 10 ms.
-            self.assertLessEqual(sum(done), 1.02 * 8 * MiB * seconds + 0.01 * 8 * MiB)
-            self.assertTrue(all(done), done)
-        done, seconds = self.rate(flush, 3, 'iops')
-        self.assertLessEqual(sum(done), 1.02 * 400 * seconds + 400)
-        self.assertTrue(all(done), done)
-
-    def test_rates_changed_by_reload(self):
-        one = self.serve_exports('name: a, rates: {iops: 1, burst: 0}')
-        with wire.connect(self.local, 'a') as client:
-            for _ in range(40):
-                client.request(wire.FLUSH)
-            log = self.reload(one, 'name: a')
-            self.assertIn("export 'a' keeps its contents; rates changed, for all clients", log)
-            for _ in range(40):  # with the old rate, this would exceed the timeout of the client
-                self.assertEqual(client.simple_reply()[0], 0)
-
-    def test_a_server_with_delayed_requests_stops(self):
-        one = self.serve_exports('name: a, rates: {iops: 1, burst: 0}')
-        client = wire.connect(self.local, 'a')
-        for _ in range(40):
-            client.request(wire.READ, 0, KiB)
-        one.stop()
-        client.close()
-
     def test_check_command(self):
         path = os.path.join(self.directory(), 'test.yaml')
         with open(path, 'w', encoding='utf-8') as file:
@@ -351,7 +211,7 @@ class Exposed(server.Test):
 
     def test_refused(self):
         port = server.free_port()
-        addresses = ['0.0.0.0'] + (['::'] if HAS_IPV6 else [])
+        addresses = ['0.0.0.0'] + (['::'] if server.HAS_IPV6 else [])
         for address in addresses:
             self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '--name', 'a', '-b', address,
                          '-p', port, status=1)
@@ -388,22 +248,17 @@ class Exposed(server.Test):
         head = f"listeners: {{tcp: [{{address: 0.0.0.0, port: {port}}}], unix: [{{path: '{{socket}}'}}]}}\n"
         one = self.serve(config=head + self.LISTED)
         for rest, refused in ((self.ALL, True), (self.LISTED, False), (self.ALL + 'insecure: true\n', False)):
-            before = one.log()
-            one.configure(head + rest)
-            one.process.send_signal(signal.SIGHUP)
-            server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload')
-            log = one.log()[len(before):]
+            log = one.reload(head + rest)
             self.assertEqual('the configuration is unchanged' in log, refused, log)
             self.assertEqual('other machines can reach this address' in log, refused, log)
 
     def server_with_socket(self, bound, rest):
         """A server with this listening socket as descriptor 3. It may have exited already."""
         path = self.write(server.free_port(), rest, '127.0.0.1')
-        start = ('import os, sys; os.dup2(int(sys.argv[1]), 3); '
-                 'os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])')
-        return subprocess.Popen([sys.executable, '-c', start, str(bound.fileno()), server.PROGRAM, 'serve', '--config',
-                                 path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                text=True, pass_fds=(bound.fileno(),), preexec_fn=server.die_with_parent)
+        with server.passing([bound]) as (start, passed):
+            return subprocess.Popen([*start, server.PROGRAM, 'serve', '--config', path], stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=passed,
+                                    preexec_fn=server.die_with_parent)
 
     def test_inherited_socket(self):
         """The address of the socket counts, not the listeners of the configuration."""
@@ -417,7 +272,7 @@ class Exposed(server.Test):
 
     def test_both_families_on_one_socket(self):
         """An IPv4 client of an IPv6 socket matches rules for IPv4, and no others."""
-        if not HAS_IPV6:
+        if not server.HAS_IPV6:
             server.skip('this machine has no IPv6')
         rest = ("exports:\n  - {name: six, size: 64M, devices: [host], access: [{network: '::/1'}]}\n"
                 '  - {name: four, size: 64M, devices: [host], access: [{network: 127.0.0.0/8}]}\n')

@@ -145,85 +145,6 @@ class Admin(server.Test):
     def exported(self, address, name='<script>'):
         return next(each for each in admin.ask(address, API + '/exports')[1] if each['name'] == name)
 
-    def test_a_load_of_known_size(self):
-        one, address = self.configured()
-        with wire.connect(one.path, name='<script>') as client:
-            for i in range(10):
-                client.write(i * 4096, b'x' * 4096)
-            for i in range(7):
-                client.read(i * 512, 512)
-            client.trim(2 * server.MiB, 2 * server.MiB)
-            with self.assertRaises(wire.Failed):
-                client.read(1 << 40, 512)
-            # Bytes are counted after they were sent, so the client may receive them first.
-            server.wait_until(lambda: admin.ask(address, API + '/connections')[1][0]['read'] == 7 * 512, what=one.log)
-            connection, = admin.ask(address, API + '/connections')[1]
-            self.assertEqual(connection['errors'], 1)
-            self.assertEqual((connection['export'], connection['serving'], connection['read'], connection['written']),
-                             ('<script>', True, 7 * 512, 10 * 4096))
-        by_type = {each['type']: each for each in self.exported(address)['requests']}
-        counted = {name: (each['requests'], each['bytes'], each['in_flight'], each['errors'])
-                   for name, each in by_type.items()}
-        self.assertEqual(counted, {'write': (10, 10 * 4096, 0, {}), 'read': (8, 7 * 512, 0, {'EINVAL': 1}),
-                                   'trim': (1, 2 * server.MiB, 0, {})})
-        self.assertEqual(by_type['write']['latency']['count'], 10)
-        self.assertEqual(self.exported(address)['used'], 2 * server.MiB)
-        status = admin.ask(address, API + '/status')[1]
-        self.assertEqual((status['handshakes'], status['process']['state']), (1, 'serving'))
-        self.assertGreaterEqual(status['accepted'], 1)
-        self.assertEqual(status['devices'][0]['used'], 2 * server.MiB)
-        pages = admin.ask(address, API + '/pages?export=%3Cscript%3E')[1]
-        self.assertEqual(pages['runs'], [{'offset': 0, 'length': 2 * server.MiB, 'device': 'host'},
-                                         {'offset': 2 * server.MiB, 'length': 62 * server.MiB, 'device': None}])
-
-    def test_failed_requests_are_counted_and_logged(self):
-        one, address = self.configured()
-        with wire.connect(one.path, name='<script>') as client, wire.connect(one.path, name='<script>') as other:
-            other.write(0, b'x')
-            for _ in range(266):
-                with self.assertRaises(wire.Failed):
-                    client.read(1 << 40, 512)
-            errors = sorted(each['errors'] for each in admin.ask(address, API + '/connections')[1])
-            self.assertEqual(errors, [0, 266])
-            by_type = {each['type']: each for each in self.exported(address)['requests']}
-            self.assertEqual(by_type['read']['errors'], {'EINVAL': 266})
-            self.assertIn(b'gpunbd_export_request_errors_total{export="<script>",type="read",error="EINVAL"} 266',
-                          admin.ask(address, '/metrics')[1])
-            warnings = [each for each in admin.ask(address, API + '/events')[1] if each['level'] == 'warning']
-            self.assertIn("export '<script>': READ at offset 1099511627776 refused: EINVAL: ", warnings[0]['text'])
-            self.assertLess(len(warnings), 100)
-            client.disconnect()
-        server.wait_for_text("export '<script>': 267 requests (266 failed), 0 bytes read", one.log)
-
-    def test_a_client_that_stops_reading(self):
-        """Only sent bytes are counted, not requested bytes, and the connection is reported as stalled."""
-        one, address = self.configured()
-        with wire.connect(one.path, name='<script>', structured=False) as writer:
-            writer.write(0, b'x' * 32 * server.MiB)
-        with wire.connect(one.path, name='<script>', structured=False) as client:
-            for cookie in (1, 2):
-                client.request(wire.READ, 0, 32 * server.MiB, cookie=cookie)
-            self.assertEqual(client.simple_reply(), (0, 1))
-            taken = 598_032
-            client.receive(taken)
-
-            def connection():
-                return next(each for each in admin.ask(address, API + '/connections')[1] if each['in_flight'])
-            server.wait_until(lambda: connection()['stalled'] >= 5, 60, connection)
-            read = connection()['read']
-            self.assertGreaterEqual(read, taken)
-            self.assertLess(read, taken + 4 * server.MiB)  # the buffer of the socket
-            self.assertEqual(self.exported(address)['stalled'], 1)
-            by_type = {each['type']: each for each in self.exported(address)['requests']}
-            self.assertEqual(by_type['read']['bytes'], read)
-            self.assertIn(b'gpunbd_export_stalled_connections{export="<script>"} 1', admin.ask(address, '/metrics')[1])
-            status = self.command(server.PROGRAM, 'status', '--socket', address, seconds=60)
-            self.assertIn('1 (1 stalled)', status)
-            client.receive(32 * server.MiB - taken)
-            server.wait_until(lambda: connection()['stalled'] == 0, 60, connection)
-        server.wait_until(lambda: re.search(r'MiB read, 0 bytes written; the client did not read replies for \d+\.\d s; closed',
-                                            one.log()), what=one.log)
-
     def test_a_connection_is_ended(self):
         one, address = self.configured()
         with wire.connect(one.path, name='<script>') as client, wire.connect(one.path, name='other') as other:
@@ -332,21 +253,6 @@ class Admin(server.Test):
         self.assertEqual(status, 200)
         self.assertIn(b'# TYPE gpunbd_', metrics)
         self.assertTrue(admin.ask(address, '/metrics', Accept='application/openmetrics-text')[1].endswith(b'# EOF\n'))
-
-    def test_silent_clients(self):
-        one, address = self.configured()
-        silent = []
-        for _ in range(200):
-            each = socket.socket(socket.AF_UNIX)
-            each.connect(address)
-            silent.append(each)
-            self.addCleanup(each.close)
-        self.assertEqual(admin.ask(address, API + '/status')[0], 200)
-        with wire.connect(one.path, name='other') as client:
-            client.write(0, b'x')
-        # The server has closed all but the newest connections.
-        ended = sum(1 for each in silent[:150] if each.recv(1) == b'')
-        self.assertEqual(ended, 150)
 
     def both(self):
         """(server, socket path, port) of a server with an admin endpoint on a Unix socket and on TCP."""

@@ -26,18 +26,6 @@ class Allocation(server.Test):
                 at += size
         return joined
 
-    def test_block_status(self):
-        client = self.connect(self.serve(size=SIZE))
-        self.assertEqual(self.extents(client), [(SIZE, HOLE)])
-        client.write(5 * PAGE + 17, b'x')
-        client.write(7 * PAGE - 1, b'yz')
-        self.assertEqual(self.extents(client),
-                         [(5 * PAGE, HOLE), (3 * PAGE, DATA), (SIZE - 8 * PAGE, HOLE)])
-        # A request that starts in the middle of a page.
-        self.assertEqual(self.extents(client, 6 * PAGE + 5, 3 * PAGE), [(2 * PAGE - 5, DATA), (PAGE + 5, HOLE)])
-        _, one = client.status(5 * PAGE, SIZE - 5 * PAGE, wire.REQ_ONE)
-        self.assertEqual(one, [(3 * PAGE, DATA)])
-
     def test_trim_makes_holes(self):
         client = self.connect(self.serve(size=SIZE))
         for call in (client.trim, client.zero):
@@ -52,19 +40,13 @@ class Allocation(server.Test):
             call(0, SIZE) if call == client.trim else [call(at, 128 * MiB) for at in (0, 128 * MiB)]
             self.assertEqual(self.extents(client), [(SIZE, HOLE)])
 
-    def test_no_hole_keeps_pages(self):
-        client = self.connect(self.serve(size=SIZE))
-        client.zero(0, 4 * PAGE, wire.NO_HOLE)
-        self.assertEqual(self.extents(client)[0][:2], (4 * PAGE, DATA))
-        client.write(0, b'x' * 4 * PAGE)
-        client.zero(PAGE, PAGE, wire.NO_HOLE)
-        self.assertEqual(client.read(0, 4 * PAGE), b'x' * PAGE + bytes(PAGE) + b'x' * 2 * PAGE)
-
-    def test_zeroing_holes_allocates_nothing(self):
-        client = self.connect(self.serve(size=SIZE))
-        client.zero(PAGE // 2, 3 * PAGE)
-        client.trim(PAGE // 2, 3 * PAGE)
-        self.assertEqual(self.extents(client), [(SIZE, HOLE)])
+    def test_page_size(self):
+        client = self.connect(self.serve(config='''
+listeners: {unix: [{path: '{socket}'}]}
+exports: [{name: '', size: 256M, devices: [host], page_size: 64K}]
+'''))
+        client.write(3 * 64 * KiB + 5, b'x')
+        self.assertEqual(self.extents(client), [(192 * KiB, HOLE), (64 * KiB, DATA), (SIZE - 256 * KiB, HOLE)])
 
     def test_trimmed_pages_read_zero_when_reused(self):
         """Pages are reused at other offsets and by other clients without their old contents."""

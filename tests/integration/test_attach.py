@@ -113,8 +113,7 @@ class Attach(server.Test):
                                        stdin=subprocess.DEVNULL)
             client = silent.accept()[0]
             self.assertIsNone(process.poll())
-            with open(f'/proc/{process.pid}/task/{process.pid}/children', encoding='ascii') as file:
-                self.assertEqual(len(file.read().split()), 1)
+            self.assertEqual(len(server.children(process.pid)), 1)
             process.kill()
             process.wait()
             client.settimeout(30)

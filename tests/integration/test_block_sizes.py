@@ -30,39 +30,6 @@ class BlockSizes(server.Test):
             self.assertEqual(tuple(export[f'block_size_{which}'] for which in ('minimum', 'preferred', 'maximum')), sizes)
             self.assertEqual(export['export-size'] % sizes[0], 0)
 
-    def test_block_sizes_are_sent_unasked_if_they_are_restrictive(self):
-        for name in EXPECTED:
-            with wire.Wire(self.one.address) as client:
-                client.greet()
-                infos = client.info(name)
-                self.assertEqual(3 in infos, name != 'plain', f'{name}: {infos}')
-
-    def test_unaligned_requests_are_refused_and_the_connection_continues(self):
-        for structured in (True, False):
-            with wire.connect(self.one.address, 'coarse', structured=structured,
-                              contexts=('base:allocation',) if structured else ()) as client:
-                for offset, length in ((1, 4096), (0, 4095), (512, 4096), (0, 512)):
-                    for call in (lambda: client.read(offset, length), lambda: client.write(offset, b'x' * length),
-                                 lambda: client.trim(offset, length), lambda: client.zero(offset, length)):
-                        with self.assertRaises(wire.Failed) as caught:
-                            call()
-                        self.assertEqual(caught.exception.args[0], errno.EINVAL)
-                client.write(4096, b'x' * 8192)
-                self.assertEqual(client.read(0, 16384), bytes(4096) + b'x' * 8192 + bytes(4096))
-
-    def test_requests_longer_than_the_maximum_are_refused(self):
-        with wire.connect(self.one.address, 'coarse') as client:
-            for call in (lambda: client.read(0, MiB + 4096), lambda: client.write(0, bytes(MiB + 4096))):
-                with self.assertRaises(wire.Failed) as caught:
-                    call()
-                self.assertEqual(caught.exception.args[0], errno.EINVAL)
-            with self.assertRaises(wire.Failed) as caught:
-                client.read(0, MiB + 4096, wire.DF)
-            self.assertEqual(caught.exception.args[0], errno.EOVERFLOW)
-            client.write(0, b'y' * MiB)
-            self.assertEqual(client.read(0, MiB, wire.DF), b'y' * MiB)
-            client.trim(0, 64 * MiB)  # the maximum applies to data only
-
     def test_qemu(self):
         server.need('qemu-io')
         for name in EXPECTED:

@@ -4,10 +4,10 @@ The server runs under gpunbd keep, and its export has keep. tests/vm/test_reconn
 import itertools
 import os
 import random
-import signal
 import subprocess
 import threading
 
+import kept
 import server
 import wire
 from server import KiB, MiB
@@ -17,42 +17,20 @@ PIECE = 64 * KiB
 KILLS = 10
 
 
-class KeptServer:
-    """gpunbd keep, its server, and a thread that kills the server at random times."""
+class KilledServer(kept.Kept):
+    """A thread kills the server at random times."""
 
-    def __init__(self, directory):
-        self.path = os.path.join(directory, 'socket')
-        self.log_path = os.path.join(directory, 'log')
-        command = [server.PROGRAM, 'keep', '--max-restarts', '10000', '--within', '60', '--',
-                   'serve', '--device', 'host', '--size', str(SIZE), '--keep', '-U', self.path]
-        with open(self.log_path, 'wb') as log:
-            self.keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                           preexec_fn=server.die_with_parent)
+    def __init__(self):
+        super().__init__('--device', 'host', '--size', SIZE)
         self.kills = 0
-        self.wait_for_server()
         self.stopping = threading.Event()
         self.killer = threading.Thread(target=self.kill_repeatedly, daemon=True)
-
-    def log(self):
-        with open(self.log_path, encoding='utf-8', errors='replace') as file:
-            return file.read()
-
-    def wait_for_server(self):
-        server.wait_until(lambda: self.log().count('ready: ') > self.kills or self.keeper.poll() is not None, 60, 'a server')
-        if self.keeper.poll() is not None:
-            raise AssertionError(self.log())
-
-    def kill(self):
-        """Kills the server that is ready."""
-        with open(f'/proc/{self.keeper.pid}/task/{self.keeper.pid}/children', encoding='ascii') as file:
-            os.kill(int(file.read()), signal.SIGKILL)
-        self.kills += 1
 
     def kill_repeatedly(self):
         generator = random.Random(1)
         while not self.stopping.wait(generator.uniform(0.02, 0.3)):
-            self.kill()
-            self.wait_for_server()
+            self.kill_and_wait()
+            self.kills += 1
 
     def rounds(self):
         """Yields numbers until the server has been killed often enough."""
@@ -68,14 +46,12 @@ class KeptServer:
         self.stopping.set()
         if self.killer.ident:
             self.killer.join()
-        if self.keeper.poll() is None:
-            self.keeper.terminate()
-        self.keeper.wait(60)
+        return super().stop()
 
 
 class ClientsThatComeBack(server.Test):
     def kept(self):
-        one = KeptServer(self.directory())
+        one = KilledServer()
         self.addCleanup(one.stop)
         return one
 
@@ -84,10 +60,7 @@ class ClientsThatComeBack(server.Test):
         with wire.connect(one.path) as client:
             for offset, byte in written.items():
                 self.assertEqual(client.read(offset, PIECE), bytes([byte]) * PIECE, offset)
-        one.stop()
-        self.assertEqual(one.keeper.returncode, 0)
-        for report in server.REPORTS:
-            self.assertNotIn(report, one.log())
+        self.assertEqual(one.stop(), 0)
 
     def qemu_io(self, one, image, status=0):
         """Writes and reads continuously while the server is killed. Returns the output, and {offset: byte} of the writes."""

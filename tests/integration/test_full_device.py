@@ -51,17 +51,6 @@ class FullDevice(server.Test):
         self.assertEqual(one.read(0, STEP), bytes(STEP))
         server.wait_for_text('space', lambda: server_.log().lower())
 
-    def test_part_of_a_write_fits(self):
-        """A large write without enough memory fails. Its range contains old or new data, but no data of other exports."""
-        server_ = self.serve(config=CONFIG)
-        one, two = (wire.connect(server_.address, name) for name in ('one', 'two'))
-        self.fill(one, b'1')
-        with self.assertRaises(wire.Failed):
-            for at in range(0, 192 * MiB, 32 * MiB):
-                two.write(at, b'n' * 32 * MiB)
-        for at in range(0, 192 * MiB, 16 * MiB):
-            self.assertLessEqual(set(two.read(at, 16 * MiB)), {0, ord('n')})
-
     def test_many_clients_of_a_full_device(self):
         server_ = self.serve(config=CONFIG)
         clients = [wire.connect(server_.address, name) for name in ('one', 'two') * 4]

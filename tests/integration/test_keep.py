@@ -7,7 +7,6 @@ import resource
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -82,11 +81,7 @@ def no_more_forks():
     for i, call in enumerate(calls):
         rules.append((jump, len(calls) - i, 0, call))
     rules += [(ret, 0, 0, allow), (ret, 0, 0, errno | eagain)]
-    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
-    program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(rules), ctypes.addressof(code)))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
-        raise OSError(ctypes.get_errno(), 'no seccomp filter')
+    server.filter_calls(rules)
 
 
 def few_descriptors(count):
@@ -591,8 +586,7 @@ if len(inherited()) < 2:
 ''' + ASLEEP, before=('unshare', '-p', '-f', '--mount-proc', '--kill-child'))
         for count in range(3):
             self.assertEqual(keeper.line()[1], ['1', str(count)])
-        with open(f'/proc/{keeper.process.pid}/task/{keeper.process.pid}/children', encoding='ascii') as file:
-            os.kill(int(file.read()), signal.SIGTERM)
+        os.kill(*server.children(keeper.process.pid), signal.SIGTERM)
         self.assertEqual(keeper.end(None), 7)
 
 
@@ -833,18 +827,14 @@ report('WATCHDOG_USEC' in os.environ, os.environ['FDSTORE'])
     def test_inherited_sockets_are_kept(self):
         listener = socket.create_server(('127.0.0.1', 0))
         self.addCleanup(listener.close)
-        activate = ('import os, sys; os.dup2(int(sys.argv[1]), 3); '
-                    'os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])')
-        high = os.dup(listener.fileno())
-        keeper = self.started([sys.executable, '-c', activate, str(high), server.PROGRAM, 'keep', '--', 'serve',
-                               '--device', 'host', '--size', '64M'], pass_fds=[high])
-        os.close(high)
+        with server.passing([listener]) as (start, passed):
+            keeper = self.started([*start, server.PROGRAM, 'keep', '--', 'serve', '--device', 'host', '--size', '64M'],
+                                  pass_fds=passed)
         address = listener.getsockname()
         for _ in range(3):
             with wire.Wire(address) as client:
                 client.greet()
-            with open(f'/proc/{keeper.process.pid}/task/{keeper.process.pid}/children', encoding='ascii') as file:
-                os.kill(int(file.read()), signal.SIGKILL)
+            os.kill(*server.children(keeper.process.pid), signal.SIGKILL)
         with wire.Wire(address) as client:
             client.greet()
         self.assertEqual(keeper.end(), 0)
@@ -857,10 +847,6 @@ class Serve(Test):
     def gpunbd(self, *arguments, flags=(), **options):
         return self.started([server.PROGRAM, 'keep', *flags, '--', 'serve', *map(str, arguments)], **options)
 
-    def child(self, keeper):
-        with open(f'/proc/{keeper.process.pid}/task/{keeper.process.pid}/children', encoding='ascii') as file:
-            return int(file.read())
-
     def test_it_listens_again(self):
         path = os.path.join(self.directory(), 'socket')
         keeper = self.gpunbd('--device', 'host', '--size', '64M', '-U', path, flags=['--max-restarts', '3'])
@@ -868,7 +854,7 @@ class Serve(Test):
             server.wait_until(lambda n=count: keeper.log().count('ready: nbd+unix') == n, 30, 'a server')
             with wire.Wire(path) as client:
                 client.greet()
-            os.kill(self.child(keeper), signal.SIGKILL)
+            os.kill(*server.children(keeper.process.pid), signal.SIGKILL)
         self.assertEqual(keeper.end(None), 128 + signal.SIGKILL)
 
     def test_it_drains(self):
@@ -915,13 +901,11 @@ class Serve(Test):
     def test_a_server_waits_at_its_start_gate(self):
         """Before the gate opens it changes nothing. If the gate is closed, it exits."""
         path = os.path.join(self.directory(), 'socket')
-        activate = ('import os, sys; os.dup2(int(sys.argv[1]), 3); '
-                    'os.environ.update(LISTEN_FDS="1", LISTEN_FDNAMES="gpunbd/turn", LISTEN_PID=str(os.getpid())); '
-                    'os.execv(sys.argv[2], sys.argv[2:])')
         for opens in (True, False):
             gate, end = os.pipe()
-            waiting = self.started([sys.executable, '-c', activate, str(gate), server.PROGRAM, 'serve', '--device', 'host',
-                                    '--size', '64M', '-U', path], pass_fds=[gate])
+            with server.passing([gate], 'gpunbd/turn') as (start, passed):
+                waiting = self.started([*start, server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', path],
+                                       pass_fds=passed)
             os.close(gate)
 
             def reads(pid=waiting.process.pid):

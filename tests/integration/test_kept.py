@@ -118,65 +118,50 @@ class Configured(kept.Test):
         keeper.kill_and_wait()
         self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
 
-    def reload(self, keeper):
-        count = keeper.log().count('exports are offered now')
-        keeper.kill(signal.SIGHUP)
-        server.wait_until(lambda: keeper.log().count('exports are offered now') > count, 30, 'a reload')
-
     def test_removed_export(self):
         keeper = self.written(A, B)
         before = keeper.descriptors()
-        keeper.configure(config(A))
-        self.reload(keeper)
+        keeper.reload(config(A))
         server.wait_for_text("export 'b' was removed: its kept contents will be freed in 3600 s", keeper.log)
         self.assertEqual(keeper.descriptors(), before)
         # Within the grace period the export gets its contents back, also after a restart of the server.
-        keeper.configure(config(A, B))
-        self.reload(keeper)
+        keeper.reload(config(A, B))
         self.assertTrue(self.holds(keeper, 'b'))
-        keeper.configure(config(A))
-        self.reload(keeper)
+        keeper.reload(config(A))
         keeper.kill_and_wait()
-        keeper.configure(config(A, B))
-        self.reload(keeper)
+        keeper.reload(config(A, B))
         self.assertTrue(self.holds(keeper, 'a') and self.holds(keeper, 'b'))
 
     def test_freed_after_the_grace_period(self):
         keeper = self.written(A, B, grace=0)
         before = keeper.descriptors()
-        keeper.configure(config(A, grace=0))
-        self.reload(keeper)
+        keeper.reload(config(A, grace=0))
         server.wait_until(lambda: keeper.descriptors() == before - 2, 30, 'a table and a slab to go')
         server.wait_for_text("kept contents of export 'b' are freed", keeper.log)
-        keeper.configure(config(A, B, grace=0))
-        self.reload(keeper)
+        keeper.reload(config(A, B, grace=0))
         with keeper.client('b') as client:
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
         self.assertTrue(self.holds(keeper, 'a'))
 
     def test_keep_enabled_by_reload(self):
         keeper = self.written(A, B.replace('true', 'false'))
-        keeper.configure(config(A, B))
-        self.reload(keeper)
+        keeper.reload(config(A, B))
         server.wait_for_text("reload: the contents of export 'b' will be lost at the end of this server", keeper.log)
         self.assertTrue(self.holds(keeper, 'b'))
 
     def test_replaced(self):
         """A changed size makes a new volume. The old contents are stored, and used when the size is changed back."""
         keeper = self.written(A, B)
-        keeper.configure(config(A, B.replace('64M', '32M')))
-        self.reload(keeper)
+        keeper.reload(config(A, B.replace('64M', '32M')))
         server.wait_for_text('the old contents are kept for keeping.grace', keeper.log)
         with keeper.client('b') as client:
             self.assertEqual(client.read(MiB, 4096), bytes(4096))
-        keeper.configure(config(A, B))
-        self.reload(keeper)
+        keeper.reload(config(A, B))
         self.assertTrue(self.holds(keeper, 'b'))
 
     def test_keep_disabled_by_reload(self):
         keeper = self.written(A, B)
-        keeper.configure(config(A, B.replace('true', 'false')))
-        self.reload(keeper)
+        keeper.reload(config(A, B.replace('true', 'false')))
         self.assertTrue(self.holds(keeper, 'b'))  # the running server still serves it
         keeper.kill_and_wait()
         with keeper.client('b') as client:

@@ -47,13 +47,6 @@ class Libnbd(server.Test):
                         self.refused(errno.EINVAL, handle.block_status, length, offset, lambda *_: 0)
             self.alive(handle)
 
-    def test_last_byte(self):
-        for handle in self.each_kind():
-            handle.pwrite(b'z', SIZE - 1)
-            self.assertEqual(handle.pread(1, SIZE - 1), b'z')
-            handle.zero(1, SIZE - 1)
-            self.assertEqual(handle.pread(2, SIZE - 2), b'\0\0')
-
     def test_misplaced_flags(self):
         for handle in self.each_kind():
             self.refused(errno.EINVAL, handle.pwrite, b'x', 0, nbd.CMD_FLAG_NO_HOLE)
@@ -62,69 +55,6 @@ class Libnbd(server.Test):
             self.refused(errno.EINVAL, handle.zero, 4096, 0, nbd.CMD_FLAG_REQ_ONE)
             self.refused(errno.EINVAL, handle.flush, nbd.CMD_FLAG_DF)
             self.alive(handle)
-
-    def test_data_free_replies_without_negotiation(self):
-        one = self.serve(size=SIZE)
-        handle = self.connect(one, structured=False, contexts=())
-        self.assertFalse(handle.can_df())
-        self.refused(errno.EINVAL, handle.pread_structured, 512, 0, lambda *_: 0, nbd.CMD_FLAG_DF)
-        self.alive(handle)
-
-    def test_fua_everywhere(self):
-        """FUA is accepted on every command."""
-        for handle in self.each_kind():
-            handle.pwrite(b'x', 0, nbd.CMD_FLAG_FUA)
-            handle.zero(100, 0, nbd.CMD_FLAG_FUA)
-            handle.trim(100, 0, nbd.CMD_FLAG_FUA)
-            self.alive(handle)
-
-    def test_zero_length(self):
-        """The result is unspecified, but the connection continues."""
-        for handle in self.each_kind():
-            for call in (lambda: handle.pread(0, 0), lambda: handle.pwrite(b'', 0), lambda: handle.trim(0, 0),
-                         lambda: handle.zero(0, 0), lambda: handle.cache(0, 0)):
-                try:
-                    call()
-                except nbd.Error as error:
-                    self.assertIn(error.errnum, (errno.EINVAL, errno.ENOSPC))
-            self.alive(handle)
-
-    def test_status_without_context(self):
-        one = self.serve(size=SIZE)
-        handle = self.connect(one, contexts=())
-        self.refused(errno.EINVAL, handle.block_status, 4096, 0, lambda *_: 0)
-        self.alive(handle)
-
-    def test_read_only(self):
-        for handle in self.each_kind(read_only=True):
-            self.assertTrue(handle.is_read_only())
-            self.refused(errno.EPERM, handle.pwrite, b'x' * 100000, 0)
-            self.refused(errno.EPERM, handle.trim, 4096, 0)
-            self.refused(errno.EPERM, handle.zero, 4096, 0)
-            self.assertEqual(handle.pread(100, 0), bytes(100))
-            handle.flush()
-
-    def test_largest_payload(self):
-        for handle in self.each_kind():
-            data = server.random_bytes(32 * MiB, 3)
-            handle.pwrite(data, 1)
-            self.assertEqual(handle.pread(32 * MiB, 1), data)
-
-    def test_zero_and_trim(self):
-        for handle in self.each_kind():
-            data = bytearray(server.random_bytes(8 * MiB, 4))
-            handle.pwrite(data, 0)
-            for call, offset, length, flags in (
-                    (handle.zero, 1, 3, 0), (handle.zero, MiB + 1, 5 * MiB + 7, 0),
-                    (handle.zero, 7 * MiB, 1000, nbd.CMD_FLAG_NO_HOLE), (handle.zero, 100, 4 * MiB, nbd.CMD_FLAG_NO_HOLE),
-                    (handle.trim, 7 * MiB + 4096, 8192, 0)):
-                call(length, offset, flags)
-                data[offset:offset + length] = bytes(length)
-            self.assertEqual(handle.pread(8 * MiB, 0), data)
-            try:
-                handle.zero(4 * MiB, 0, nbd.CMD_FLAG_FAST_ZERO)
-            except nbd.Error as error:
-                self.assertEqual(error.errnum, errno.ENOTSUP)
 
     def test_many_at_once(self):
         """Many writes in flight, then many reads: every read returns the right data."""
@@ -145,18 +75,6 @@ class Libnbd(server.Test):
                     del cookies[cookie]
         for n, data in blocks.items():
             self.assertEqual(buffers[n].to_bytearray(), data, n)
-
-    def test_several_connections(self):
-        """A flush on one connection covers the acknowledged writes of all connections."""
-        one = self.serve(size=SIZE)
-        handles = [self.connect(one) for _ in range(4)]
-        self.assertTrue(handles[0].can_multi_conn())
-        for n, handle in enumerate(handles):
-            handle.pwrite(bytes([n + 1]) * 5000, n * 5000)
-        handles[0].flush()
-        for handle in handles:
-            self.assertEqual(handle.pread(20000, 0), b''.join(bytes([n + 1]) * 5000 for n in range(4)))
-
 
     def test_both_contexts(self):
         """Each context has its own extents, alone and together."""

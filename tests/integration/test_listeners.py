@@ -1,10 +1,7 @@
 """Sockets: modes and stale files of Unix sockets, IPv6, several listeners, and socket activation (LISTEN_FDS)."""
-import ctypes
-import fcntl
 import os
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -12,9 +9,6 @@ import time
 
 import server
 import wire
-
-HAS_IPV6 = os.path.exists('/proc/net/if_inet6') and '00000000000000000000000000000001' in open('/proc/net/if_inet6').read()
-
 
 def without_ipv6():
     """Makes socket(AF_INET6) fail in this process with a seccomp filter, as in many containers."""
@@ -24,11 +18,7 @@ def without_ipv6():
     socket_call = {'x86_64': 41, 'aarch64': 198}[os.uname().machine]
     rules = [(load, 0, 0, 0), (jump, 0, 3, socket_call), (load, 0, 0, 16), (jump, 0, 1, int(socket.AF_INET6)),
              (ret, 0, 0, errno | eafnosupport), (ret, 0, 0, allow)]
-    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
-    program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(rules), ctypes.addressof(code)))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP
-        raise OSError(ctypes.get_errno(), 'seccomp')
+    server.filter_calls(rules)
 
 
 class Listeners(server.Test):
@@ -37,15 +27,6 @@ class Listeners(server.Test):
             client.write(9, b'works')
             self.assertEqual(client.read(9, 5), b'works')
             client.disconnect()
-
-    def test_unix_modes(self):
-        for mode in ('0600', '0660', '0666'):
-            one = self.serve(config=f'''
-listeners: {{unix: [{{path: '{{socket}}', mode: {mode}}}]}}
-exports: [{{name: '', size: 64M, devices: [host]}}]
-''')
-            self.assertEqual(stat.S_IMODE(os.stat(one.path).st_mode), int(mode, 8))
-            self.works(one.path)
 
     def test_default_mode_is_private(self):
         self.assertEqual(stat.S_IMODE(os.stat(self.serve().path).st_mode), 0o600)
@@ -59,30 +40,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
 ''')
         self.assertNotEqual(os.stat(one.path).st_uid, 0)
         self.assertNotEqual(os.stat(one.path).st_gid, 0)
-
-    def test_stale_socket(self):
-        """The socket of a killed server is replaced; that of a running server is not."""
-        one = self.serve()
-        command = [server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', one.path]
-        self.command(*command, status=None)
-        self.assertGreater(self.status, 0)
-        self.works(one.path)
-        one.process.kill()
-        one.process.wait()
-        self.assertTrue(os.path.exists(one.path))
-        again = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 preexec_fn=server.die_with_parent)
-        try:
-            def up():
-                try:
-                    wire.connect(one.path).close()
-                    return True
-                except OSError:
-                    return False
-            server.wait_until(up, 10, 'the second server')
-        finally:
-            again.terminate()
-            self.assertEqual(again.wait(10), 0)
 
     def test_addresses_are_checked_before_memory(self):
         """If both the address and the size are invalid, the error is about the address."""
@@ -120,12 +77,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
                        'exports: [{size: 1M, devices: [host]}]\n')
         self.command(server.PROGRAM, 'serve', '--config', path, status=1)
         self.assertIn('or choose another port (listeners.tcp[1].port)\n', self.errors)
-        self.assertIn(f'another server is listening there, {owner};', self.refused('-U', one.path))
-        self.assertIn('192.0.2.1:1: this machine has no address 192.0.2.1', self.refused('-b', '192.0.2.1', '-p', '1'))
-        missing = os.path.join(one.directory, 'missing')
-        self.assertIn(f'the folder {missing} does not exist; create it', self.refused('-U', f'{missing}/socket'))
-        self.assertIn(f'{one.log_path} is not a folder', self.refused('-U', f'{one.log_path}/socket'))
-        self.assertIn('the path is a file that is not a socket; remove it', self.refused('-U', one.log_path))
 
     def test_addresses_without_permission(self):
         if os.getuid() != 0:
@@ -152,18 +103,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
         program[2:] = []
         self.assertIn('only root may give it to root; run as root', as_nobody('--config', path))
         self.assertFalse(os.path.exists(f'{folder}/socket'))
-
-    def test_unknown_owners(self):
-        folder = self.directory()
-        path = os.path.join(folder, 'config.yaml')
-        for owner, message in (('no-such-user', 'there is no user no-such-user'),
-                               ('root:no-such-group', 'there is no group no-such-group')):
-            with open(path, 'w', encoding='ascii') as file:
-                file.write(f"listeners: {{unix: [{{path: '{folder}/socket', owner: '{owner}'}}]}}\n"
-                           'exports: [{size: 64M, devices: [host]}]\n')
-            self.command(server.PROGRAM, 'serve', '--config', path, status=1)
-            self.assertIn(message, self.errors)
-            self.assertFalse(os.path.exists(f'{folder}/socket'))
 
     def test_without_ipv6(self):
         """Without IPv6, default addresses are skipped, and explicit addresses are errors."""
@@ -203,7 +142,7 @@ exports: [{name: '', size: 64M, devices: [host]}]
         everywhere = self.serve(tcp=True, unix=False, bind='0.0.0.0', name='a b', extra=['--insecure'])
         uri = f'nbd://127.0.0.1:{everywhere.port}/a%20b'
         self.assertEqual(self.ready(everywhere), f'{uri} (try: nbdinfo {uri})')
-        if HAS_IPV6:
+        if server.HAS_IPV6:
             v6 = self.serve(tcp=True, unix=False, bind='::1')
             self.assertIn(f'nbd://[::1]:{v6.port} (', self.ready(v6))
         local = self.serve(name='x&y')
@@ -214,21 +153,6 @@ exports: [{name: '', size: 64M, devices: [host]}]
             command = self.ready(one).split('(try: ')[1].rstrip(')')
             self.assertEqual(self.command('sh', '-c', command.replace('nbdinfo', 'nbdinfo --size')).strip(),
                              str(64 * server.MiB))
-
-    def test_other_files_are_not_removed(self):
-        path = os.path.join(self.directory(), 'precious')
-        with open(path, 'w', encoding='ascii') as file:
-            file.write('data')
-        self.command(server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', path, status=None)
-        self.assertGreater(self.status, 0)
-        with open(path, encoding='ascii') as file:
-            self.assertEqual(file.read(), 'data')
-
-    def test_ipv6(self):
-        if not HAS_IPV6:
-            self.skipTest('this machine has no IPv6')
-        one = self.serve(tcp=True, bind='::1', unix=False)
-        self.works(('::1', one.port))
 
     def test_loopback_by_default(self):
         port = server.free_port()
@@ -254,31 +178,22 @@ exports: [{name: '', size: 64M, devices: [host]}]
 listeners:
   tcp:
     - {{address: 127.0.0.1, port: {ports[0]}}}
-    - {{address: {"'::1'" if HAS_IPV6 else '127.0.0.2'}, port: {ports[1]}}}
+    - {{address: {"'::1'" if server.HAS_IPV6 else '127.0.0.2'}, port: {ports[1]}}}
   unix:
     - {{path: '{{socket}}'}}
     - {{path: '{{directory}}/other'}}
 exports: [{{name: '', size: 64M, devices: [host]}}]
 ''')
         for address in (one.path, os.path.join(one.directory, 'other'), ('127.0.0.1', ports[0]),
-                        ('::1' if HAS_IPV6 else '127.0.0.2', ports[1])):
+                        ('::1' if server.HAS_IPV6 else '127.0.0.2', ports[1])):
             self.works(address)
 
     def activated(self, listeners, *arguments):
         """A server with its listeners as descriptors 3, 4, ..., as systemd passes them."""
-        high = [fcntl.fcntl(listener, fcntl.F_DUPFD, 100) for listener in listeners]
-        activate = ('import os, sys; count = int(sys.argv[1]); '
-                    '[os.dup2(int(sys.argv[2 + n]), 3 + n) for n in range(count)]; '
-                    'os.environ.update(LISTEN_FDS=str(count), LISTEN_PID=str(os.getpid())); '
-                    'os.execv(sys.argv[2 + count], sys.argv[2 + count:])')
-        command = [sys.executable, '-c', activate, str(len(high)), *map(str, high),
-                   server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments]
-        try:
-            return subprocess.Popen(command, pass_fds=high, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        with server.passing(listeners) as (start, passed):
+            return subprocess.Popen([*start, server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', *arguments],
+                                    pass_fds=passed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                     preexec_fn=server.die_with_parent)
-        finally:
-            for descriptor in high:
-                os.close(descriptor)
 
     def test_listen_fds(self):
         path = os.path.join(self.directory(), 'socket')

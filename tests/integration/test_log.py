@@ -1,6 +1,5 @@
 """The log: one line for each connection, as text or as JSON, with any names of clients and files."""
 import codecs
-import fcntl
 import json
 import os
 import pty
@@ -10,7 +9,7 @@ import subprocess
 
 import server
 import wire
-from server import KiB, MiB
+from server import MiB
 
 
 TIME = re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d')
@@ -78,26 +77,6 @@ class Log(server.Test):
 
 
 class Json(Log):
-    def test_fields_of_a_connection(self):
-        one = self.start(config=CONFIG)
-
-        def work():
-            with wire.connect(one.address, 'scratch') as client:
-                client.write(0, b'w' * (MiB + 512 * KiB))
-                client.read(0, 100)
-                client.disconnect()
-        entry = self.one_entry(one, work)
-        self.assertEqual(entry['level'], 'info')
-        self.assertEqual(entry['export'], 'scratch')
-        self.assertRegex(entry['peer'], r'^unix:pid=\d+,uid=\d+$')
-        self.assertEqual(entry['requests'], 3)
-        self.assertEqual(entry['bytes_read'], 100)
-        self.assertEqual(entry['bytes_written'], MiB + 512 * KiB)
-        self.assertIsInstance(entry['seconds'], float)
-        self.assertEqual(entry['reason'], 'the client disconnected')
-        self.assertNotIn('error', entry)
-        self.assertIn("export 'scratch': 3 requests, 100 bytes read, 1.5 MiB written; closed after ", entry['message'])
-
     def test_an_export_with_a_hostile_name(self):
         one = self.start(config=CONFIG)
         entry = self.one_entry(one, lambda: wire.connect(one.address, HOSTILE).disconnect())
@@ -128,13 +107,6 @@ class Json(Log):
                     self.assertTrue(entry['message'].isascii() and entry['message'].isprintable(), entry['message'])
                     self.assertLess(len(entry['message']), 500)
 
-    def test_an_unknown_export(self):
-        one = self.start(config=CONFIG)
-        entry = self.one_entry(one, lambda: self.ask(one, wire.GO, b'foo'))
-        self.assertEqual(entry['error'], 'unknown export')
-        self.assertIn("asked for export 'foo', which is not offered; offered: 'scratch', 'a\"b\\c????'", entry['message'])
-        self.assertIn('hung up during the handshake', entry['reason'])
-
     def test_handshake_timeout_after_a_request(self):
         one = self.start(config=CONFIG)
 
@@ -148,42 +120,6 @@ class Json(Log):
         self.assertEqual(entry['reason'], 'the handshake took too long')
         self.assertIn("asked about export 'scratch'; closed after ", entry['message'])
         self.assertGreater(entry['seconds'], 0.5)
-
-    def test_list(self):
-        one = self.start(config=CONFIG)
-
-        def list_exports():
-            with wire.Wire(one.address) as client:
-                client.greet()
-                client.ask(wire.LIST)
-                client.ask(wire.ABORT)
-        entry = self.one_entry(one, list_exports)
-        self.assertIn(': listed the exports; closed after ', entry['message'])
-        self.assertEqual(entry['reason'], 'the client aborted the handshake')
-        self.assertNotIn('export', entry)
-        self.assertNotIn('error', entry)
-
-    def test_a_failed_request(self):
-        one = self.start(config=CONFIG)
-        client = wire.connect(one.address, 'scratch')
-        other = wire.connect(one.address, HOSTILE)
-        for at in range(0, 32 * MiB, 4 * MiB):
-            client.write(at, b'1' * 4 * MiB)
-
-        def overfill():
-            with self.assertRaises(wire.Failed):
-                for at in range(0, 64 * MiB, 4 * MiB):
-                    other.write(at, b'2' * 4 * MiB)
-        entry = self.one_entry(one, overfill)
-        self.assertEqual(entry['level'], 'warning')
-        self.assertEqual(entry['export'], HOSTILE)
-        self.assertEqual(entry['request'], 'WRITE')
-        self.assertEqual(entry['length'], 4 * MiB)
-        self.assertEqual(entry['offset'] % (4 * MiB), 0)
-        self.assertEqual(entry['error'], 'ENOSPC')
-        self.assertEqual(entry['device'], 'host')
-        self.assertIn(f'WRITE of 4 MiB at offset {entry["offset"]} failed: ENOSPC: no space left on host',
-                      entry['message'])
 
     def test_every_line_is_valid(self):
         """From the start to the end of a server, with a failed reload and unprintable names."""
@@ -233,16 +169,6 @@ class Text(Log):
         self.assertRegex(line[3], r"^unix:pid=\d+,uid=\d+: export 'it': 2 requests, 0 bytes read, 1 MiB written; "
                                   r'closed after \d+\.\d s: the client disconnected$')
 
-    def test_requested_names(self):
-        """No name can forge a line, or send control characters to a terminal."""
-        one = self.start(size='16M')
-        for name in NAMES:
-            with self.subTest(name=name[:40]):
-                line = self.new_lines(one, lambda n=name: Json.ask(self, one, wire.GO, n))[0]
-                self.assertTrue(line.isascii() and line.isprintable(), line)
-                self.assertEqual(TEXT.fullmatch(line)[2], 'info')
-                self.assertIn('asked for export ', line)
-
     def test_debug(self):
         one = self.start(size='16M', extra=('--log-level', 'debug'))
 
@@ -271,75 +197,6 @@ class Text(Log):
                          ['stage', 'received', 'payload', 'queued', 'submitted', 'sent', 'READ', 'WRITE'])
         for line in table:
             self.assertLessEqual(len(line), 80)
-
-
-class Unread(Log):
-    """The log is not read: neither clients nor the shutdown wait for it."""
-
-    def start_unread(self, *extra):
-        path = os.path.join(self.directory(), 'socket')
-        reader, writer = os.pipe()
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-        child = subprocess.Popen([server.PROGRAM, 'serve', '--device', 'host', '--size', '1M', '-U', path, *extra],
-                                 stderr=writer, stdin=subprocess.DEVNULL, preexec_fn=server.die_with_parent)
-        os.close(writer)
-        self.addCleanup(os.close, reader)
-        self.addCleanup(child.wait)
-        self.addCleanup(child.kill)
-        output = b''
-        while b'ready' not in output:
-            output += os.read(reader, 4096)
-        return child, path, reader
-
-    def test_clients_are_served(self):
-        child, path, reader = self.start_unread()
-        for _ in range(3000):
-            with wire.connect(path, timeout=20) as client:
-                client.disconnect()
-        with wire.connect(path, timeout=20) as client:
-            client.write(0, b'served')
-            self.assertEqual(client.read(0, 6), b'served')
-        child.terminate()
-        self.assertEqual(child.wait(30), 0)
-        output = b''
-        while piece := os.read(reader, 4096):
-            output += piece
-        self.assertLessEqual(len(output), 4096)  # the size of the pipe
-
-    def test_resumed_reading(self):
-        """When reading resumes, delayed lines arrive completely."""
-        child, path, reader = self.start_unread()
-        for _ in range(100):
-            wire.connect(path, timeout=20).disconnect()
-        child.terminate()
-        output = b''
-        while piece := os.read(reader, 4096):
-            output += piece
-        self.assertEqual(child.wait(30), 0)
-        lines = output.decode().splitlines()
-        self.assertEqual(sum('the client disconnected' in line for line in lines), 100)
-        for line in lines:
-            self.assertTrue(TEXT.fullmatch(line), line)
-
-
-class Limited(Log):
-    def test_connects(self):
-        """A client cannot flood the log. The log reports how many lines were left out."""
-        one = self.serve(size='16M')
-        for _ in range(2000):
-            with wire.Wire(one.address) as client:
-                client.greeting()
-        left_out = re.compile(r'warning: (\d+) lines about clients were left out')
-
-        def count():
-            return sum(int(count) for count in left_out.findall(one.log()))
-        server.wait_until(count, 20, 'a line about omitted lines')
-        one.process.send_signal(signal.SIGTERM)
-        one.process.wait(30)
-        written = one.log().count('during the handshake')
-        self.assertLess(written, 1000)
-        self.assertGreaterEqual(count() + written, 2000)
-        server.wait_for_text('stopping', one.log)
 
 
 class Colour(Log):

@@ -79,7 +79,7 @@ class NbdInfo(server.Test):
 listeners: {unix: [{path: '{socket}'}]}
 exports:
   - {name: one, size: 64M, devices: [host]}
-  - {name: two, size: 32M, devices: [host], description: 'the second, \u00fcber alles'}
+  - {name: two, size: 32M, devices: [host], layout: stripe, description: 'the second, \u00fcber alles'}
 ''')
         listed = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
         ids = [context.removeprefix('gpunbd:instance=') for export in listed['exports'] for context in export['contexts']
@@ -88,6 +88,7 @@ exports:
                           for export in listed['exports']],
                          [('one', f'instance {ids[0]}', 64 * MiB),
                           ('two', f'the second, \u00fcber alles (instance {ids[1]})', 32 * MiB)])
+        server.wait_for_text("export 'two': layout: stripe has no effect on one device", one.log)
         self.assertIn('description: the second, \u00fcber alles', self.command('nbdinfo', '--list', one.uri('')))
 
 

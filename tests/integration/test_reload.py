@@ -2,10 +2,8 @@
 import fcntl
 import os
 import signal
-import subprocess
 import termios
 import threading
-import time
 
 import server
 import wire
@@ -22,24 +20,14 @@ class Reload(server.Test):
     def names(self, one):
         with wire.Wire(one.address) as client:
             client.greet()
-            listed = client.ask(wire.LIST)
-            client.option(wire.ABORT)
-            client.rest()
-        return sorted(data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in listed)
-
-    def reload(self, one, text):
-        one.configure(text)
-        before = one.log()
-        one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
-        return one.log()[len(before):]
+            return sorted(client.listed())
 
     def test_added_and_removed_exports(self):
         one = self.serve(config=config(('a', '64M'), ('b', '64M')))
         keeps, goes = wire.connect(one.address, 'a'), wire.connect(one.address, 'b')
         keeps.write(0, b'kept')
         goes.write(0, b'gone')
-        self.reload(one, config(('a', '64M'), ('c', '32M')))
+        one.reload(config(('a', '64M'), ('c', '32M')))
         self.assertEqual(self.names(one), ['a', 'c'])
         self.assertEqual(keeps.read(0, 4), b'kept')
         with wire.connect(one.address, 'a') as client:
@@ -53,7 +41,7 @@ class Reload(server.Test):
         self.assertEqual(goes.read(0, 4), b'gone')
         goes.disconnect()
         # An export that is added again is a new one, without the old contents.
-        self.reload(one, config(('a', '64M'), ('b', '64M')))
+        one.reload(config(('a', '64M'), ('b', '64M')))
         self.assertEqual(self.names(one), ['a', 'b'])
         with wire.connect(one.address, 'b') as client:
             self.assertEqual(client.read(0, 4), bytes(4))
@@ -67,11 +55,11 @@ class Reload(server.Test):
         for bad in ('{', config(('a', '64M'), ('a', '64M')), config(('a', '64Q')), config(('b', '64M'), extra='nonsense: 1\n'),
                     config(('b', '1000000G')), "listeners: {}\nexports: [{name: b, size: 1M, devices: ['cuda:99']}]\n", ''):
             with self.subTest(bad=bad):
-                log = self.reload(one, bad)
+                log = one.reload(bad)
                 self.assertTrue(log)
                 self.assertEqual(self.names(one), ['a'])
                 self.assertEqual(client.read(0, 4), b'safe')
-        self.reload(one, config(('a', '64M'), ('b', '64M')))
+        one.reload(config(('a', '64M'), ('b', '64M')))
         self.assertEqual(self.names(one), ['a', 'b'])
 
     def test_missing_file(self):
@@ -103,7 +91,7 @@ class Reload(server.Test):
         for thread in threads:
             thread.start()
         for n in range(20):
-            self.reload(one, config(('a', '64M'), (f'x{n}', '8M')))
+            one.reload(config(('a', '64M'), (f'x{n}', '8M')))
         stop.set()
         for thread in threads:
             thread.join()
@@ -116,7 +104,7 @@ class Reload(server.Test):
         clients = [wire.connect(one.address, name) for name in ('goes', 'goes', 'grows', 'told')]
         text = config(('kept', '64M'), ('comes', '32M'), ('grows', '128M')) + (
             '  - {name: told, size: 64M, devices: [host], description: words, max_connections: 5}\n')
-        log = self.reload(one, text)
+        log = one.reload(text)
         for line in ("export 'kept' is unchanged",
                      "export 'goes' is removed; its contents are lost when 2 clients have gone",
                      "export 'comes' is new, 32 MiB",
@@ -126,7 +114,7 @@ class Reload(server.Test):
             self.assertIn(f'reload: {line}', log)
         self.assertNotIn('next start', log)
         # Clients that opened an export before its description changed count as well.
-        log = self.reload(one, config(('kept', '64M'), ('comes', '32M')))
+        log = one.reload(config(('kept', '64M'), ('comes', '32M')))
         self.assertIn("export 'told' is removed; its contents are lost when 1 client has gone", log)
         self.assertIn("export 'grows' is removed; its contents are lost now", log)
         for client in clients:
@@ -139,14 +127,14 @@ class Reload(server.Test):
         waits = ('threads: 3\nlimits: {drain: 3}\ntrace: true\npipeline: {slots: 3}\n'
                  'devices: [{id: host, reserve: 100M}]\n')
         for _ in range(2):  # each reload repeats the message
-            log = self.reload(one, exports + waits)
+            log = one.reload(exports + waits)
             self.assertIn('reload: changes of pipeline, threads, limits, trace, devices: host take effect at '
                           'the next start', log)
-        self.assertNotIn('next start', self.reload(one, exports))
-        self.assertNotIn('next start', self.reload(one, exports + 'log: {level: info}\n'))
-        self.assertIn('changes of listeners take', self.reload(one, exports.replace("'}]", "', mode: 0666}]")))
+        self.assertNotIn('next start', one.reload(exports))
+        self.assertNotIn('next start', one.reload(exports + 'log: {level: info}\n'))
+        self.assertIn('changes of listeners take', one.reload(exports.replace("'}]", "', mode: 0666}]")))
         # The command line overrides the file, at the start and in reloads.
-        self.assertNotIn('next start', self.reload(one, exports + 'log: {level: debug}\n'))
+        self.assertNotIn('next start', one.reload(exports + 'log: {level: debug}\n'))
 
 
 class Hangup(server.Test):
@@ -159,74 +147,61 @@ class Hangup(server.Test):
         server.wait_for_text('SIGHUP: there is no configuration file', one.log)
         self.assertFalse(os.path.exists(one.path))
 
-    def start(self, command, before):
-        log = open(os.path.join(self.directory(), 'log'), 'w+b')
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=before)
-        self.addCleanup(log.close)
-        self.addCleanup(child.wait)
-        self.addCleanup(child.kill)
-        return child
+    def start(self, one, *arguments, before=lambda: None):
+        def start():
+            server.die_with_parent()
+            before()
+        one.start([server.PROGRAM, 'serve', *arguments], before=start)
+        self.addCleanup(one.remove_files)
+        self.addCleanup(one.process.wait)
+        self.addCleanup(one.process.kill)
+        server.wait_for_text('ready: ', one.log, 20)
 
-    def wait_for(self, path):
-        def up():
-            try:
-                with wire.connect(path) as client:
-                    return client.read(0, 4) == bytes(4)
-            except OSError:
-                return False
-        server.wait_until(up, 20, 'a server that answers')
+    def ends(self, one):
+        with wire.connect(one.path) as client:
+            self.assertEqual(client.read(0, 4), bytes(4))
+        one.process.terminate()
+        self.assertEqual(one.process.wait(20), 0)
 
     def test_ignored(self):
         """SIGHUP stays ignored under nohup(1)."""
-        path = os.path.join(self.directory(), 'socket')
+        one = server.Process()
+        self.start(one, '--device', 'host', '--size', '64M', '-U', one.path,
+                   before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        with open(f'/proc/{one.process.pid}/status', encoding='ascii') as file:
+            ignored = next(line.split()[1] for line in file if line.startswith('SigIgn:'))
+        self.assertTrue(int(ignored, 16) >> signal.SIGHUP - 1 & 1)  # the kernel discards the signal
+        one.process.send_signal(signal.SIGHUP)
+        self.ends(one)
 
-        def before():
-            server.die_with_parent()
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        child = self.start([server.PROGRAM, 'serve', '--device', 'host', '--size', '64M', '-U', path], before)
-        self.wait_for(path)
-        child.send_signal(signal.SIGHUP)
-        time.sleep(0.3)
-        self.wait_for(path)
-        child.terminate()
-        self.assertEqual(child.wait(10), 0)
-
-    def on_a_terminal(self, folder, before=lambda: None):
+    def on_a_terminal(self, before=lambda: None):
         """A server with --config in its own session, and the master side of its terminal."""
-        path = os.path.join(folder, 'gpunbd.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(config(('a', '64M')).replace('{socket}', os.path.join(folder, 'socket')))
+        one = server.Process()
+        one.configure(config(('a', '64M')))
         master, slave = os.openpty()
 
-        def start():
-            server.die_with_parent()
+        def take_terminal():
             os.setsid()
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
             before()
-        child = self.start([server.PROGRAM, 'serve', '--config', path], start)
+        self.start(one, '--config', one.config_path, before=take_terminal)
         os.close(slave)
-        self.wait_for(os.path.join(folder, 'socket'))
-        return child, master
+        return one, master
 
     def test_terminal_closed(self):
         """The server ends even with a configuration file, because its terminal is gone."""
-        folder = self.directory()
-        child, master = self.on_a_terminal(folder)
-        child.send_signal(signal.SIGHUP)  # with a terminal, this is a reload
-        time.sleep(0.3)
-        self.wait_for(os.path.join(folder, 'socket'))
+        one, master = self.on_a_terminal()
+        one.process.send_signal(signal.SIGHUP)  # with a terminal, this is a reload
+        server.wait_for_text('exports are offered now', one.log)
         os.close(master)  # the kernel sends SIGHUP
-        self.assertEqual(child.wait(20), 0)
-        self.assertFalse(os.path.exists(os.path.join(folder, 'socket')))
+        self.assertEqual(one.process.wait(20), 0)
+        self.assertFalse(os.path.exists(one.path))
 
     def test_terminal_closed_with_nohup(self):
-        folder = self.directory()
-        child, master = self.on_a_terminal(folder, lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-        os.close(master)
-        time.sleep(0.5)
-        self.wait_for(os.path.join(folder, 'socket'))
-        child.terminate()
-        self.assertEqual(child.wait(20), 0)
+        one, master = self.on_a_terminal(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        os.close(master)  # the kernel sends SIGHUP, which is a reload
+        server.wait_for_text('exports are offered now', one.log)
+        self.ends(one)
 
 
 if __name__ == '__main__':

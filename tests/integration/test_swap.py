@@ -4,7 +4,6 @@ tests/vm/test_swap.py shows that the machine does not hang. It also runs these c
 capabilities; here, cases that need them may be skipped."""
 import os
 import re
-import signal
 
 import server
 import wire
@@ -193,24 +192,18 @@ class Swap(server.Test):
 
     def test_a_reload_cannot_enable_swap(self):
         plain = self.serve(config=CONFIG.replace(', swap: true', ''))
-        self.reload(plain, CONFIG)
+        plain.reload(CONFIG)
         server.wait_for_text('swap: cannot be enabled by a reload', plain.log)
         server.wait_for_text('the configuration is unchanged', plain.log)
 
     def test_reload(self):
         need_capabilities()
         one = self.serve(config=CONFIG)
-        self.reload(one, CONFIG.replace('exports: [', 'exports: [{name: b, size: 32M, devices: [host], swap: true}, '))
+        one.reload(CONFIG.replace('exports: [', 'exports: [{name: b, size: 32M, devices: [host], swap: true}, '))
         server.wait_for_text('2 exports are offered now', one.log)
         with wire.connect(one.address, 'b') as client:
             client.write(0, b'new')
             self.assertEqual(client.read(0, 3), b'new')
-
-    def reload(self, one, text):
-        one.configure(text)
-        before = one.log()
-        one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: 'SIGHUP: ' in one.log()[len(before):], 10, 'the end of the reload in the log')
 
 
 if __name__ == '__main__':

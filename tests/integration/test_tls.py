@@ -1,13 +1,10 @@
 """TLS 1.2 and 1.3 with real clients, by certificates and by shared keys: reads return what was written."""
 import os
-import random
-import signal
 import subprocess
-import threading
 
 import server
 import wire
-from server import KiB, MiB
+from server import MiB
 
 os.environ['PATH'] += ':/usr/sbin:/sbin'
 server.need('openssl', 'nbdinfo', 'nbdcopy')
@@ -116,53 +113,6 @@ class Clients(Tls):
                         self.command('nbdcopy', *options, uri, back, environment=environment)
                         self.assertTrue(server.same_file(self.image, back))
 
-    def test_libnbd(self):
-        """Several connections, requests of many lengths, deep queues."""
-        nbd = server.need_libnbd()
-        one = self.serve_tls()
-        uris = [self.by_certificate(one, self.certificates), self.by_key(one, self.keys, 'bob', unix=True)]
-        failures = []
-
-        def work(number):
-            try:
-                generator = random.Random(number)
-                base, room = number * SIZE // 4, SIZE // 4
-                handle = nbd.NBD()
-                handle.set_uri_allow_local_file(True)
-                handle.connect_uri(uris[number % 2])
-                held = bytearray(room)
-                for length in (1, 511, 4 * KiB, 16 * KiB - 21, 16 * KiB, 70_001, MiB, 5 * MiB + 3):
-                    for _ in range(12):
-                        offset = generator.randrange(room - length)
-                        data = generator.randbytes(length)
-                        handle.pwrite(data, base + offset)
-                        held[offset:offset + length] = data
-                        offset = generator.randrange(room - length)
-                        if handle.pread(length, base + offset) != held[offset:offset + length]:
-                            raise AssertionError(f'wrong data: {length} at {offset}')
-                buffers, cookies = [], []
-                for _ in range(64):
-                    length = generator.randrange(1, 300_000)
-                    offset = generator.randrange(room - length)
-                    buffers.append((nbd.Buffer(length), offset, length))
-                    cookies.append(handle.aio_pread(buffers[-1][0], base + offset))
-                while cookies:
-                    handle.poll(-1)
-                    cookies = [cookie for cookie in cookies if not handle.aio_command_completed(cookie)]
-                for buffer, offset, length in buffers:
-                    if buffer.to_bytearray() != held[offset:offset + length]:
-                        raise AssertionError(f'wrong data: {length} at {offset}, of a deep queue')
-                handle.shutdown()
-            except Exception as error:  # pylint: disable=broad-except
-                failures.append(repr(error))
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
-
     def test_qemu_img(self):
         server.need('qemu-img')
         one = self.serve_tls()
@@ -208,29 +158,6 @@ class Clients(Tls):
 
 
 class Refused(Tls):
-    def test_plain(self):
-        one = self.serve_tls()
-        self.command('nbdinfo', f'nbd://127.0.0.1:{one.port}/', status=1)
-        server.wait_for_text('TLS is required: send STARTTLS first', one.log)
-
-    def test_unauthorized_clients(self):
-        one = self.serve_tls()
-        unauthorized = make_folder(f'{self.files}/unauthorized')
-        server.shutil.copy(f'{self.certificates}/ca-cert.pem', unauthorized)  # this client trusts the server
-        expired = f'{self.files}/expired'
-        os.makedirs(expired)
-        server.shutil.copy(f'{self.certificates}/ca-cert.pem', expired)
-        make_certificate(self.certificates, 'client', 'node-2', days=-1, into=expired)
-        wrong = write_keys(f'{self.files}/wrong.psk', {'alice': 'ab' * 32, 'eve': 'cd' * 32})
-        for uri, text in ((self.by_certificate(one, unauthorized), "the client's certificate: "),
-                          (self.by_certificate(one, expired), "the client's certificate: certificate has expired"),
-                          (self.by_key(one, wrong), "(user 'alice')"),
-                          (self.by_key(one, wrong, 'eve'), "(unknown user 'eve')")):
-            with self.subTest(uri):
-                before = len(one.log())
-                self.command('nbdinfo', uri, status=1)
-                server.wait_until(lambda: text in one.log()[before:], what=text)  # pylint: disable=cell-var-from-loop
-
     def test_unauthorized_server(self):
         """Clients can detect a wrong server by its certificate."""
         other = make_folder(f'{self.files}/others')
@@ -291,12 +218,6 @@ class Selective(Tls):
             one = self.serve(config=self.config(mode))
             server.wait_for_text(f'ready: {scheme}:///open?socket=', one.log)
 
-    def reload(self, one):
-        before = len(one.log())
-        one.process.send_signal(signal.SIGHUP)
-        server.wait_until(lambda: 'SIGHUP: ' in one.log()[before:], what='the end of the reload')
-        return one.log()[before:]
-
     def test_reload(self):
         """New certificates with the same file names: existing connections continue, new ones use the new certificates."""
         nbd = server.need_libnbd()
@@ -309,23 +230,23 @@ class Selective(Tls):
         handle.connect_uri(self.by_certificate(one, old, unix=True))
         handle.pwrite(b'kept' * 1000, 0)
         make_folder(folder)
-        self.assertIn('SIGHUP: 2 exports are offered now', self.reload(one))
+        self.assertIn('SIGHUP: 2 exports are offered now', one.reload())
         self.assertEqual(handle.pread(4000, 0), bytearray(b'kept' * 1000))
         self.command('nbdinfo', self.by_certificate(one, old, unix=True), status=1)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
         # Invalid files change nothing.
         with open(f'{folder}/server-cert.pem', 'w', encoding='ascii') as file:
             file.write('no certificate\n')
-        log = self.reload(one)
+        log = one.reload()
         self.assertIn(f'{folder}/server-cert.pem: is not a usable PEM certificate', log)
         self.assertIn('SIGHUP: the configuration is unchanged', log)
         self.command('nbdinfo', self.by_certificate(one, folder, unix=True))
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
         # TLS cannot be disabled while an export requires it.
         one.configure(self.config('off', folder))
-        self.assertIn("export 'secret': it requires TLS, but TLS is off", self.reload(one))
+        self.assertIn("export 'secret': it requires TLS, but TLS is off", one.reload())
         one.configure(self.config('off', folder).replace(', tls: required', ''))
-        self.reload(one)
+        one.reload()
         with wire.connect(one.address, 'open') as client:
             self.assertEqual(client.read(0, 4), b'kept')
         self.assertEqual(handle.pread(4, 0), bytearray(b'kept'))
@@ -334,11 +255,11 @@ class Selective(Tls):
     def test_reload_warns(self):
         """A reload logs the same warnings as a start, once."""
         one = self.serve(config=self.config('required'))
-        self.assertNotIn('tls.verify_clients is false', one.log() + self.reload(one))
+        self.assertNotIn('tls.verify_clients is false', one.log() + one.reload())
         one.configure(self.config('required').replace('tls: {', 'tls: {verify_clients: false, ', 1))
         self.assertIn("tls.verify_clients is false: every client that can reach a listener may open export "
-                      "'open'", self.reload(one))
-        self.assertNotIn('tls.verify_clients is false', self.reload(one))
+                      "'open'", one.reload())
+        self.assertNotIn('tls.verify_clients is false', one.reload())
 
 
 if __name__ == '__main__':

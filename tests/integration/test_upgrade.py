@@ -119,10 +119,6 @@ class Upgrade(test_keep.Test):
     def kept(self, *arguments, **options):
         return self.gpunbd('--device', 'host', '--size', '512M', '--keep', *arguments, **options)
 
-    def children(self, keeper):
-        with open(f'/proc/{keeper.process.pid}/task/{keeper.process.pid}/children', encoding='ascii') as file:
-            return file.read().split()
-
     def upgrade(self, keeper):
         """Upgrades the server, and returns the process id of the new one."""
         before = keeper.log().count('serves now')
@@ -233,7 +229,7 @@ class Load4(Upgrade):
             self.assertEqual(kept(), 4)  # includes the table
             client.trim(SLAB, 2 * SLAB)
             server.wait_until(lambda: kept() == 3, 30, 'the release of one of two empty slabs')
-            [pid] = map(int, self.children(keeper))
+            [pid] = server.children(keeper.process.pid)
             keeper.process.send_signal(signal.SIGSTOP)
             client.write(SLAB, b'second')  # uses the other one, so another slab is allocated ahead
             os.kill(pid, signal.SIGUSR2)
@@ -245,8 +241,8 @@ class Load4(Upgrade):
             server.wait_until(lambda: 'is the server now' in keeper.log(), 30, keeper.log)
             client.write(2 * SLAB, b'third')
         server.wait_until(lambda: keeper.log().count('ready: ') == 2, 30, keeper.log)
-        server.wait_until(lambda: str(pid) not in self.children(keeper), 30, keeper.log)
-        os.kill(int(self.children(keeper)[0]), signal.SIGKILL)
+        server.wait_until(lambda: pid not in server.children(keeper.process.pid), 30, keeper.log)
+        os.kill(*server.children(keeper.process.pid), signal.SIGKILL)
         server.wait_until(lambda: keeper.log().count('ready: ') == 3, 30, keeper.log)
         with wire.connect(self.path) as client:
             for number, text in enumerate((b'first', b'second', b'third')):
@@ -291,8 +287,7 @@ class Load4(Upgrade):
         """The admin endpoint stops while the main thread, which applies changes, waits for the supervisor."""
         path = os.path.join(self.directory(), 'admin')
         keeper = self.kept('--admin-socket', path)
-        with open(f'/proc/{keeper.process.pid}/task/{keeper.process.pid}/children', encoding='ascii') as file:
-            predecessor = int(file.read().split()[0])
+        [predecessor] = server.children(keeper.process.pid)
         with wire.connect(self.path) as client:
             keeper.process.send_signal(signal.SIGSTOP)
             try:
@@ -490,7 +485,7 @@ class Tls(Upgrade):
     def follows(self, keeper):
         """Another server takes over, and the old one ends."""
         pid = self.upgrade(keeper)
-        server.wait_until(lambda: self.children(keeper) == [str(pid)], 60, keeper.log)
+        server.wait_until(lambda: server.children(keeper.process.pid) == [pid], 60, keeper.log)
         self.assertNotIn('the grace period is over', keeper.log())
 
     def test_half_a_write(self):
@@ -725,7 +720,7 @@ class Others(Upgrade):
                 with open(pidfile, encoding='ascii') as file:
                     return int(file.read()) == pid
             server.wait_until(there, 30, 'the new process id')
-        server.wait_until(lambda: len(self.children(keeper)) == 1, 30, 'the end of the old servers')
+        server.wait_until(lambda: len(server.children(keeper.process.pid)) == 1, 30, 'the end of the old servers')
         self.assertTrue(there())
         self.assertEqual(keeper.end(), 0)
         self.assertFalse(os.path.exists(pidfile))

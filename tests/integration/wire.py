@@ -471,6 +471,10 @@ class Wire(Stream):
     def go(self, name='', infos=()):
         return self.info(name, infos, GO)
 
+    def listed(self):
+        """The names of LIST."""
+        return [data[4:4 + int.from_bytes(data[:4], 'big')].decode() for _, data in self.ask(LIST)]
+
     # Transmission.
 
     def request(self, command, offset=0, length=0, flags=0, payload=b'', cookie=None, magic=REQUEST_MAGIC):
