@@ -175,12 +175,6 @@ class Attach(server.Test):
         unit = self.command(server.PROGRAM, 'attach', '--systemd', uri, DEVICE)
         self.assertIn(f'Environment="URI={uri.replace("%", "%%")}"\n', unit)
 
-    def test_no_server(self):
-        for uri in ('nbd+unix:///?socket=/no/such/socket', f'nbd://127.0.0.1:{server.free_port()}',
-                    f'nbd://[::1]:{server.free_port("::1")}/'):
-            self.assertRegex(self.attach(uri), 'No such file|refused')
-        self.assertIn('no-such-host.invalid: ', self.attach('nbd://no-such-host.invalid/'))
-
     def test_no_server_and_no_kernel_client(self):
         """Both are reported at once, each with its remedy."""
         error = self.attach(f'nbd://127.0.0.1:{server.free_port()}/')

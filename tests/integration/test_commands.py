@@ -19,35 +19,6 @@ class Commands(server.Test):
     def gpunbd(self, *arguments, status=0):
         return self.command(server.PROGRAM, *arguments, status=status)
 
-    def test_devices(self):
-        out = self.gpunbd('devices')
-        self.assertIn('host', out)
-        self.assertRegex(out, r'[0-9.]+ ?[KMGT]i?B?')
-
-    def test_help(self):
-        for command in ((), ('serve',), ('devices',), ('check',)):
-            out = self.gpunbd(*command, '--help')
-            self.assertIn('gpunbd', out)
-        out = self.gpunbd('serve', '--help')
-        for option in ('--config', '--size', '--device', '--layout', '--read-only', '--port', '--bind', '--unix',
-                       '--threads', '--run', '--name'):
-            self.assertIn(option, out)
-
-    def test_version(self):
-        self.assertRegex(self.gpunbd('--version'), r'[0-9]+\.[0-9]+\.[0-9]+')
-
-    def test_wrong_usage(self):
-        for arguments in ((), ('nonsense',), ('serve', '--nonsense'), ('serve', '--size', '64Q'), ('serve', '--size', '0'),
-                          ('serve', '--size', '-1'), ('serve', '--device', 'floppy'), ('serve', '--port', '70000'),
-                          ('serve', '--layout', 'zigzag'), ('check',), ('serve', '--device', 'host', '--size', '1000')):
-            with self.subTest(arguments=arguments):
-                out = self.gpunbd(*arguments, status=None)
-                self.assertNotEqual(self.status, 0)
-                self.assertGreater(self.status, 0)
-                self.assertTrue((out + self.errors).strip())
-        self.gpunbd('serve', '--device', 'host', '--size', '64Q', status=None)
-        self.assertIn('64Q', self.errors)
-
     def check(self, text, status):
         path = os.path.join(self.directory(), 'test.yaml')
         with open(path, 'w', encoding='utf-8') as file:
@@ -165,28 +136,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         self.assertRegex(out, r'(?m)^  total +[0-9.]+ [KMGT]iB$')
         self.assertNotIn('no GPU', out)  # it belongs to standard error
 
-    def test_check_of_a_missing_file(self):
-        self.gpunbd('check', '/nonexistent/gpunbd.yaml', status=None)
-        self.assertGreater(self.status, 0)
-        self.assertIn('/nonexistent/gpunbd.yaml', self.errors)
-
-    def test_the_example_is_valid(self):
-        path = os.path.join(server.ROOT, 'config/packaging/gpunbd.example.yaml')
-        if not os.path.exists(path):
-            self.skipTest('there is no example')
-        self.gpunbd('check', path, status=None)
-        # Devices of the example may be missing on this machine, but its keys and values must be valid.
-        for wrong in ('unknown key', 'not a', 'unexpected'):
-            self.assertNotIn(wrong, self.errors)
-
-    def test_serve_refuses_an_invalid_file(self):
-        path = os.path.join(self.directory(), 'bad.yaml')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write('exports: [{name: x, size: 64Q, devices: [host]}]\n')
-        self.gpunbd('serve', '--config', path, status=None)
-        self.assertGreater(self.status, 0)
-        self.assertIn(f'{path}:1:', self.errors)
-
     def test_more_memory_than_available(self):
         self.gpunbd('serve', '--device', 'host', '--size', '1000T', '--run', 'true', status=1)
         found = re.search(r"export '': 1000T do not fit on host: (\S+) (\w)iB are available beside a reserve of 512 MiB; "
@@ -214,17 +163,6 @@ exports: [{{name: '', size: 64M, devices: [host]}}]
         with open('/proc/meminfo', encoding='ascii') as file:
             available = [int(line.split()[1]) * server.KiB for line in file if line.startswith('MemAvailable')][0]
         self.assertLess(half, 0.7 * available)
-
-    def test_missing_device(self):
-        self.gpunbd('serve', '--device', 'cuda:99', '--size', '1M', '-U', os.path.join(self.directory(), 's'), status=None)
-        self.assertGreater(self.status, 0)
-        self.assertIn('cuda:99', self.errors)
-
-    def test_port_in_use(self):
-        one = self.serve(tcp=True, unix=False)
-        self.gpunbd('serve', '--device', 'host', '--size', '64M', '-p', one.port, status=None)
-        self.assertGreater(self.status, 0)
-        self.assertIn(str(one.port), self.errors)
 
 
 if __name__ == '__main__':

@@ -30,30 +30,12 @@ class NbdInfo(server.Test):
         for can in ('cache', 'df', 'fast_zero', 'flush', 'fua', 'multi_conn', 'trim', 'zero'):
             self.assertTrue(export[f'can_{can}'], can)
 
-    def test_block_sizes(self):
-        export = self.export(self.serve())
-        self.assertEqual(export['block_size_minimum'], 1)
-        self.assertEqual(export['block_size_maximum'], 32 * MiB)
-        preferred = export['block_size_preferred']
-        self.assertTrue(512 <= preferred <= 32 * MiB and preferred & (preferred - 1) == 0, preferred)
-
     def test_read_only(self):
         one = self.serve(read_only=True)
         self.assertTrue(self.export(one)['is_read_only'])
         self.command('nbdinfo', '--is', 'readonly', one.uri())
         for change in ('write', 'trim', 'zero'):
             self.command('nbdinfo', '--can', change, one.uri(), status=2)
-
-    def test_tcp(self):
-        one = self.serve(tcp=True, unix=False)
-        self.assertEqual(self.command('nbdinfo', '--size', one.uri()), f'{64 * MiB}\n')
-
-    def test_name(self):
-        one = self.serve(name='vram')
-        self.assertEqual(self.command('nbdinfo', '--size', one.uri('vram')), f'{64 * MiB}\n')
-        self.command('nbdinfo', '--size', one.uri('other'), status=1)
-        listed = json.loads(self.command('nbdinfo', '--list', '--json', one.uri('')))
-        self.assertEqual([export['export-name'] for export in listed['exports']], ['vram'])
 
     def test_map(self):
         one = self.serve()

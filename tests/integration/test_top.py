@@ -150,29 +150,6 @@ class OnATerminal(Top):
         self.ends()
         self.assertIn('/api/v1/stream', [path for path, _ in one.requests])
 
-    def test_keys(self):
-        path = os.path.join(self.directory(), 'a')
-        self.endpoint(path, names=[f'export-{number:02}' for number in range(40)])
-        self.start(path)
-        self.shows('>export-00')
-        self.press('\x1b[B')
-        self.shows('>export-01')
-        self.press('\x1b[6~')
-        self.shows('>export-13')
-        self.press('\x1b[A')
-        self.shows('>export-12')
-        self.press('e')
-        self.until(lambda: 'export-11' not in self.screen.text, 'a single export')
-        self.assertIn('>export-12', self.screen.text)
-        self.press('e')
-        self.shows('export-11')
-        self.press('s')
-        self.shows('sort: requests')
-        self.press('?')
-        self.shows('sort by rate, requests, latency,')
-        self.press('?q')
-        self.ends()
-
     def test_resizing(self):
         path = os.path.join(self.directory(), 'a')
         self.endpoint(path)
@@ -232,15 +209,6 @@ class OnATerminal(Top):
         self.until(lambda: not self.screen.other, 'the primary screen')
         self.press('exit 7\n')
         self.ends(7)
-
-    def test_without_colours(self):
-        path = os.path.join(self.directory(), 'a')
-        self.endpoint(path)
-        self.start(path, environment={'NO_COLOR': '1'})
-        self.shows('>fast')
-        self.press('q')
-        self.ends()
-        self.assertLessEqual(self.screen.styles, {'0'})
 
     def test_status_watch_shows_one_page(self):
         path = os.path.join(self.directory(), 'a')
