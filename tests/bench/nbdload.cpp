@@ -1,6 +1,4 @@
 // A fast, pipelined load generator for any NBD server.
-#include <getopt.h>
-
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -56,55 +54,29 @@ int main(int argc, char** argv) {
     bool verify = false;
     bool size_given = false;
     bool seconds_given = false;
-    const std::vector<option> names = {{"uri", required_argument, nullptr, 'u'},
-                                       {"tls-certificates", required_argument, nullptr, 'C'},
-                                       {"op", required_argument, nullptr, 'o'},
-                                       {"size", required_argument, nullptr, 's'},
-                                       {"qd", required_argument, nullptr, 'q'},
-                                       {"connections", required_argument, nullptr, 'c'},
-                                       {"threads", required_argument, nullptr, 't'},
-                                       {"pattern", required_argument, nullptr, 'p'},
-                                       {"offset", required_argument, nullptr, 'O'},
-                                       {"span", required_argument, nullptr, 'S'},
-                                       {"prefill", no_argument, nullptr, 'f'},
-                                       {"warmup", required_argument, nullptr, 'w'},
-                                       {"seconds", required_argument, nullptr, 'd'},
-                                       {"server-pid", required_argument, nullptr, 'P'},
-                                       {"structured", no_argument, nullptr, 'x'},
-                                       {"discard", no_argument, nullptr, 'X'},
-                                       {"sndbuf", required_argument, nullptr, 'B'},
-                                       {"rcvbuf", required_argument, nullptr, 'R'},
-                                       {"seed", required_argument, nullptr, 'e'},
-                                       {"timeout", required_argument, nullptr, 'T'},
-                                       {"verify", no_argument, nullptr, 'v'},
-                                       {"help", no_argument, nullptr, 'h'},
-                                       {nullptr, 0, nullptr, 0}};
+    const auto names = with_common_flags({{"uri", required_argument, nullptr, 'u'},
+                                          {"tls-certificates", required_argument, nullptr, 'C'},
+                                          {"pattern", required_argument, nullptr, 'p'},
+                                          {"offset", required_argument, nullptr, 'O'},
+                                          {"span", required_argument, nullptr, 'S'},
+                                          {"prefill", no_argument, nullptr, 'f'},
+                                          {"server-pid", required_argument, nullptr, 'P'},
+                                          {"structured", no_argument, nullptr, 'x'},
+                                          {"seed", required_argument, nullptr, 'e'},
+                                          {"verify", no_argument, nullptr, 'v'}});
     try {
         int letter = 0;
         while ((letter = getopt_long(argc, argv, "", names.data(), nullptr)) != -1) {
             const std::string_view value = optarg == nullptr ? "" : optarg;
+            size_given = size_given || letter == 's';
+            seconds_given = seconds_given || letter == 'd';
+            if (read_common_flag(options, letter, value)) continue;
             switch (letter) {
                 case 'u':
                     uri = value;
                     break;
                 case 'C':
                     certificates = value;
-                    break;
-                case 'o':
-                    options.operation = parse_operation(value);
-                    break;
-                case 's':
-                    options.size = parse_bytes(value);
-                    size_given = true;
-                    break;
-                case 'q':
-                    options.depth = parse_count(value);
-                    break;
-                case 'c':
-                    options.connections = parse_count(value);
-                    break;
-                case 't':
-                    options.threads = parse_count(value);
                     break;
                 case 'p':
                     if (value != "random" && value != "sequential")
@@ -120,33 +92,14 @@ int main(int argc, char** argv) {
                 case 'f':
                     options.prefill = true;
                     break;
-                case 'w':
-                    options.window.warm_up = parse_seconds(value);
-                    break;
-                case 'd':
-                    options.window.measured = parse_seconds(value);
-                    seconds_given = true;
-                    break;
                 case 'P':
                     options.window.server = static_cast<pid_t>(parse_count(value));
                     break;
                 case 'x':
                     options.driver.structured = true;
                     break;
-                case 'X':
-                    options.driver.discard = true;
-                    break;
-                case 'B':
-                    options.send_buffer = parse_bytes(value);
-                    break;
-                case 'R':
-                    options.receive_buffer = parse_bytes(value);
-                    break;
                 case 'e':
                     options.seed = parse_count(value);
-                    break;
-                case 'T':
-                    options.window.stall = static_cast<int>(parse_count(value));
                     break;
                 case 'v':
                     verify = true;

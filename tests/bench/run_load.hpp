@@ -1,6 +1,8 @@
 // The common command-line options of the programs in this folder, and the output of their results.
 #pragma once
 
+#include <getopt.h>
+
 #include <cctype>
 #include <charconv>
 #include <cstddef>
@@ -78,6 +80,62 @@ inline Operation parse_operation(std::string_view text) {
 
 inline const char* name_of(Operation operation) {
     return operation == Operation::read ? "read" : operation == Operation::write ? "write" : "rw";
+}
+
+// The flags of every program in this folder, for getopt_long().
+inline const std::vector<option> common_flags = {
+    {"op", required_argument, nullptr, 'o'},      {"size", required_argument, nullptr, 's'},
+    {"qd", required_argument, nullptr, 'q'},      {"connections", required_argument, nullptr, 'c'},
+    {"threads", required_argument, nullptr, 't'}, {"warmup", required_argument, nullptr, 'w'},
+    {"seconds", required_argument, nullptr, 'd'}, {"discard", no_argument, nullptr, 'X'},
+    {"sndbuf", required_argument, nullptr, 'B'},  {"rcvbuf", required_argument, nullptr, 'R'},
+    {"timeout", required_argument, nullptr, 'T'}, {"help", no_argument, nullptr, 'h'}};
+
+inline std::vector<option> with_common_flags(std::vector<option> flags) {
+    flags.insert(flags.end(), common_flags.begin(), common_flags.end());
+    flags.push_back({nullptr, 0, nullptr, 0});
+    return flags;
+}
+
+// Returns false if this is none of the common flags, or `help`.
+inline bool read_common_flag(LoadOptions& options, int letter, std::string_view value) {
+    switch (letter) {
+        case 'o':
+            options.operation = parse_operation(value);
+            return true;
+        case 's':
+            options.size = parse_bytes(value);
+            return true;
+        case 'q':
+            options.depth = parse_count(value);
+            return true;
+        case 'c':
+            options.connections = parse_count(value);
+            return true;
+        case 't':
+            options.threads = parse_count(value);
+            return true;
+        case 'w':
+            options.window.warm_up = parse_seconds(value);
+            return true;
+        case 'd':
+            options.window.measured = parse_seconds(value);
+            return true;
+        case 'X':
+            options.driver.discard = true;
+            return true;
+        case 'B':
+            options.send_buffer = parse_bytes(value);
+            return true;
+        case 'R':
+            options.receive_buffer = parse_bytes(value);
+            return true;
+        case 'T':
+            options.window.stall = static_cast<int>(parse_count(value));
+            return true;
+        default:
+            return false;
+    }
 }
 
 // A JSON object on one line.

@@ -1,7 +1,6 @@
 // Measures the limit of the sockets: nbdload's client against a peer without the NBD protocol. The
 // peer is a separate process with one thread per connection. It counts received bytes to find the
 // end of requests, and sends constant memory with the length of replies.
-#include <getopt.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -155,68 +154,21 @@ std::pair<std::vector<Socket>, std::vector<Socket>> connect_pairs(bool is_unix,
 int run(int argc, char** argv) {
     LoadOptions options;
     bool is_unix = true;
-    const std::vector<option> names = {{"transport", required_argument, nullptr, 'n'},
-                                       {"op", required_argument, nullptr, 'o'},
-                                       {"size", required_argument, nullptr, 's'},
-                                       {"qd", required_argument, nullptr, 'q'},
-                                       {"connections", required_argument, nullptr, 'c'},
-                                       {"threads", required_argument, nullptr, 't'},
-                                       {"warmup", required_argument, nullptr, 'w'},
-                                       {"seconds", required_argument, nullptr, 'd'},
-                                       {"discard", no_argument, nullptr, 'X'},
-                                       {"sndbuf", required_argument, nullptr, 'B'},
-                                       {"rcvbuf", required_argument, nullptr, 'R'},
-                                       {"timeout", required_argument, nullptr, 'T'},
-                                       {"help", no_argument, nullptr, 'h'},
-                                       {nullptr, 0, nullptr, 0}};
+    const auto names = with_common_flags({{"transport", required_argument, nullptr, 'n'}});
     int letter = 0;
     while ((letter = getopt_long(argc, argv, "", names.data(), nullptr)) != -1) {
         const std::string_view value = optarg == nullptr ? "" : optarg;
-        switch (letter) {
-            case 'n':
-                if (value != "unix" && value != "tcp") fail("--transport is unix or tcp");
-                is_unix = value == "unix";
-                break;
-            case 'o':
-                options.operation = parse_operation(value);
-                break;
-            case 's':
-                options.size = parse_bytes(value);
-                break;
-            case 'q':
-                options.depth = parse_count(value);
-                break;
-            case 'c':
-                options.connections = parse_count(value);
-                break;
-            case 't':
-                options.threads = parse_count(value);
-                break;
-            case 'w':
-                options.window.warm_up = parse_seconds(value);
-                break;
-            case 'd':
-                options.window.measured = parse_seconds(value);
-                break;
-            case 'X':
-                options.driver.discard = true;
-                break;
-            case 'B':
-                options.send_buffer = parse_bytes(value);
-                break;
-            case 'R':
-                options.receive_buffer = parse_bytes(value);
-                break;
-            case 'T':
-                options.window.stall = static_cast<int>(parse_count(value));
-                break;
-            case 'h':
-                std::fputs(usage, stdout);
-                return 0;
-            default:
-                std::fputs("Try socket_ceiling --help.\n", stderr);
-                return 2;
+        if (read_common_flag(options, letter, value)) continue;
+        if (letter == 'h') {
+            std::fputs(usage, stdout);
+            return 0;
         }
+        if (letter != 'n') {
+            std::fputs("Try socket_ceiling --help.\n", stderr);
+            return 2;
+        }
+        if (value != "unix" && value != "tcp") fail("--transport is unix or tcp");
+        is_unix = value == "unix";
     }
     if (optind != argc) fail("unexpected argument");
     if (options.driver.discard && is_unix) fail("--discard works over TCP only");

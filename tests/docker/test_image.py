@@ -84,9 +84,10 @@ class Image(server.Test):
         self.addCleanup(buildah, 'rm', name)
         return name
 
-    def words(self, container, command, volume=(), environment=()):
-        """The command that runs like `docker run`: the entry point, and then `command`."""
-        entry = self.config['Entrypoint'] if container == self.server_container else []
+    def words(self, container, command, volume=(), environment=(), entry=None):
+        """The command that runs like `docker run`: the entry point (that of the image if None), and then `command`."""
+        if entry is None:
+            entry = self.config['Entrypoint'] if container == self.server_container else []
         mounts = [f'--volume={each}' for each in volume or [f'{self.volume}:/run/gpunbd']]
         settings = [f'--env={name}={value}' for name, value in environment]
         return ['buildah', 'run', *mounts, *settings, container, '--', *entry, *map(str, command)]
@@ -129,15 +130,13 @@ class Image(server.Test):
         self.server_container = self.container(IMAGE)
         health = self.config['Healthcheck']['Test']
         self.assertEqual(health[0], 'CMD-SHELL')
-        environment = [each.split('=', 1) for each in self.config['Env']]
-        check = ['sh', '-c', health[1]]
-        entry, self.config['Entrypoint'] = self.config['Entrypoint'], []
-        self.assertIn('Connection refused', self.run_in(self.server_container, check, status=1, environment=environment))
-        self.config['Entrypoint'] = entry
+
+        def check(status):
+            return self.run_in(self.server_container, ['sh', '-c', health[1]], status, entry=[],
+                               environment=[each.split('=', 1) for each in self.config['Env']])
+        self.assertIn('gpunbd ping: /run/gpunbd/gpunbd.sock: ', check(1))
         self.serve_in(self.server_container, self.config['Cmd'])
-        self.config['Entrypoint'] = []
-        self.assertIn('answers: ', self.run_in(self.server_container, check, environment=environment))
-        self.config['Entrypoint'] = entry
+        self.assertRegex(check(0), r"export '' answers: \d")
         self.check_status()
 
     def check_status(self):

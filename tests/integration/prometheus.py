@@ -11,11 +11,9 @@ import urllib.request
 import server
 
 
-def get(url, accept=None):
-    """The text of the response, and its content type."""
-    request = urllib.request.Request(url, headers={'Accept': accept} if accept else {})
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
-        return answer.read().decode(), answer.headers['Content-Type']
+def get(url):
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
+        return answer.read().decode()
 
 
 class Prometheus:
@@ -60,7 +58,7 @@ class Prometheus:
 
     def ask(self, what, **parameters):
         try:
-            answer = get(f'http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(parameters, doseq=True)}')[0]
+            answer = get(f'http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(parameters, doseq=True)}')
         except urllib.error.HTTPError as error:
             raise AssertionError(f'{parameters}: {error.read().decode()}') from error
         return json.loads(answer)['data']
