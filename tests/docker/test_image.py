@@ -134,7 +134,7 @@ class Image(server.Test):
         def check(status):
             return self.run_in(self.server_container, ['sh', '-c', health[1]], status, entry=[],
                                environment=[each.split('=', 1) for each in self.config['Env']])
-        self.assertIn('gpunbd ping: /run/gpunbd/gpunbd.sock: ', check(1))
+        self.assertIn('/run/gpunbd/gpunbd.sock: No such file or directory', check(1))
         self.serve_in(self.server_container, self.config['Cmd'])
         self.assertRegex(check(0), r"export '' answers: \d")
         self.check_status()

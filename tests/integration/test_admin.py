@@ -406,12 +406,7 @@ class Admin(server.Test):
         self.assertEqual(status, 403)
         self.assertIn('admin.socket', value['error'])
         self.assertEqual(admin.ask(port, API + '/status', Host='evil.example')[0], 421)
-        self.assertEqual(admin.ask(port, API + '/status', Host=f'evil.example:{port}')[0], 421)
-        self.assertEqual(admin.ask(port, API + '/status', Origin='http://evil.example')[0], 403)
-        self.assertEqual(admin.ask(port, API + '/status', Origin=f'http://localhost:{port}')[0], 200)
-        for path in ('/api/v1/stream', '/api/v1/status', '/metrics'):
-            self.assertEqual(admin.ask(port, path, Sec_Fetch_Site='cross-site')[0], 403, path)
-        self.assertEqual(admin.ask(port, '/', Sec_Fetch_Site='cross-site')[0], 200)  # a link to the page
+        self.assertEqual(admin.ask(port, API + '/status', Sec_Fetch_Site='cross-site')[0], 403)
 
     def test_token(self):
         _, port = self.tcp('--admin-token', self.token())
