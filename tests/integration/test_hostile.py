@@ -49,11 +49,12 @@ class Hostile(server.Test):
             for at in range(0, SIZE, 16 * MiB):
                 client.write(at, b's' * 16 * MiB)
             client.trim(0, SIZE)
+        before = self.baseline(one)
         for n, sent in enumerate((0, 1, 5000, 100000, 2 * MiB + 1)):
             client = wire.connect(one.address)
             client.request(wire.WRITE, n * 8 * MiB + 3, 4 * MiB, 0, b'n' * sent)
             client.close()
-        time.sleep(0.3)
+        self.settled(one, before)
         with wire.connect(one.address) as client:
             for offset in range(0, SIZE, 8 * MiB):
                 self.assertLessEqual(set(client.read(offset, 8 * MiB)), {0, ord('n')})

@@ -73,7 +73,7 @@ Bytes status_payload_of(const Ask& ask) {
 }
 
 Bytes encoded(const Ask& ask, std::uint64_t cookie, bool extended) {
-    const Bytes header = encoded_header(ask, cookie, extended);
+    Bytes header = encoded_header(ask, cookie, extended);
     const bool asked_for = extended && ask.type != CommandType::disc &&
                            (ask.flags & protocol::command_flag::payload_len) != 0;
     if (ask.type != CommandType::write && !asked_for) return header;
