@@ -33,9 +33,8 @@ struct Flag {
     std::string_view old = "";                 // a former name, which the parser still accepts
     std::string key = {};  // the configuration key that it sets: "pipeline.slots"
     bool repeats = false;
-    bool with_file = false;  // may be given together with --config
-    // Its entry in gpunbd(8), in mdoc; empty: `brief` and `more`.
-    std::string_view manual = "";
+    bool with_file = false;         // may be given together with --config
+    std::string_view details = "";  // gpunbd(8) appends them to `brief` and `more`, in mdoc
     Store store = {};
 };
 

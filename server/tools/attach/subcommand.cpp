@@ -16,29 +16,22 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view swap_manual = R"(Swap to the device.
-If it is empty, write a swap signature first; a device with any other contents is refused.
+constexpr std::string_view swap_details = R"(A device with any other contents is refused.
 The priority of the swap space is 50, above disks and below compressed memory.
 The process needs locked memory, exemption from the OOM killer, real-time priority
 .Pq SCHED_FIFO 5
 and
 .Dv PR_SET_IO_FLUSHER ,
 and refuses to start without them.)";
-constexpr std::string_view background_manual =
-    R"(Exit with status 0 when the device is ready, and continue in a background process, which logs to the kernel's log.
-If the device cannot be attached, exit with an error and another status.)";
-constexpr std::string_view systemd_manual =
-    R"(Print the unit that attaches the device at each start, after a line with its path, and attach nothing.
+constexpr std::string_view systemd_details =
+    R"(The unit follows a line with its path, and nothing is attached.
 With
 .Fl -swap
 it is
 .Pa gpunbd-swap@nbdN.service ,
 the unit of the package for this URI and these flags; otherwise
 .Pa gpunbd-attach-nbdN.service .)";
-constexpr std::string_view json_manual = R"(With
-.Fl -list :
-print one JSON object instead of a table.
-Its
+constexpr std::string_view json_details = R"(The object's
 .Va attached
 is a list of objects with
 .Va device , size , process , uri , instance
@@ -84,7 +77,7 @@ detach' does. Needs root and the kernel module nbd: modprobe nbd.
                    .more = ": write a swap signature if the device is empty, and swap on. This "
                            "process must be able to run while memory is short.",
                    .called = "--swapon --mkswap",
-                   .manual = swap_manual,
+                   .details = swap_details,
                    .store = into(settings.swap)},
                   {.name = "--timeout",
                    .takes = "SECONDS",
@@ -112,13 +105,12 @@ detach' does. Needs root and the kernel module nbd: modprobe nbd.
                    .brief = "Return once the device is ready",
                    .more = ", and continue in the background; log lines then go to the kernel log.",
                    .called = "--fork --daemon --daemonize --detach -d",
-                   .manual = background_manual,
                    .store = into(settings.background)},
                   {.name = "--systemd",
                    .brief = "Print a systemd unit that attaches the device at boot",
                    .more = ".",
                    .called = "--unit --units --service",
-                   .manual = systemd_manual,
+                   .details = systemd_details,
                    .store = into(settings.unit)},
                   {.name = "--list",
                    .brief = "List the attached devices and their users",
@@ -129,7 +121,7 @@ detach' does. Needs root and the kernel module nbd: modprobe nbd.
                    .brief = "With --list: print JSON instead of a table",
                    .more = ".",
                    .called = "--format --output",
-                   .manual = json_manual,
+                   .details = json_details,
                    .store = into(json)}}}},
            .examples = R"(  gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0
   gpunbd attach --background nbd://storage.example.org/scratch /dev/nbd1

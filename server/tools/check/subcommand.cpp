@@ -19,8 +19,8 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view who_manual =
-    R"(Instead of the configuration, print a line for each export: whether the client may open it, and the rule of the access
+constexpr std::string_view who_details =
+    R"(A line for each export, instead of the configuration: whether the client may open it, and the rule of the access
 list and the line of the file that decide.
 The client is a numeric address such as 10.1.2.3 or ::1;
 .Cm unix:uid= Ns Ar user Ns Cm ,gid= Ns Ar group
@@ -52,7 +52,7 @@ that decide.
                          .example = "10.1.2.3",
                          .brief = "Print the access of a client and the rules that grant it",
                          .more = ": 10.1.2.3, ::1, unix:uid=1000,gid=100 or vsock:3.",
-                         .manual = who_manual,
+                         .details = who_details,
                          .store = into(who)},
                         {.name = "--tls-name",
                          .takes = "NAME",

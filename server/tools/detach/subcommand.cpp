@@ -10,9 +10,9 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view force_manual = R"(Disconnect the device even if it is in use.
-Its users get I/O errors, and the device exists until its last user closes it.
-Swap is not turned off: programs with memory on the device are killed.)";
+constexpr std::string_view force_details =
+    R"(The device exists until its last user closes it.
+Swap is not turned off.)";
 
 }  // namespace
 
@@ -34,7 +34,7 @@ detached; its users are listed.
                          .more = "; its users get I/O errors, and programs whose memory is swapped "
                                  "out to it are killed.",
                          .called = "-f --lazy --kill",
-                         .manual = force_manual,
+                         .details = force_details,
                          .store = into(force)}}}},
            .examples = "  gpunbd detach /dev/nbd0\n",
            .ending =

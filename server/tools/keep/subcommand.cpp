@@ -15,12 +15,10 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view max_descriptors_manual =
-    R"(Maximum of file descriptors that are kept, 1 to 100000, and at most the limit of open files less 64.
-Their names must fit into one variable of 128 KiB, with a byte between them.
-Default: 16384.)";
-constexpr std::string_view swap_manual = R"(The machine swaps to an export of the server.
-The keeper has the protections of the server
+constexpr std::string_view max_descriptors_details =
+    R"(At most the limit of open files less 64.
+Their names must fit into one variable of 128 KiB, with a byte between them.)";
+constexpr std::string_view swap_details = R"(The keeper has the protections of the server
 .Pq see Sx SWAP ,
 the server has them from its start on, and the keeper locks kept memory; contents of
 .Ic host
@@ -63,13 +61,13 @@ systemd: gpunbd(8) describes the settings of the unit.
                          .brief = "Maximum of stored file descriptors",
                          .more = ", 1 to 100000; default 16384.",
                          .called = "--descriptors --fds --max-fds --store",
-                         .manual = max_descriptors_manual,
+                         .details = max_descriptors_details,
                          .store = into(settings.max_descriptors, integer_in(1, 100'000))},
                         {.name = "--swap",
                          .brief = "The machine uses exports of this server as swap",
                          .more = ": this process and the server get the protections that swap "
                                  "needs from their start.",
-                         .manual = swap_manual,
+                         .details = swap_details,
                          .store = into(settings.swap)},
                         {.name = "--background",
                          .brief = "Return once the server is ready",

@@ -12,8 +12,7 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view json_manual = R"(Print one JSON object instead of a table.
-Its
+constexpr std::string_view json_details = R"(The object's
 .Va kept
 is a list of objects with
 .Va name , size , used , devices , made , instance
@@ -55,7 +54,7 @@ contents.
                              .brief = "Print JSON instead of a table",
                              .more = ".",
                              .called = "--format --output",
-                             .manual = json_manual,
+                             .details = json_details,
                              .store = into(settings.json)},
                             {.name = "--drop",
                              .takes = "NAME",

@@ -66,8 +66,8 @@ std::string flag_head(const Flag& flag) {
 }
 
 std::string flag_entry(const Flag& flag) {
-    if (!flag.manual.empty()) return fmt::format(".It {}\n{}\n", flag_head(flag), flag.manual);
-    return fmt::format(".It {}\n{}{}\n", flag_head(flag), flag.brief, escaped(flag.more));
+    return fmt::format(".It {}\n{}{}\n{}{}", flag_head(flag), flag.brief, escaped(flag.more),
+                       flag.details, flag.details.empty() ? "" : "\n");
 }
 
 std::string flag_entries(const Commands& all, std::string_view title) {

@@ -20,9 +20,7 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view timeout_manual =
-    R"(Time limit of the check, without the lookup of the host name, 1 to 3600.
-Default: 5.)";
+constexpr std::string_view timeout_details = "Looking up the name of the host takes extra time.";
 
 }  // namespace
 
@@ -48,7 +46,7 @@ client-cert.pem, client-key.pem), tls-hostname=NAME and tls-verify-peer=false.
                          .brief = "Time limit for the whole check",
                          .more = ", 1 to 3600; default 5.",
                          .called = "--time --wait --deadline",
-                         .manual = timeout_manual,
+                         .details = timeout_details,
                          .store = into(timeout, integer_in(1, 3600))}}}},
            .examples = R"(  gpunbd ping nbd://127.0.0.1:10809
   gpunbd ping 'nbd+unix:///scratch?socket=/run/gpunbd/gpunbd.sock'

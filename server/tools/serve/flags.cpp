@@ -66,8 +66,7 @@ FlagGroup export_flags() {
           .more = "; default: the empty name, NBD's default export.",
           .called = "--export --export-name --exportname",
           .key = "exports[].name",
-          .manual = R"(Name under which clients open the export, at most 4096 bytes of UTF-8.
-Default: the empty name, which is NBD's default export.)"},
+          .details = R"(At most 4096 bytes of UTF-8.)"},
          {.name = "--size",
           .takes = "SIZE",
           .example = "8G",
@@ -75,12 +74,7 @@ Default: the empty name, which is NBD's default export.)"},
           .more = ": a multiple of 512 bytes, or a share of its devices' memory such as 50% (for "
                   "the host: of the available memory); default 100%.",
           .called = "--memory --mem --capacity --length --vram",
-          .key = "exports[].size",
-          .manual =
-              R"(Size of the export, a multiple of 512 bytes; or a share of its devices' usable memory, from 1% to
-100%.
-For the host this is a share of the memory that is available at the start.
-Default: 100%.)"},
+          .key = "exports[].size"},
          {.name = "--device",
           .takes = "ID",
           .example = example_device(),
@@ -97,64 +91,43 @@ Default: 100%.)"},
           .takes = "KIND",
           .example = "stripe",
           .brief = "Distribution over several devices",
-          .more =
-              ": linear fills one device after the other, stripe uses all in turn; default linear.",
+          .more = ": linear fills one device after the other, stripe uses all of two or more in "
+                  "turn; default: linear.",
           .called = "--stripe --striped --raid --linear",
-          .key = "exports[].layout",
-          .manual = R"(Distribution over several devices: one after the other, or all in turn.
-.Cm stripe
-needs two devices or more.
-Default:
-.Cm linear .)"},
+          .key = "exports[].layout"},
          {.name = "--stripe-size",
           .takes = "SIZE",
           .example = "4M",
           .brief = "Bytes per device before the next one is used",
-          .more = ", a multiple of the page size; default one page. Needs --layout stripe.",
-          .key = "exports[].stripe_size",
-          .manual =
-              R"(Bytes per device before the next one is used: a multiple of the page size, 64K to 1T.
-Needs
-.Fl -layout Cm stripe .
-Default: one page.)"},
+          .more = ", a multiple of the page size from 64K to 1T; default: one page. Needs --layout "
+                  "stripe.",
+          .key = "exports[].stripe_size"},
          {.name = "--provision",
           .takes = "KIND",
           .example = "full",
           .brief = "Time of allocation",
-          .more = ": thin allocates on the first write, full at the start; default thin, full with "
-                  "--swap.",
+          .more = ": thin allocates on the first write, full at the start; default: thin, or full "
+                  "where swap is true.",
           .called = "--thin --full --preallocate --prealloc",
-          .key = "exports[].provision",
-          .manual = R"(Allocate memory on the first write, or all of it at the start.
-Default: thin, or full where swap is true.)"},
+          .key = "exports[].provision"},
          {.name = "--page-size",
           .takes = "SIZE",
           .example = "2M",
-          .brief = "Unit of allocation",
-          .key = "exports[].page_size",
-          .manual =
-              R"(The unit in which memory is allocated and freed: a power of two from 64K to 64M.
-Default: 2M.)"},
+          .brief = "Unit in which memory is allocated and freed",
+          .key = "exports[].page_size"},
          {.name = "--reserve",
           .takes = "SIZE",
           .example = "1G",
           .brief = "Memory of each --device that is left to other users",
           .more = "; default: the device's own. Needs --device.",
-          .key = "devices[].reserve",
-          .manual = R"(Memory of each
-.Fl -device
-that is left to other users of the device.
-Needs
-.Fl -device .
-Default: the device's own.)"},
+          .key = "devices[].reserve"},
          {.name = "--read-only",
           .brief = "Refuse requests that change the export",
           .more = ".",
           .called = "--ro",
           .old = "--readonly",
           .key = "exports[].read_only",
-          .manual = R"(Refuse requests that change the export.
-The former name
+          .details = R"(The former name
 .Ql --readonly
 is still accepted.)"},
          {.name = "--keep",
@@ -162,19 +135,16 @@ is still accepted.)"},
           .more = "; requires a supervisor: systemd, or gpunbd keep.",
           .called = "--persist --persistent --preserve",
           .key = "exports[].keep",
-          .manual = R"(The contents outlive the server.
-This requires a supervisor:
-.Nm Cm keep ,
-or systemd with
+          .details = R"(With systemd this is
 .Ql FileDescriptorStoreMax= .
-Without one the contents end with the server, and a log line reports this.)"},
+Without a supervisor the contents end with the server, and a log line reports this.)"},
          {.name = "--swap",
           .brief = "The machine of the server may use the export as swap",
           .more = ": memory is locked and threads run in real time; a protection that is not "
                   "available is an error; SIGTERM waits for swapoff.",
           .called = "--mlock --mlockall --lock --realtime --protect",
           .key = "exports[].swap",
-          .manual = R"(The machine of the server may use the export as swap; see
+          .details = R"(See
 .Sx SWAP .
 Excludes TLS and
 .Fl -run .)"},
@@ -184,10 +154,8 @@ Excludes TLS and
           .brief = "Alignment of offsets and lengths",
           .called = "--blocksize --block --sector-size --sector --blocksize-minimum",
           .key = "exports[].block_size.minimum",
-          .manual =
-              R"(Alignment of offsets, lengths and the size: a power of two from 1 to 64K.
-It is reported to clients, and requests that are not aligned are refused.
-Default: 1.)"},
+          .details = R"(The size of the export must be a multiple of it.
+It is reported to clients, and requests that are not aligned are refused.)"},
          {.name = "--config",
           .takes = file_argument,
           .example = "/etc/gpunbd.yaml",
@@ -197,21 +165,7 @@ Default: 1.)"},
                   "--run.",
           .called = "--file --yaml --conf --configuration",
           .with_file = true,
-          .manual = R"(Read exports and listeners from
-.Ar file ,
-see
-.Xr gpunbd.yaml 5 .
-Excludes the flags above and those under
-.Sx Listeners
-other than
-.Fl -insecure ,
-.Fl -keeping-socket ,
-.Fl -admin ,
-.Fl -admin-socket ,
-.Fl -admin-token
-and
-.Fl -run .
-The flags under
+          .details = R"(The flags under
 .Sx TLS ,
 .Sx Data path
 and
@@ -230,9 +184,7 @@ FlagGroup listener_flags() {
           .takes = "PORT",
           .example = "10809",
           .brief = "TCP port",
-          .key = "listeners.tcp[].port",
-          .manual = R"(TCP port, 1 to 65535.
-Default: 10809.)"},
+          .key = "listeners.tcp[].port"},
          {.name = "--bind",
           .letter = "-b",
           .takes = "ADDRESS",
@@ -242,11 +194,7 @@ Default: 10809.)"},
               ", repeatable; default 127.0.0.1 and ::1. 0.0.0.0 and :: stand for every interface.",
           .called = "--listen --address --addr --ip --ipaddr --interface --ip-addr",
           .key = "listeners.tcp[].address",
-          .repeats = true,
-          .manual =
-              R"(Numeric IPv4 or IPv6 address to listen on; 0.0.0.0 and :: stand for every interface.
-Repeatable.
-Default: 127.0.0.1 and ::1.)"},
+          .repeats = true},
          {.name = "--unix",
           .letter = "-U",
           .takes = "PATH",
@@ -256,13 +204,7 @@ Default: 127.0.0.1 and ::1.)"},
           .called = "--socket --sock --unix-socket",
           .key = "listeners.unix[].path",
           .repeats = true,
-          .manual = R"(Unix socket to listen on, at most 107 bytes, with mode 0600.
-Repeatable.
-It disables TCP unless
-.Fl p
-or
-.Fl b
-is given.)"},
+          .details = R"(The path has at most 107 bytes, and the socket has mode 0600.)"},
          {.name = "--vsock",
           .takes = "PORT",
           .example = "10809",
@@ -271,23 +213,11 @@ is given.)"},
                   "is given.",
           .called = "--vm --vsock-port --af-vsock",
           .repeats = true,
-          .manual =
-              R"(Vsock port to listen on, from 1 to 4294967294, for virtual machines or, in a virtual machine, for its host.
-In
-.Ar cid : Ns Ar port ,
-.Ar cid
-is the context id of this machine, or
-.Cm any .
+          .details = R"(The port is 1 to 4294967294, and the context id that of this machine, or
+.Cm any ,
+the default.
 Clients connect by
-.Li nbd+vsock:// Ns Ar cid : Ns Ar port Ns / .
-Repeatable.
-It disables TCP unless
-.Fl p
-or
-.Fl b
-is given.
-Default:
-.Cm any .)"},
+.Li nbd+vsock:// Ns Ar cid : Ns Ar port Ns / .)"},
          {.name = "--insecure",
           .brief = "Allow unprotected listeners that other machines can reach",
           .more = ": without TLS or access lists, every client that can reach the address has full "
@@ -295,11 +225,9 @@ Default:
           .called = "--allow-insecure --unsafe --no-tls",
           .key = "insecure",
           .with_file = true,
-          .manual =
-              R"(Allow listeners that other machines can reach without TLS and without an access list for each export in the
-configuration file.
-Every client that can reach the address has full access, and the traffic can be read on the network.
-Without this flag the server does not start with such a listener.)"},
+          .details = R"(The traffic can be read on the network.
+Without this flag the server does not start with a listener that other machines can reach without TLS and without an
+access list for each export in the configuration file.)"},
          {.name = "--keeping-socket",
           .takes = "PATH",
           .example = "/run/gpunbd/keeping.sock",
@@ -308,11 +236,7 @@ Without this flag the server does not start with such a listener.)"},
           .called = "--kept-socket --control-socket",
           .key = "keeping.socket",
           .with_file = true,
-          .manual = R"(Additional Unix socket for
-.Nm Cm kept ,
-for servers without an admin socket.
-It has mode 0600 and serves only the server's user and root.
-Default: none.)"},
+          .details = R"(It has mode 0600 and serves only the server's user and root.)"},
          {.name = "--admin-socket",
           .takes = "PATH",
           .example = "/run/gpunbd/admin.sock",
@@ -322,17 +246,10 @@ Default: none.)"},
           .called = "--http-socket --status-socket",
           .key = "admin.socket",
           .with_file = true,
-          .manual = R"(Unix socket of the admin endpoint, or
-.Cm none :
-HTTP with a page, metrics for Prometheus, and an API to read and change the state; see
-.Xr gpunbd.yaml 5 .
-It has mode 0600.
-Default:
-.Pa admin-PID.sock
-in
-.Ev RUNTIME_DIRECTORY ,
-which systemd and the container image set.
-Without this variable it is in the first of these folders that exists or can be created, and is writable only for this
+          .details = R"(It has mode 0600.
+systemd and the container image set
+.Ev RUNTIME_DIRECTORY .
+Without this variable the socket is in the first of these folders that exists or can be created, and is writable only for this
 user and root: for root
 .Pa /run/gpunbd ,
 .Pa /run/gpunbd-root
@@ -349,11 +266,7 @@ and
           .more = "; default port 9809. Without a token or TLS it is read-only and must be a "
                   "loopback address.",
           .called = "--http --metrics --prometheus --web --listen-http",
-          .with_file = true,
-          .manual = R"(TCP address of the admin endpoint; the default port is 9809.
-Without a token or TLS
-.Pq Va admin.tcp.tls
-the endpoint is read-only and must be a loopback address.)"},
+          .with_file = true},
          {.name = "--admin-token",
           .takes = file_argument,
           .example = "/etc/gpunbd/admin.token",
@@ -361,10 +274,7 @@ the endpoint is read-only and must be a loopback address.)"},
           .more = ", as Authorization: Bearer; only its owner and group may read it.",
           .called = "--token --bearer --api-key",
           .key = "admin.tcp.token",
-          .with_file = true,
-          .manual = R"(A file with the secret that clients of
-.Fl -admin
-must present.)"},
+          .with_file = true},
          {.name = "--run",
           .takes = "COMMAND",
           .example = "'nbdinfo \"$uri\"'",
@@ -373,14 +283,7 @@ must present.)"},
                   "$unixsocket set, and exit with its status.",
           .called = "--exec --command",
           .with_file = true,
-          .manual = R"(Open no listener but a private Unix socket, run
-.Ar command
-in a shell with
-.Ev uri
-and
-.Ev unixsocket
-set, and exit with its status.
-A signal that ends the server is sent to all processes of
+          .details = R"(A signal that ends the server is sent to all processes of
 .Ar command .
 Processes that still run after the grace period are killed.
 If the server itself is killed,
@@ -401,17 +304,11 @@ FlagGroup tls_flags() {
               .takes = "MODE",
               .example = "required",
               .brief = "Availability of TLS",
-              .more = ": off, optional or required; default: required with one of the two flags "
-                      "below, else off. off requires --config, and excludes those two.",
+              .more = ": off, optional or required; default: required where certificates or psk "
+                      "are given, else off. off requires --config, and excludes the flags below.",
               .called = "--ssl --starttls --tls-mode",
               .key = "tls.mode",
-              .with_file = true,
-              .manual = R"(Availability of TLS.
-Default: required where certificates or psk are given, else off.
-.Cm off
-requires
-.Fl -config
-and excludes the flags below.)"},
+              .with_file = true},
              {.name = "--tls-certificates",
               .takes = "DIR",
               .example = "/etc/gpunbd/tls",
@@ -419,11 +316,7 @@ and excludes the flags below.)"},
               .more = ".",
               .called = "--tls-creds --cert --certificate --certfile --certs --tls-cert --key",
               .key = "tls.certificates",
-              .with_file = true,
-              .manual = R"(Folder with
-.Pa server-cert.pem , server-key.pem
-and
-.Pa ca-cert.pem .)"},
+              .with_file = true},
              {.name = "--tls-verify-clients",
               .takes = "BOOLEAN",
               .example = "false",
@@ -433,14 +326,7 @@ and
               .called = "--tls-verify-peer --tls-verify --verify-peer --verify",
               .key = "tls.verify_clients",
               .with_file = true,
-              .manual = R"(Require a client certificate signed by
-.Pa ca-cert.pem
-unless the client uses a shared key:
-.Cm true
-or
-.Cm false .
-Default:
-.Cm true .)"},
+              .details = R"(Clients that use a shared key need no certificate.)"},
              {.name = "--tls-psk",
               .takes = file_argument,
               .example = "/etc/gpunbd/keys.psk",
@@ -449,38 +335,27 @@ Default:
               .called = "--psk --keys",
               .key = "tls.psk",
               .with_file = true,
-              .manual = R"(File with keys shared with clients, a line
-.Ar user : Ns Ar hexkey
-for each.
-.Pp
-.Xr gpunbd.yaml 5 ,
+              .details = R"(.Xr gpunbd.yaml 5 ,
 .Sx TLS ,
 describes the files and their permissions.)"}}};
 }
 
 FlagGroup process_flags() {
-    return {
-        "Process",
-        {{.name = "--pidfile",
-          .takes = file_argument,
-          .example = "/run/gpunbd.pid",
-          .brief = "Write the process id once clients can connect",
-          .more = "; the file is removed when the server ends.",
-          .called = "--pid --pid-file",
-          .with_file = true,
-          .manual = R"(Write the server's process id to
-.Ar file
-once clients can connect, and remove the file when the server ends.)"},
-         {.name = "--background",
-          .brief = "Return once clients can connect",
-          .more = ", or with the status of a failed start. The server continues in the "
-                  "background, and its log still goes to standard error.",
-          .called = "--fork --daemon --daemonize --detach -d",
-          .with_file = true,
-          .manual =
-              R"(Return with status 0 once clients can connect, or with the status of a failed start.
-The server continues in the background.
-It leaves the session and closes standard input and output.
+    return {"Process",
+            {{.name = "--pidfile",
+              .takes = file_argument,
+              .example = "/run/gpunbd.pid",
+              .brief = "Write the process id once clients can connect",
+              .more = "; the file is removed when the server ends.",
+              .called = "--pid --pid-file",
+              .with_file = true},
+             {.name = "--background",
+              .brief = "Return once clients can connect",
+              .more = ", or with the status of a failed start. The server continues in the "
+                      "background, and its log still goes to standard error.",
+              .called = "--fork --daemon --daemonize --detach -d",
+              .with_file = true,
+              .details = R"(It leaves the session and closes standard input and output.
 Its log still goes to standard error: redirect that to a file, for instance with
 .Ql 2>>gpunbd.log ,
 if the terminal will be closed or the output of the command is captured.
@@ -498,21 +373,17 @@ It is refused under a supervisor, which sets
 .Ev NOTIFY_SOCKET
 or
 .Ev LISTEN_FDS .)"},
-         {.name = "--exit-with-parent",
-          .brief = "End the server when its parent process ends",
-          .more = ", as with SIGTERM.",
-          .called = "--exit --die-with-parent",
-          .with_file = true,
-          .manual = R"(End the server when its parent process ends, as with
-.Dv SIGTERM .)"},
-         {.name = "--core-dumps",
-          .brief = "Include exported memory in core dumps",
-          .more = ", which then contain client data; default: left out.",
-          .called = "--core --coredump --dump",
-          .with_file = true,
-          .manual = R"(Include exported memory in core dumps, as configured by the system.
-By default core dumps contain no memory, because memory holds client data.
-The command of
+             {.name = "--exit-with-parent",
+              .brief = "End the server when its parent process ends",
+              .more = ", as with SIGTERM.",
+              .called = "--exit --die-with-parent",
+              .with_file = true},
+             {.name = "--core-dumps",
+              .brief = "Include exported memory in core dumps",
+              .more = ", which then contain client data; default: left out.",
+              .called = "--core --coredump --dump",
+              .with_file = true,
+              .details = R"(The command of
 .Fl -run
 inherits the setting.)"}}};
 }
@@ -526,27 +397,21 @@ FlagGroup data_path_flags() {
           .brief = "Worker threads",
           .called = "--jobs --workers --cores --cpus",
           .key = "threads",
-          .with_file = true,
-          .manual = R"(Worker threads, 0 to 1024.
-Default: 0, one per core.)"},
+          .with_file = true},
          {.name = "--chunk-size",
           .takes = "SIZE",
           .example = "1M",
           .brief = "Bytes per copy of the pinned pipeline",
           .key = "pipeline.chunk_size",
           .with_file = true,
-          .manual =
-              R"(Bytes per copy of the pinned pipeline, which moves data to and from a GPU whose memory the CPU cannot
-address: a power of two from 64K to 16M.
-Default: calibrated at start.)"},
+          .details =
+              R"(The pipeline moves data to and from a GPU whose memory the CPU cannot address.)"},
          {.name = "--slots",
           .takes = "N",
           .example = "2",
           .brief = "Chunks in flight per transfer and device",
           .key = "pipeline.slots",
-          .with_file = true,
-          .manual = R"(Chunks of one transfer in flight on each device of a stripe, 1 to 8.
-Default: 2.)"}}};
+          .with_file = true}}};
 }
 
 FlagGroup log_flags() {
@@ -557,28 +422,20 @@ FlagGroup log_flags() {
               .brief = "Minimum level of log lines",
               .called = "--verbose --debug --quiet --level -v -q",
               .key = "log.level",
-              .with_file = true,
-              .manual = R"(Minimum level of log lines.
-Default:
-.Cm info .)"},
+              .with_file = true},
              {.name = "--log-format",
               .takes = "KIND",
               .example = "json",
               .brief = "Format of log lines",
               .called = "--json --format",
               .key = "log.format",
-              .with_file = true,
-              .manual = R"(Default:
-.Cm text .)"},
+              .with_file = true},
              {.name = "--trace",
               .brief = "Record latency histograms",
               .more = "; SIGUSR1 prints them.",
               .called = "--stats --metrics --histogram",
               .key = "trace",
-              .with_file = true,
-              .manual = R"(Record latency histograms, which
-.Dv SIGUSR1
-prints.)"}}};
+              .with_file = true}}};
 }
 
 }  // namespace

@@ -13,9 +13,8 @@
 namespace gpunbd::status {
 namespace {
 
-constexpr std::string_view url_manual = R"(Connect to the server by TCP,
-.Li http:// Ns Ar host : Ns Ar port .
-HTTPS is not supported: use a Unix socket or a tunnel.)";
+constexpr std::string_view url_details =
+    R"(HTTPS is not supported: use a Unix socket or a tunnel.)";
 
 using config::into;
 
@@ -81,7 +80,7 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
                                    .brief = "Admin endpoint of the server over TCP",
                                    .more = ": http://HOST:PORT.",
                                    .called = "--host --address --server --uri",
-                                   .manual = url_manual,
+                                   .details = url_details,
                                    .store = into(server.url, parse_url)},
                                   {.name = "--token",
                                    .takes = config::file_argument,

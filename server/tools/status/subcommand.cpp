@@ -10,9 +10,8 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view watch_manual = R"(Print the state again each second until interrupted.
-On a terminal, clear the screen first.
-If the server ends, wait for it to return.)";
+constexpr std::string_view watch_details = R"(On a terminal, it clears the screen first.
+If the server ends, it waits for the server to return.)";
 
 }  // namespace
 
@@ -41,7 +40,7 @@ lists the servers if several run.
                                               .brief = "Print the state again each second",
                                               .more = ", until it is interrupted.",
                                               .called = "--follow --repeat --interval -w -f",
-                                              .manual = watch_manual,
+                                              .details = watch_details,
                                               .store = into(settings.watch)}})}},
            .examples = R"(  gpunbd status
   gpunbd status --watch --socket /run/gpunbd/admin-4711.sock

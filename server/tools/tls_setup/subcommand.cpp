@@ -16,15 +16,11 @@ using namespace config;
 
 namespace {
 
-constexpr std::string_view host_manual =
-    R"(A name by which clients connect to the server: a DNS name, also with a leading
-.Ql *. ,
-or a numeric address.
-Clients compare the address of their connection with all names.
-Repeatable.)";
-constexpr std::string_view client_manual = R"(Create a certificate for this client.
-The name becomes its common name: up to 64 letters, digits, dots, dashes, underscores and @.
-Repeatable.)";
+constexpr std::string_view host_details = R"(A DNS name may have a leading
+.Ql *. .
+Clients compare the address of their connection with all names.)";
+constexpr std::string_view client_details =
+    "The name becomes its common name: up to 64 letters, digits, dots, dashes, underscores and @.";
 
 }  // namespace
 
@@ -53,7 +49,7 @@ and replaces none, except that it adds lines to keys.psk.
                          .more = ": a DNS name or a numeric address, repeatable.",
                          .called = "--server --hostname --san --dns --ip --name",
                          .repeats = true,
-                         .manual = host_manual,
+                         .details = host_details,
                          .store = append(settings.hosts, "--host", rules::host_name)},
                         {.name = "--client",
                          .takes = "NAME",
@@ -62,7 +58,7 @@ and replaces none, except that it adds lines to keys.psk.
                          .more = ", repeatable.",
                          .called = "--user --clients --peer",
                          .repeats = true,
-                         .manual = client_manual,
+                         .details = client_details,
                          .store = append(settings.clients, "--client", rules::client_name)},
                         {.name = "--psk",
                          .takes = "USER",
