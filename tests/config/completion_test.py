@@ -15,8 +15,7 @@ URIS = {'nbd://127.0.0.1:10809/', 'nbds://', 'nbd+unix:///?socket='}
 
 # The typed words, the last of them incomplete, and the expected completions.
 ROWS = (
-    (('',), {'serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion', 'help'}),
-    (('s',), {'serve', 'status'}),
+    (('ser',), {'serve'}),
     (('serve', '--layout', ''), {'linear', 'stripe'}),
     (('serve', '--layout', 's'), {'stripe'}),
     (('serve', '--layout=s'), {'stripe'}),
@@ -179,13 +178,14 @@ class Completion(unittest.TestCase):
 
     def test_every_flag_of_every_help(self):
         names = re.findall('^  ([a-z-]+)', gpunbd('--help').partition('Commands:')[2].partition('Flags:')[0], re.M)
-        self.assertEqual(names, ['serve', 'keep', 'kept', 'attach', 'detach', 'ping', 'status', 'top', 'devices', 'check', 'doctor', 'tls-setup', 'completion', 'help'])
+        self.assertIn('serve', names)
         commands = [(), *((name,) for name in names)]
         for command, offered in zip(commands, self.offers([(*each, '--') for each in commands]), strict=True):
             with self.subTest(command=command):
                 flags = flags_of(command)
                 self.assertIn('--help', flags)
                 self.assertEqual({each for each in offered if each[:2] == '--'}, flags)
+        self.assertEqual({each for each in self.offers([('',)])[0] if each[0] != '-'}, set(names))
 
 
 if __name__ == '__main__':
