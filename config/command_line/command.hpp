@@ -31,7 +31,10 @@ struct Flag {
     std::vector<std::string_view> words = {};  // the possible arguments, if they can be listed
     std::string called = {};                   // its names in other programs: "--listen --address"
     std::string_view old = "";                 // a former name, which the parser still accepts
-    std::string key = {};  // the configuration key that it sets: "pipeline.slots"
+    std::string key = {};         // the configuration key that it sets: "pipeline.slots"
+    std::string_view needs = "";  // another flag that it requires
+    std::vector<std::string_view> excludes = {};  // flags that may not be given with it
+    std::string_view why_not = "";                // the reason
     bool repeats = false;
     bool with_file = false;         // may be given together with --config
     std::string_view details = "";  // gpunbd(8) appends them to `brief` and `more`, in mdoc

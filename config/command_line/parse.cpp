@@ -37,6 +37,34 @@ void add_flag(CLI::App& app, const Flag& flag) {
         ->check([&flag](const std::string& text) { return flag.store(text).value_or(""); });
 }
 
+void relate(CLI::App& app, const Flag& flag) {
+    const auto option = [&](std::string_view name) { return app.get_option(std::string(name)); };
+    if (!flag.needs.empty()) option(flag.name)->needs(option(flag.needs));
+    for (std::string_view other : flag.excludes) option(flag.name)->excludes(option(other));
+}
+
+// "--token requires --url" -> "--token requires --url; add it"
+std::string missing_flag(const Description& command, const CLI::RequiresError& error) {
+    const std::string what = error.what();
+    const Flag& missing = *find_flag(command, what.substr(what.rfind(' ') + 1));
+    return fmt::format("{}; add it{}", what,
+                       missing.takes.empty()
+                           ? ""
+                           : fmt::format(", for example {} {}", missing.name, missing.example));
+}
+
+// "--run excludes --background" -> "--background and --run exclude each other: ..."
+std::string contradiction(const Description& command, const CLI::ExcludesError& error) {
+    const std::string what = error.what();
+    const Flag* flag = find_flag(command, what.substr(0, what.find(' ')));
+    const Flag* other = find_flag(command, what.substr(what.rfind(' ') + 1));
+    if (std::ranges::find(flag->excludes, other->name) == flag->excludes.end()) {
+        std::swap(flag, other);
+    }
+    return fmt::format("{} and {} exclude each other{}{}; leave one of the two out", flag->name,
+                       other->name, flag->why_not.empty() ? "" : ": ", flag->why_not);
+}
+
 CLI::App& add_command(CLI::App& app, const Command& command, std::vector<std::string>& arguments) {
     CLI::App& out = *app.add_subcommand(std::string(command.name));
     out.allow_extras();  // check_extras() reports them
@@ -44,6 +72,9 @@ CLI::App& add_command(CLI::App& app, const Command& command, std::vector<std::st
         for (const Flag& flag : group.flags) {
             if (flag.name != "--help") add_flag(out, flag);
         }
+    }
+    for (const FlagGroup& group : command.groups) {
+        for (const Flag& flag : group.flags) relate(out, flag);
     }
     if (!command.takes.empty()) out.add_option("arguments", arguments);
     return out;
@@ -116,6 +147,10 @@ class Parser {
             return wrong_usage(error.what());
         } catch (const CLI::CallForHelp&) {
             return {.exit_code = 0, .message = help_text(description(), commands_)};
+        } catch (const CLI::RequiresError& error) {
+            return wrong_usage(missing_flag(description(), error));
+        } catch (const CLI::ExcludesError& error) {
+            return wrong_usage(contradiction(description(), error));
         } catch (const CLI::ParseError& error) {
             return wrong_usage(error.what());
         }

@@ -131,7 +131,7 @@ class Background(server.Test):
                 (('serve', '--background', '--device', 'host', '--size', '1000T', '-U', self.path), 1, '1000T do not fit on host'),
                 (('serve', '--background', '--config', '/nowhere'), 2, '/nowhere: cannot be read'),
                 (('keep', '--background', '--', 'serve', '--device', 'host', '--size', '1000T', '-U', self.path), 1, 'do not fit'),
-                (('serve', '--background', '--run', 'true'), 2, 'leave --background out')):
+                (('serve', '--background', '--run', 'true'), 2, '--background and --run exclude each other')):
             with self.subTest(words=words):
                 self.run_command(*words, status=status)
                 self.assertIn(message, self.log())

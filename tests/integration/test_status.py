@@ -162,7 +162,7 @@ class InvalidServers(Status):
             self.refused('within the time limit', '--socket', path)
 
     def test_usage(self):
-        for arguments, message in ((('--socket', '/a', '--url', 'http://b'), 'give one of them'), (('--token', '/a'), '--token requires --url'),
+        for arguments, message in ((('--socket', '/a', '--url', 'http://b'), 'both name the server'), (('--token', '/a'), '--token requires --url'),
                                    (('--url', 'https://a'), 'https is not'), (('x',), "'x'")):
             with self.subTest(arguments=arguments):
                 self.refused(message, *arguments, status=2)

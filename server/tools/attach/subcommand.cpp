@@ -110,17 +110,23 @@ detach' does. Needs root and the kernel module nbd: modprobe nbd.
                    .brief = "Print a systemd unit that attaches the device at boot",
                    .more = ".",
                    .called = "--unit --units --service",
+                   .excludes = {"--background"},
+                   .why_not = "--systemd does not attach",
                    .details = systemd_details,
                    .store = into(settings.unit)},
                   {.name = "--list",
                    .brief = "List the attached devices and their users",
                    .more = ".",
                    .called = "--ls --show --status",
+                   .excludes = {"--connections", "--swap", "--timeout", "--dead-timeout",
+                                "--block-size", "--background", "--systemd"},
+                   .why_not = "--list does not attach",
                    .store = into(list)},
                   {.name = "--json",
                    .brief = "With --list: print JSON instead of a table",
                    .more = ".",
                    .called = "--format --output",
+                   .needs = "--list",
                    .details = json_details,
                    .store = into(json)}}}},
            .examples = R"(  gpunbd attach 'nbd+unix:///?socket=/run/gpunbd.sock' /dev/nbd0
@@ -221,9 +227,11 @@ process, the instance, and the uses of the device: mounts, devices built on it, 
 )"}) {}
 
 void AttachCommand::store_arguments(const std::vector<std::string>& arguments) {
-    arguments_ = arguments;
+    if (list && !arguments.empty()) {
+        throw UsageError(
+            fmt::format("--list shows all devices; leave {} out", in_quotes(arguments[0])));
+    }
     if (list) return;
-    if (json) throw UsageError("--json requires --list; leave it out");
     if (arguments.size() > 2) {
         throw UsageError(
             fmt::format("takes one URI and one DEVICE; leave {} out", in_quotes(arguments[2])));
@@ -239,31 +247,6 @@ void AttachCommand::store_arguments(const std::vector<std::string>& arguments) {
     settings.uri = arguments[0];
     if (const auto wrong = into(settings.device, attach::nbd_device)(arguments[1])) {
         throw UsageError(*wrong);
-    }
-}
-
-void AttachCommand::check() {
-    if (settings.unit && settings.background) {
-        throw UsageError("--systemd prints a unit and does not attach; leave --background out");
-    }
-    if (!list) return;
-    if (!arguments_.empty()) {
-        throw UsageError(
-            fmt::format("--list shows all devices; leave {} out", in_quotes(arguments_[0])));
-    }
-    const attach::AttachOptions none;
-    const std::pair<std::string_view, bool> others[] = {
-        {"--connections", settings.connections != none.connections},
-        {"--timeout", settings.timeout.has_value()},
-        {"--dead-timeout", settings.dead_timeout.has_value()},
-        {"--block-size", settings.block_size.has_value()},
-        {"--swap", settings.swap},
-        {"--background", settings.background},
-        {"--systemd", settings.unit}};
-    for (const auto& [flag, given] : others) {
-        if (given) {
-            throw UsageError(fmt::format("--list does not attach; leave {} out", flag));
-        }
     }
 }
 

@@ -13,15 +13,11 @@ class AttachCommand final : public config::Command {
  public:
     AttachCommand();
     void store_arguments(const std::vector<std::string>& arguments) override;
-    void check() override;
     int run(const config::Commands& all) override;
 
     attach::AttachOptions settings;
     bool list = false;  // with `json`: list only
     bool json = false;
-
- private:
-    std::vector<std::string> arguments_;
 };
 
 }  // namespace gpunbd::tools

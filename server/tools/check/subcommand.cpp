@@ -59,12 +59,14 @@ that decide.
                          .example = "client.example.com",
                          .brief = "With --who: a name in its certificate",
                          .more = ", verified by TLS.",
+                         .needs = "--who",
                          .store = into(tls_name)},
                         {.name = "--psk-user",
                          .takes = "USER",
                          .example = "alice",
                          .brief = "With --who: the user of its shared key in TLS",
                          .more = ".",
+                         .needs = "--who",
                          .store = into(psk_user)}}}},
            .examples = R"(  gpunbd check /etc/gpunbd.yaml
   gpunbd check /etc/gpunbd.yaml --who 10.1.2.3 --tls-name client.example.com
@@ -89,13 +91,6 @@ Otherwise all problems are printed to standard error, one per line, as
 The command also checks the requirements of serving: owners, devices, sizes; and reports checks that it could not run.
 )",
            .store = into(file)}) {}
-
-void CheckCommand::check() {
-    if (who) return;
-    const std::string_view flag = tls_name ? "--tls-name" : psk_user ? "--psk-user" : "";
-    if (flag.empty()) return;
-    throw UsageError(fmt::format("{} requires --who; add it, for example --who 10.1.2.3", flag));
-}
 
 int CheckCommand::answer(const Options& options) const {
     std::vector<std::string> lines;

@@ -12,7 +12,6 @@ namespace gpunbd::tools {
 class CheckCommand final : public config::Command {
  public:
     CheckCommand();
-    void check() override;
     int run(const config::Commands& all) override;
 
     std::string file;

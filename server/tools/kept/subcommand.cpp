@@ -54,6 +54,8 @@ contents.
                              .brief = "Print JSON instead of a table",
                              .more = ".",
                              .called = "--format --output",
+                             .excludes = {"--drop"},
+                             .why_not = "--json applies to the list",
                              .details = json_details,
                              .store = into(settings.json)},
                             {.name = "--drop",
@@ -102,9 +104,6 @@ finds.
 void KeptCommand::check() {
     if (config_file && settings.socket) {
         throw UsageError("FILE and --socket both name the server; give one of them");
-    }
-    if (settings.json && settings.drop) {
-        throw UsageError("--json applies to the list; leave it out with --drop");
     }
 }
 

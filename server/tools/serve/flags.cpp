@@ -164,6 +164,7 @@ It is reported to clients, and requests that are not aligned are refused.)"},
                   "--insecure, --keeping-socket, --admin, --admin-socket, --admin-token and "
                   "--run.",
           .called = "--file --yaml --conf --configuration",
+          .why_not = "the file contains exports and listeners",
           .with_file = true,
           .details = R"(The flags under
 .Sx TLS ,
@@ -282,6 +283,8 @@ and
           .more = ": serve on a private Unix socket only, run COMMAND in a shell with $uri and "
                   "$unixsocket set, and exit with its status.",
           .called = "--exec --command",
+          .excludes = {"--port", "--bind", "--unix", "--vsock"},
+          .why_not = "--run serves on a private Unix socket",
           .with_file = true,
           .details = R"(A signal that ends the server is sent to all processes of
 .Ar command .
@@ -354,6 +357,8 @@ FlagGroup process_flags() {
               .more = ", or with the status of a failed start. The server continues in the "
                       "background, and its log still goes to standard error.",
               .called = "--fork --daemon --daemonize --detach -d",
+              .excludes = {"--exit-with-parent", "--run"},
+              .why_not = "--background returns, and the other one ends the server",
               .with_file = true,
               .details = R"(It leaves the session and closes standard input and output.
 Its log still goes to standard error: redirect that to a file, for instance with
@@ -445,13 +450,20 @@ std::vector<FlagGroup> serve_flags() {
     const std::vector<Flag> of_drivers = driver_flags();
     const auto place = std::ranges::find(of_export.flags, "--read-only", &Flag::name);
     of_export.flags.insert(place, of_drivers.begin(), of_drivers.end());
-    return {described(std::move(of_export)),
-            described(listener_flags()),
-            described(tls_flags()),
-            process_flags(),
-            described(data_path_flags()),
-            described(log_flags()),
-            {"", {}}};
+    std::vector<FlagGroup> out{described(std::move(of_export)),
+                               described(listener_flags()),
+                               described(tls_flags()),
+                               process_flags(),
+                               described(data_path_flags()),
+                               described(log_flags()),
+                               {"", {}}};
+    auto& beside_file = std::ranges::find(out[0].flags, "--config", &Flag::name)->excludes;
+    for (const FlagGroup& group : out) {
+        for (const Flag& flag : group.flags) {
+            if (!flag.with_file) beside_file.push_back(flag.name);
+        }
+    }
+    return out;
 }
 
 }  // namespace gpunbd::tools

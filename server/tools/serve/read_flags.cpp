@@ -23,25 +23,14 @@ class Reader {
     ServeCommand read() const {
         ServeCommand out;
         out.config_file = file_name("--config");
-        if (out.config_file) refuse_beside_file();
         out.pidfile = file_name("--pidfile");
         out.exit_with_parent = given_.given("--exit-with-parent");
         out.background = given_.given("--background");
         out.core_dumps = given_.given("--core-dumps");
-        if (out.background && out.exit_with_parent) {
-            throw UsageError(
-                "--background returns to its parent, and --exit-with-parent ends the server with "
-                "it; leave one of the two out");
-        }
         if (const auto* command = given_.text("--run")) {
             if (command->find_first_not_of(" \t\n") == std::string::npos) {
                 throw UsageError(
                     "--run: the command is empty; write for example --run 'nbdinfo \"$uri\"'");
-            }
-            if (out.background) {
-                throw UsageError(
-                    "--run ends the server with its command; leave --background out, or run both "
-                    "in the background of the shell");
             }
             out.run = *command;
         }
@@ -77,18 +66,6 @@ class Reader {
     void set(std::string_view name, std::string_view text, Options& options) const {
         const auto wrong = set_key(find_flag(serve_, name)->key, text, options);
         if (wrong) throw UsageError(fmt::format("{}: {}", name, *wrong));
-    }
-
-    void refuse_beside_file() const {
-        for (const FlagGroup& group : serve_.groups) {
-            for (const Flag& flag : group.flags) {
-                if (flag.with_file || flag.name == "--help" || !given_.given(flag.name)) continue;
-                throw UsageError(
-                    fmt::format("--config and {} exclude each other: the file contains exports and "
-                                "listeners; leave one of the two out",
-                                flag.name));
-            }
-        }
     }
 
     // The name of a file, which may not exist yet.
@@ -202,14 +179,6 @@ class Reader {
     }
 
     void read_listeners(Options& out) const {
-        for (std::string_view name : {"--port", "--bind", "--unix", "--vsock"}) {
-            if (given_.given("--run") && given_.given(name)) {
-                throw UsageError(
-                    fmt::format("--run and {} exclude each other: --run serves on a private "
-                                "Unix socket; leave one of the two out",
-                                name));
-            }
-        }
         if (given_.given("--run")) return;
 
         std::set<std::string> seen;

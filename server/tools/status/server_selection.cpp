@@ -80,6 +80,8 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
                                    .brief = "Admin endpoint of the server over TCP",
                                    .more = ": http://HOST:PORT.",
                                    .called = "--host --address --server --uri",
+                                   .excludes = {"--socket"},
+                                   .why_not = "both name the server",
                                    .details = url_details,
                                    .store = into(server.url, parse_url)},
                                   {.name = "--token",
@@ -88,19 +90,11 @@ std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<conf
                                    .brief = "With --url: the token of the endpoint",
                                    .more = ", in a file that only its owner and group can read.",
                                    .called = "--bearer --password --key",
+                                   .needs = "--url",
                                    .store = into(server.token, config::rules::file_path)}};
     out.insert(out.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));
     return out;
-}
-
-void check_selection(const ServerSelection& server) {
-    if (server.socket && server.url) {
-        throw config::UsageError("--socket and --url both name the server; give one of them");
-    }
-    if (server.token && !server.url) {
-        throw config::UsageError("--token requires --url; add it");
-    }
 }
 
 }  // namespace gpunbd::status

@@ -21,7 +21,5 @@ struct ServerSelection {
 
 // Returns `more` and the flags that select a server.
 std::vector<config::Flag> server_flags(ServerSelection& server, std::vector<config::Flag> more);
-// Throws UsageError if the flags contradict each other.
-void check_selection(const ServerSelection& server);
 
 }  // namespace gpunbd::status

@@ -76,8 +76,6 @@ Over a Unix socket, only servers of this user and of root are used; root can use
 The response is not trusted: control characters in names are shown as question marks.
 )"}) {}
 
-void StatusCommand::check() { status::check_selection(settings.server); }
-
 int StatusCommand::run(const Commands&) {
     return status::run_status(settings, server::likely_runtime_folders());
 }

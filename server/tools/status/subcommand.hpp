@@ -9,7 +9,6 @@ namespace gpunbd::tools {
 class StatusCommand final : public config::Command {
  public:
     StatusCommand();
-    void check() override;
     int run(const config::Commands& all) override;
 
     status::StatusOptions settings;

@@ -76,8 +76,6 @@ it prints a page of 80 columns and any length each second.
 disables colours.
 )"}) {}
 
-void TopCommand::check() { status::check_selection(server); }
-
 int TopCommand::run(const Commands&) {
     return status::run_top(server, gpunbd::server::likely_runtime_folders());
 }

@@ -9,7 +9,6 @@ namespace gpunbd::tools {
 class TopCommand final : public config::Command {
  public:
     TopCommand();
-    void check() override;
     int run(const config::Commands& all) override;
 
     status::ServerSelection server;

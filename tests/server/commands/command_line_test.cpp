@@ -308,7 +308,7 @@ TEST_CASE("kept: selects the server and the action") {
     CHECK(parse_line({"kept", "--drop", ""}).kept->settings.drop == "");
     const auto wrong = [](std::vector<const char*> words) { return parse_line(words).message; };
     CHECK(wrong({"kept", "a.yaml", "--socket", "b"}).find("give one of them") != std::string::npos);
-    CHECK(wrong({"kept", "--json", "--drop", "b"}).find("leave it out") != std::string::npos);
+    CHECK(wrong({"kept", "--json", "--drop", "b"}).find("leave one") != std::string::npos);
     CHECK(wrong({"kept", "--drop", "a\nb"}).find("--drop: ") != std::string::npos);
     CHECK(wrong({"kept", "--socket", ""}).find("--socket: ") != std::string::npos);
     CHECK(wrong({"kept", "a", "b"}).find("one FILE at a time") != std::string::npos);
@@ -498,11 +498,11 @@ TEST_CASE("wrong usage is one line and exit code 2") {
          "gpunbd serve: --run and --unix exclude each other: --run serves on a private Unix "
          "socket; leave one of the two out"},
         {{"serve", "--run", "x", "--background"},
-         "gpunbd serve: --run ends the server with its command; leave --background out, or run "
-         "both in the background of the shell"},
+         "gpunbd serve: --background and --run exclude each other: --background returns, and the "
+         "other one ends the server; leave one of the two out"},
         {{"serve", "--exit-with-parent", "--background"},
-         "gpunbd serve: --background returns to its parent, and --exit-with-parent ends the server "
-         "with it; leave one of the two out"},
+         "gpunbd serve: --background and --exit-with-parent exclude each other: --background "
+         "returns, and the other one ends the server; leave one of the two out"},
         {{"keep", "--", "serve", "--background"},
          "gpunbd keep: --background is a flag of keep here, which stays with the server; write "
          "gpunbd keep --background -- serve"},
@@ -854,15 +854,18 @@ TEST_CASE("attach and detach") {
          "attach: '/dev/nbd0p1' is not an NBD device; write for example /dev/nbd0"},
         {{"attach", "nbd://h", "/dev/nbd1048576"},
          "attach: '/dev/nbd1048576' is not an NBD device; write for example /dev/nbd0"},
-        {{"attach", "nbd://h", "/dev/nbd0", "--json"},
-         "attach: --json requires --list; leave it out"},
+        {{"attach", "nbd://h", "/dev/nbd0", "--json"}, "attach: --json requires --list; add it"},
         {{"attach", "--list", "/dev/nbd0"},
          "attach: --list shows all devices; leave '/dev/nbd0' out"},
-        {{"attach", "--list", "--swap"}, "attach: --list does not attach; leave --swap out"},
+        {{"attach", "--list", "--swap"},
+         "attach: --list and --swap exclude each other: --list does not attach; leave one of the "
+         "two out"},
         {{"attach", "--list", "--background"},
-         "attach: --list does not attach; leave --background out"},
+         "attach: --list and --background exclude each other: --list does not attach; leave one of "
+         "the two out"},
         {{"attach", "--systemd", "--background", "nbd://h", "/dev/nbd0"},
-         "attach: --systemd prints a unit and does not attach; leave --background out"},
+         "attach: --systemd and --background exclude each other: --systemd does not attach; leave "
+         "one of the two out"},
         {{"detach"}, "detach: DEVICE is missing; write for example gpunbd detach /dev/nbd0"},
         {{"detach", "/dev/sda"},
          "detach: '/dev/sda' is not an NBD device; write for example /dev/nbd0"},
@@ -930,7 +933,7 @@ TEST_CASE("status and top: select the server") {
         std::string message;
     } rows[] = {
         {{"status", "--socket", "/s", "--url", "http://h"},
-         "--socket and --url both name the server; give one of them"},
+         "--url and --socket exclude each other: both name the server; leave one of the two out"},
         {{"status", "--token", "/t"}, "--token requires --url; add it"},
         {{"top", "--url", "h:9100"},
          "--url: 'h:9100' is not a URL; write for example --url http://127.0.0.1:9809"},
